@@ -27,10 +27,12 @@ def test_the_generated_source_is_the_one_that_was_reviewed(name: str) -> None:
 SHARED_CORE = 2.0
 
 
-def test_a_kernel_of_any_engine_compiles_soon_and_cleanly() -> None:
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_kernel_of_any_engine_compiles_soon_and_cleanly(step: int) -> None:
     """In seconds of the processor, so that waiting for it does not count."""
-    seconds = []
-    for workload, tiling in CASES.values():
+    chosen, seconds = [*CASES.values()][::step], []
+    assert {tiling.engine for _, tiling in chosen} == set(Engine)
+    for workload, tiling in chosen:
         row = compile_one(workload, tiling, "sm_90a")
         assert (row["spill_bytes"], row["warnings"]) == (0, [])
         seconds.append(row["compile_s"])

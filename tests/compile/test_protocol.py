@@ -315,15 +315,23 @@ def test_every_ordering_keeps_the_protocol(case: str) -> None:
         assert faults(Replica(plan, tables, rng).record(2), tables, ((plan,),)) == []
 
 
+#: Of three shares of what is asked, `make soak` alone runs the second and the third.
+SHARES = [0, *(pytest.param(share, marks=pytest.mark.soak) for share in (1, 2))]
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize(("case", "split_tiles"), FAULTY)
-def test_a_planted_fault_shows_and_is_what_the_proof_refuses(case: str, split_tiles: SplitTiles, fault: Fault) -> None:
+def test_a_planted_fault_shows_and_is_what_the_proof_refuses(
+    case: str, split_tiles: SplitTiles, fault: Fault, share: int
+) -> None:
     workload, tiling = CASES[case]
     rng = random.Random(0)
-    for chosen in [*plain_schedules(case, split_tiles).values()][list(Fault).index(fault) % 3 :: 3]:
-        if not fault.is_sure_to_show(chosen.ordering):
-            continue
+    some = [*plain_schedules(case, split_tiles).values()][list(Fault).index(fault) % 3 :: 3]
+    shown = [chosen for chosen in some if fault.is_sure_to_show(chosen.ordering)]
+    assert shown
+    for chosen in shown[share :: len(SHARES)]:
         (good,) = plans_for(workload, GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=chosen))
         tables = tables_for(workload, tiling, chosen.ordering, [good.plan])
         planted = plant(good.plan, tables, fault)
@@ -347,10 +355,11 @@ def test_a_planted_fault_shows_and_is_what_the_proof_refuses(case: str, split_ti
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("split_tiles", SplitTiles)
-def test_a_slow_tile_alone_is_no_fault_and_its_signal_lacks_its_post_alone(split_tiles: SplitTiles) -> None:
+def test_a_slow_tile_alone_is_no_fault_and_its_signal_lacks_its_post_alone(split_tiles: SplitTiles, share: int) -> None:
     rng = random.Random(0)
-    for chosen in [*plain_schedules("parts", split_tiles).values()][::3]:
+    for chosen in [*plain_schedules("parts", split_tiles).values()][3 * share :: 3 * len(SHARES)]:
         (good,) = plans_for(CASES["parts"][0], GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=chosen))
         tables = tables_for(*CASES["parts"], chosen.ordering, [good.plan])
         planted = plant(good.plan, tables, Fault.TOO_HIGH)

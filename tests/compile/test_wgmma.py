@@ -140,7 +140,7 @@ CASES += [(workload, replace(chosen, startup_prefetch=8)) for workload, chosen i
 
 
 #: tests/soak/kernels.py compiles every case, without stamps and with them, which are the same code in each.
-SOME, TRACED = CASES[::9], CASES[1::25]
+SOME, TRACED = CASES[::14], CASES[1::40]
 
 
 @pytest.mark.parametrize(("workload", "chosen"), SOME, ids=str)
@@ -249,7 +249,7 @@ def each_shape_once(workload: Workload) -> list[Tiling]:
     return chosen
 
 
-@pytest.mark.parametrize(("m", "step"), [(16, 12), (192, 40)])
+@pytest.mark.parametrize(("m", "step"), [(16, 18), (192, 80)])
 def test_what_is_offered_compiles_without_spills_or_warnings(m: int, step: int) -> None:
     """tests/soak/kernels.py compiles each shape."""
     workload = gated_of(m)

@@ -17,11 +17,13 @@ RESULTS = ROOT / "benchmarks" / "results"
 @pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.json")), ids=lambda path: str(path.relative_to(RESULTS)))
 def test_a_result_names_its_machine_its_commit_and_its_command(path: Path) -> None:
     result = json.loads(path.read_text())
-    assert set(result) == {"meta", "rows"}
+    tables = set(result) - {"meta"}
+    assert {"rows"} <= tables <= {"rows", "jobs"}, "figures lie in rows, a table of jobs beside them in jobs"
     assert set(result["meta"]) >= META_KEYS
     assert result["meta"]["command"]
     assert len(result["meta"]["commit"]) >= 7
     datetime.datetime.fromisoformat(result["meta"]["date"])
-    assert result["rows"]
-    assert all(isinstance(row, dict) and row for row in result["rows"])
+    for table in sorted(tables):
+        assert result[table]
+        assert all(isinstance(row, dict) and row for row in result[table])
     assert path.parent.parent == RESULTS, "results lie in benchmarks/results/<gpu or cpu>/"

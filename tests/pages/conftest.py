@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rich.console import Console
 
@@ -32,6 +33,24 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 )
+
+
+#: Colours alone differ in the dark.
+COLOURS = ["color-contrast", "link-in-text-block"]
+#: One template makes the rows of a table: axe, which looks at every element, need not see a hundred of them.
+LATER_ROWS = "tbody tr:nth-child(n+9)"
+
+
+def serious(page: Page, *, colours_alone: bool = False, every_row: bool = False) -> list[tuple[str, str, str]]:
+    """What axe finds serious on the page: the rule, the element and what to do."""
+    context = None if every_row else {"exclude": [[LATER_ROWS]]}
+    found = Axe().run(page, context=context, options={"runOnly": COLOURS} if colours_alone else None)
+    return [
+        (one["id"], node["html"][:160], node["failureSummary"])
+        for one in found.response["violations"]
+        for node in one["nodes"]
+        if one["impact"] in ("serious", "critical")
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
+from tests.pages.conftest import serious
 from tests.support.serving import Server
 
 pytestmark = pytest.mark.slow
@@ -50,24 +50,18 @@ def test_nothing_is_cut_off_on_a_phone(page: Page, server: Server, paths: list[s
         assert page.evaluate(CLIPPED) == [], path
 
 
+@pytest.mark.parametrize("every_row", [False, pytest.param(True, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser: Browser, server: Server, paths: list[str], scheme: str) -> None:
-    """Colours alone differ in the dark."""
-    options = {"runOnly": ["color-contrast", "link-in-text-block"]} if scheme == "dark" else None
+def test_axe_finds_nothing_serious(
+    browser: Browser, server: Server, paths: list[str], scheme: str, every_row: bool
+) -> None:
     page = browser.new_page(color_scheme=scheme)
     for path in paths:
         page.goto(server.url + path)
         if "/jobs/" in path and page.locator("#points .plot").count():
             page.locator("#points").scroll_into_view_if_needed()
             page.locator("#points[data-drawn]").wait_for()
-        found = Axe().run(page, options=options).response["violations"]
-        serious = [
-            (one["id"], node["html"][:160], node["failureSummary"])
-            for one in found
-            for node in one["nodes"]
-            if one["impact"] in ("serious", "critical")
-        ]
-        assert serious == [], (scheme, path)
+        assert serious(page, colours_alone=scheme == "dark", every_row=every_row) == [], (scheme, path)
     page.close()
 
 

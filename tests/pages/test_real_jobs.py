@@ -8,9 +8,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from tests.pages.conftest import serious
 from tests.pages.test_every_page import CLIPPED
 from tests.support import real_jobs
 from tests.support.real_jobs import CHAIN, FUSED_WINS, INSPECTED_TRIAL, TWO_OPS, WINNING_TRIAL
@@ -53,12 +53,12 @@ def test_each_page_shows_them_on_a_phone_with_nothing_cut_off_or_simulated(page:
         assert page.locator(".simulated").count() == 0, path
 
 
-def test_axe_finds_nothing_serious_on_them(browser: Browser, real: Server) -> None:
+@pytest.mark.parametrize("every_row", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_axe_finds_nothing_serious_on_them(browser: Browser, real: Server, every_row: bool) -> None:
     page = browser.new_page(color_scheme="dark")
     for path in PATHS:
         page.goto(real.url + path)
-        found = Axe().run(page).response["violations"]
-        assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == [], path
+        assert serious(page, every_row=every_row) == [], path
     page.close()
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from tests.pages.conftest import serious
 from tests.support.serving import Server
 from tests.support.traced import SMALL, store_traced_job
 
@@ -158,9 +158,7 @@ def test_a_tile_of_the_second_product_waits_for_its_row(page: Page, traced: tupl
 def test_nothing_serious_is_wrong_for_those_who_cannot_see_or_point(
     browser: Browser, traced: tuple[Server, str], scheme: str
 ) -> None:
-    """Colours alone differ in the dark."""
     server, path = traced
-    options = {"runOnly": ["color-contrast", "link-in-text-block"]} if scheme == "dark" else None
     page = browser.new_page(color_scheme=scheme, viewport={"width": 390, "height": 844})  # type: ignore[arg-type]
     explorer = "/ui/explorer?rows=3&cols=3&second_cols=2&k=2&cache=4&path=0.0-0.1-0.2-b0.1"
     for address in (path, f"{path}/timeline", explorer):
@@ -168,7 +166,5 @@ def test_nothing_serious_is_wrong_for_those_who_cannot_see_or_point(
         if address == path:
             drawn(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, address
-        found = Axe().run(page, options=options).response["violations"]
-        serious = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")]
-        assert serious == [], address
+        assert serious(page, colours_alone=scheme == "dark") == [], address
     page.close()

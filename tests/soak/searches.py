@@ -163,7 +163,7 @@ def judge(rows: list[Row]) -> tuple[list[Row], list[str]]:
     return rows, [f"not so: {check}; {shares}" for check, holds in checks.items() if not holds]
 
 
-PROGRAM = Program(name="searches", unit="searches", size=100, step=5, work=work, judge=judge)
+PROGRAM = Program(name="searches", unit="searches", size=100, step=1, work=work, judge=judge)
 
 if __name__ == "__main__":
     main(PROGRAM)

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.wheel.conftest import STRANGER, Environment
+from tests.wheel.conftest import STRANGER, Environment, pip
 from tuner import __version__
 from tuner.versions import DISTRIBUTION, install_command
 
@@ -98,7 +98,7 @@ def test_a_release_is_a_wheel_and_the_sources_that_it_is_built_from(release: Pat
 
 
 def test_the_base_install_is_client_and_command_line_only(base: Environment) -> None:
-    frozen = base.run("python", "-m", "pip", "list", "--format=freeze").stdout.lower()
+    frozen = pip(base, "list", "--format=freeze").lower()
     installed = {line.split("==")[0] for line in frozen.splitlines()}
     assert installed >= {DISTRIBUTION, "httpx", "click", "rich"}
     assert installed & set(SERVER_ONLY) == set()

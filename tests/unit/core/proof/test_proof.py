@@ -11,12 +11,13 @@ from tests.support.proof import REASONS, counts, judged_plans
 
 
 @pytest.mark.slow
-def test_verify_agrees_with_the_oracle_on_random_plans_and_their_mutants() -> None:
+@pytest.mark.parametrize("num_plans", [600, pytest.param(2000, marks=pytest.mark.soak)])
+def test_verify_agrees_with_the_oracle_on_random_plans_and_their_mutants(num_plans: int) -> None:
     *_, total = sorted(
-        counts(judged for judged, *_ in judged_plans(seed=7, count=2000)), key=lambda row: int(row["plans"])
+        counts(judged for judged, *_ in judged_plans(seed=7, count=num_plans)), key=lambda row: int(row["plans"])
     )
     assert total["mutation"] == "all"
     assert (total["false_accept"], total["false_reject"], total["wrong_reason"]) == (0, 0, 0)
-    assert min(int(total[reason]) for reason in ("accepted", *REASONS.values())) > 50
-    assert int(total["harmless"]) > 100
-    assert int(total["chains"]) > 0.3 * 2000
+    assert min(int(total[reason]) for reason in ("accepted", *REASONS.values())) > num_plans // 40
+    assert int(total["harmless"]) > num_plans // 20
+    assert int(total["chains"]) > 0.3 * num_plans
