@@ -161,12 +161,18 @@ def test_nobody_joins_without_a_certificate_of_the_authority(tmp_path: Path) -> 
 
 
 class Cable:
-    """Carries bytes between a worker and the scheduler, until it is cut; what is sent then is lost without a word."""
+    """Carries bytes between a worker and the scheduler, until it is cut; what is sent then is lost without a word.
+
+    Nothing more is heard on a connection that lost something, not even its end. The cable is also cut behind the first
+    message with `ends_with` in it, so that the answer to that one is lost.
+    """
 
     def __init__(self, to: str) -> None:
         host, _, port = to.rpartition("://")[2].rpartition(":")
         self._to = host, int(port)
         self.is_severed = False
+        self.ends_with = b""
+        self.num_lost = 0
         self._writers: list[asyncio.StreamWriter] = []
 
     async def lay(self) -> str:
@@ -186,18 +192,25 @@ class Cable:
         await asyncio.gather(self._carry(reader, far_writer), self._carry(far_reader, writer))
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        has_lost = False
         with suppress(OSError):
             while data := await reader.read(65536):
-                if not self.is_severed:
-                    writer.write(data)
-        with suppress(OSError):
-            writer.close()
+                has_lost = has_lost or self.is_severed
+                if has_lost:
+                    self.num_lost += 1
+                    continue
+                writer.write(data)
+                self.is_severed = bool(self.ends_with) and self.ends_with in data
+        if not has_lost:
+            with suppress(OSError):
+                writer.close()
 
 
 def test_a_worker_that_is_cut_off_is_given_up_in_time_and_joins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.dispatch.cluster.nodes.WORKER_TTL_S", 1.0)
+    monkeypatch.setattr("tuner.dispatch.cluster.nodes.JOIN_S", 2.0)
     members = Members(security_for("tcp://127.0.0.1:1", None), tmp_path)
     cable = Cable(members.scheduler.address)
     watched = Watched()
@@ -207,6 +220,23 @@ def test_a_worker_that_is_cut_off_is_given_up_in_time_and_joins_again(
     cable.is_severed = True
     wait_until(lambda: "left the cluster" in getattr(dispatcher.quarantine(TARGET_ID), "reason", ""))
     cable.is_severed = False
+    wait_for_cards(dispatcher, 1)
+    dispatcher.close()
+    members.do(cable.take_up())
+    members.close()
+
+
+def test_a_worker_whose_joining_was_never_answered_joins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.dispatch.cluster.nodes.WORKER_TTL_S", 1.0)
+    monkeypatch.setattr("tuner.dispatch.cluster.nodes.JOIN_S", 2.0)
+    members = Members(security_for("tcp://127.0.0.1:1", None), tmp_path)
+    cable = Cable(members.scheduler.address)
+    cable.ends_with = b"register-worker"
+    members.run_worker([Watched()], cable.lay())
+    wait_until(lambda: cable.num_lost > 0)
+    cable.ends_with, cable.is_severed = b"", False
+    wait_until(lambda: not members.scheduler.workers, 30)
+    dispatcher = members.dispatcher()
     wait_for_cards(dispatcher, 1)
     dispatcher.close()
     members.do(cable.take_up())

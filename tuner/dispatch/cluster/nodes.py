@@ -33,6 +33,8 @@ CALL = "tuner_call"
 WORKER_TTL_S = 10.0
 #: A worker's leaving lasts no longer, seconds.
 _CLOSE_S = 10.0
+#: A worker has joined within this time, or begins anew, seconds: an answer to its joining may be lost on the way.
+JOIN_S = 15.0
 #: Between two attempts of a worker to join, seconds.
 REJOIN_PAUSE_S = 1.0
 
@@ -111,6 +113,7 @@ class ClusterWorker(Worker):
             port=port,
             local_directory=folder,
             memory_limit=0,
+            death_timeout=JOIN_S,
             dashboard=False,
             extensions={},
             startup_information={ANNOUNCEMENT: lambda _: text},
