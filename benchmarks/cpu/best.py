@@ -65,10 +65,9 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
         artifact_digest=None,
         environment=Environment(gpu_name="simulated NVIDIA H200", simulated=True),
     )
-    shapes = [
-        (chance.randrange(1, 4097), chance.choice(SIZES), chance.choice(SIZES), chance.choice(SIZES))
-        for _ in range(num_jobs)
-    ]
+    shapes = set[tuple[int, int, int, int]]()  # no two open jobs may ask the same
+    while len(shapes) < num_jobs:
+        shapes.add((chance.randrange(1, 4097), chance.choice(SIZES), chance.choice(SIZES), chance.choice(SIZES)))
     store, budget = Store.open(directory), Budget(trials=60, seconds=60)
     with store.write() as session, session.no_autoflush:
         made = []
@@ -85,7 +84,7 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
         ended = {"state": str(JobState.SUCCEEDED), "started_at": 2.0, "finished_at": 2.0}
         session.execute(update(JobRow).values(ended))
     store.close()
-    return shapes
+    return sorted(shapes)
 
 
 @contextmanager
