@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from functools import lru_cache
 
 from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
@@ -26,6 +27,7 @@ def _digest(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+@lru_cache(maxsize=1024)
 def form_digest(workload: Workload) -> str:
     """16 hex digits that workloads share which differ in sizes alone; of chains, in rows alone. So the sizes of two ops
     tell how far any two of a form are apart."""
