@@ -30,21 +30,20 @@ from tuner.service.ladder_maker import LadderMaker
 from tuner.service.metrics import Metrics, Observer
 from tuner.service.pipeline import Chooser, Pipeline
 from tuner.service.priors import PriorBook
+from tuner.service.probation import Probation
 from tuner.service.progress import Progress
 from tuner.service.searching import LostSearches, Search, order_of
 from tuner.service.siblings import GivenCandidates, Siblings
 from tuner.service.turns import Turn
-from tuner.service.waiting import GaveWay, JobFailed, Stopped, result_of
+from tuner.service.waiting import GaveWay, JobFailed, Stopped
 from tuner.service.watched_lane import WatchedLane
 from tuner.store import Store, batches, jobs, queue, trials
 
 _log = logging.getLogger(__name__)
 
-#: Pauses before the probes of a card in quarantine, seconds; the last one again and again.
-PROBE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-
-#: Between two looks whether a quarantine has ended by itself, seconds.
-_RECHECK_S = 0.5
+#: A runner that has nothing to do looks so often whether there is something, where no write says so, seconds. To look
+#: costs milliseconds of the interpreter, and there is a runner for each card.
+_LOOK_AGAIN_S = 1.0
 
 
 class Runner:
@@ -80,7 +79,6 @@ class Runner:
         self._observers = (metrics, *observers)
         self._lane = WatchedLane(dispatcher.lane(target.id, worker), metrics.busy_clock(target.id, worker))
         self._clock = clock
-        self._num_probes = 0
         self._search_by = search
         self._lost = LostSearches()
         self._num_failures = 0
@@ -90,6 +88,7 @@ class Runner:
         #: Set where it is to end when what is at the card has its outcome.
         self._drain = threading.Event()
         self._is_working = False
+        self._probation = Probation(dispatcher, self._lane, target, worker, self._stop)
         self._keeper = Keeper(store, self._stop)
         self._inspector = Inspector(store, self._lane, target, claims, self._keeper, self._stop, clock)
         self._finisher = Finisher(store, self._keeper, self._lane, finals, disk_limit_bytes, self._stop, clock)
@@ -147,9 +146,9 @@ class Runner:
     def _turn(self) -> None:
         """One job, one ladder, one inspection, or a short wait for any."""
         try:
-            if not self._is_fit():
+            if not self._probation.is_fit():
                 return
-            seen = self._store.num_writes
+            seen = self._store.num_works
             is_busy = self._work_on_next() or self._ladders.take_one() or self._inspector.take_one()
         except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
             _log.warning("%s is in quarantine: %s", self.target.id, error)
@@ -162,36 +161,15 @@ class Runner:
         self._num_failures = 0
         self._keeper.is_well()
         if not is_busy:
+            self._rest(seen)
+
+    def _rest(self, seen: int) -> None:
+        """Waits for a write that may bring work. Time alone may bring some, too: another runner leaves what it had."""
+        end = time.monotonic() + _LOOK_AGAIN_S
+        while not (self._stop.is_set() or self._drain.is_set()) and time.monotonic() < end:
             # A write wakes it at once; the limit only bounds how long `stop` waits.
-            self._store.wait_for_write(seen, 0.2)
-
-    def _is_fit(self) -> bool:
-        """Whether the card may be measured on; one in quarantine is probed, after a pause that grows."""
-        if self._dispatcher.quarantine(self.target.id, self._worker) is None:
-            self._num_probes = 0
-            return True
-        pause_s = PROBE_PAUSES_S[min(self._num_probes, len(PROBE_PAUSES_S) - 1)]
-        self._num_probes += 1
-        if not self._pause(pause_s) or self._dispatcher.quarantine(self.target.id, self._worker) is None:
-            return False
-        try:
-            result_of(self._lane.probe(), self._stop)
-        except (Stopped, WorkerError) as error:
-            _log.info("%s stays in quarantine: %s", self.target.id, error)
-            return False
-        _log.warning("%s is fit again", self.target.id)
-        return True
-
-    def _pause(self, pause_s: float) -> bool:
-        """Waits before a probe, or until the quarantine has ended without one, as it does where a worker has come back;
-        whether the service goes on."""
-        end = time.monotonic() + pause_s
-        while (left := end - time.monotonic()) > 0:
-            if self._stop.wait(min(left, _RECHECK_S)):
-                return False
-            if self._dispatcher.quarantine(self.target.id, self._worker) is None:
-                break
-        return True
+            if self._store.wait_for_work(seen, 0.2) != seen:
+                return
 
     def _work_on_next(self) -> bool:
         """Works off one open job; whether there was one that no other runner has."""
@@ -349,7 +327,8 @@ class Runner:
                         search_s=spent_s,
                         card_s=arrival.card_s,
                         since_progress=progress.num_since,
-                    )
+                    ),
+                    brings_work=False,
                 )
                 left_s -= spent_s
                 self._lost.recorded()

@@ -55,7 +55,8 @@ class Store:
         self._lock_patience_s = lock_patience_s
         self._writer = threading.Lock()
         self._changed = threading.Condition()
-        self._num_writes = 0
+        #: Commits, and those of them that may bring work to a runner.
+        self._num_writes = self._num_works = 0
 
     @classmethod
     def open(
@@ -106,8 +107,9 @@ class Store:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
-        """The only writing session; commits at the end, or leaves nothing behind where the block raises.
+    def write(self, *, brings_work: bool = True) -> Iterator[Session]:
+        """The only writing session; commits at the end, or leaves nothing behind where the block raises. `brings_work`
+        says whether a runner that has nothing to do may have something behind it.
 
         Raises:
             StoreUnavailable: the database is locked for too long, or the disk is full; nothing was changed.
@@ -120,8 +122,12 @@ class Store:
                 yield session
         finally:
             self._writer.release()
+        self._note_write(brings_work=brings_work)
+
+    def _note_write(self, *, brings_work: bool) -> None:
         with self._changed:
             self._num_writes += 1
+            self._num_works += brings_work
             self._changed.notify_all()
 
     @property
@@ -129,23 +135,30 @@ class Store:
         """Commits since the store was opened; hand it to `wait_for_write`."""
         return self._num_writes
 
+    @property
+    def num_works(self) -> int:
+        """Commits that may bring work to a runner; hand it to `wait_for_work`."""
+        return self._num_works
+
     def wait_for_write(self, seen: int, timeout_s: float) -> int:
         """Blocks until there are more than `seen` commits, at most `timeout_s`; answers their number. In a shared store
         the commits of others count as well."""
-        if self._foreign is None:
-            with self._changed:
-                self._changed.wait_for(lambda: self._num_writes > seen, timeout_s)
-                return self._num_writes
+        self._wait(lambda: self._num_writes > seen, timeout_s)
+        return self._num_writes
+
+    def wait_for_work(self, seen: int, timeout_s: float) -> int:
+        """As `wait_for_write`, of commits that may bring work, as any commit of others may."""
+        self._wait(lambda: self._num_works > seen, timeout_s)
+        return self._num_works
+
+    def _wait(self, is_over: Callable[[], bool], timeout_s: float) -> None:
         end = time.monotonic() + timeout_s
         while (left := end - time.monotonic()) > 0:
             with self._changed:
-                if self._changed.wait_for(lambda: self._num_writes > seen, min(left, _POLL_S)):
-                    break
-            if self._foreign.have_come():
-                with self._changed:
-                    self._num_writes += 1
-                    self._changed.notify_all()
-        return self._num_writes
+                if self._changed.wait_for(is_over, left if self._foreign is None else min(left, _POLL_S)):
+                    return
+            if self._foreign is not None and self._foreign.have_come():
+                self._note_write(brings_work=True)
 
     def collect_garbage(self, limit_bytes: int) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take; what a result names stays."""
