@@ -41,9 +41,9 @@ from tuner.store import Store, batches, jobs, queue, trials
 
 _log = logging.getLogger(__name__)
 
-#: A runner that has nothing to do looks so often whether there is something, where no write says so, seconds. To look
+#: A runner that has nothing to do asks so often whether there is something, where no write says so, seconds. To ask
 #: costs milliseconds of the interpreter, and there is a runner for each card.
-_LOOK_AGAIN_S = 1.0
+_ASK_AGAIN_S = 1.0
 
 
 class Runner:
@@ -165,7 +165,7 @@ class Runner:
 
     def _rest(self, seen: int) -> None:
         """Waits for a write that may bring work. Time alone may bring some, too: another runner leaves what it had."""
-        end = time.monotonic() + _LOOK_AGAIN_S
+        end = time.monotonic() + _ASK_AGAIN_S
         while not (self._stop.is_set() or self._drain.is_set()) and time.monotonic() < end:
             # A write wakes it at once; the limit only bounds how long `stop` waits.
             if self._store.wait_for_work(seen, 0.2) != seen:

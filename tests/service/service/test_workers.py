@@ -87,7 +87,7 @@ def test_an_idle_worker_is_woken_by_jobs_and_not_by_the_trials_of_others(
         return next_open(*given, **named)
 
     monkeypatch.setattr(queue, "next_open", counted)
-    monkeypatch.setattr("tuner.service.runner._LOOK_AGAIN_S", 600.0)
+    monkeypatch.setattr("tuner.service.runner._ASK_AGAIN_S", 600.0)
     service = serve(evaluator(), evaluator())
     finish(service, service.submit(spec(16, trials=40))[0])
     assert len(questions) == 2

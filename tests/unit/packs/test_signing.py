@@ -36,7 +36,7 @@ def test_a_signature_holds_for_its_bytes_and_its_key_alone(tmp_path: Path) -> No
     signature = key.sign(DATA)
     verify(DATA, signature, key.public)
     assert signer(signature) == key.public
-    with pytest.raises(WrongSignature, match="the pack was changed"):
+    with pytest.raises(WrongSignature, match="they were changed"):
         verify(DATA + b"x", signature, key.public)
     for place in range(9, len(signature) - 1):
         broken = bytearray(signature)
