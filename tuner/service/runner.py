@@ -148,7 +148,7 @@ class Runner:
         try:
             if not self._probation.is_fit():
                 return
-            seen = self._store.num_works
+            seen = self._store.commits.num_works
             is_busy = self._work_on_next() or self._ladders.take_one() or self._inspector.take_one()
         except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
             _log.warning("%s is in quarantine: %s", self.target.id, error)
@@ -168,7 +168,7 @@ class Runner:
         end = time.monotonic() + _ASK_AGAIN_S
         while not (self._stop.is_set() or self._drain.is_set()) and time.monotonic() < end:
             # A write wakes it at once; the limit only bounds how long `stop` waits.
-            if self._store.wait_for_work(seen, 0.2) != seen:
+            if self._store.commits.wait_for_work(seen, 0.2) != seen:
                 return
 
     def _work_on_next(self) -> bool:
