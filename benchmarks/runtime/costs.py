@@ -77,8 +77,8 @@ def each_us(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
     return median(times)
 
 
-def host_rows(pack: Pack, chosen: Chosen, folder: Path) -> list[Row]:
-    """The host's time of a call in C and in Python, beside the driver's own."""
+def host_rows(folder: Path, pack: Pack, chosen: Chosen) -> list[Row]:
+    """The host's time of a call in C and in Python, beside the driver's own; `folder`: where the loops are built."""
     import cupy
 
     from tests.support.arrays_on_card import operands

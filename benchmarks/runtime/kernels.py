@@ -33,7 +33,7 @@ class Kernels:
         return self._begun[one].result()
 
     def wait(self) -> None:
-        """Until no build is under way: the host's time is measured on idle cores."""
+        """Until no build is under way."""
         for made in self._begun.values():
             made.exception()
 

@@ -56,9 +56,14 @@ class Bench:
     #: An empty operator of PyTorch, being built.
     empty: Future[Any]
 
+    def wait(self) -> None:
+        """Until nothing is being built: a thread that works keeps the one that enqueues from its turn."""
+        self.kernels.wait()
+        self.empty.exception()
+
 
 def all_checks(bench: Bench, asked: Sequence[Chosen]) -> Iterator[tuple[str, Take]]:
-    """Every check with its name: what is wrong and unsafe first, the host's time when all builds are done."""
+    """Every check with its name: what is wrong and unsafe first, times when all builds are done."""
     kernels, folder = bench.kernels, bench.folder
     ladders = {dtype: ladder(bench.target.id, PAIR, dtype) for dtype in Dtype}
 
@@ -66,20 +71,16 @@ def all_checks(bench: Bench, asked: Sequence[Chosen]) -> Iterator[tuple[str, Tak
         with loaded(folder, kernels.get(chosen)) as pack:
             return take(pack, chosen)
 
-    def in_c(pack: Pack, chosen: Chosen) -> list[Row]:
-        kernels.wait()
-        bench.empty.exception()
-        return host_rows(pack, chosen, folder)
-
     def in_torch(pack: Pack, chosen: Chosen) -> list[Row]:
         return torch_rows(pack, chosen, bench.empty.result())
 
     yield from checks(kernels.builder, bench.target.gpu, folder, ladders[Dtype.FP16])
+    bench.wait()
     for chosen in asked:
         yield f"guard: {chosen.name}", partial(with_pack, chosen, partial(guard_rows, bench.rounds))
     for dtype, rungs in ladders.items():
         yield f"ladder, {dtype}", partial(ladder_rows, bench.rounds, kernels, folder, rungs)
-    yield "host time", partial(with_pack, asked[0], in_c)
+    yield "host time", partial(with_pack, asked[0], partial(host_rows, folder))
     yield "host time of torch.ops.tuner.ffn", partial(with_pack, asked[0], in_torch)
     yield "loading", lambda: load_rows(folder, kernels.get(asked[0]))
 
@@ -112,16 +113,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         out = options.out or results_file(target.id, "take_home")
         asked = winners(target.id, NUM_QUICK_WINNERS if options.quick else NUM_WINNERS)
         with closing(Builder(Path(name), num_processes=places_here())) as builder:
-            for check, make in measure(builder, target, Path(name), asked):
+            for check, make in measure(builder, target, Path(name), asked, ahead=not options.only):
                 if check.startswith(options.only):
                     merge_report(out, take(check, make), machine)
 
 
-def measure(builder: Builder, target: Target, folder: Path, asked: Sequence[Chosen]) -> Iterator[tuple[str, Take]]:
-    """The checks, while all that they need is being built."""
+def measure(
+    builder: Builder, target: Target, folder: Path, asked: Sequence[Chosen], *, ahead: bool
+) -> Iterator[tuple[str, Take]]:
+    """The checks; `ahead`: all that any of them needs is being built meanwhile."""
     tools = builder.build(device_text("tools.cu"), target.gpu.arch)
     with closing(Kernels(builder, target.gpu)) as kernels, ThreadPoolExecutor(1) as pool:
-        kernels.begin([*asked, *(one for dtype in Dtype for one in ladder(target.id, PAIR, dtype))])
+        if ahead:
+            kernels.begin([*asked, *(one for dtype in Dtype for one in ladder(target.id, PAIR, dtype))])
         empty, rounds = pool.submit(operators, folder), Rounds(tools.cubin)
         yield from all_checks(Bench(target=target, kernels=kernels, folder=folder, rounds=rounds, empty=empty), asked)
 

@@ -60,7 +60,8 @@ def test_the_kernels_of_one_order_make_a_batch_invariant_ladder() -> None:
 def test_every_sentence_of_what_is_checked_on_a_card_has_a_check(tmp_path: Path) -> None:
     """The checks are named without a card; taking one needs it, and says so in a row."""
     kernels = SimpleNamespace(builder=None)
-    bench = SimpleNamespace(target=Target(gpu=H200, simulated=False), kernels=kernels, folder=tmp_path, rounds=None)
+    target = Target(gpu=H200, simulated=False)
+    bench = SimpleNamespace(target=target, kernels=kernels, folder=tmp_path, rounds=None, wait=lambda: None)
     found = dict(take_home.all_checks(bench, chosen.winners("h200", 2)))  # type: ignore[arg-type]
     assert [name.partition(":")[0] for name in found] == [
         "every m, fp16",
