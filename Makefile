@@ -160,7 +160,7 @@ bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and 
 bench-take-home: $(VENV)/.dev ## check packs on this machine's GPU, and measure what they cost (4 min, CHECK=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.runtime.take_home $(if $(CHECK),--only "$(CHECK)")
 
-bench-model: $(VENV)/.dev ## from configs of models to packs and faster decode steps, on this machine's GPU (4 min, TRIALS=)
+bench-model: $(VENV)/.dev ## from configs of models to packs and faster decode steps, on this machine's GPU (5 min, TRIALS=)
 	@$(BIN)/python -m benchmarks.runtime.model $(if $(TRIALS),--trials $(TRIALS))
 
 # SUITE and ROW choose rows; after SECONDS none is begun. FORCE=1 searches again what was searched.

@@ -1,12 +1,12 @@
 """From a model's config to a faster decode step, by the commands that a user types.
 
-python -m benchmarks.runtime.model [--gpu auto] [--trials 32] [--seconds 240] [--out .../take_home.json]
+python -m benchmarks.runtime.model [--gpu auto] [--trials 24] [--seconds 300] [--out .../take_home.json]
 
 A service of its own starts on this machine's card. `tuner-client tune-model` makes a pack of Llama-3-8B, and one of a
 rank of Llama-3-70B over eight, at 1, 16 and 64 rows in bf16. `tuner-client verify` runs their kernels. Then
-`examples/llama_decode.py` runs both models, which takes PyTorch and transformers. Their rows go into take_home.json as
-they come. The packs stay in `--packs`, and what is there is not tuned again. Each step has what is left of `--seconds`.
-About four minutes on an H200. A simulated GPU goes as far as the packs.
+`examples/llama_decode.py` runs both models, which takes PyTorch and transformers; the operator is compiled meanwhile.
+Rows go into take_home.json as they come. The packs stay in `--packs`, and what is there is not tuned again. Each step
+has what is left of `--seconds`. About five minutes on an H200. A simulated GPU goes as far as the packs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import at_least_row, failed_row, machine_of, merge_report, results_file
+from benchmarks.common.report import at_least_row, machine_of, merge_report, results_file, taken
 from benchmarks.common.setting import twin_of
 from benchmarks.common.workbench import Watch
 from tests.support.repository import ROOT
@@ -63,6 +63,11 @@ MODELS = (
 )
 
 
+def environment() -> dict[str, str]:
+    """This process's, in which programs of other folders find this checkout."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+
 class Steps:
     """Runs commands, each within the time that is left."""
 
@@ -74,13 +79,14 @@ class Steps:
         """Seconds that are left."""
         return max(1.0, self._seconds - self._watch.seconds)
 
-    def run(self, *command: str, env: dict[str, str] | None = None) -> str:
+    def run(self, *command: str, **variables: str) -> str:
         """What the command prints; its messages go to this program's.
 
         Raises:
             RuntimeError: it ended otherwise than well, or took too long.
         """
         print("+", *command, flush=True)
+        env = environment() | variables
         try:
             done = subprocess.run(
                 [sys.executable, *command], stdout=subprocess.PIPE, text=True, env=env, timeout=self.left_s
@@ -94,24 +100,23 @@ class Steps:
 
 
 @contextmanager
-def service(folder: Path, gpu: str) -> Iterator[dict[str, str]]:
-    """A service with an empty data folder; the environment in which the client finds it."""
+def service(folder: Path, gpu: str) -> Iterator[str]:
+    """A service with an empty data folder; its address."""
     command = [sys.executable, "-m", "tuner.cli", "serve", "--data", str(folder / "data"), "--port", "0", "--gpu", gpu]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as server:
         try:
             assert server.stdout is not None
-            url = server.stdout.readline().split()[-1]
-            yield os.environ | {"TUNER_URL": url}
+            yield server.stdout.readline().strip()
         finally:
             server.terminate()
 
 
-def tune(steps: Steps, env: dict[str, str], model: Model, packs: Path, trials: int) -> list[Row]:
+def tune(steps: Steps, url: str, model: Model, packs: Path, trials: int) -> list[Row]:
     """The pack of a model, and at how many of its row counts a kernel gains enough to be kept."""
     watch, path = Watch(), model.pack(packs)
     asked = ("--tp", str(model.ranks), "--dtype", "bf16", "--m", ",".join(map(str, ROWS)), "--trials", str(trials))
     written = ("-o", str(path), "--lock", str(packs / "tuner.lock"))
-    steps.run("-m", "tuner.client.cli", "tune-model", str(model.config), *asked, *written, env=env)
+    steps.run("-m", "tuner.client.cli", "tune-model", str(model.config), *asked, *written, TUNER_URL=url)
     (entry,) = read_pack(path.read_bytes()).entries
     rungs = {m: rung for m in ROWS if (rung := entry.at(m)) is not None and rung.kernel is not None}
     raw = {"speedup": {m: round(rung.speedup or 0.0, 4) for m, rung in rungs.items()}, "trials": trials}
@@ -142,36 +147,30 @@ def decode(steps: Steps, model: Model, packs: Path) -> list[Row]:
     return rows
 
 
-def taken(name: str, take: Callable[[], list[Row]]) -> list[Row]:
-    """The rows of a step; one that says why where it raises."""
-    try:
-        rows = take()
-    except Exception as error:
-        rows = [failed_row(name, f"{type(error).__name__}: {error}")]
-    print(*rows, sep="\n", flush=True)
-    return rows
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs all steps, and writes each one's rows when it is done."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
-    parser.add_argument("--trials", type=int, default=32, help="of each job")
-    parser.add_argument("--seconds", type=float, default=240.0, help="of all steps")
+    parser.add_argument("--trials", type=int, default=24, help="of each job")
+    parser.add_argument("--seconds", type=float, default=300.0, help="of all steps")
     parser.add_argument("--packs", type=Path, default=Path("build/model-packs"), help="where packs and their lock go")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     steps, packs, twin = Steps(options.seconds), options.packs, twin_of(options.gpu)
     packs.mkdir(parents=True, exist_ok=True)
+    compiling = [sys.executable, "-m", "tuner.runtime.torch_compiled"]
+    operator = subprocess.Popen(compiling, env=environment()) if twin is None else None
     with tempfile.TemporaryDirectory() as name:
         with closing(twin or GpuSupervisor(usable_gpus()[0], Path(name) / "builds")) as evaluator:
             machine, target_id = machine_of(evaluator.environment()), evaluator.target.id
         out = options.out or results_file(target_id, "take_home")
         if missing := [model for model in MODELS if not model.pack(packs).exists()]:
-            with service(Path(name), options.gpu) as env:
+            with service(Path(name), options.gpu) as url:
                 for model in missing:
-                    rows = taken(f"tune-model, {model.name}", partial(tune, steps, env, model, packs, options.trials))
+                    rows = taken(f"tune-model, {model.name}", partial(tune, steps, url, model, packs, options.trials))
                     merge_report(out, rows, machine)
+    if operator is not None:
+        operator.wait()
     for model in MODELS if twin is None else ():
         merge_report(out, taken(f"decode, {model.name}", partial(decode, steps, model, packs)), machine)
     for model in MODELS if twin is None else ():

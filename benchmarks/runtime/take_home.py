@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import failed_row, machine_of, merge_report, results_file
+from benchmarks.common.report import machine_of, merge_report, results_file, taken
 from benchmarks.runtime.chosen import Chosen, ladder, winners
 from benchmarks.runtime.costs import guard_rows, host_rows, load_rows, loaded, operators, torch_rows
 from benchmarks.runtime.kernels import Kernels
@@ -85,17 +85,6 @@ def all_checks(bench: Bench, asked: Sequence[Chosen]) -> Iterator[tuple[str, Tak
     yield "loading", lambda: load_rows(folder, kernels.get(asked[0]))
 
 
-def take(name: str, check: Take) -> list[Row]:
-    """The rows of a check; one that says why where it raises."""
-    print(name, flush=True)
-    try:
-        rows = check()
-    except Exception as error:
-        rows = [failed_row(name, f"{type(error).__name__}: {error}")]
-    print(*rows, sep="\n", flush=True)
-    return rows
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -115,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with closing(Builder(Path(name), num_processes=places_here())) as builder:
             for check, make in measure(builder, target, Path(name), asked, ahead=not options.only):
                 if check.startswith(options.only):
-                    merge_report(out, take(check, make), machine)
+                    merge_report(out, taken(check, make), machine)
 
 
 def measure(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.runtime import chosen, costs, safety, take_home
+from benchmarks.common.report import taken
+from benchmarks.runtime import chosen, costs, model, safety, take_home
 from benchmarks.runtime.ladder import AtRows, judge
 from benchmarks.runtime.rounds import PackRunner
 from tests.support.cases import H200
@@ -79,7 +81,7 @@ def test_every_sentence_of_what_is_checked_on_a_card_has_a_check(tmp_path: Path)
         "host time of torch.ops.tuner.ffn",
         "loading",
     ]
-    (row,) = take_home.take("replays", found["replays"])
+    (row,) = taken("replays", found["replays"])
     assert (row["check"], row["holds"]) == ("replays", False)
 
 
@@ -163,6 +165,28 @@ def test_the_driver_is_called_as_often_with_and_without_the_runtime(tmp_path: Pa
         assert fake.fake_num_calls() == 7 + (4 if name == "host_time_of_runtime" else 0)  # its maps are encoded first
     c.tuner_ffn_release(ffn)
     c.tuner_pack_close(pack)
+
+
+def test_a_model_is_tuned_by_the_commands_of_a_user_and_what_is_there_is_not_tuned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "ROWS", (16,))
+    monkeypatch.setattr(model, "MODELS", model.MODELS[1:])
+    packs, out = str(tmp_path / "packs"), str(tmp_path / "rows.json")
+    given = ["--gpu", "simulated:h200", "--trials", "4", "--packs", packs, "--out", out]
+    model.main(given)
+    (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert (row["check"], row["value"]) == ("tune-model, llama-3-70b-tp8: row counts that a kernel serves", 1)
+    assert list(row["speedup"]) == ["16"]
+    pack = tmp_path / "packs" / "llama-3-70b-tp8.tunerpack"
+    before = pack.stat().st_mtime_ns
+    model.main(given)
+    assert pack.stat().st_mtime_ns == before
+    pack.unlink()
+    model.main([*given, "--trials", "0"])
+    (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"][1:]
+    assert (row["check"], row["holds"]) == ("tune-model, llama-3-70b-tp8", False)
+    assert "ended with 2" in row["reason"]
 
 
 def test_a_simulated_gpu_is_refused() -> None:
