@@ -145,8 +145,8 @@ def operands(op: DecodeAttention) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
     """Queries, keys, values."""
     kind = {"dtype": torch.bfloat16 if op.dtype is Dtype.BF16 else torch.float16, "device": "cuda"}
     cache = (op.sequences, op.kv_heads, op.max_length, op.head_dim)
-    q = torch.randn(op.sequences, op.new_tokens, op.kv_heads * op.query_heads, op.head_dim, **kind)  # type: ignore[arg-type]
-    return q, torch.randn(cache, **kind), torch.randn(cache, **kind)  # type: ignore[arg-type]
+    q = torch.randn(op.sequences, op.new_tokens, op.kv_heads * op.query_heads, op.head_dim, **kind)
+    return q, torch.randn(cache, **kind), torch.randn(cache, **kind)
 
 
 def relative_error(
@@ -207,7 +207,7 @@ class Tensors:
     def captured_ours(self, kernel: Attention, lengths: torch.Tensor) -> torch.cuda.CUDAGraph:
         """One of our kernels."""
         q, out = self.q, self.out
-        return captured([lambda c=c: kernel.launch(q, *c, lengths, out) for c in self.caches])  # type: ignore[misc]
+        return captured([lambda k=k, v=v: kernel.launch(q, k, v, lengths, out) for k, v in self.caches])  # type: ignore[misc]
 
     def error(self) -> float:
         """Of the last launch."""

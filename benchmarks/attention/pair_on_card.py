@@ -57,10 +57,11 @@ class PairTensors:
         self.q, *_ = operands(op)
         self.caches = [operands(op)[1:] for _ in range(self.num_slots)]
         like = {"dtype": self.q.dtype, "device": "cuda"}
-        self.weights = [torch.randn(gemm.n, gemm.k, **like) * gemm.k**-0.5 for _ in range(self.num_slots)]  # type: ignore[arg-type]
-        self.results = [torch.empty(gemm.m, gemm.n, **like) for _ in range(self.num_slots)]  # type: ignore[arg-type]
+        self.weights = [torch.randn(gemm.n, gemm.k, **like) * gemm.k**-0.5 for _ in range(self.num_slots)]
+        self.results = [torch.empty(gemm.m, gemm.n, **like) for _ in range(self.num_slots)]
         self.attended = torch.empty_like(self.q)
         self.lengths = torch.tensor(row.lengths, dtype=torch.int32, device="cuda")
+        self._expected: dict[tuple[int, int], torch.Tensor] = {}
 
     @property
     def is_ragged(self) -> bool:
@@ -77,7 +78,12 @@ class PairTensors:
             tensor.fill_(float("nan"))
 
     def expected(self, slot: int, sequence: int) -> torch.Tensor:
-        """Rows of one sequence in float64: nothing between the two products is rounded."""
+        """Rows of one sequence in float64: nothing between the two products is rounded. They are kept."""
+        if (slot, sequence) not in self._expected:
+            self._expected[slot, sequence] = self._in_float64(slot, sequence)
+        return self._expected[slot, sequence]
+
+    def _in_float64(self, slot: int, sequence: int) -> torch.Tensor:
         op, (k, v) = self.row.op, self.caches[slot]
         rows = []
         for token in range(op.new_tokens):
@@ -223,10 +229,9 @@ class LibraryPair:
     def project(self, attended: torch.Tensor, slot: int, algorithm: int) -> None:
         """`attended` is [sequences, new tokens, heads, head_dim], row-major."""
         tensors = self.tensors
-        addresses = (attended, tensors.weights[slot], tensors.results[slot])
-        pointers = [tensor.data_ptr() for tensor in addresses]
-        stream = torch.cuda.current_stream().cuda_stream
-        self.gemm.launch(*pointers, 0, self.workspace.data_ptr(), stream, algorithm=algorithm)
+        w, c = tensors.weights[slot].data_ptr(), tensors.results[slot].data_ptr()
+        workspace, stream = self.workspace.data_ptr(), torch.cuda.current_stream().cuda_stream
+        self.gemm.launch(attended.data_ptr(), w, c, 0, workspace, stream, algorithm=algorithm)
 
     def captured(self, backend: SDPBackend, algorithm: int) -> torch.cuda.CUDAGraph:
         """The pairs of a graph."""

@@ -24,9 +24,9 @@ from .rows import BANDWIDTH, Row, Variant, tiling_of
 
 #: Columns of each model's residual stream, which the projection writes.
 WIDTHS = {"llama3-8b": 4096, "llama3-70b-tp8": 8192}
-#: Stages of an attention CTA that leaves room for the launch behind; warps that its registers allow then.
-_STAGES_BESIDE = (3, 2)
-_WARPS_BESIDE, _FINISH_WARPS_BESIDE = 4, 2
+#: Of attention CTAs that leave room for the launch behind: warps that multiply, warps that end tasks, stages. The first
+#: has an SM for itself.
+_WARPS_AND_STAGES = ((8, 4, 16), (4, 2, 3), (4, 2, 2), (8, 4, 2))
 #: Tilings of the projection that are tried, the best by forecast: of CTAs that are alone, and of those that share k.
 _NUM_ALONE, _NUM_SHARING = 2, 1
 #: Who asks the L2 for weights early: nobody, the projection's CTAs at their start (stages beyond the ring), or the
@@ -105,9 +105,12 @@ def attention_variants(row: Row) -> list[Variant]:
         )
         return Variant(tiling=tiling, span_tokens=span_tokens, contiguous=contiguous, speculative=True)
 
+    first, *others = _WARPS_AND_STAGES
     own_tiles = -(-min(span_tokens, op.max_length) // share)
-    beside = dict.fromkeys(min(stages, own_tiles) for stages in _STAGES_BESIDE)
-    return [variant(8, 4, 16), *(variant(_WARPS_BESIDE, _FINISH_WARPS_BESIDE, stages) for stages in beside)]
+    beside = [
+        variant(warps, finish, max(min(stages, own_tiles), warps // (tile // 16))) for warps, finish, stages in others
+    ]
+    return list(dict.fromkeys((variant(*first), *beside)))
 
 
 def schedule_of(tiling: Tiling) -> Schedule:
