@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import cupy
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.common.workbench import BUILD_CACHE
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import Candidate
@@ -23,7 +23,7 @@ from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
 from tuner.workers.source.attention import AttentionTiling, NextWeights
 from tuner.workers.source.launch_args import OpBuffers, needs_co_residency
-from tuner.workers.source.launchable import Launchable
+from tuner.workers.source.launchable import Launchable, LaunchRefused
 
 from .measure import LIBRARIES, MASKED_LIBRARIES, operands
 from .on_card import Attention, cubin_of
@@ -33,6 +33,8 @@ from .timing import captured
 
 #: Bytes that pairs take in turns, so that each finds its own cold; pairs of a graph, at least, where they are short.
 _COLD_BYTES, _LEAST_PAIRS = 240e6, 24
+#: Builds are kept from run to run.
+_BUILD_CACHE = Path("build/bench-cache")
 #: A graph of so many microseconds is long enough.
 _LONG_US = 2000.0
 
@@ -134,7 +136,7 @@ class Workshop:
 
     def __init__(self, gpu: Gpu, num_processes: int) -> None:
         self.gpu = gpu
-        self._builder = Builder(BUILD_CACHE, num_processes=num_processes)
+        self._builder = Builder(_BUILD_CACHE, num_processes=num_processes)
         self._threads = ThreadPoolExecutor(num_processes)
 
     def close(self) -> None:
@@ -149,7 +151,7 @@ class Workshop:
             candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=schedule)
             try:
                 prepared = prepare(workload, self.gpu, candidate, self._builder, {})
-            except TunerError as error:
+            except (TunerError, LaunchRefused) as error:
                 return str(error)
             return prepared.refusal or prepared.work.launchable or "nothing to launch"
 

@@ -12,18 +12,20 @@ _DELAY_CYCLES = 90_000
 
 
 def captured(launches: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
-    """One graph of all launches; two are run before."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
+    """One graph of all launches; two are run before. (`torch.cuda.graph` would collect garbage first, at each.)"""
+    torch.cuda.synchronize()
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):
         for launch in launches[:2]:
             launch()
-    torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        graph.capture_begin()
+        try:
+            for launch in launches:
+                launch()
+        finally:
+            graph.capture_end()
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for launch in launches:
-            launch()
     return graph
 
 
