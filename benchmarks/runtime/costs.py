@@ -14,6 +14,8 @@ from benchmarks.common.report import check_row
 from benchmarks.runtime.chosen import Chosen
 from benchmarks.runtime.rounds import PackRunner, Rounds, times_us
 from tests.support.packs_on_card import pack_of
+from tuner.core.problem.tolerance import MAX_REL_ERROR
+from tuner.core.problem.workload import Dtype
 from tuner.core.trial.stats import median, paired_ratios, ratio_ci95
 from tuner.packs.contents import Kernel
 from tuner.runtime import Pack, native
@@ -137,13 +139,37 @@ def torch_rows(pack: Pack, chosen: Chosen, empty: Any) -> list[Row]:
     )
     number = torch_op.register(pack.bind(Weights(w1, w2, activation=str(up.activation), gated=up.gated)))
     rest = (None, None, None, None, str(up.activation), up.gated, number)
+    name = "host time of torch.ops.tuner.ffn, us above an empty operator"
     with torch.inference_mode():
+        numbers = torch_numbers(
+            lambda: torch.ops.tuner.ffn(x, w1, w2, *rest), (x, w1, w2, *rest), chosen.workload.dtype
+        )
         ours_us = each_us(lambda: torch.ops.tuner.ffn(x, w1, w2, *rest), torch.cuda.synchronize)
         empty_us = each_us(lambda: empty(x, w1, w2, *rest), torch.cuda.synchronize)
     torch_op.forget(number)
     raw = {"empty_us": round(empty_us, 3), "is_cpp": torch_op.compiled is not None}
-    name = "host time of torch.ops.tuner.ffn, us above an empty operator"
-    return [check_row(name, ours_us - empty_us, TORCH_BAR_US, **raw)]
+    return [*numbers, check_row(name, ours_us - empty_us, TORCH_BAR_US, **raw)]
+
+
+def torch_numbers(call: Callable[[], Any], given: tuple[Any, ...], dtype: Dtype) -> list[Row]:
+    """The operator against its formula in float64, and in a graph against itself."""
+    import torch
+
+    from tuner.runtime import torch_op
+
+    wanted, found = torch_op.by_torch(*(one.double() for one in given[:3]), *given[3:]), call()
+    error = float((found.double() - wanted).norm() / wanted.norm()) / MAX_REL_ERROR[dtype]
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        replayed = call()
+    replayed.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    return [
+        check_row("torch.ops.tuner.ffn: error over the tolerance", error, 1.0),
+        check_row("torch.ops.tuner.ffn in a graph: elements of other bits", int((replayed != found).sum()), 0),
+    ]
 
 
 def load_rows(folder: Path, kernel: Kernel) -> list[Row]:
