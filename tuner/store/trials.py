@@ -85,7 +85,7 @@ def _improve(job: JobRow, trial: Trial) -> bool:
 
 
 def _summary(trial: Trial, job: JobRow) -> dict[str, Any]:
-    schedule, outcome, so_far = trial.candidate.schedule, trial.outcome, to_record(job)
+    schedule, outcome, so_far = trial.candidate.schedule, trial.outcome, to_record(job, is_bare=True)
     if isinstance(outcome, Measured):
         figures = {"time_us": outcome.time_us, "speedup": outcome.speedup, "reason": outcome.remark}
     else:
