@@ -27,6 +27,7 @@ from tests.soak.member import children
 from tests.soak.program import Program, Row, Step, main
 from tests.support.forked import Forked, command
 from tests.support.serving import body
+from tests.support.waiting import wait_until
 
 #: Kills of one cluster.
 STEP = 5
@@ -71,6 +72,8 @@ class Cluster:
         """Has a job for each card, of problems that nobody asked for before."""
         url = self._server.line()
         num_open = sum(state not in FINAL for (state,) in rows(self._folder, "select state from jobs"))
+        # A server that has just started knows no card before a worker has joined it, and refuses a job so long.
+        wait_until(lambda: bool(httpx.get(f"{url}/targets", timeout=60).raise_for_status().json()), LIMIT_S, 0.1)
         for _ in range(NUM_WORKERS - num_open):
             self._num_jobs += 1
             pair = body()["pair"] | {"d_hidden": 512 + 128 * self._num_jobs}
