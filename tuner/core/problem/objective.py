@@ -22,7 +22,7 @@ class Regime(StrEnum):
 
     #: After an idle pause, clocks high.
     BURST = "burst"
-    #: After at least 80 ms of load, the card at its power limit.
+    #: After at least 40 ms of load, the card at its power limit.
     SUSTAINED = "sustained"
 
 
