@@ -215,7 +215,8 @@ class Bench:
             else:
                 reasons.append(f"{candidate.plan_kind}: {preparation.reason}")
         lane = self.jobs.dispatcher.lane(self.jobs.target_id)
-        times = lane.finals(problem, tuple(ready), FinalsProcedure.num_rounds).result()
+        num_rounds = FinalsProcedure().rounds_in(problem.objective.regime)
+        times = lane.finals(problem, tuple(ready), num_rounds).result()
         reasons += [reason for reason in times.reasons if reason]
         return {one: us for one, us in zip(ready, times.times_us, strict=True) if us}, reasons
 
