@@ -124,6 +124,13 @@ class TimedEvaluator:
         self._evaluator.close()
 
 
+class LentEvaluator(TimedEvaluator):
+    """One whose owner goes on to use what is behind it."""
+
+    def close(self) -> None:
+        """Its owner does."""
+
+
 def card_figures(spans: Sequence[Span]) -> dict[str, Any]:
     """Of one job: for how long the card was busy with its trials, for how long it had nothing to do after the first
     cubin was there, and for how much of that something was being built."""
