@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -248,6 +249,7 @@ class Card:
         self._evaluator = evaluator
         self._scratch = scratch
         self._samples = samples
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="card")
         self._processes = SearchProcesses(1)
         self._num_services = 0
 
@@ -260,7 +262,7 @@ class Card:
     def open_bench(self) -> Iterator[Bench]:
         """A service with an empty folder."""
         self._num_services += 1
-        lent, winners = LentEvaluator(self._evaluator), HeldOutWinners()
+        lent, winners = LentEvaluator(self._evaluator, self._thread), HeldOutWinners()
         data, builds = self._scratch / f"data{self._num_services}", self._scratch / BUILDS
         with jobs_over(lent, winners=winners, data=data, search=self._processes.search) as jobs:
             yield Bench(jobs, lent, winners, builds, self._samples)
@@ -269,6 +271,7 @@ class Card:
         """Ends its processes."""
         self._processes.close()
         self._evaluator.close()
+        self._thread.shutdown()
 
 
 @contextmanager
