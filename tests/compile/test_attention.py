@@ -41,7 +41,7 @@ def test_teams_that_share_a_stage_are_refused(stages: int, warps: int, says: str
         AttentionTiling(head_dim=128, columns=8, tile_tokens=64, num_stages=stages, math_warps=warps)
 
 
-QUICK = ("ragged", "new tokens", "clusters, spans")
+QUICK = ("ragged", "new tokens", "tiles left over", "clusters, spans")
 
 
 def is_whole(_: int, tiling: AttentionTiling) -> bool:
@@ -89,6 +89,7 @@ def test_attention_leaves_the_right_numbers(name: str) -> None:
         ("new tokens", "most * scale_log2", "most"),
         ("new tokens", "if (is_masked) mask_scores", "if (false) mask_scores"),
         ("new tokens", "softmax.sums[group][step][half] *= kept", "softmax.sums[group][step][half] *= 1.0f"),
+        ("tiles left over", "kTeams - place % kTeams", "kTeams"),
         ("clusters, spans", "(cluster_rank() + tile * kCluster)", "(tile * kCluster)"),
         ("clusters, spans", "cluster_rank() * kFromOneBytes", "0 * kFromOneBytes"),
         ("clusters, spans", "there + 16 * (item - share.first)", "there"),

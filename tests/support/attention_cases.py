@@ -52,6 +52,14 @@ CASES = {
         speculative=False,
         most=0.005,
     ),
+    "tiles left over": Case(
+        op={"sequences": 6, "kv_heads": 1, "query_heads": 4, "head_dim": 64, "max_length": 160},
+        lengths=(96, 33, 160, 65, 20, 70),
+        tiling=(8, 32, 2, 4),
+        span=160,
+        queues=2,
+        speculative=False,
+    ),
     "blocks": Case(
         op={"sequences": 2, "kv_heads": 1, "query_heads": 16, "head_dim": 64, "max_length": 130, "new_tokens": 2},
         lengths=(130, 17),

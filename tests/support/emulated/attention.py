@@ -65,6 +65,8 @@ class EmulatedAttention:
     op: DecodeAttention
     lengths: Sequence[int]
     seed: int = 0
+    #: The most rounds of all threads that a copy of the copy engine takes; 0: it is done at once.
+    copy_rounds: int = 40
 
     def __post_init__(self) -> None:
         op, rng = self.op, np.random.default_rng(self.seed)
@@ -111,6 +113,7 @@ class EmulatedAttention:
         aligned = np.zeros(len(args) + 64, np.uint8)
         aligned = aligned[-aligned.ctypes.data % 64 :][: len(args)]
         aligned[:] = np.frombuffer(args, np.uint8)
+        library.delay_copies(self.copy_rounds, self.seed)
         left = library.emulate(
             ctypes.c_void_p(aligned.ctypes.data), plan.num_ctas, tiling.num_threads, plan.cluster, tiling.smem_bytes
         )

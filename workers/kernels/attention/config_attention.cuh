@@ -41,5 +41,5 @@ static_assert(kLiveColumns >= 1 && kLiveColumns <= kColumns, "queries that there
 static_assert(kCluster == 1 || kCluster == 2 || kCluster == 4 || kCluster == 8 || kCluster == 16, "a cluster's sizes");
 static_assert(kColumns == 8 || kColumns == 16, "accumulators of more columns do not fit the registers");
 // Else teams share a stage: one may be a phase behind the other, and a parity does not tell phases apart that are two apart.
-static_assert(kStages % kTeams == 0, "a stage is always the same team's within a task");
+static_assert(kStages % kTeams == 0, "a stage is always the same team's");
 static_assert(kMathWarps % kSliceWarps == 0 && kTileTokens % kSliceTokens == 0, "whole teams");

@@ -13,7 +13,7 @@
 // stores its sums and counts itself in. The last one to arrive adds up all that are not empty. A span that is alone
 // stores the result itself.
 //
-// Order of the sum. Slices of a CTA by the number of the warp, CTAs of a cluster by rank, spans by their number, from the
+// Order of the sum. Slices of a CTA by the teams' order in the task, CTAs of a cluster by rank, spans by their number, from the
 // slot, the last one's own too. None depends on other sequences, on the grid or on who came last: a sequence's bits follow
 // from its length.
 //
@@ -83,7 +83,7 @@ __device__ __forceinline__ void store_result(const AttentionArgs& args, const At
   words[0] = low, words[1] = high;
 }
 
-// One warp's sums to shared memory.
+// One warp's sums to shared memory; `warp`: its number in the order of the sum.
 __device__ __forceinline__ void leave_sums(unsigned char* shared, int warp, Softmax& softmax) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float* sums = reinterpret_cast<float*>(shared + kSumsOffset) + warp * kLiveColumns * kSumStride;
