@@ -15,7 +15,7 @@ from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 from tuner.core.proof.attention import check_attention
 from tuner.workers.builder.nvrtc import compile_source, parse_log
-from tuner.workers.gpu.launch import check, launch_config, programmatic_attribute
+from tuner.workers.gpu.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
 from tuner.workers.gpu.tensor_maps import encode
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
@@ -55,8 +55,8 @@ def cubin_of(tiling: AttentionTiling, dtype: Dtype, traced: bool) -> bytes:
 
 
 @functools.cache
-def kernel_of(tiling: AttentionTiling, dtype: Dtype, traced: bool) -> Any:
-    """The loaded kernel."""
+def kernel_of(tiling: AttentionTiling, dtype: Dtype, traced: bool, shares_sms: bool) -> Any:
+    """The loaded kernel; `shares_sms`: SMs that it runs on have room for other launches' CTAs beside it."""
     module = check(driver.cuModuleLoadData(cubin_of(tiling, dtype, traced)))
     function = check(driver.cuModuleGetFunction(module, ATTENTION_KERNEL.encode()))
     attributes = driver.CUfunction_attribute
@@ -64,16 +64,20 @@ def kernel_of(tiling: AttentionTiling, dtype: Dtype, traced: bool) -> Any:
     check(driver.cuFuncSetAttribute(function, smem, tiling.smem_bytes))
     if tiling.cluster > MOST_PORTABLE_CLUSTER:
         check(driver.cuFuncSetAttribute(function, attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
+    if shares_sms:
+        prefer_shared_memory(function)
     return function
 
 
 class Attention:
     """One variant over caches that are given at each launch."""
 
-    def __init__(self, op: DecodeAttention, variant: Variant, num_sms: int, *, traced: bool = False) -> None:
+    def __init__(
+        self, op: DecodeAttention, variant: Variant, num_sms: int, *, traced: bool = False, shares_sms: bool = False
+    ) -> None:
         self.op, self.variant = op, variant
         tiling = variant.tiling
-        self.function = kernel_of(tiling, op.dtype, traced)
+        self.function = kernel_of(tiling, op.dtype, traced, shares_sms)
         self.plan: AttentionPlan = assign(
             op,
             span_tokens=variant.span_tokens,

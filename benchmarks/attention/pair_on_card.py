@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import cupy
 import torch
@@ -110,13 +111,15 @@ class PairTensors:
 class Projection:
     """One launch of our engine."""
 
-    def __init__(self, launchable: Launchable, *, programmatic: bool) -> None:
+    def __init__(self, launchable: Launchable, *, programmatic: bool, shares_sms: bool) -> None:
         """Loads.
 
         Raises:
             LaunchRefused: the card does not hold its CTAs at once.
         """
         self.kernel = Kernel(launchable)
+        if shares_sms:
+            self.kernel.prefer_shared_memory()
         self.plan = PlanOnDevice(launchable, programmatic=programmatic)
         plan = launchable.plans[0]
         if (programmatic or self.kernel.cluster_size > 1) and needs_co_residency(plan):
@@ -170,13 +173,16 @@ class Workshop:
 class OurPair:
     """Two launches of ours. The second may begin when all CTAs of the first have, and ends behind it."""
 
-    def __init__(self, tensors: PairTensors, variant: PairVariant, launchable: Launchable, num_sms: int) -> None:
-        self.tensors, self.variant = tensors, variant
-        self.attention = Attention(tensors.row.op, variant.attention, num_sms)
-        self.projection = Projection(launchable, programmatic=variant.programmatic)
+    def __init__(
+        self, tensors: PairTensors, variant: PairVariant, launchable: Launchable, num_sms: int, *, traced: bool = False
+    ) -> None:
+        self.tensors, self.variant, self.launchable = tensors, variant, launchable
+        shares = variant.shares_sms
+        self.attention = Attention(tensors.row.op, variant.attention, num_sms, traced=traced, shares_sms=shares)
+        self.projection = Projection(launchable, programmatic=variant.programmatic, shares_sms=shares)
 
-    def attend(self, slot: int) -> None:
-        """The first launch."""
+    def attend(self, slot: int, lengths: torch.Tensor | None = None) -> None:
+        """The first launch; `lengths` in the place of the row's."""
         tensors, weights = self.tensors, self.tensors.weights[slot]
         row_bytes = weights.shape[1] * weights.element_size()
         asked = NextWeights(
@@ -185,17 +191,26 @@ class OurPair:
             row_bytes=row_bytes,
             taken_bytes=int(self.variant.next_share * row_bytes) // 16 * 16,
         )
-        self.attention.launch(tensors.q, *tensors.caches[slot], tensors.lengths, tensors.attended, asked)
+        seen = tensors.lengths if lengths is None else lengths
+        self.attention.launch(tensors.q, *tensors.caches[slot], seen, tensors.attended, asked)
 
     def project(self, slot: int) -> None:
         """The second launch."""
         tensors = self.tensors
         self.projection.launch(tensors.attended, tensors.weights[slot], tensors.results[slot])
 
-    def launch(self, slot: int) -> None:
+    def launch(self, slot: int, lengths: torch.Tensor | None = None) -> None:
         """Both."""
-        self.attend(slot)
+        self.attend(slot, lengths)
         self.project(slot)
+
+    def phases(self, num_sms: int) -> list[dict[str, Any]]:
+        """Of attention, in a graph of pairs, by a traced build of it: `taken` says how early its CTAs begin."""
+        traced = OurPair(self.tensors, self.variant, self.launchable, num_sms, traced=True)
+        graph = self.tensors.graph_of(traced.launch)
+        graph.replay()
+        torch.cuda.synchronize()
+        return traced.attention.phases()
 
     def bits_one_by_one(self) -> list[torch.Tensor]:
         """Each slot's result where every launch has the card for itself."""
