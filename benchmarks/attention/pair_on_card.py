@@ -12,6 +12,7 @@ import cupy
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tuner.core.plan.attention_form import AttentionForm
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import Candidate
@@ -27,7 +28,7 @@ from tuner.workers.source.launch_args import OpBuffers, needs_co_residency
 from tuner.workers.source.launchable import Launchable, LaunchRefused
 
 from .measure import LIBRARIES, MASKED_LIBRARIES, operands
-from .on_card import Attention, cubin_of
+from .on_card import Attention, cubin_of, in_pages, random_pages
 from .pair_rows import PairVariant, floor_us, projection_of
 from .rows import Row
 from .timing import captured
@@ -59,6 +60,8 @@ class PairTensors:
         self.num_pairs = -(-max(enough, self.num_slots) // self.num_slots) * self.num_slots
         self.q, *_ = operands(op)
         self.caches = [operands(op)[1:] for _ in range(self.num_slots)]
+        self.pages = random_pages(row)
+        self.own_caches = [tuple(in_pages(row, one, self.pages) for one in cache) for cache in self.caches]
         like = {"dtype": self.q.dtype, "device": "cuda"}
         self.weights = [torch.randn(gemm.n, gemm.k, **like) * gemm.k**-0.5 for _ in range(self.num_slots)]
         self.results = [torch.empty(gemm.m, gemm.n, **like) for _ in range(self.num_slots)]
@@ -160,12 +163,12 @@ class Workshop:
 
         return dict(zip(schedules, self._threads.map(made, schedules), strict=True))
 
-    def build_attention(self, tilings: Sequence[AttentionTiling], dtype: Dtype) -> None:
+    def build_attention(self, tilings: Sequence[AttentionTiling], dtype: Dtype, form: AttentionForm) -> None:
         """So that each is at hand; one that does not build is built again where it is asked for, and says why."""
 
         def build(tiling: AttentionTiling) -> None:
             with contextlib.suppress(RuntimeError, TunerError):
-                cubin_of(tiling, dtype, False)
+                cubin_of(tiling, dtype, form)
 
         list(self._threads.map(build, tilings))
 
@@ -178,7 +181,8 @@ class OurPair:
     ) -> None:
         self.tensors, self.variant, self.launchable = tensors, variant, launchable
         shares = variant.shares_sms
-        self.attention = Attention(tensors.row.op, variant.attention, num_sms, traced=traced, shares_sms=shares)
+        op, form = tensors.row.op, tensors.row.form
+        self.attention = Attention(op, variant.attention, num_sms, form=form, traced=traced, shares_sms=shares)
         self.projection = Projection(launchable, programmatic=variant.programmatic, shares_sms=shares)
 
     def attend(self, slot: int, lengths: torch.Tensor | None = None) -> None:
@@ -192,7 +196,7 @@ class OurPair:
             taken_bytes=int(self.variant.next_share * row_bytes) // 16 * 16,
         )
         seen = tensors.lengths if lengths is None else lengths
-        self.attention.launch(tensors.q, *tensors.caches[slot], seen, tensors.attended, asked)
+        self.attention.launch(tensors.q, *tensors.own_caches[slot], seen, tensors.attended, tensors.pages, asked)
 
     def project(self, slot: int) -> None:
         """The second launch."""

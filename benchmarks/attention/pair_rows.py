@@ -21,7 +21,7 @@ from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.space import space_of
 from tuner.errors import TunerError
 
-from .rows import BANDWIDTH, Row, Variant, tiling_of
+from .rows import BANDWIDTH, Row, Variant, fitting, tiling_of
 
 #: Columns of each model's residual stream, which the projection writes.
 WIDTHS = {"llama3-8b": 4096, "llama3-70b-tp8": 8192}
@@ -101,10 +101,11 @@ def floor_us(row: Row) -> float:
 
 def attention_variants(row: Row) -> list[Variant]:
     """One that has an SM for itself, and some that leave room for the launch behind."""
-    spread = _SPREADS.get(row.name, _OTHER_SPREAD)
+    name = row.name.partition("/pages")[0]
+    spread = _SPREADS.get(name, _OTHER_SPREAD)
     first, *others = _WARPS_AND_STAGES
     found = [_attention(row, spread, *first)]
-    for beside in dict.fromkeys((spread, _WIDE_SPREADS.get(row.name, spread))):
+    for beside in dict.fromkeys((spread, _WIDE_SPREADS.get(name, spread))):
         found += [_attention(row, beside, *of) for of in others]
     return list(dict.fromkeys(found))
 
@@ -126,7 +127,8 @@ def _attention(row: Row, spread: tuple[int, int, bool], warps: int, finish_warps
         cluster=cluster,
         finish_warps=finish_warps,
     )
-    return Variant(tiling=tiling, span_tokens=span_tokens, contiguous=contiguous, speculative=True)
+    variant = Variant(tiling=tiling, span_tokens=span_tokens, contiguous=contiguous, speculative=True)
+    return fitting(row, variant)
 
 
 def schedule_of(tiling: Tiling) -> Schedule:

@@ -200,7 +200,8 @@ def _ours(
     """Variants, their graphs and errors; failures are added to."""
     schedules = list(dict.fromkeys(variant.projection for variant in variants))
     built = workshop.launchables(tensors.workload, schedules)
-    workshop.build_attention([variant.attention.tiling for variant in variants], tensors.row.op.dtype)
+    tilings = [variant.attention.tiling for variant in variants]
+    workshop.build_attention(tilings, tensors.row.op.dtype, tensors.row.form)
     pairs, graphs, errors = dict[str, OurPair](), dict[str, torch.cuda.CUDAGraph](), dict[str, float]()
     for variant in variants:
         name, launchable = str(variant), built[variant.projection]
@@ -216,6 +217,8 @@ def _ours(
             error = tensors.error()
             if not error < 0.02:
                 raise TunerError(f"wrong numbers: the relative error is {error}")
+            if refused := pair.attention.refused():
+                raise TunerError(str(refused))
             pairs[name], graphs[name], errors[name] = pair, graph, error
     return pairs, graphs, errors
 

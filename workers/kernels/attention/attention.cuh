@@ -1,10 +1,11 @@
-// Decode attention: out = softmax(scale Q K^T) V over a contiguous cache, for a few new tokens of each sequence.
+// Decode attention: out = softmax(scale Q K^T) V over a contiguous or a paged cache, for a few new tokens of each sequence.
+// A window lets a query see the last tokens alone; a soft cap bends large scores.
 //
 // Roles. The last warp brings tasks, queries and cache (ring_attention.cuh). The first warps multiply: teams of them take a
 // task's tiles in turns, each warp its own 16 tokens (products.cuh). They leave their sums to the warps between, which end
 // the task (merge_attention.cuh) while the next one is multiplied. Without such warps the first ones end it themselves.
 //
-// Launches. Queries, cache and lengths may be written by the launch before: nothing of them is read before
+// Launches. Queries, cache, lengths and page numbers may be written by the launch before: nothing of them is read before
 // griddepcontrol.wait. The plan is read before it.
 //
 // Liveness. CTAs of a cluster run at once and wait for each other's sums. No cluster waits for another one, so the grid
