@@ -34,6 +34,9 @@ from ..source.render import KERNEL_NAME, START_GATE_NAME
 from ..source.tensor_maps import tensor_maps
 from .tensor_maps import encode
 
+#: Of an SM's memory, what may be shared memory.
+_MOST_CARVEOUT_PERCENT = 100
+
 
 class CudaError(WorkerError):
     """A driver call failed; the CUDA context may be unusable afterwards."""
@@ -94,6 +97,10 @@ class Kernel:
         width = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
         #: CTAs of a cluster, as the source says; 1 where it has none.
         self.cluster_size = max(1, int(check(driver.cuFuncGetAttribute(width, self._function))))
+
+    def prefer_shared_memory(self) -> None:
+        """Asks for SMs that give all they can to shared memory, so that CTAs of another launch find room beside."""
+        prefer_shared_memory(self._function)
 
     def ctas_per_sm(self) -> int:
         """How many CTAs the driver says one SM holds."""
@@ -163,6 +170,12 @@ class Kernel:
     def unload(self) -> None:
         """Frees the module; no launch may be under way."""
         check(driver.cuModuleUnload(self._module))
+
+
+def prefer_shared_memory(function: Any) -> None:
+    """Of a kernel: SMs that it runs on give all they can to shared memory, whatever it needs itself."""
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+    check(driver.cuFuncSetAttribute(function, attribute, _MOST_CARVEOUT_PERCENT))
 
 
 def launch_config(num_ctas: int, num_threads: int, smem_bytes: int, stream: int) -> Any:
