@@ -20,25 +20,25 @@ Lanes = Callable[[], Sequence[MeasureLane]]
 
 
 class Helpers:
-    """Which lanes are offered, and which search has each of them. Thread-safe."""
+    """Which lanes are lent, and which search has each of them. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._offered: list[MeasureLane] = []
+        self._lent: list[MeasureLane] = []
         #: The job that a lane helps, by the lane's identity.
         self._jobs: dict[int, str] = {}
 
-    def offer(self, lane: MeasureLane) -> None:
+    def lend(self, lane: MeasureLane) -> None:
         """Its runner has nothing to do."""
         with self._lock:
-            if lane not in self._offered:
-                self._offered.append(lane)
+            if lane not in self._lent:
+                self._lent.append(lane)
 
     def withdraw(self, lane: MeasureLane) -> None:
         """Its runner has. What is in the lane's line already is measured all the same."""
         with self._lock:
-            if lane in self._offered:
-                self._offered.remove(lane)
+            if lane in self._lent:
+                self._lent.remove(lane)
                 self._jobs.pop(id(lane), None)
 
     @contextmanager
@@ -48,10 +48,10 @@ class Helpers:
 
         def lanes() -> tuple[MeasureLane, ...]:
             with self._lock:
-                for lane in self._offered:
+                for lane in self._lent:
                     if id(lane) not in self._jobs and _are_alike(lane, own):
                         self._jobs[id(lane)] = job_id
-                return tuple(lane for lane in self._offered if self._jobs.get(id(lane)) == job_id)
+                return tuple(lane for lane in self._lent if self._jobs.get(id(lane)) == job_id)
 
         try:
             yield lanes

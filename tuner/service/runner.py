@@ -167,7 +167,7 @@ class Runner:
         if is_busy:
             self._helpers.withdraw(self._lane)
         else:
-            self._helpers.offer(self._lane)
+            self._helpers.lend(self._lane)
             # A write wakes it at once; the limit only bounds how long `stop` waits.
             self._store.wait_for_write(seen, 0.2)
 
