@@ -113,7 +113,7 @@ bench-patience: $(VENV)/.dev ## replay long searches on the simulated GPU with s
 bench-two-cards: $(VENV)/.dev ## compare the trials a second of two GPUs of this machine with those of one (2 min); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.search.two_cards
 
-bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPU: seconds, quality, seeds, a ladder (PART=, SECONDS=540; goes on where it was cut); writes benchmarks/results/<gpu>/
+bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPUs, side by side: seconds, quality, seeds, a ladder (PART=, SECONDS=540; goes on where it was cut); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.search.measure --gpu $(GPU) $(foreach name,$(PART),--part $(name)) $(if $(SECONDS),--seconds $(SECONDS))
 
 bench-builds: $(VENV)/.dev ## time a job on two cores beside its builds alone (NVRTC, no GPU); writes benchmarks/results/cpu/
