@@ -123,8 +123,14 @@ class Cluster:
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
     """What the database says, beside its server."""
-    with closing(sqlite3.connect(folder / "data" / "tuner.db", timeout=60)) as database:
-        return database.execute(query).fetchall()
+    return at_once(folder, query)[0]
+
+
+def at_once(folder: Path, *queries: str) -> list[list[tuple[Any, ...]]]:
+    """What the database says to several queries, all of the same moment."""
+    with closing(sqlite3.connect(folder / "data" / "tuner.db", timeout=60, isolation_level=None)) as database:
+        database.execute("begin")
+        return [database.execute(query).fetchall() for query in queries]
 
 
 def recorded(folder: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
@@ -137,9 +143,10 @@ def problem_of(folder: Path) -> str:
     sums = "select job_id, number, outcome, plan_kind, schedule, length(samples) from trials order by job_id, number"
     jobs = "select id, state, reason, num_measured, num_rejected, num_failed, samples_bytes from jobs"
     events = "select job_id, json_extract(data, '$.number') from events where kind = 'trial' order by id"
-    seen = rows(folder, events)
-    for job, state, reason, *counts, samples_bytes in rows(folder, jobs):
-        trials = [row[1:] for row in rows(folder, sums) if row[0] == job]
+    # Of one moment, since the server may go on recording meanwhile.
+    seen, all_trials, all_jobs = at_once(folder, events, sums, jobs)
+    for job, state, reason, *counts, samples_bytes in all_jobs:
+        trials = [row[1:] for row in all_trials if row[0] == job]
         by_outcome = Counter(row[1] for row in trials)
         if [row[0] for row in trials] != list(range(len(trials))):
             return f"{job} has trials {[row[0] for row in trials]}"
