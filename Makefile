@@ -110,7 +110,7 @@ bench-best: $(VENV)/.dev ## time GET /best among 10,000 results; writes benchmar
 bench-patience: $(VENV)/.dev ## replay long searches on the simulated GPU with smaller budgets (20 min of CPU); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.patience --seconds 3600
 
-bench-two-cards: $(VENV)/.dev ## compare the trials a second of two GPUs of this machine with those of one (2 min); writes benchmarks/results/<gpu>/
+bench-two-cards: $(VENV)/.dev ## compare the trials a second of two GPUs of this machine with those of one (100 s); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.search.two_cards
 
 bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPUs, side by side: seconds, quality, seeds, a ladder (PART=, SECONDS=540; goes on where it was cut); writes benchmarks/results/<gpu>/
