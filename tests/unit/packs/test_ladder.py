@@ -24,7 +24,7 @@ def found(m: int, speedup: float | None, kernel: Kernel | None = STAND_IN, libra
     return Found(m=m, kernel=kernel, speedup=speedup, interval=None, time_us=time_us, library_us=library_us)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     results=st.dictionaries(st.integers(1, 600), st.one_of(st.none(), st.floats(0.8, 1.5)), max_size=40),
     min_gain=st.floats(0.9, 1.2),
