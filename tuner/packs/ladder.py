@@ -79,7 +79,7 @@ def _server(result: Found, larger: Sequence[Found], min_gain: float) -> Found | 
     if own and result.time_us is None:
         return result
     gaining = [other for other in larger if (other.gain_over(result.library_us) or 0.0) >= min_gain]
-    return min([*own, *gaining], key=lambda found: (found.time_us, found.m), default=None)
+    return min([*own, *gaining], key=lambda found: (found.time_us, -found.m), default=None)
 
 
 def _serves_below(server: Found, result: Found, library_below_us: float | None, min_gain: float) -> bool:
@@ -91,13 +91,18 @@ def _serves_below(server: Found, result: Found, library_below_us: float | None, 
 
 def _rung(begin: int, result: Found, server: Found | None) -> Rung:
     """The rows up to those of a result. What another's kernel gains there is a bound, without an interval."""
-    is_own = server is None or server is result
+    if server is None or server is result:
+        kernel = None if server is None else server.kernel
+        speedup, interval, provenance = result.speedup, result.interval, result.provenance
+    else:
+        kernel, speedup = server.kernel, server.gain_over(result.library_us)
+        interval, provenance = None, server.provenance
     return Rung(
         m_lo=begin,
         m_hi=result.m,
-        kernel=None if server is None else server.kernel,
+        kernel=kernel,
         library=result.library,
-        speedup=result.speedup if is_own else server.gain_over(result.library_us),
-        interval=result.interval if is_own else None,
-        provenance=result.provenance if is_own else server.provenance,
+        speedup=speedup,
+        interval=interval,
+        provenance=provenance,
     )

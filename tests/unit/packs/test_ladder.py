@@ -57,7 +57,7 @@ def test_a_kernel_does_not_serve_less_than_half_of_its_rows_beside_a_faster_one(
 @pytest.mark.parametrize(
     ("time_us", "library_us", "served"),
     [
-        (8.0, 10.0, [(1, 1), (2, 16), (17, 64)]),  # as fast as both: few kernels
+        (8.2, 10.0, [(1, 1), (2, 16), (17, 64)]),  # as fast as that of one row: few kernels
         (8.3, 10.0, [(1, 1), (9, 16), (17, 64)]),  # slower than that of one row
         (7.9, 8.0, [(1, 1), (2, 16)]),  # gains too little at 64 rows, but it serves fewer
         (9.9, 12.0, [(1, 1), (64, 64)]),  # gains too little where fewer rows were measured
@@ -82,6 +82,7 @@ def test_a_kernel_serves_fewer_rows_where_it_is_no_slower_with_all_of_its_own(
     ]
     rungs = [rung for rung in make_entry(SHAPE, results).rungs if rung.kernel]
     assert [(rung.m_lo, rung.m_hi) for rung in rungs] == served
+    assert (rungs[0].kernel is large) == (time_us <= 8.2)
     for rung in rungs:
         if rung.kernel is large and rung.m_hi < 64:
             assert rung.speedup == pytest.approx(10.0 / time_us)
