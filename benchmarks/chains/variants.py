@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -180,8 +181,8 @@ def measure_row(card: Card, row: ChainRow, experiments: list[Experiment]) -> lis
         except Exception as error:
             said["failed"] = f"{type(error).__name__}: {error}"[:300]
             print(row.name, one.label, said["failed"], flush=True)
-            if "CUDA" in said["failed"]:
-                return found
+            if "cuda" in said["failed"].lower():
+                sys.exit(f"the context is lost: {row.name} {one.label}")
     times, dropped = time_together(prepared, graphs, NUM_ROUNDS)
     library = times[0]
     for (one, said, work, runner, _), own in zip(kept, times[1:], strict=True):
