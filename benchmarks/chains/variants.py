@@ -50,7 +50,7 @@ def source_of(one: Experiment, *, traced: bool) -> str:
 
 def path_of(folder: Path, one: Experiment, *, traced: bool) -> Path:
     """Where its cubin is kept."""
-    said = f"{one.row} {one.label} {one.candidate.schedule} {one.constants} {traced}"
+    said = f"{one.row} {one.label} {one.candidate.schedule} {traced}"
     return folder / f"{hashlib.sha256(said.encode()).hexdigest()[:24]}.cubin"
 
 
