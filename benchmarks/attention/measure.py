@@ -13,7 +13,7 @@ import json
 import subprocess
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,15 +29,16 @@ from tuner.workers.source.attention import render_attention
 
 from .on_card import Attention, cubin_of, make_current
 from .rows import BANDWIDTH, Row, Variant, rows, tiling_of, variants
+from .timing import captured, samples_us
 
 #: Bytes of caches that launches take in turns, so that each finds its own cold; and the most launches of a graph.
 _COLD_BYTES, _MOST_LAUNCHES = 240e6, 512
 _ROUNDS, _FINAL_ROUNDS = 12, 40
 #: Variants that are measured again: launched programmatically, and plainly.
 _FINALISTS, _PLAIN_FINALISTS = 3, 1
-_LIBRARIES = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+LIBRARIES = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 #: Where lengths differ, PyTorch takes a mask, which its flash kernel does not.
-_MASKED_LIBRARIES = {"cudnn": SDPBackend.CUDNN_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
+MASKED_LIBRARIES = {"cudnn": SDPBackend.CUDNN_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     make_current()
     torch.manual_seed(0)
     num_sms = torch.cuda.get_device_properties(0).multi_processor_count
-    machine = _machine()
+    machine = machine_here()
     done = rows_of_this_build(options.out, machine)
     numbers = check_numbers(num_sms)
     print(json.dumps(numbers), flush=True)
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_report(options.out, done, {**machine, "complete": complete, "numbers": numbers})
 
 
-def _machine() -> dict[str, Any]:
+def machine_here() -> dict[str, Any]:
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.split("\n")[0].strip()
     source = render_attention(tiling_of(64), Dtype.BF16)
@@ -144,8 +145,8 @@ def operands(op: DecodeAttention) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
     """Queries, keys, values."""
     kind = {"dtype": torch.bfloat16 if op.dtype is Dtype.BF16 else torch.float16, "device": "cuda"}
     cache = (op.sequences, op.kv_heads, op.max_length, op.head_dim)
-    q = torch.randn(op.sequences, op.new_tokens, op.kv_heads * op.query_heads, op.head_dim, **kind)  # type: ignore[arg-type]
-    return q, torch.randn(cache, **kind), torch.randn(cache, **kind)  # type: ignore[arg-type]
+    q = torch.randn(op.sequences, op.new_tokens, op.kv_heads * op.query_heads, op.head_dim, **kind)
+    return q, torch.randn(cache, **kind), torch.randn(cache, **kind)
 
 
 def relative_error(
@@ -173,35 +174,9 @@ def relative_error(
     return worst
 
 
-def captured(launches: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
-    """One graph of all launches; two are run before."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for launch in launches[:2]:
-            launch()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for launch in launches:
-            launch()
-    return graph
-
-
 def timed(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int, rounds: int) -> dict[str, float]:
     """Medians of microseconds a launch, all graphs in turns."""
-    samples: dict[str, list[float]] = {name: [] for name in graphs}
-    for turn in range(rounds + 2):
-        for name, graph in graphs.items():
-            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            before.record()
-            graph.replay()
-            after.record()
-            after.synchronize()
-            if turn >= 2:
-                samples[name].append(before.elapsed_time(after) * 1e3 / num_launches)
-    return {name: round(median(us), 2) for name, us in samples.items()}
+    return {name: round(median(us), 2) for name, us in samples_us(graphs, num_launches, rounds).items()}
 
 
 class Tensors:
@@ -232,7 +207,7 @@ class Tensors:
     def captured_ours(self, kernel: Attention, lengths: torch.Tensor) -> torch.cuda.CUDAGraph:
         """One of our kernels."""
         q, out = self.q, self.out
-        return captured([lambda c=c: kernel.launch(q, *c, lengths, out) for c in self.caches])  # type: ignore[misc]
+        return captured([lambda k=k, v=v: kernel.launch(q, k, v, lengths, out) for k, v in self.caches])  # type: ignore[misc]
 
     def error(self) -> float:
         """Of the last launch."""
@@ -249,7 +224,7 @@ def measure_row(row: Row, num_sms: int, best: int) -> dict[str, Any]:
     op, tensors = row.op, Tensors(row)
     is_ragged = set(row.lengths) != {op.max_length}
     graphs, failed = {}, {}
-    libraries = _MASKED_LIBRARIES if is_ragged else _LIBRARIES
+    libraries = MASKED_LIBRARIES if is_ragged else LIBRARIES
     for name, backend in libraries.items():
         try:
             graphs[name] = tensors.captured_library(backend)

@@ -24,6 +24,7 @@ from tuner.workers.source.attention import (
     TRACED_TASKS,
     AttentionBuffers,
     AttentionTiling,
+    NextWeights,
     cache_map,
     pack_attention_args,
     render_attention,
@@ -100,12 +101,18 @@ class Attention:
         return clusters
 
     def launch(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: torch.Tensor, out: torch.Tensor
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        lengths: torch.Tensor,
+        out: torch.Tensor,
+        next_weights: NextWeights | None = None,
     ) -> None:
-        """On PyTorch's current stream."""
+        """On PyTorch's current stream. `next_weights` are those of the launch behind."""
         buffers = AttentionBuffers(
-            k_map=encode(self._map, self.op.dtype, k.data_ptr()),  # type: ignore[arg-type]
-            v_map=encode(self._map, self.op.dtype, v.data_ptr()),  # type: ignore[arg-type]
+            k_map=encode(self._map, self.op.dtype, k.data_ptr()),
+            v_map=encode(self._map, self.op.dtype, v.data_ptr()),
             q=q.data_ptr(),
             out=out.data_ptr(),
             lengths=lengths.data_ptr(),
@@ -115,7 +122,7 @@ class Attention:
             arrivals=self._arrivals.data_ptr(),
             trace=self._trace.data_ptr(),
         )
-        args = pack_attention_args(self.plan, buffers, speculative=self.variant.speculative)
+        args = pack_attention_args(self.plan, buffers, speculative=self.variant.speculative, next_weights=next_weights)
         kept = ctypes.create_string_buffer(args, len(args))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(kept))
         tiling = self.variant.tiling

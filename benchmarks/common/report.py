@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,17 @@ def at_least_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, 
 def failed_row(check: str, reason: str) -> dict[str, Any]:
     """A check that came to no figure, and so does not hold."""
     return {"check": check, "value": None, "bar": None, "holds": False, "reason": reason}
+
+
+def taken(name: str, take: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The rows of a check, which are printed; one that says why where it raises."""
+    print(name, flush=True)
+    try:
+        rows = take()
+    except Exception as error:
+        rows = [failed_row(name, f"{type(error).__name__}: {error}")]
+    print(*rows, sep="\n", flush=True)
+    return rows
 
 
 def commit() -> str:

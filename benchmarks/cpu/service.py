@@ -56,12 +56,10 @@ class TimedEvaluator(SimulatedEvaluator):
         problem: Problem,
         prepared: Prepared,
         incumbent_speedup: float | None = None,
-        *,
-        energy: bool = False,
     ) -> Outcome:
         """The twin's."""
         begin_s = time.perf_counter()
-        outcome = super().measure(problem, prepared, incumbent_speedup, energy=energy)
+        outcome = super().measure(problem, prepared, incumbent_speedup)
         self.spent_s[-1] += time.perf_counter() - begin_s
         return outcome
 

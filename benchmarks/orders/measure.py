@@ -91,7 +91,7 @@ def hold(bench: Workbench, problem: Problem, candidates: Sequence[Candidate], nu
         TunerError: the card does not work any more.
     """
     if not isinstance(bench.evaluator, GpuSupervisor):
-        times = bench.evaluator.finals(problem, tuple(candidates), num_rounds=max(1, num_rounds // 2), energy=False)
+        times = bench.evaluator.finals(problem, tuple(candidates), num_rounds=max(1, num_rounds // 2))
         return Contest(times_us=list(times.times_us), reasons=list(times.reasons), num_dropped=times.num_dropped)
     ready = [one.result() for one in [bench.begin(problem, candidate) for candidate in candidates]]
     works = tuple(one.work for one in ready if isinstance(one, PreparedKernel))

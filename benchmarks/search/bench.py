@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,8 @@ from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.batch import BatchRecord
 from tuner.core.trial.evaluator import Prepared, Problem
-from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice
+from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice, Trial
+from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.dispatch.factory import make_evaluators
@@ -66,6 +70,7 @@ class Timed:
             "finals_s": round(finished_at - trials[-1].finished_at, 2),
             "num_finalists": len(best.finals),
             **card_figures(self.spans),
+            "stage_s": self._stage_s(),
             "card_share": None if job.card_share is None else round(job.card_share, 3),
             "priors_tried": sum(trial.prior is not None for trial in trials),
             "verdict": str(best.verdict),
@@ -75,6 +80,44 @@ class Timed:
             "fastest": candidate_json(fastest.candidate),
             "fastest_us": round(fastest.time_us or 0.0, 3),
         }
+
+    def _stage_s(self) -> dict[str, float]:
+        """Seconds by stage, summed over the trials; those of the finals behind them."""
+        found = Counter[str]()
+        for trial in self.ended.trials:
+            found.update(trial.outcome.stage_s)
+        for span in self.spans:
+            found.update({f"finals.{stage}": seconds for stage, seconds in span.stage_s.items()})
+        return {stage: round(seconds, 3) for stage, seconds in found.items()}
+
+    def raw(self) -> dict[str, Any]:
+        """All that is known of each trial, and when each of the evaluator's calls began and ended."""
+        return {
+            "workload": self.ended.job.spec.workload.to_json(),
+            "created_at": self.ended.job.created_at,
+            "finished_at": self.ended.job.finished_at,
+            "trials": [_raw_trial(trial) for trial in self.ended.trials],
+            "spans": [asdict(span) for span in self.spans],
+        }
+
+
+def _raw_trial(trial: Trial) -> dict[str, Any]:
+    outcome = trial.outcome
+    rounds = outcome.rounds if isinstance(outcome, Measured) else ()
+    return {
+        "number": trial.number,
+        "candidate": candidate_json(trial.candidate),
+        "num_known": trial.num_known,
+        "started_at": trial.started_at,
+        "finished_at": trial.finished_at,
+        "stage_s": outcome.stage_s,
+        "outcome": type(outcome).__name__.lower(),
+        "truncated": isinstance(outcome, Measured) and outcome.truncated,
+        "rounds": [
+            [one.time_us, one.library_us, one.clock_mhz, one.library_clock_mhz, one.dropped and str(one.dropped)]
+            for one in rounds
+        ],
+    }
 
 
 def candidate_json(candidate: Candidate) -> dict[str, Any]:
@@ -98,8 +141,12 @@ def candidate_of(data: dict[str, Any]) -> Candidate:
 class Bench:
     """One card, and a service that knows of no earlier job."""
 
-    def __init__(self, jobs: Jobs, evaluator: TimedEvaluator, winners: HeldOutWinners, builds: Path) -> None:
+    def __init__(
+        self, jobs: Jobs, evaluator: TimedEvaluator, winners: HeldOutWinners, builds: Path, samples: Path | None
+    ) -> None:
+        """Of each job, a line of `samples` has all that was recorded, where that is given."""
         self.jobs = jobs
+        self._samples = samples
         self._evaluator = evaluator
         self._winners = winners
         self._builds = builds
@@ -126,7 +173,11 @@ class Bench:
         self._winners.without = without
         self._evaluator.take_spans()
         ended = self.jobs.end(self.jobs.begin(spec, anew=True))
-        return Timed(ended=ended, spans=self._evaluator.take_spans())
+        timed = Timed(ended=ended, spans=self._evaluator.take_spans())
+        if self._samples is not None:
+            with gzip.open(self._samples, "at") as file:
+                file.write(json.dumps(timed.raw()) + "\n")
+        return timed
 
     def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float]:
         """A batch from its submission to its end, and its seconds.
@@ -154,10 +205,11 @@ class Bench:
     ) -> tuple[dict[Candidate, tuple[float, ...]], list[str]]:
         """Microseconds of the library and of each candidate in the rounds of one finals; and why some have none."""
         ready, reasons = [LIBRARY], []
-        for candidate in dict.fromkeys(candidates):
-            if candidate in ready:
-                continue
-            preparation = self._evaluator.prepare(problem, candidate)
+        wanted = [one for one in dict.fromkeys(candidates) if one != LIBRARY]
+        builds = self.jobs.dispatcher.builds(self.jobs.target_id)
+        preparations = [builds.prepare(problem, candidate) for candidate in wanted]
+        for candidate, preparing in zip(wanted, preparations, strict=True):
+            preparation = preparing.result()
             if isinstance(preparation, Prepared):
                 ready.append(candidate)
             else:
@@ -186,8 +238,8 @@ def loss_of(
 
 
 @contextmanager
-def open_bench(gpu: str) -> Iterator[Bench]:
-    """With this machine's first card, or a simulated one; nothing of it is kept."""
+def open_bench(gpu: str, samples: Path | None = None) -> Iterator[Bench]:
+    """With this machine's first card, or a simulated one; nothing of it is kept, but what goes to `samples`."""
     with tempfile.TemporaryDirectory() as scratch:
         builds, winners = Path(scratch) / "builds", HeldOutWinners()
         evaluators, why = make_evaluators(gpu, build_cache=builds)
@@ -197,6 +249,6 @@ def open_bench(gpu: str) -> Iterator[Bench]:
         evaluator, processes = TimedEvaluator(evaluators[0]), SearchProcesses(1)
         try:
             with jobs_over(evaluator, winners=winners, data=Path(scratch) / "data", search=processes.search) as jobs:
-                yield Bench(jobs, evaluator, winners, builds)
+                yield Bench(jobs, evaluator, winners, builds, samples)
         finally:
             processes.close()

@@ -1,13 +1,14 @@
 """Whether a search is as fast and as good as it must be: jobs of the service on this machine's GPU.
 
-python -m benchmarks.search.measure [--part burst ...] [--task own/64 ...] [--seconds 540] [--again] [--list]
+python -m benchmarks.search.measure [--part burst ...] [--task own/64 ...] [--seconds 540] [--samples FILE.jsonl.gz]
 
 Parts, in the order of their worth: burst, ladder, sustained, long, own, seeds, more, priors. A part has a service of
 its own with an empty folder, so no job knows of another part's. A job of burst, sustained, long, more or ladder begins
 with no cubin. What a contest compares was timed in the rounds of one finals.
 
 The file is written after every task. What it has of the same card and kernel stays, so a run may be cut, and go on:
-after `--seconds` nothing is begun that is not expected to fit. `--again` runs what is there anew.
+after `--seconds` nothing is begun that is not expected to fit. `--again` runs what is there anew. `--samples` keeps
+every trial with its samples and its seconds by stage.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class Table:
         write_report(self.path, judge(self.entries), self._machine, jobs=jobs)
 
 
-def run_tasks(tasks: Sequence[Task], table: Table, gpu: str, limit_s: float, *, again: bool = False) -> list[str]:
+def run_tasks(
+    tasks: Sequence[Task], table: Table, gpu: str, limit_s: float, *, again: bool = False, samples: Path | None = None
+) -> list[str]:
     """Runs the parts one after the other; the names of the tasks that failed, each with its reason."""
     watch, failures = Watch(), list[str]()
     for part, members in groupby(tasks, key=lambda task: task.part):
@@ -80,7 +83,7 @@ def run_tasks(tasks: Sequence[Task], table: Table, gpu: str, limit_s: float, *, 
         if not wanted or watch.seconds + OPENING_S + min(task.seconds for task in wanted) > limit_s:
             continue
         print(f"{watch.seconds} s: {part}", flush=True)
-        with open_bench(gpu) as bench:
+        with open_bench(gpu, samples) as bench:
             table.open(machine_of(bench.jobs.environment), simulated=bench.jobs.environment.simulated)
             for task in wanted:
                 if task.name in table.entries and not again:  # the file has it, of this very machine
@@ -127,6 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin nothing that does not fit")
     parser.add_argument("--again", action="store_true", help="run what the file has anew")
     parser.add_argument("--list", action="store_true", help="only say what there is, and its expected seconds")
+    parser.add_argument("--samples", type=Path, help="a file of lines, under gzip, one a job, to which is added")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/search.json")
     options = parser.parse_args(arguments)
     chosen = [
@@ -142,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for task in chosen:
             print(f"{task.name}: {task.seconds:g} s{', kept' if task.name in table.names() else ''}")
         return
-    failures = run_tasks(chosen, table, options.gpu, options.seconds, again=options.again)
+    failures = run_tasks(chosen, table, options.gpu, options.seconds, again=options.again, samples=options.samples)
     for row in judge(table.entries):
         print(json.dumps({name: row.get(name) for name in ("check", "value", "bar", "holds", "of", "reason")}))
     if failures:

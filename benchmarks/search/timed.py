@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.core.insight.tracing import no_trace
@@ -20,7 +20,7 @@ from tuner.core.trial.evaluator import (
     Prepared,
     Problem,
 )
-from tuner.core.trial.inspection import CounterReport, Trace, no_counters
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.outcome import Outcome
 
 Interval = tuple[float, float]
@@ -39,6 +39,8 @@ class Span:
     end_s: float
     #: Whether it was of a candidate of ours.
     is_ours: bool = True
+    #: Of finals, seconds by stage.
+    stage_s: dict[str, float] = field(default_factory=dict)
 
 
 class TimedEvaluator:
@@ -88,22 +90,26 @@ class TimedEvaluator:
         problem: Problem,
         prepared: Prepared,
         incumbent_speedup: float | None = None,
-        *,
-        energy: bool = False,
     ) -> Outcome:
         """Checks and times."""
         with self._timed("measure"):
-            return self._evaluator.measure(problem, prepared, incumbent_speedup, energy=energy)
+            return self._evaluator.measure(problem, prepared, incumbent_speedup)
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **options: Any) -> FinalsTimes:
         """Times all against each other."""
         with self._timed("finals"):
-            return self._evaluator.finals(problem, candidates, **options)
+            times = self._evaluator.finals(problem, candidates, **options)
+        self._spans[-1] = replace(self._spans[-1], stage_s=times.stage_s)
+        return times
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """The files of a candidate."""
         with self._timed("artifact"):
             return self._evaluator.artifact(problem, candidate, extra)
+
+    def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
+        """None."""
+        return no_energy(_NO_INSPECTIONS)
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
         """None."""
@@ -134,6 +140,7 @@ def card_figures(spans: Sequence[Span]) -> dict[str, Any]:
         "card_idle_s": round(seconds(idle), 2),
         "card_waits_for_builds_s": round(seconds(overlap(idle, builds)), 2),
         "finals_card_s": round(seconds(_intervals(spans, lambda span: span.what == "finals")), 2),
+        "artifact_s": round(seconds(_intervals(spans, lambda span: span.what == "artifact")), 2),
         "num_prepared": len(built),
     }
 

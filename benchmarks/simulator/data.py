@@ -186,7 +186,7 @@ class Collector:
             answer = self._bench.evaluator.time_together(pair.problem, (_LIBRARY_WORK, *works), NUM_ROUNDS)
             return answer.times_us, answer.reasons
         candidates = (LIBRARY, *(fused(one.schedule) for one, _ in good))
-        finals = self._bench.evaluator.finals(pair.problem, candidates, num_rounds=NUM_ROUNDS, energy=False)
+        finals = self._bench.evaluator.finals(pair.problem, candidates, num_rounds=NUM_ROUNDS)
         return finals.times_us, finals.reasons
 
     def _tell(

@@ -26,7 +26,7 @@ from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.evaluator import Evaluator, Prepared, Problem
-from tuner.core.trial.inspection import CounterReport, Trace, no_counters
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Best, FinalRow
@@ -36,7 +36,6 @@ from tuner.service import Service
 from tuner.store import Store
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
-from tuner.workers.protocol.messages import FinalsAnswer, Work
 
 #: No job begins later, seconds; one takes about ten.
 LIMIT_S = 190.0
@@ -50,7 +49,7 @@ Row = dict[str, Any]
 
 
 class PlainSupervisor(GpuSupervisor):
-    """Without what a job does for its readers alone: inspections, and the energy of finalists."""
+    """Without what a job does for its readers alone: inspections."""
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
         """None."""
@@ -60,11 +59,9 @@ class PlainSupervisor(GpuSupervisor):
         """None."""
         return no_trace("this benchmark takes no inspections", simulated=False)
 
-    def time_together(
-        self, problem: Problem, works: tuple[Work, ...], num_rounds: int, *, energy: bool = False
-    ) -> FinalsAnswer:
-        """Without the energy."""
-        return super().time_together(problem, works, num_rounds)
+    def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
+        """None."""
+        return no_energy("this benchmark takes no inspections")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.attention_cases import CASES, Case, plan_of, tiling_of
 from tests.support.compiled import compile_source
-from tests.support.emulated.attention import EmulatedAttention, attention_library
+from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, attention_library
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless
 from tuner.core.problem.attention import DecodeAttention
@@ -17,7 +17,7 @@ from tuner.core.problem.workload import Dtype
 from tuner.core.proof.attention import check_attention
 from tuner.errors import IllegalSchedule
 from tuner.workers.builder.nvrtc import parse_log
-from tuner.workers.source.attention import AttentionTiling, render_attention
+from tuner.workers.source.attention import AttentionTiling, NextWeights, render_attention
 
 TILINGS = [
     AttentionTiling(
@@ -97,3 +97,30 @@ def test_attention_leaves_the_right_numbers(name: str) -> None:
 def test_a_fault_in_the_device_code_shows(name: str, before: str, after: str) -> None:
     case = CASES[name]
     assert not worst(case, (before, after)) < case.most
+
+
+def rows_asked_for(*changes: tuple[str, str]) -> list[tuple[int, int]]:
+    """Of weights of 1,000 rows of 4,096 bytes at address 2^32, of which 512 bytes of each are wanted."""
+    case = CASES["clusters, spans"]
+    op = DecodeAttention(**case.op)
+    tiling = tiling_of(case, op)
+    library = attention_library(tiling, op, changes)
+    run = EmulatedAttention(op=op, lengths=case.lengths)
+    weights = NextWeights(address=2**32, num_rows=1000, row_bytes=4096, taken_bytes=512)
+    before = len(asked_of_l2(library))
+    plan = plan_of(case, op, contiguous=False)
+    run.run(library, plan, tiling, speculative=case.speculative, next_weights=weights)
+    return sorted(asked_of_l2(library)[before:])
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_the_weights_behind_are_asked_for_once() -> None:
+    wanted = [(2**32 + 4096 * row, 512) for row in range(1000)]
+    assert rows_asked_for() == wanted
+    assert rows_asked_for(("lane * num_ctas", "lane")) != wanted
+
+
+@pytest.mark.parametrize(("row_bytes", "taken_bytes"), [(24, 16), (32, 8), (32, 48)])
+def test_weights_that_the_copy_engine_cannot_take_are_refused(row_bytes: int, taken_bytes: int) -> None:
+    with pytest.raises(ValueError, match=r"multiples of 16|no part of a row"):
+        NextWeights(address=0, num_rows=1, row_bytes=row_bytes, taken_bytes=taken_bytes)

@@ -29,7 +29,7 @@ def supervisor(card: Card, build_cache: Path) -> Iterator[GpuSupervisor]:
 
 
 def test_finals_are_followed_by_pytorchs_time_or_by_the_reason_why_there_is_none(supervisor: GpuSupervisor) -> None:
-    times = supervisor.finals(PROBLEM, FINALISTS, num_rounds=ROUNDS, energy=False)
+    times = supervisor.finals(PROBLEM, FINALISTS, num_rounds=ROUNDS)
     assert times.reasons == ("", "")
     assert times.torch is not None
     if importlib.util.find_spec("torch") is None:
@@ -43,15 +43,15 @@ def test_finals_are_followed_by_pytorchs_time_or_by_the_reason_why_there_is_none
 
 
 def test_the_child_that_held_pytorch_is_gone_and_the_next_finals_are_as_good(supervisor: GpuSupervisor) -> None:
-    supervisor.finals(PROBLEM, FINALISTS, num_rounds=1, energy=False)
+    supervisor.finals(PROBLEM, FINALISTS, num_rounds=1)
     assert supervisor.child_pid is None
-    times = supervisor.finals(PROBLEM, FINALISTS, num_rounds=1, energy=False)
+    times = supervisor.finals(PROBLEM, FINALISTS, num_rounds=1)
     assert times.reasons == ("", "")
 
 
 def test_an_op_that_pytorch_has_no_call_for_costs_the_figure_and_not_the_finals(supervisor: GpuSupervisor) -> None:
     scaled = problem(ffn_pair(m=16, d_in=512, d_hidden=512, d_out=512, row_scale=True))
-    times = supervisor.finals(scaled, (LIBRARY,), num_rounds=1, energy=False)
+    times = supervisor.finals(scaled, (LIBRARY,), num_rounds=1)
     assert times.times_us[0]
     assert times.torch is not None
     assert times.torch.time_us is None
@@ -61,6 +61,6 @@ def test_an_op_that_pytorch_has_no_call_for_costs_the_figure_and_not_the_finals(
 def test_a_supervisor_without_the_setting_has_no_such_time(card: Card, build_cache: Path) -> None:
     supervisor = GpuSupervisor(card, build_cache)
     try:
-        assert supervisor.finals(PROBLEM, (LIBRARY,), num_rounds=1, energy=False).torch is None
+        assert supervisor.finals(PROBLEM, (LIBRARY,), num_rounds=1).torch is None
     finally:
         supervisor.close()

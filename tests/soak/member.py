@@ -29,9 +29,7 @@ class HeldEvaluator(SimulatedEvaluator):
         limits = Limits(start_deadline_s=DEADLINE_S, prepare_deadline_s=DEADLINE_S)
         self._processes = GpuProcesses(seconds, b"", limits, main=child)
 
-    def measure(
-        self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None, *, energy: bool = False
-    ) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Outcome:
         """As a supervisor does it: a candidate that takes the child along has failed."""
         assert isinstance(prepared, PreparedModel)
         self._processes.ready(problem)
@@ -40,7 +38,7 @@ class HeldEvaluator(SimulatedEvaluator):
             self._processes.ask(messages.EvaluateRequest(problem=problem, work=work), DEADLINE_S)
         except ChildLost as lost:
             return Failed(stage=Stage.LAUNCH, kind=lost.kind, reason=str(lost), stage_s=dict(prepared.stage_s))
-        return super().measure(problem, prepared, incumbent_speedup, energy=energy)
+        return super().measure(problem, prepared, incumbent_speedup)
 
 
 def children(pid: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Routes of inspections of trials: hardware counters and in-kernel traces."""
+"""Routes of inspections of trials: energy, hardware counters and in-kernel traces."""
 
 from __future__ import annotations
 
@@ -17,12 +17,26 @@ from tuner.core.trial.inspection import Trace
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.errors import Conflict
 from tuner.service import Service
-from tuner.wire.inspections import COUNTERS_EXAMPLES, CountersRequest, CountersView, TraceFile, TraceView
+from tuner.wire.inspections import (
+    COUNTERS_EXAMPLES,
+    CountersRequest,
+    CountersView,
+    EnergyView,
+    TraceFile,
+    TraceView,
+)
 
 TraceFormat = Annotated[
     Literal["json", "perfetto"],
     Query(description="`json`: spans and shares; `perfetto`: a file in the Trace Event Format, for ui.perfetto.dev"),
 ]
+
+
+_VIEWS: dict[InspectionKind, type[EnergyView] | type[CountersView] | type[TraceView]] = {
+    InspectionKind.ENERGY: EnergyView,
+    InspectionKind.COUNTERS: CountersView,
+    InspectionKind.TRACE: TraceView,
+}
 
 
 def _responses(model: type[BaseModel], *, asked: bool) -> dict[int | str, dict[str, Any]]:
@@ -38,7 +52,7 @@ def inspection_routes(service: Service) -> APIRouter:
     def answer(inspection: Inspection, *, asked: bool = False) -> Response:
         """An inspection as JSON, with the status that its state means."""
         job = service.job(inspection.job_id)
-        view = (CountersView if inspection.kind is InspectionKind.COUNTERS else TraceView).of(inspection, job)
+        view = _VIEWS[inspection.kind].of(inspection, job)
         status = 202 if inspection.state is InspectionState.PENDING else 200
         headers = {"Location": view.href} if asked else {}
         return Response(view.model_dump_json(), status, headers, media_type="application/json")
@@ -48,6 +62,25 @@ def inspection_routes(service: Service) -> APIRouter:
     ) -> Response:
         inspection, is_pending = service.ask_inspection(job_id, number, kind, metrics, caller)
         return answer(inspection if is_pending else service.inspection(job_id, number, kind), asked=True)
+
+    @router.post(
+        "/jobs/{job_id}/trials/{number}/energy",
+        status_code=202,
+        response_model=EnergyView,
+        responses=_responses(EnergyView, asked=True),
+    )
+    def ask_energy(job_id: JobId, number: TrialNumber, caller: Asker) -> Response:
+        """Asks for the energy of a run of a measured trial."""
+        return ask(caller, job_id, number, InspectionKind.ENERGY)
+
+    @router.get(
+        "/jobs/{job_id}/trials/{number}/energy",
+        response_model=EnergyView,
+        responses=_responses(EnergyView, asked=False),
+    )
+    def get_energy(job_id: JobId, number: TrialNumber) -> Response:
+        """What a run takes."""
+        return answer(service.inspection(job_id, number, InspectionKind.ENERGY))
 
     @router.post(
         "/jobs/{job_id}/trials/{number}/counters",

@@ -151,7 +151,7 @@ def _figures(job: Json, events: Iterable[Json]) -> Iterator[tuple[str, int, Json
 
 
 def results_table(best: Json) -> Table:
-    """The best of each plan kind with speed-up and interval; the verdict below.
+    """The best of each plan kind with speed-up and interval, and its energy once one is known; the verdict below.
 
     Args:
         best: as `GET /jobs/{id}/best` answers it.
@@ -163,7 +163,8 @@ def results_table(best: Json) -> Table:
         caption_justify="left",
         caption_style="bold",
     )
-    for header in ("plan kind", "time", "speed-up", "95 % interval", "of the bound", "energy", "schedule"):
+    energy = ["energy"] if any(row["energy_mj"] is not None for row in best["finals"]) else []
+    for header in ("plan kind", "time", "speed-up", "95 % interval", "of the bound", *energy, "schedule"):
         table.add_column(header, justify="left" if header in ("plan kind", "schedule") else "right")
     for index, row in enumerate(best["finals"]):
         kind, interval, time_us = row["candidate"]["plan_kind"], row["speedup_ci95"], row["time_us"]
@@ -173,7 +174,7 @@ def results_table(best: Json) -> Table:
             ratio(row["speedup"]),
             "–" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}",
             "–" if time_us is None else f"{100 * best['reference_us'] / time_us:.0f} %",
-            millijoules(row["energy_mj"]),
+            *([millijoules(row["energy_mj"])] if energy else []),
             row["reason"] or row["candidate"]["text"] or "the vendor's own",
             style="bold green" if index == best["winner_row"] else None,
         )

@@ -20,7 +20,7 @@ from tuner.core.trial.evaluator import (
     Problem,
     Quarantine,
 )
-from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import NotFound, Quarantined
 from tuner.workers.builder.places import places_here
@@ -115,6 +115,10 @@ class LocalLane:
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int) -> Future[FinalsTimes]:
         """Queues the finals."""
         return self._submit(self._evaluator.finals, problem, candidates, num_rounds=num_rounds)
+
+    def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
+        """Queues the measuring of a candidate's energy."""
+        return self._submit(self._evaluator.energy, problem, candidate)
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> Future[CounterReport]:
         """Queues the counting of a candidate."""

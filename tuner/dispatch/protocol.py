@@ -20,7 +20,7 @@ from tuner.core.trial.evaluator import (
     Problem,
     Quarantine,
 )
-from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.outcome import Outcome
 
 
@@ -77,6 +77,10 @@ class MeasureLane(Protocol):
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int) -> Future[FinalsTimes]:
         """Has the finalists timed against each other, `num_rounds` in each of two processes."""
+        ...
+
+    def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
+        """Has the energy of a run of a candidate measured."""
         ...
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> Future[CounterReport]:

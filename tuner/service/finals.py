@@ -14,7 +14,7 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import FinalRow, Verdict, least_energy_row
 from tuner.core.trial.stats import compare, decide, median, relative_spread
 
-#: Finalists beside the usual ones where the least energy is asked for, at most; each takes over a second.
+#: Finalists beside the usual ones where the least energy is asked for, at most; the energy of each takes over a second.
 NUM_FOR_ENERGY = 8
 
 
@@ -103,13 +103,18 @@ def _first(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:
     return whole[:count] or [trial for _, trial in ranked[:1]]
 
 
-def judge(finalists: Sequence[Trial], times: FinalsTimes, procedure: FinalsProcedure) -> Judgement:
-    """The verdict of finals that were held by `procedure`; the first finalist is the library, which must have times."""
+def judge(
+    finalists: Sequence[Trial],
+    times: FinalsTimes,
+    procedure: FinalsProcedure,
+    energies_mj: Sequence[float | None] | None = None,
+) -> Judgement:
+    """The verdict of finals that were held by `procedure`; the first finalist is the library, which must have times.
+    `energies_mj` are those of the finalists, where they were measured already."""
     rows, by_kind = [], dict[PlanKind, tuple[float, ...]]()
     library_us = times.times_us[0]
     assert library_us is not None
-    energies_mj = times.energy_mj or (None,) * len(finalists)
-    figures = zip(finalists, times.times_us, times.reasons, energies_mj, strict=True)
+    figures = zip(finalists, times.times_us, times.reasons, energies_mj or (None,) * len(finalists), strict=True)
     for trial, times_us, reason, energy_mj in figures:
         row = _row(trial, times_us, library_us, reason, times.process_of_round)
         rows.append(replace(row, energy_mj=energy_mj, num_dropped=times.num_dropped))

@@ -14,7 +14,8 @@ from tuner.core.insight.explain_job import best_fused
 from tuner.core.insight.policy_times import policy_times
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.trial.evaluator import Problem
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import FinalsTimes, Problem
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Best, JobRecord, PolicyTime
 from tuner.dispatch import MeasureLane
@@ -80,7 +81,8 @@ class Finisher:
         times = self._await(lambda: self._lane.finals(problem, candidates, self._finals.num_rounds))
         if times.times_us[0] is None:
             raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
-        judgement = replace(judge(finalists, times, self._finals), energy_within_percent=within)
+        energies_mj = None if within is None else self._energies_mj(problem, candidates, times)
+        judgement = replace(judge(finalists, times, self._finals, energies_mj), energy_within_percent=within)
         environment = self._lane.environment()
         if times.torch is not None and times.torch.reason:
             _log.warning("%s: PyTorch has no time: %s", job.id, times.torch.reason)
@@ -102,6 +104,16 @@ class Finisher:
         )
         self._keeper.write(partial(_keep_result, best=best, content=content, now=self._clock()))
         self._store.collect_garbage(self._disk_limit_bytes)
+
+    def _energies_mj(
+        self, problem: Problem, candidates: Sequence[Candidate], times: FinalsTimes
+    ) -> tuple[float | None, ...]:
+        """Of those that have times, millijoules of one run."""
+
+        def of(candidate: Candidate) -> float | None:
+            return self._await(lambda: self._lane.energy(problem, candidate)).run_mj
+
+        return tuple(of(one) if us else None for one, us in zip(candidates, times.times_us, strict=True))
 
     def _policies(self, job: JobRecord, judgement: Judgement, past: list[Trial]) -> tuple[PolicyTime, ...]:
         """What each policy would have reached with the kernel of the best fused finalist, if there is one."""

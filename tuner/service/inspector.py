@@ -9,7 +9,7 @@ from tuner.core.insight.derived_counters import with_derived
 from tuner.core.insight.tracing import trace_metrics
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.records import FinalRow, Inspection, InspectionKind, JobRecord
@@ -17,7 +17,7 @@ from tuner.errors import InvalidInput, NotFound, Quarantined, TunerError, Worker
 from tuner.logs import about
 from tuner.service.errands import Errands
 from tuner.service.waiting import Stopped, result_of
-from tuner.store import Session, inspections, jobs, trials
+from tuner.store import Session, bests, inspections, jobs, trials
 
 _log = logging.getLogger(__name__)
 
@@ -52,16 +52,18 @@ def check_inspection(trial: Trial, kind: InspectionKind) -> None:
 
 
 def inspections_of(rows: Iterable[FinalRow]) -> list[tuple[int, InspectionKind]]:
-    """What is asked of a job's finalists, by trial number: counters of each plan kind's best, traces of ours."""
+    """What is asked of a job's finalists, by trial number: the energy of all, unless the finals took it, then counters
+    of each plan kind's best, and traces of ours."""
     best = dict[PlanKind, FinalRow]()
-    for row in sorted((row for row in rows if row.time_us is not None), key=lambda row: row.time_us or 0.0):
+    timed = sorted((row for row in rows if row.time_us is not None), key=lambda row: row.time_us or 0.0)
+    for row in timed:
         best.setdefault(row.candidate.plan_kind, row)
-    return [
-        (row.trial_number, inspection)
-        for kind, row in best.items()
-        for inspection in InspectionKind
-        if kind.is_ours or inspection is InspectionKind.COUNTERS
-    ]
+    asked = [(row.trial_number, InspectionKind.ENERGY) for row in timed if row.energy_mj is None]
+    for kind, row in best.items():
+        asked.append((row.trial_number, InspectionKind.COUNTERS))
+        if kind.is_ours:
+            asked.append((row.trial_number, InspectionKind.TRACE))
+    return asked
 
 
 class Inspector(Errands):
@@ -105,14 +107,16 @@ class Inspector(Errands):
                 raise Stopped from error
             self._end(inspection, error)
         else:
-            figures, now = figures_of(result), self._clock()
-            self._keeper.write(lambda session: inspections.finish(session, inspection.seq, result, figures, now))
+            now = self._clock()
+            self._keeper.write(lambda session: _finish(session, inspection, result, now))
 
-    def _inspect(self, inspection: Inspection, problem: Problem, trial: Trial) -> CounterReport | Trace:
+    def _inspect(self, inspection: Inspection, problem: Problem, trial: Trial) -> CounterReport | EnergyReport | Trace:
         """The result; figures that take a time in take the trial's own, measured without a profiler."""
         lane = self._lane
         if inspection.kind is InspectionKind.TRACE:
             return result_of(lane.trace(problem, trial.candidate), self._stop)
+        if inspection.kind is InspectionKind.ENERGY:
+            return result_of(lane.energy(problem, trial.candidate), self._stop)
         report = result_of(lane.count(problem, trial.candidate, inspection.metrics), self._stop)
         if inspection.metrics or report.reason or not isinstance(trial.outcome, Measured):
             return report
@@ -152,8 +156,20 @@ def _begin(session: Session, inspection: Inspection) -> tuple[JobRecord, Trial]:
     return jobs.get(session, inspection.job_id), trials.get(session, inspection.job_id, inspection.trial_number)
 
 
-def figures_of(result: CounterReport | Trace) -> tuple[Metric, ...]:
+def _finish(session: Session, inspection: Inspection, result: CounterReport | EnergyReport | Trace, now: float) -> None:
+    """Keeps the result; an energy stands in the finals of its job, too."""
+    inspections.finish(session, inspection.seq, result, figures_of(result), now)
+    if isinstance(result, EnergyReport):
+        bests.put_energy(session, inspection.job_id, inspection.trial_number, result.run_mj)
+
+
+def figures_of(result: CounterReport | EnergyReport | Trace) -> tuple[Metric, ...]:
     """What a table shows of a result."""
-    if isinstance(result, CounterReport):
-        return tuple(Metric(tag=counter.name, unit=counter.unit, value=counter.value) for counter in result.counters)
-    return trace_metrics(result)
+    match result:
+        case CounterReport():
+            return tuple(Metric(tag=one.name, unit=one.unit, value=one.value) for one in result.counters)
+        case EnergyReport(run_mj=run_mj, power_w=power_w):
+            figures = (("energy_per_run", "mJ", run_mj), ("power", "W", power_w or None))
+            return tuple(Metric(tag=tag, unit=unit, value=value) for tag, unit, value in figures if value is not None)
+        case Trace():
+            return trace_metrics(result)

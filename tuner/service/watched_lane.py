@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Prepared, Problem, Quarantine
-from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.outcome import Outcome
 from tuner.dispatch import MeasureLane
 from tuner.service.metrics import BusyClock
@@ -52,6 +52,10 @@ class WatchedLane:
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int) -> Future[FinalsTimes]:
         """Queues the finals."""
         return self._watched(self._lane.finals(problem, candidates, num_rounds))
+
+    def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
+        """Queues the measuring of a candidate's energy."""
+        return self._watched(self._lane.energy(problem, candidate))
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> Future[CounterReport]:
         """Queues the counting of a candidate."""

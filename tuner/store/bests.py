@@ -88,6 +88,15 @@ def find(session: Session, job_id: str) -> Best | None:
     return _to_best(row) if row else None
 
 
+def put_energy(session: Session, job_id: str, trial_number: int, energy_mj: float | None) -> None:
+    """Notes in the finals of a job, where it has any, what a run of the finalist from that trial takes."""
+    row = session.get(BestRow, job_id)
+    if row is not None:
+        row.finals = [
+            final | {"energy_mj": energy_mj} if final["trial_number"] == trial_number else final for final in row.finals
+        ]
+
+
 def of_jobs(session: Session, job_ids: Collection[str]) -> dict[str, Best]:
     """The results of those jobs that have one, by job."""
     rows = session.scalars(select(BestRow).where(BestRow.job_id.in_(job_ids)))

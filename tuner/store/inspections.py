@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, undefer
 
-from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.outcome import Metric
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.store.jobs import IS_KEPT
 from tuner.store.models import InspectionRow, JobRow
-from tuner.store.packing import pack, unpack_counters, unpack_trace
+from tuner.store.packing import pack, unpack_counters, unpack_energy, unpack_trace
 
 #: How often a inspection is begun; a process or a worker that ends meanwhile has used one up.
 MAX_ATTEMPTS = 2
 
 
+_UNPACKED: dict[InspectionKind, Callable[[bytes], CounterReport | EnergyReport | Trace]] = {
+    InspectionKind.ENERGY: unpack_energy,
+    InspectionKind.COUNTERS: unpack_counters,
+    InspectionKind.TRACE: unpack_trace,
+}
+
+
 def _to_record(row: InspectionRow, *, whole: bool = False) -> Inspection:
     kind, refusal = InspectionKind(row.kind), row.refusal
     packed = row.result if whole else None
-    result: CounterReport | Trace | None = None
-    if packed is not None:
-        result = unpack_counters(packed) if kind is InspectionKind.COUNTERS else unpack_trace(packed)
+    result = None if packed is None else _UNPACKED[kind](packed)
     return Inspection(
         seq=row.seq,
         job_id=row.job_id,
@@ -135,7 +140,9 @@ def put_back(session: Session, seq: int) -> None:
     _row(session, seq).num_attempts -= 1
 
 
-def finish(session: Session, seq: int, result: CounterReport | Trace, figures: Collection[Metric], now: float) -> None:
+def finish(
+    session: Session, seq: int, result: CounterReport | EnergyReport | Trace, figures: Collection[Metric], now: float
+) -> None:
     """Keeps the result, which may be that there is nothing to see, with its reason."""
     row = _row(session, seq)
     row.state, row.finished_at, row.reason = str(InspectionState.DONE), now, result.reason

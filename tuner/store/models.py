@@ -379,9 +379,9 @@ class InspectionRow(Base):
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     trial_number: Mapped[int]
-    #: counters or trace.
+    #: energy, counters or trace.
     kind: Mapped[str] = mapped_column(String(16))
-    #: Counters by name; null for the base set, and for a trace.
+    #: Counters by name; null for the base set, and for the other kinds.
     metrics: Mapped[list[str] | None] = mapped_column(JSON(none_as_null=True))
     state: Mapped[str] = mapped_column(String(16))
     #: A client asked, so it is taken between two trials; else when the GPU is idle.

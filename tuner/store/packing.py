@@ -8,14 +8,14 @@ from dataclasses import asdict, fields
 from functools import lru_cache
 from operator import attrgetter
 
-from tuner.core.trial.inspection import Counter, CounterReport, OpShares, TaskSpan, Trace
+from tuner.core.trial.inspection import Counter, CounterReport, EnergyReport, OpShares, TaskSpan, Trace
 
 _SPAN_FIELDS = tuple(field.name for field in fields(TaskSpan))
 
 
-def pack(result: CounterReport | Trace) -> bytes:
+def pack(result: CounterReport | EnergyReport | Trace) -> bytes:
     """JSON under zlib; a trace's spans are rows under one header, since their names would be most of it."""
-    if isinstance(result, CounterReport):
+    if not isinstance(result, Trace):
         data = asdict(result)
     else:
         row_of = attrgetter(*_SPAN_FIELDS)
@@ -30,6 +30,11 @@ def unpack_counters(packed: bytes) -> CounterReport:
     """Inverse of `pack` for counters."""
     data = json.loads(zlib.decompress(packed))
     return CounterReport(**data | {"counters": tuple(Counter(**one) for one in data["counters"])})
+
+
+def unpack_energy(packed: bytes) -> EnergyReport:
+    """Inverse of `pack` for an energy."""
+    return EnergyReport(**json.loads(zlib.decompress(packed)))
 
 
 @lru_cache(maxsize=2)

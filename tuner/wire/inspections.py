@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_energy
 from tuner.core.trial.records import Best, Inspection, InspectionKind, InspectionState, JobRecord
 from tuner.wire.fields import Strict
 from tuner.wire.responses import MetricView
@@ -104,6 +104,22 @@ class CountersView(InspectionView):
         )
 
 
+class EnergyView(InspectionView):
+    """What a run of a trial's candidate takes under continuous load."""
+
+    run_mj: float | None = Field(description="millijoules of one run, the whole card's; null while pending, or unknown")
+    power_w: float = Field(description="mean power over the window, watts; 0 where there is none, or a model says it")
+    window_s: float = Field(description="seconds of it")
+
+    @classmethod
+    def of(cls, inspection: Inspection, job: JobRecord) -> Self:
+        """Copies `inspection`, which belongs to a trial of `job`."""
+        report = inspection.result if isinstance(inspection.result, EnergyReport) else no_energy("")
+        return cls(
+            **cls.fields_of(inspection, job), run_mj=report.run_mj, power_w=report.power_w, window_s=report.window_s
+        )
+
+
 class TaskSpanView(View):
     """One task's life, nanoseconds since the first task of the run was taken."""
 
@@ -190,10 +206,10 @@ class InspectedFinalist(View):
 
     @classmethod
     def all_of(cls, best: Best, taken: Iterable[Inspection], job: JobRecord) -> list[Self]:
-        """The finalists of `best` that were inspected, in the order of the finals; counters are of the base set."""
-        found = {
-            (inspection.trial_number, inspection.kind): inspection for inspection in taken if inspection.metrics is None
-        }
+        """The finalists of `best` that were inspected, in the order of the finals; counters are of the base set. An
+        energy stands in the finals themselves."""
+        base = [one for one in taken if one.metrics is None and one.kind is not InspectionKind.ENERGY]
+        found = {(one.trial_number, InspectionKind(one.kind)): one for one in base}
 
         def view(number: int, kind: InspectionKind) -> InspectionOnPage | None:
             return InspectionOnPage.of(found[number, kind], job) if (number, kind) in found else None

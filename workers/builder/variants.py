@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tuner.core.proof.verify import VerifiedPlan
@@ -37,8 +38,11 @@ def refusal_of(resources: Resources) -> str:
 def build_variants(
     plans: tuple[VerifiedPlan, ...], builder: Builder, *, programmatic: bool
 ) -> tuple[VariantBuild, ...]:
-    """Every variant that an artifact of these plans has; the plans are proven again with what each build uses."""
-    return tuple(_build(plans, builder, variant) for variant in variants_of(plans, programmatic=programmatic))
+    """Every variant that an artifact of these plans has, built side by side where the builder has room; the plans are
+    proven again with what each build uses."""
+    variants = variants_of(plans, programmatic=programmatic)
+    with ThreadPoolExecutor(len(variants)) as threads:
+        return tuple(threads.map(lambda variant: _build(plans, builder, variant), variants))
 
 
 def _build(plans: tuple[VerifiedPlan, ...], builder: Builder, variant: Variant) -> VariantBuild:

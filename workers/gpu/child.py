@@ -17,6 +17,7 @@ from tuner.errors import WorkerError
 from ..protocol.messages import (
     Answer,
     CountRequest,
+    EnergyRequest,
     EvaluateAnswer,
     EvaluateRequest,
     FinalsRequest,
@@ -28,6 +29,7 @@ from ..protocol.messages import (
     TraceRequest,
 )
 from ..protocol.process import die_with_parent
+from ..protocol.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from .session import Session
@@ -94,6 +96,9 @@ def _import_all() -> Exception | None:
     """Loads what takes long to load, without a context; the error of what is not installed is told later."""
     try:
         from . import session  # noqa: F401
+        from .cublaslt import load_library
+
+        load_library()
     except Exception as error:
         return error
     return None
@@ -113,11 +118,11 @@ def _answer(session: Session, request: Request) -> Answer:
             case PrepareRequest(problem=problem, picked=picked):
                 return session.prepare(problem, picked)
             case EvaluateRequest():
-                return session.evaluate(request.problem, request.work, request.incumbent_speedup, energy=request.energy)
+                return session.evaluate(request.problem, request.work, request.incumbent_speedup)
             case FinalsRequest():
-                return session.finals(
-                    request.problem, request.works, request.num_rounds, energy=request.energy, torch=request.torch
-                )
+                return session.finals(request.problem, request.works, request.num_rounds, torch=request.torch)
+            case EnergyRequest(problem=problem, work=work):
+                return session.energy(problem, work)
             case CountRequest(problem=problem, work=work, metrics=metrics):
                 return session.count(problem, work, metrics)
             case TraceRequest(problem=problem, work=work):
@@ -137,12 +142,16 @@ def _open(tools_cubin: bytes, uuid: str) -> tuple[Session, Hello]:
     from .card import CardView
     from .session import Session
 
+    watch = Stopwatch()
     view = CardView(uuid)
     session = Session(tools_cubin, view)
     view.remember_own()
+    watch.ended("context")
     if trouble := session.trouble():
         raise WorkerError(trouble)
-    return session, Hello(facts=live_facts(uuid), driver=_driver_version(), clocks_mhz=_clocks(uuid))
+    facts, driver, clocks_mhz = live_facts(uuid), _driver_version(), _clocks(uuid)
+    watch.ended("probe")
+    return session, Hello(facts=facts, driver=driver, clocks_mhz=clocks_mhz, stage_s=watch.stage_s)
 
 
 def live_facts(uuid: str) -> LiveFacts:

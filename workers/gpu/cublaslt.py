@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
+from functools import cache
 from typing import Any
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
@@ -68,6 +69,22 @@ class _Heuristic(ctypes.Structure):
     )
 
 
+@cache
+def load_library() -> ctypes.CDLL:
+    """The library itself, without a handle; that takes no card, and some tenths of a second once.
+
+    Raises:
+        WorkerError: it is not installed.
+    """
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    try:
+        path = load_nvidia_dynamic_lib("cublasLt").abs_path
+    except Exception as error:  # the finder raises several kinds
+        raise WorkerError(f"cuBLASLt cannot be loaded: {error}") from error
+    return ctypes.CDLL(path)
+
+
 class CublasLt:
     """A library handle."""
 
@@ -77,13 +94,7 @@ class CublasLt:
         Raises:
             WorkerError: it is not installed, or refuses the card.
         """
-        from cuda.pathfinder import load_nvidia_dynamic_lib
-
-        try:
-            path = load_nvidia_dynamic_lib("cublasLt").abs_path
-        except Exception as error:  # the finder raises several kinds
-            raise WorkerError(f"cuBLASLt cannot be loaded: {error}") from error
-        self._lib = ctypes.CDLL(path)
+        self._lib = load_library()
         self._lib.cublasLtGetVersion.restype = c_size_t
         self.version = int(self._lib.cublasLtGetVersion())
         self.handle = c_void_p()

@@ -15,6 +15,7 @@ from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import CacheState
 
+from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers
 from .integrity import Region, region
 from .reference import Operands, Reference, reference
@@ -113,8 +114,9 @@ def _address(array: Array | None) -> int:
 class ProblemData:
     """All tensors of one problem."""
 
-    def __init__(self, problem: Problem, l2_bytes: int) -> None:
-        """Allocates and fills; about 2 GB for an FFN of an 8-billion-parameter model.
+    def __init__(self, problem: Problem, l2_bytes: int, watch: Stopwatch) -> None:
+        """Allocates and fills; about 2 GB for an FFN of an 8-billion-parameter model. `watch` is told when the inputs
+        and when the references are there.
 
         Raises:
             DoesNotFit: the card's free memory does not hold one copy.
@@ -134,7 +136,11 @@ class ProblemData:
         self.outputs: list[dict[int, GuardedOutput]] = [
             {i: shared.get(i) or GuardedOutput(op.m, op.n, dtype) for i, op in enumerate(ops)} for _ in range(num_slots)
         ]
+        cupy.cuda.Device().synchronize()
+        watch.ended("inputs")
         self.references = [self._reference(inputs) for inputs in self._check_inputs]
+        cupy.cuda.Device().synchronize()
+        watch.ended("references")
         self._flush = cupy.zeros(3 * l2_bytes // 4, dtype=cupy.uint32)
 
     @property

@@ -15,7 +15,6 @@ from ..timing.rounds import MIN_KEPT, Ending, is_hopeless_by, summary, to_previe
 from ..timing.stop_rules import PREVIEW, HopelessRule, is_previewed, stop_rule
 from .baselines import Runner, launchable_of
 from .check import Aborted
-from .energy import measure_energy
 from .problem_on_card import ProblemOnCard
 
 
@@ -61,33 +60,14 @@ def measure(prepared: ProblemOnCard, runner: Runner, work: Work, incumbent_speed
     return replace(measured, metrics=(*measured.metrics, *_work_metrics(prepared, work)))
 
 
-def measure_run_energy(prepared: ProblemOnCard, runner: Runner) -> tuple[Metric, ...]:
-    """Energy and power as metrics; none where the driver does not tell.
-
-    Raises:
-        Aborted: a run gave up waiting.
-    """
-    energy = measure_energy(prepared.timer, prepared.timer.capture(runner))
-    _check_abort(runner)
-    if energy is None:
-        return ()
-    return (
-        Metric(tag="energy_per_run", unit="mJ", value=energy.run_mj),
-        Metric(tag="power", unit="W", value=energy.power_w),
-    )
-
-
 def measure_together(
-    prepared: ProblemOnCard, runners: Sequence[Runner], num_rounds: int, *, energy: bool, others: Sequence[Any] = ()
-) -> tuple[list[list[float]], int, list[float | None]]:
-    """What `time_together` says of the runners' chains and of the graphs of `others` behind them, and millijoules of a
-    run of each runner where `energy`."""
+    prepared: ProblemOnCard, runners: Sequence[Runner], num_rounds: int, others: Sequence[Any] = ()
+) -> tuple[list[list[float]], int]:
+    """What `time_together` says of the runners' chains and of the graphs of `others` behind them."""
     if not runners:
-        return [], 0, []
+        return [], 0
     graphs = [prepared.timer.capture(runner) for runner in runners]
-    times_us, num_dropped = time_together(prepared, [*graphs, *others], num_rounds)
-    energies = [measure_energy(prepared.timer, graph) if energy else None for graph in graphs]
-    return times_us, num_dropped, [one.run_mj if one else None for one in energies]
+    return time_together(prepared, [*graphs, *others], num_rounds)
 
 
 def time_together(prepared: ProblemOnCard, graphs: Sequence[Any], num_rounds: int) -> tuple[list[list[float]], int]:

@@ -8,6 +8,7 @@ import cupy
 
 from tuner.core.trial.evaluator import Problem
 
+from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers
 from ..timing.library_choice import Picked
 from .algorithms import pick_algorithms
@@ -27,9 +28,10 @@ class ProblemOnCard:
         self, problem: Problem, tools: Any, lt: CublasLt, view: CardView | None, picked: Picked | None = None
     ) -> None:
         """`picked` are the library's algorithms, where they were picked before."""
+        watch = Stopwatch()
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.problem = problem
-        self.data = ProblemData(problem, int(properties["l2CacheSize"]))
+        self.data = ProblemData(problem, int(properties["l2CacheSize"]), watch)
         self.timer = Timer(self.data, tools, view)
         kernels = [tools.get_function(name) for name in ("tuner_epilogue", "tuner_norm")]
         self.library = LibraryRunner(lt, self.data, *kernels)
@@ -42,7 +44,11 @@ class ProblemOnCard:
         #: Its time in the last rounds that were taken, microseconds; None before the first. A preview's samples are of
         #: another power state.
         self.library_us: float | None = None
+        watch.ended("library")
         self._integrity = Integrity(tools, self.data.regions())
+        watch.ended("fingerprints")
+        #: Seconds that making it took by stage.
+        self.stage_s = watch.stage_s
 
     def run_once(self, runner: Runner, ops: tuple[OpBuffers, ...]) -> str | None:
         """One run to its end, of which nothing is there before; why it gave up waiting, or None."""

@@ -10,12 +10,21 @@ from typing import Any
 import cupy
 
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import no_counters
+from tuner.core.trial.inspection import EnergyReport, no_counters, no_energy
 from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
 from tuner.errors import InvalidInput
 
 from ..protocol.cuda_errors import classify
-from ..protocol.messages import CountAnswer, EvaluateAnswer, FinalsAnswer, PrepareAnswer, TraceAnswer, Work
+from ..protocol.messages import (
+    CountAnswer,
+    EnergyAnswer,
+    EvaluateAnswer,
+    FinalsAnswer,
+    PrepareAnswer,
+    TraceAnswer,
+    Work,
+)
+from ..protocol.stopwatch import Stopwatch
 from ..source.launchable import LaunchRefused
 from ..timing.library_choice import Picked
 from .baselines import Runner, launchable_of, runner_of
@@ -24,9 +33,10 @@ from .check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from .counters import count_once
 from .cublaslt import CublasLt
 from .data import DoesNotFit
+from .energy import measure_energy
 from .integrity import Overwritten
 from .launch import Kernel
-from .measure import measure, measure_run_energy, measure_together
+from .measure import measure, measure_together
 from .problem_on_card import ProblemOnCard
 from .trace_run import trace_once
 
@@ -53,18 +63,16 @@ class Session:
             prepared = self._prepare(problem, picked)
         except Exception as error:  # told by what CUDA says of it
             return EvaluateAnswer(outcome=self.failure(error), poisoned=True)
-        return PrepareAnswer(picked=prepared.picked)
+        return PrepareAnswer(picked=prepared.picked, stage_s=prepared.stage_s)
 
     def failure(self, error: Exception) -> Failed:
         """What a request that ended with `error` has come to."""
         return _failure(Stage.LAUNCH, error, {})
 
-    def evaluate(
-        self, problem: Problem, work: Work, incumbent_speedup: float | None = None, *, energy: bool = False
-    ) -> EvaluateAnswer:
-        """Numbers, then time, then energy where it is asked for. Every fault of the candidate is an outcome."""
+    def evaluate(self, problem: Problem, work: Work, incumbent_speedup: float | None = None) -> EvaluateAnswer:
+        """Numbers, then time. Every fault of the candidate is an outcome."""
         kernels = Kernels()
-        answer = self._evaluate(problem, work, kernels, incumbent_speedup, energy)
+        answer = self._evaluate(problem, work, kernels, incumbent_speedup)
         if answer.poisoned:
             return answer
         try:  # only now: until its frames were gone, a failure kept what it was working with
@@ -74,7 +82,7 @@ class Session:
         return answer
 
     def _evaluate(
-        self, problem: Problem, work: Work, kernels: Kernels, incumbent_speedup: float | None, energy: bool
+        self, problem: Problem, work: Work, kernels: Kernels, incumbent_speedup: float | None
     ) -> EvaluateAnswer:
         stage_s: dict[str, float] = {}
         stage = Stage.LAUNCH
@@ -99,11 +107,7 @@ class Session:
             num_foreign = self._num_foreign()
             measured = measure(prepared, runner, work, incumbent_speedup)
             foreign = _foreign_metric(num_foreign, self._num_foreign())
-            finish(Stage.TIME if energy else Stage.CHECK, "time")
-            joules: tuple[Metric, ...] = ()
-            if energy:
-                joules = measure_run_energy(prepared, runner)
-                finish(Stage.CHECK, "energy")
+            finish(Stage.CHECK, "time")
             last = check_after_timing(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
             prepared.check_intact(runner)
             finish(Stage.CHECK, "check_after")
@@ -114,7 +118,7 @@ class Session:
             worst = _worst(error, prepared, runner)
             return EvaluateAnswer(outcome=_failure(stage, worst, stage_s), poisoned=not isinstance(worst, _HARMLESS))
         outcome = replace(
-            measured, rel_error=max(rel_error, last), metrics=(*measured.metrics, *foreign, *joules), stage_s=stage_s
+            measured, rel_error=max(rel_error, last), metrics=(*measured.metrics, *foreign), stage_s=stage_s
         )
         return EvaluateAnswer(outcome=outcome)
 
@@ -122,12 +126,12 @@ class Session:
         return None if self._view is None else self._view.num_foreign()
 
     def finals(
-        self, problem: Problem, works: tuple[Work, ...], num_rounds: int, *, energy: bool = False, torch: bool = False
+        self, problem: Problem, works: tuple[Work, ...], num_rounds: int, *, torch: bool = False
     ) -> FinalsAnswer:
         """All works in the same rounds, and PyTorch's calls where `torch`; each work is checked first, and one that
         fails has a reason instead of times."""
         prepared = self._prepare(problem)
-        kernels = Kernels()
+        kernels, watch = Kernels(), Stopwatch()
         runners: list[Runner] = []
         reasons: list[str] = []
         for work in works:
@@ -136,33 +140,47 @@ class Session:
             except LaunchRefused as error:
                 reasons.append(str(error))
                 continue
+            watch.ended("load")
             reasons.append(_fault(prepared, runner, work))
+            watch.ended("check")
             if not reasons[-1]:
                 runners.append(runner)
         others, torch_reason = _torch_graphs(prepared) if torch else ([], "")
-        times, num_dropped, energies = measure_together(prepared, runners, num_rounds, energy=energy, others=others)
+        times, num_dropped = measure_together(prepared, runners, num_rounds, others)
+        watch.ended("time")
         torch_us = tuple(times.pop()) if others and runners else None
         late = [runner.abort_record() or "" for runner in runners]
         for runner in runners:
             prepared.check_intact(runner)
-        rows = iter(zip(times, energies, late, strict=True))
+        rows = iter(zip(times, late, strict=True))
         times_us: list[tuple[float, ...] | None] = []
-        energy_mj: list[float | None] = []
         for i, reason in enumerate(reasons):
-            row, run_mj, record = next(rows) if not reason else ([], None, "")
+            row, record = next(rows) if not reason else ([], "")
             reasons[i] = reason or record
             times_us.append(None if reasons[i] else tuple(row))
-            energy_mj.append(None if reasons[i] else run_mj)
         kernels.unload()
+        watch.ended("check")
         return FinalsAnswer(
             times_us=tuple(times_us),
             reasons=tuple(reasons),
             num_dropped=num_dropped,
-            energy_mj=tuple(energy_mj),
             torch_us=torch_us,
             torch_reason=torch_reason,
             library=prepared.library.recipe(),
+            stage_s=watch.stage_s,
         )
+
+    def energy(self, problem: Problem, work: Work) -> EnergyAnswer:
+        """Of one run, once its numbers are right; a candidate's fault is the report's reason."""
+        prepared = self._prepare(problem)
+        kernels = Kernels()
+        try:
+            runner = _runner(prepared, work, kernels)
+            report = no_energy(reason) if (reason := _fault(prepared, runner, work)) else _energy(prepared, runner)
+        except LaunchRefused as error:
+            report = no_energy(str(error))
+        kernels.unload()
+        return EnergyAnswer(report=report)
 
     def count(self, problem: Problem, work: Work, metrics: tuple[str, ...] | None) -> CountAnswer:
         """Counters over cold runs; a candidate's fault is the report's reason."""
@@ -297,6 +315,21 @@ def _fault(prepared: ProblemOnCard, runner: Runner, work: Work) -> str:
         reason = str(error)
     prepared.check_intact(runner)
     return reason
+
+
+def _energy(prepared: ProblemOnCard, runner: Runner) -> EnergyReport:
+    """Of a runner whose numbers are right.
+
+    Raises:
+        Overwritten: it wrote where it must not.
+    """
+    found = measure_energy(prepared.timer, prepared.timer.capture(runner))
+    prepared.check_intact(runner)
+    if record := runner.abort_record():
+        return no_energy(record)
+    if found is None:
+        return no_energy("the driver counts no energy, or a run alone would not be cold")
+    return EnergyReport(run_mj=found.run_mj, power_w=found.power_w, window_s=found.window_s)
 
 
 def _torch_graphs(prepared: ProblemOnCard) -> tuple[list[Any], str]:

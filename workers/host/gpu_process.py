@@ -165,6 +165,8 @@ class GpuProcesses:
         #: What was picked for the problems seen, the last ones last.
         self._picked: dict[Problem, Picked] = {}
         self._start_by = 0.0
+        #: Seconds by stage of starting and preparing, since they were taken last.
+        self._start_s: dict[str, float] = {}
 
     @property
     def pid(self) -> int | None:
@@ -200,6 +202,7 @@ class GpuProcesses:
                 raise Quarantined(reason) from lost
             raise WorkerError(f"while it prepared the problem: {lost}") from lost
         if isinstance(answer, messages.PrepareAnswer):
+            self._start_s |= answer.stage_s
             if answer.picked:
                 self._picked[problem] = answer.picked
                 while len(self._picked) > _MAX_PICKED:
@@ -207,6 +210,12 @@ class GpuProcesses:
             return None
         self.replace(None)
         return answer
+
+    def take_start_s(self) -> dict[str, float]:
+        """Seconds that processes took to start and to prepare problems since the last call, by stage. Part of them may
+        have passed while nobody waited."""
+        taken, self._start_s = self._start_s, {}
+        return taken
 
     def ask(self, request: messages.Request, deadline_s: float) -> messages.Answer:
         """What the process, which is ready, answers; one that is lost or poisoned by it is replaced.
@@ -296,6 +305,7 @@ class GpuProcesses:
                 self.drop()
                 raise Quarantined(first.reason if isinstance(first, messages.Refusal) else "it began with no greeting")
             self._hello = first
+            self._start_s |= first.stage_s
         return self._current
 
     def _settle(self, process: GpuProcess) -> messages.Answer:

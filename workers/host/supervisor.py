@@ -18,7 +18,7 @@ from tuner.core.insight.tracing import no_trace, trace_from_stamps
 from tuner.core.problem.gpu import Target, gpu_from_live
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
-from tuner.core.trial.inspection import CounterReport, Trace, no_counters
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
 from tuner.core.trial.torch_time import TorchTime
@@ -28,7 +28,9 @@ from ..builder.nvrtc import Builder, Built
 from ..builder.prepare import PreparedKernel, prepare, try_prepare
 from ..protocol import messages
 from ..source.render import device_text, kernel_version
+from .asking import Asking
 from .cards import Card, compute_pids
+from .finals import hold_finals
 from .gpu_process import ChildLost, GpuProcesses
 from .lending import Lending, num_others
 from .torch_beside import torch_time
@@ -62,6 +64,7 @@ class GpuSupervisor:
         tools_cubin = self._builder.build(device_text("tools.cu"), f"sm_{major}{minor}").cubin
         self._lending = Lending(self._num_others, lambda: self._processes.leave()) if when_idle else None
         self._processes = GpuProcesses(card.uuid, tools_cubin, self._limits, away=self._away)
+        self._asking = Asking(self._processes, self._limits)
         try:
             hello = self._processes.hello()
         except WorkerError:
@@ -125,8 +128,6 @@ class GpuSupervisor:
         problem: Problem,
         prepared: Prepared,
         incumbent_speedup: float | None = None,
-        *,
-        energy: bool = False,
     ) -> Outcome:
         """Check and time what is built; every fault of the candidate is an outcome.
 
@@ -137,7 +138,7 @@ class GpuSupervisor:
         """
         if not isinstance(prepared, PreparedKernel):
             raise TypeError(f"a card measures kernels, not a {type(prepared).__name__}")
-        outcome = self._measure(problem, prepared.work, incumbent_speedup, energy=energy)
+        outcome = self._measure(problem, prepared.work, incumbent_speedup)
         if isinstance(outcome, Measured):
             outcome = replace(outcome, metrics=(*outcome.metrics, *_build_metrics(prepared.built)))
         return replace(outcome, stage_s={**prepared.stage_s, **outcome.stage_s})
@@ -148,34 +149,15 @@ class GpuSupervisor:
         candidates: tuple[Candidate, ...],
         *,
         num_rounds: int,
-        energy: bool = True,
     ) -> FinalsTimes:
         """The same rounds in the warm child, and again in a fresh one.
-
-        Where a finalist takes the child along, each is tried alone, and the finals go on without the guilty.
 
         Raises:
             WorkerError: the card itself does not work any more.
         """
         works = tuple(self._prepare(problem, candidate).work for candidate in candidates)
-        faults = [""] * len(works)
-        try:
-            answer = self._finals_twice(problem, works, num_rounds, energy=energy)
-        except ChildLost:
-            faults = [self._fault_alone(problem, work) for work in works]
-            if not any(faults):
-                raise
-            innocent = tuple(work for work, fault in zip(works, faults, strict=True) if not fault)
-            answer = self._finals_twice(problem, innocent, num_rounds, energy=energy)
-        rows = iter(zip(answer.times_us, answer.reasons, answer.energy_mj, strict=True))
-        measured = [(None, fault, None) if fault else next(rows) for fault in faults]
-        return replace(
-            answer,
-            times_us=tuple(times for times, _, _ in measured),
-            reasons=tuple(reason for _, reason, _ in measured),
-            energy_mj=tuple(energy_mj for _, _, energy_mj in measured),
-            torch=self._torch_time(problem, num_rounds) if self._has_torch else None,
-        )
+        times = hold_finals(self._asking, self._processes, problem, works, num_rounds)
+        return replace(times, torch=self._torch_time(problem, num_rounds)) if self._has_torch else times
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of a candidate of ours."""
@@ -212,15 +194,26 @@ class GpuSupervisor:
             if prepared.refusal:
                 return no_counters(prepared.refusal)
             request = messages.CountRequest(problem=problem, work=prepared.work, metrics=metrics)
-            answer = self._ask(problem, request, self._limits.count_deadline_s)
-            if not isinstance(answer, messages.CountAnswer):
-                raise self._lost(problem, answer, "the counting")
+            deadline_s = self._limits.count_deadline_s
+            answer = self._asking.ask(problem, request, messages.CountAnswer, deadline_s, "the counting")
         except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
             return no_counters(str(error))
         self._processes.replace(problem)  # the profiler stays in a process, and whatever that times is wrong
         if isinstance(answer.report, InvalidInput):
             raise answer.report
         return answer.report if metrics else with_derived(answer.report, workload, gpu)
+
+    def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
+        """Of a run under continuous load; whatever stands in the way is the report's reason.
+
+        Raises:
+            WorkerError: the card itself does not work any more.
+        """
+        try:
+            prepared = self._prepare(problem, candidate)
+            return no_energy(prepared.refusal) if prepared.refusal else self._asking.energy(problem, prepared.work)
+        except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
+            return no_energy(str(error))
 
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
         """Runs a traced build once; whatever stands in the way is the trace's reason.
@@ -233,9 +226,8 @@ class GpuSupervisor:
         try:
             prepared = self._prepare(problem, candidate, traced=True)
             request = messages.TraceRequest(problem=problem, work=prepared.work)
-            answer = self._ask(problem, request, self._limits.evaluate_deadline_s)
-            if not isinstance(answer, messages.TraceAnswer):
-                raise self._lost(problem, answer, "the trace")
+            deadline_s = self._limits.evaluate_deadline_s
+            answer = self._asking.ask(problem, request, messages.TraceAnswer, deadline_s, "the trace")
         except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
             return no_trace(str(error), simulated=False)
         return trace_from_stamps(prepared.plans, answer.stamps, answer.reason)
@@ -247,28 +239,25 @@ class GpuSupervisor:
         self._processes.close()
         self._builder.close()
 
-    def _measure(
-        self, problem: Problem, work: messages.Work, incumbent_speedup: float | None, *, energy: bool
-    ) -> Outcome:
+    def _measure(self, problem: Problem, work: messages.Work, incumbent_speedup: float | None) -> Outcome:
         """What the child says of the candidate, or its end, where it dies of it."""
         begin = time.perf_counter()
         answer: messages.Answer | None = self._processes.ready(problem)
         stage_s = {"start": time.perf_counter() - begin}
-        request = messages.EvaluateRequest(
-            problem=problem, work=work, incumbent_speedup=incumbent_speedup, energy=energy
-        )
+        parts = {f"start.{part}": seconds for part, seconds in self._processes.take_start_s().items()}
+        request = messages.EvaluateRequest(problem=problem, work=work, incumbent_speedup=incumbent_speedup)
         try:
             answer = answer or self._processes.ask(request, self._limits.evaluate_deadline_s)
         except ChildLost as lost:
             stage_s["lost"] = time.perf_counter() - begin - stage_s["start"]
-            return Failed(stage=Stage.LAUNCH, kind=lost.kind, reason=str(lost), stage_s=stage_s)
+            return Failed(stage=Stage.LAUNCH, kind=lost.kind, reason=str(lost), stage_s=stage_s | parts)
         if not isinstance(answer, messages.EvaluateAnswer):
             self._processes.replace(problem)
             reason = "the GPU process answered out of turn"
-            return Failed(stage=Stage.LAUNCH, kind=FailureKind.CRASH, reason=reason, stage_s=stage_s)
+            return Failed(stage=Stage.LAUNCH, kind=FailureKind.CRASH, reason=reason, stage_s=stage_s | parts)
         stage_s |= answer.outcome.stage_s
         stage_s["overhead"] = time.perf_counter() - begin - sum(stage_s.values())
-        return replace(answer.outcome, stage_s=stage_s)
+        return replace(answer.outcome, stage_s=stage_s | parts)
 
     def probe(self) -> None:
         """Looks whether the card is fit to measure on; where a child holds it, that was seen when it started.
@@ -294,26 +283,6 @@ class GpuSupervisor:
             traced=traced,
         )
 
-    def _finals_twice(
-        self, problem: Problem, works: tuple[messages.Work, ...], num_rounds: int, *, energy: bool
-    ) -> FinalsTimes:
-        """Warm, with the energy, then fresh; the rounds of both, one after the other."""
-        warm = self.time_together(problem, works, num_rounds, energy=energy)
-        self._processes.replace(problem)
-        fresh = self.time_together(problem, works, num_rounds)
-        times = tuple(
-            None if a is None or b is None else a + b for a, b in zip(warm.times_us, fresh.times_us, strict=True)
-        )
-        num_kept = [max((len(row) for row in once.times_us if row), default=0) for once in (warm, fresh)]
-        return FinalsTimes(
-            times_us=times,
-            reasons=tuple(a or b for a, b in zip(warm.reasons, fresh.reasons, strict=True)),
-            process_of_round=(0,) * num_kept[0] + (1,) * num_kept[1],
-            num_dropped=warm.num_dropped + fresh.num_dropped,
-            energy_mj=warm.energy_mj,
-            library=warm.library,
-        )
-
     def _torch_time(self, problem: Problem, num_rounds: int) -> TorchTime:
         """PyTorch's, in rounds with the library, in the child that is there; it ends with it, since PyTorch would
         keep its memory."""
@@ -322,20 +291,12 @@ class GpuSupervisor:
         self._processes.drop()
         return found
 
-    def _fault_alone(self, problem: Problem, work: messages.Work) -> str:
-        """Why a finalist cannot be timed even alone; empty where it can."""
-        try:
-            return self.time_together(problem, (work,), 1).reasons[0]
-        except ChildLost as lost:
-            return str(lost)
-
     def time_together(
         self,
         problem: Problem,
         works: tuple[messages.Work, ...],
         num_rounds: int,
         *,
-        energy: bool = False,
         torch: bool = False,
     ) -> messages.FinalsAnswer:
         """Checks each of the works, then times all in the same rounds, in the child that is there.
@@ -344,29 +305,7 @@ class GpuSupervisor:
             ChildLost: a work took the child along, or the deadline passed.
             WorkerError: the card itself does not work any more.
         """
-        request = messages.FinalsRequest(
-            problem=problem, works=works, num_rounds=num_rounds, energy=energy, torch=torch
-        )
-        answer = self._ask(problem, request, self._limits.finals_deadline_s)
-        if isinstance(answer, messages.FinalsAnswer):
-            return answer
-        raise self._lost(problem, answer, "the finals")
-
-    def _ask(self, problem: Problem, request: messages.Request, deadline_s: float) -> messages.Answer:
-        """What the child answers, with `problem` in it; or what it said where it could not take it in.
-
-        Raises:
-            ChildLost: it died over the request, or the deadline passed and it was killed.
-        """
-        return self._processes.ready(problem) or self._processes.ask(request, deadline_s)
-
-    def _lost(self, problem: Problem, answer: messages.Answer, what: str) -> ChildLost:
-        """The error to raise where a child answered something else; it is replaced, unless it told of a failure, for
-        which it was replaced already."""
-        if isinstance(answer, messages.EvaluateAnswer) and isinstance(answer.outcome, Failed):
-            return ChildLost(answer.outcome.kind, f"{what} failed: {answer.outcome.reason}")
-        self._processes.replace(problem)
-        return ChildLost(FailureKind.CRASH, f"{what} failed: an answer out of turn")
+        return self._asking.time_together(problem, works, num_rounds, torch=torch)
 
 
 def _build_metrics(built: Built | None) -> tuple[Metric, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.core.insight.tracing import Stamps
 from tuner.core.problem.gpu import LiveFacts
@@ -10,7 +10,7 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import CounterReport
+from tuner.core.trial.inspection import CounterReport, EnergyReport
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Outcome
@@ -36,6 +36,8 @@ class Hello:
     driver: str
     #: SM and memory clock limits, MHz.
     clocks_mhz: dict[str, int]
+    #: Seconds that it took by stage: context, probe.
+    stage_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,8 @@ class PrepareAnswer:
 
     #: The library's algorithms for the problem.
     picked: Picked | None = None
+    #: Seconds that it took by stage: inputs, references, library, fingerprints.
+    stage_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +95,6 @@ class EvaluateRequest:
     work: Work
     #: The best so far against the library; a candidate that is certainly far worse is truncated.
     incumbent_speedup: float | None = None
-    #: Whether to measure the energy of a run too, which takes more than a second.
-    energy: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +104,6 @@ class FinalsRequest:
     problem: Problem
     works: tuple[Work, ...]
     num_rounds: int
-    #: Whether to measure the energy of a run of each.
-    energy: bool = False
     #: Whether to time PyTorch's own calls in the same rounds.
     torch: bool = False
 
@@ -116,13 +116,28 @@ class FinalsAnswer:
     reasons: tuple[str, ...]
     #: Rounds that were taken and do not count.
     num_dropped: int
-    #: [work] millijoules of one run; None where it was not measured.
-    energy_mj: tuple[float | None, ...]
     #: [round] of PyTorch's own calls, microseconds; None where they were not asked for, or with the reason why not.
     torch_us: tuple[float, ...] | None = None
     torch_reason: str = ""
     #: How the library was called.
     library: LibraryRecipe | None = None
+    #: Seconds that it took by stage: load, check, time.
+    stage_s: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergyRequest:
+    """Check this, then measure the energy of a run."""
+
+    problem: Problem
+    work: Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergyAnswer:
+    """The energy, or why there is none."""
+
+    report: EnergyReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,5 +182,5 @@ class EvaluateAnswer:
     poisoned: bool = False
 
 
-Request = StartRequest | PrepareRequest | EvaluateRequest | FinalsRequest | CountRequest | TraceRequest
-Answer = Hello | Refusal | PrepareAnswer | EvaluateAnswer | FinalsAnswer | CountAnswer | TraceAnswer
+Request = StartRequest | PrepareRequest | EvaluateRequest | FinalsRequest | EnergyRequest | CountRequest | TraceRequest
+Answer = Hello | Refusal | PrepareAnswer | EvaluateAnswer | FinalsAnswer | EnergyAnswer | CountAnswer | TraceAnswer

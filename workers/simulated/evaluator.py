@@ -26,7 +26,7 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
-from tuner.core.trial.inspection import CounterReport, Trace, no_counters
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.samples import Round
@@ -224,10 +224,8 @@ class SimulatedEvaluator:
         problem: Problem,
         prepared: Prepared,
         incumbent_speedup: float | None = None,
-        *,
-        energy: bool = False,
     ) -> Outcome:
-        """Times a candidate on the simulator, beside the library; energy has no model here.
+        """Times a candidate on the simulator, beside the library.
 
         Raises:
             TypeError: another kind of evaluator prepared it.
@@ -307,7 +305,6 @@ class SimulatedEvaluator:
         candidates: tuple[Candidate, ...],
         *,
         num_rounds: int,
-        energy: bool = True,
     ) -> FinalsTimes:
         """Interleaved rounds; the second half stands for a fresh process."""
         floor_us = reference_us(problem.workload, self._target.gpu)
@@ -326,11 +323,17 @@ class SimulatedEvaluator:
             times_us=tuple(times),
             reasons=tuple(reasons),
             process_of_round=process_of_round,
-            energy_mj=tuple(
-                self._energy_mj(problem, candidate) if energy and row else None
-                for candidate, row in zip(candidates, times, strict=True)
-            ),
         )
+
+    def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
+        """A model's."""
+        fault = self._fault(candidate, {})
+        if fault:
+            return no_energy(fault.reason)
+        try:
+            return EnergyReport(run_mj=self._energy_mj(problem, candidate))
+        except (IllegalSchedule, PlanError) as error:
+            return no_energy(str(error))
 
     def _energy_mj(self, problem: Problem, candidate: Candidate) -> float:
         """Of one run, millijoules: a model's, as its times are."""

@@ -119,6 +119,28 @@ class CacheMap:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NextWeights:
+    """Weights [num_rows, row_bytes] of the launch behind: a launch brings the beginning of each row into the L2."""
+
+    address: int
+    num_rows: int
+    row_bytes: int
+    #: Of each row, a multiple of 16.
+    taken_bytes: int
+
+    def __post_init__(self) -> None:
+        """Checks what the copy engine asks for.
+
+        Raises:
+            ValueError: rows that are no whole vectors, or more of them than there is.
+        """
+        if self.address % 16 or self.row_bytes % 16 or self.taken_bytes % 16:
+            raise ValueError(f"{self}: address, rows and what is taken of them are multiples of 16 bytes")
+        if not 0 <= self.taken_bytes <= self.row_bytes:
+            raise ValueError(f"{self.taken_bytes} bytes are no part of a row of {self.row_bytes}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class AttentionBuffers:
     """Device addresses of a launch; the two caches come as encoded tensor maps."""
 
@@ -176,7 +198,9 @@ constexpr bool kTracePhases = {str(traced).lower()};
     return "\n".join(texts)
 
 
-def pack_attention_args(plan: AttentionPlan, buffers: AttentionBuffers, *, speculative: bool) -> bytes:
+def pack_attention_args(
+    plan: AttentionPlan, buffers: AttentionBuffers, *, speculative: bool, next_weights: NextWeights | None = None
+) -> bytes:
     """The kernel's parameter. `speculative`: the first tiles are requested before their sequence's length is known.
 
     Raises:
@@ -187,6 +211,8 @@ def pack_attention_args(plan: AttentionPlan, buffers: AttentionBuffers, *, specu
     op = plan.op
     addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
     args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
+    behind = next_weights or NextWeights(address=0, num_rows=0, row_bytes=0, taken_bytes=0)
+    args += struct.pack("<Q4i", behind.address, behind.num_rows, behind.row_bytes, behind.taken_bytes, 0)
     args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
     args += struct.pack("<3iI", op.max_length, plan.span_tokens, plan.num_spans, plan.arrivals_per_launch)
     args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative)

@@ -55,6 +55,17 @@ def test_counters_are_asked_for_and_got(api: Api, fused: int, content: dict[str,
     assert (again.status_code, again.json()["counters"]) == (200, found["counters"])
 
 
+def test_an_energy_is_asked_for_and_got(api: Api, fused: int) -> None:
+    path = f"/jobs/{api.job_id}/trials/{fused}/energy"
+    asked = api.http.post(path)
+    assert asked.status_code in (200, 202)
+    assert asked.headers["location"] == path
+    found = when_there(api, path).json()
+    assert (found["kind"], found["state"], found["reason"], found["simulated"]) == ("energy", "done", "", True)
+    assert found["run_mj"] > 0
+    assert (found["power_w"], found["window_s"]) == (0, 0), "a model has no window"
+
+
 def test_a_trace_is_asked_for_and_got_as_json_and_as_a_file(api: Api, fused: int) -> None:
     path = f"/jobs/{api.job_id}/trials/{fused}/trace"
     assert refused(api.http.get(path), 404)["detail"].endswith(f"POST {path} asks")

@@ -32,10 +32,11 @@ def test_a_job_is_submitted_watched_and_its_result_printed(run: Run) -> None:
     assert "succeeded" not in result.stdout
 
 
-def test_submit_prints_the_id_alone_on_stdout(run: Run, client: Client) -> None:
+def test_submit_prints_the_id_alone_on_stdout(run: Run, client: Client, job_id: str) -> None:
+    """`job_id` was submitted before, so that this is no new job."""
     result = run("submit", *PAIR, "--reuse")
-    job_id = result.stdout.removesuffix("\n")
     assert result.exit_code == ExitCode.OK
+    assert result.stdout.removesuffix("\n") == job_id
     assert client.job(job_id)["pair"].items() >= SMALL_PAIR.items()
     assert f"/ui/jobs/{job_id}" in result.stderr
 

@@ -71,6 +71,10 @@ def test_energy_is_shown_where_it_was_measured(client: Client, job_id: str) -> N
     Console(file=file, width=250).print(render.results_table({**best, "finals": rows}))
     assert file.getvalue().count(" mJ") == 1
     assert "31.4 mJ" in file.getvalue()
+    file = io.StringIO()
+    rows = [{**row, "energy_mj": None} for row in best["finals"]]
+    Console(file=file, width=250).print(render.results_table({**best, "finals": rows}))
+    assert "energy" not in file.getvalue(), "no column is empty"
 
 
 def test_a_truncated_trial_and_a_remark_are_reported() -> None:

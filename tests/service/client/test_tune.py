@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -107,7 +108,10 @@ def test_what_is_refused_says_which_field_and_why(server: Server) -> None:
 
 
 def test_an_interrupt_cancels_the_job_and_says_where_its_trials_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     def sleep(seconds: float) -> None:
         (job,) = service.jobs()
@@ -116,6 +120,9 @@ def test_an_interrupt_cancels_the_job_and_says_where_its_trials_are(
         time.sleep(seconds)
 
     monkeypatch.setattr("tuner.python.tuning._pause", sleep)
+    # Who is started in the background of a script ignores interrupts.
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tuner.connect(data=tmp_path / "data", gpu=TARGET) as service:
         with pytest.raises(KeyboardInterrupt):
             tuner.tune(PAIR, trials=100_000, client=service)

@@ -73,7 +73,7 @@ class Watched(SimulatedEvaluator):
             self.num_preparing -= 1
         return super().prepare(problem, candidate)
 
-    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None) -> Outcome:
         self.num_measuring += 1
         assert self.num_measuring == 1, "two calls at a time"
         self.threads.add(threading.get_ident())
@@ -83,7 +83,7 @@ class Watched(SimulatedEvaluator):
             self.error = None
             raise error
         self.measured.append(prepared.candidate)  # type: ignore[attr-defined]
-        return super().measure(problem, prepared, *incumbent, **asked)
+        return super().measure(problem, prepared, *incumbent)
 
     def close(self) -> None:
         self.is_closed = True
@@ -185,11 +185,10 @@ class MeasureLaneContract:
         lane.probe().result(120)
         assert lane.quarantine is None
 
-    def test_finals_files_counters_and_traces_come_through_the_same_line(
-        self, lane: MeasureLane, watched: Watched
-    ) -> None:
+    def test_finals_files_and_inspections_come_through_the_same_line(self, lane: MeasureLane, watched: Watched) -> None:
         watched.may_go.set()
         assert len(lane.finals(PROBLEM, (LIBRARY, OURS[0]), 3).result(120).times_us) == 2
         assert "kernel.cu" in lane.artifact(PROBLEM, OURS[0], {}).result(120).files
+        assert lane.energy(PROBLEM, OURS[0]).result(120).run_mj
         assert lane.count(PROBLEM, OURS[0], None).result(120).counters
         assert lane.trace(PROBLEM, OURS[0]).result(120).spans

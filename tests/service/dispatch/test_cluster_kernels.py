@@ -44,7 +44,7 @@ class UpToTheCard(SimulatedEvaluator):
         self.num_prepared += 1
         return self.kernels.prepare(problem, candidate)  # type: ignore[arg-type]
 
-    def measure(self, problem: Problem, prepared: Prepared, *_: float | None, **asked: bool) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, *_: float | None) -> Outcome:
         self.handed.append(prepared)
         return Failed(stage=Stage.LAUNCH, kind=FailureKind.INTERNAL, reason="there is no card")
 

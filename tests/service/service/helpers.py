@@ -41,10 +41,10 @@ class FailingKinds(SimulatedEvaluator):
         self.kinds = kinds
         self.in_finals = in_finals
 
-    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None) -> Outcome:
         if candidate_of(prepared).plan_kind in self.kinds and not self.in_finals:
             return Failed(stage=Stage.CHECK, kind=FailureKind.WRONG_NUMBERS, reason="element (0, 0) is wrong")
-        return super().measure(problem, prepared, *incumbent, **asked)
+        return super().measure(problem, prepared, *incumbent)
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **asked: Any) -> FinalsTimes:
         times = super().finals(problem, candidates, **asked)
@@ -63,11 +63,11 @@ class FailingWorker(SimulatedEvaluator):
         super().__init__(parse_target(TARGET))
         self.num_failures = num_failures
 
-    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None) -> Outcome:
         if self.num_failures > 0:
             self.num_failures -= 1
             raise WorkerError("the card does not answer")
-        return super().measure(problem, prepared, *incumbent, **asked)
+        return super().measure(problem, prepared, *incumbent)
 
 
 class SickCard(SimulatedEvaluator):
@@ -84,11 +84,11 @@ class SickCard(SimulatedEvaluator):
         if not self.is_fit.is_set():
             raise Quarantined("its SMs run at 345 of 1980 MHz under load")
 
-    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None) -> Outcome:
         if self.num_trials == 0 and not self.is_fit.is_set():
             raise Quarantined("the known-good kernel gave wrong numbers")
         self.num_trials -= 1
-        return super().measure(problem, prepared, *incumbent, **asked)
+        return super().measure(problem, prepared, *incumbent)
 
 
 class SharedCard(SimulatedEvaluator):
@@ -97,8 +97,8 @@ class SharedCard(SimulatedEvaluator):
     def __init__(self) -> None:
         super().__init__(parse_target(TARGET))
 
-    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
-        outcome = super().measure(problem, prepared, *incumbent, **asked)
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None) -> Outcome:
+        outcome = super().measure(problem, prepared, *incumbent)
         if not isinstance(outcome, Measured):
             return outcome
         seen = Metric(tag="foreign_processes", unit="", value=not candidate_of(prepared).plan_kind.is_ours)
@@ -115,13 +115,13 @@ class Latch(SimulatedEvaluator):
         self.is_open = threading.Event()
         self.is_reached = threading.Event()
 
-    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None) -> Outcome:
         if self.num_free > 0:
             self.num_free -= 1
-            return super().measure(problem, prepared, *incumbent, **asked)
+            return super().measure(problem, prepared, *incumbent)
         self.is_reached.set()
         self.is_open.wait(120)
-        return super().measure(problem, prepared, *incumbent, **asked)
+        return super().measure(problem, prepared, *incumbent)
 
     def close(self) -> None:
         self.is_open.set()

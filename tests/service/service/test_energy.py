@@ -12,7 +12,7 @@ from tests.support.waiting import wait_until
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobSpec, JobState
 from tuner.core.trial.questions import Question
-from tuner.core.trial.records import FinalRow, MatchKind, least_energy_row
+from tuner.core.trial.records import FinalRow, InspectionKind, MatchKind, least_energy_row
 from tuner.errors import InvalidInput
 from tuner.service.finals import NUM_FOR_ENERGY, near_the_fastest
 
@@ -60,6 +60,8 @@ def test_a_job_for_the_least_energy_is_another_problem_and_answers_no_question_o
     assert index is not None
     energies = [one.energy_mj for one in best.finals if one.energy_mj is not None]
     assert len(energies) == sum(one.time_us is not None for one in best.finals), "the twin gives energies"
+    taken = service.inspections(job.id, range(8))
+    assert InspectionKind.ENERGY not in {one.kind for one in taken}, "the verdict had it"
     question = Question(
         workload=asked.workload, target_id=asked.target_id, objective=asked.objective, match=MatchKind.NEAREST
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tests.support.builders import failed, measured, trial
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -38,11 +36,10 @@ def test_a_row_tells_the_energy_of_a_run_and_how_many_rounds_count() -> None:
         reasons=("", "", "it hung"),
         process_of_round=(0, 0, 0, 1, 1, 1),
         num_dropped=2,
-        energy_mj=(70.0, 40.0, None),
     )
-    judgement = judge(finalists, times, FinalsProcedure())
+    judgement = judge(finalists, times, FinalsProcedure(), (70.0, 40.0, None))
     assert [row.energy_mj for row in judgement.rows] == [70.0, 40.0, None]
     assert [(row.num_rounds, row.num_dropped) for row in judgement.rows] == [(6, 2), (6, 2), (0, 2)]
     assert judgement.to_json()["energy_mj"] == 40.0
-    without_energy = judge(finalists, replace(times, energy_mj=()), FinalsProcedure())
+    without_energy = judge(finalists, times, FinalsProcedure())
     assert [row.energy_mj for row in without_energy.rows] == [None] * 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
-from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_energy
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
@@ -27,7 +28,7 @@ from tuner.service import Service
 from tuner.store import Store, inspections
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
-COUNTERS, TRACE = InspectionKind.COUNTERS, InspectionKind.TRACE
+COUNTERS, ENERGY, TRACE = InspectionKind.COUNTERS, InspectionKind.ENERGY, InspectionKind.TRACE
 
 
 class FailingEye(SimulatedEvaluator):
@@ -88,14 +89,16 @@ def test_the_finalists_of_a_job_are_inspected_after_its_verdict(serve: Serve) ->
     timed = sorted((row.time_us, row.trial_number, row.candidate.plan_kind) for row in finals if row.time_us)
     best = {kind: number for _, number, kind in reversed(timed)}
     asked = {(inspection.trial_number, inspection.kind) for inspection in service.inspections(job_id, range(25))}
-    assert asked == {(number, COUNTERS) for number in best.values()} | {
-        (number, TRACE) for kind, number in best.items() if kind.is_ours
+    assert asked == {
+        *((number, ENERGY) for _, number, _ in timed),
+        *((number, COUNTERS) for number in best.values()),
+        *((number, TRACE) for kind, number in best.items() if kind.is_ours),
     }
     for number, kind in asked:
         inspection = ended(service, job_id, number, kind)
         assert (inspection.state, inspection.reason, inspection.metrics) == (InspectionState.DONE, "", None)
         assert inspection.figures
-        assert isinstance(inspection.result, CounterReport if kind is COUNTERS else Trace)
+        assert isinstance(inspection.result, {COUNTERS: CounterReport, ENERGY: EnergyReport, TRACE: Trace}[kind])
         if isinstance(inspection.result, Trace):
             assert inspection.result.simulated
             assert {figure.tag for figure in inspection.figures} >= {
@@ -103,6 +106,41 @@ def test_the_finalists_of_a_job_are_inspected_after_its_verdict(serve: Serve) ->
                 "compute_share.down",
                 "tail_share",
             }
+
+
+class SlowScales(SimulatedEvaluator):
+    """Measures an energy when it may; the library's, never."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_target(TARGET))
+        self.may_weigh = threading.Event()
+
+    def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
+        self.may_weigh.wait(120)
+        return super().energy(problem, candidate) if candidate.plan_kind.is_ours else no_energy("it counts none")
+
+    def close(self) -> None:
+        self.may_weigh.set()
+
+
+def test_a_job_has_its_verdict_before_the_energies_of_its_finalists_and_they_follow(serve: Serve) -> None:
+    scales = SlowScales()
+    service = serve(scales)
+    job_id = succeeded(service, trials=25)
+    before = service.best(job_id)
+    assert {row.energy_mj for row in before.finals} == {None}
+    scales.may_weigh.set()
+    for row in before.finals:
+        inspection = ended(service, job_id, row.trial_number, ENERGY)
+        assert (inspection.state, inspection.reason) == (
+            InspectionState.DONE,
+            "" if row.candidate.plan_kind.is_ours else "it counts none",
+        )
+    library, *ours = service.best(job_id).finals
+    assert library == before.finals[0]
+    assert [replace(row, energy_mj=None) for row in ours] == list(before.finals[1:])
+    assert all(row.energy_mj and row.energy_mj > 0 for row in ours)
+    assert len({row.energy_mj for row in ours}) > 1, "each finalist has its own"
 
 
 def test_figures_that_take_a_time_take_the_trials_own(serve: Serve) -> None:

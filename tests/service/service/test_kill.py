@@ -76,7 +76,7 @@ def test_an_inspection_that_outlives_no_process_ends_with_that_for_its_reason(tm
     job = submit(directory, num_trials=1)
     for attempt in (1, 2):
         with killed_afterwards(directory, trial_s=0.0, counters_s=600.0):
-            begun = "select coalesce(max(num_attempts), 0) from inspections"
+            begun = "select coalesce(max(num_attempts), 0) from inspections where kind = 'counters'"
             wait_until(lambda: on_disk(directory, begun) == attempt)  # noqa: B023
     service = serve()
     wait_until(lambda: on_disk(directory, "select count(*) from inspections where state = 'pending'") == 0)

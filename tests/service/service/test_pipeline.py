@@ -56,10 +56,10 @@ class Slow(SimulatedEvaluator):
             self.num_building -= 1
         return preparation
 
-    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None, **asked: bool) -> Outcome:
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None) -> Outcome:
         self.measured.append(candidate_of(prepared))
         self.idle_s.append(time.monotonic() - self._free_at)
-        outcome = super().measure(problem, prepared, *incumbent, **asked)
+        outcome = super().measure(problem, prepared, *incumbent)
         self._free_at = time.monotonic()
         return outcome
 

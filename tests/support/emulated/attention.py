@@ -21,6 +21,7 @@ from tuner.workers.source.attention import (
     TRACED_TASKS,
     AttentionBuffers,
     AttentionTiling,
+    NextWeights,
     cache_map,
     pack_attention_args,
     render_attention,
@@ -49,6 +50,14 @@ def attention_library(
     return built("\n".join([*parts, "using KernelArgs = AttentionArgs;", (HERE / "launch.h").read_text()]))
 
 
+def asked_of_l2(library: ctypes.CDLL) -> list[tuple[int, int]]:
+    """What launches have prefetched since the library was loaded: addresses and sizes."""
+    most = int(library.prefetched(None, 0))
+    pairs = np.zeros((most, 2), np.uint64)
+    library.prefetched(ctypes.c_void_p(pairs.ctypes.data), most)
+    return [(int(address), int(size)) for address, size in pairs]
+
+
 @dataclass
 class EmulatedAttention:
     """Inputs of an op, and launches over them. What no query may see is NaN."""
@@ -68,7 +77,15 @@ class EmulatedAttention:
             self.k[sequence, :, max(length, 0) :] = self.v[sequence, :, max(length, 0) :] = 0x7FFF
         self.arrivals = np.zeros(0, np.uint32)
 
-    def run(self, library: ctypes.CDLL, plan: AttentionPlan, tiling: AttentionTiling, *, speculative: bool) -> Array:
+    def run(
+        self,
+        library: ctypes.CDLL,
+        plan: AttentionPlan,
+        tiling: AttentionTiling,
+        *,
+        speculative: bool,
+        next_weights: NextWeights | None = None,
+    ) -> Array:
         """The bits of the result of one launch. The counters of arrivals go on from launch to launch."""
         out = np.full_like(self.q, 0x7FFF)
         if self.arrivals.size == 0:
@@ -90,7 +107,7 @@ class EmulatedAttention:
             arrivals=self.arrivals.ctypes.data,
             trace=trace.ctypes.data,
         )
-        args = pack_attention_args(plan, buffers, speculative=speculative)
+        args = pack_attention_args(plan, buffers, speculative=speculative, next_weights=next_weights)
         aligned = np.zeros(len(args) + 64, np.uint8)
         aligned = aligned[-aligned.ctypes.data % 64 :][: len(args)]
         aligned[:] = np.frombuffer(args, np.uint8)

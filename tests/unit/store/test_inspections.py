@@ -3,13 +3,14 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import measured, spec, trial
-from tuner.core.trial.inspection import Counter, CounterReport, OpShares, TaskSpan, Trace
+from tuner.core.trial.inspection import Counter, CounterReport, EnergyReport, OpShares, TaskSpan, Trace
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Metric
 from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.store import Store, inspections, jobs, trials
 
-COUNTERS, TRACE = InspectionKind.COUNTERS, InspectionKind.TRACE
+COUNTERS, ENERGY, TRACE = InspectionKind.COUNTERS, InspectionKind.ENERGY, InspectionKind.TRACE
+WEIGHED = EnergyReport(run_mj=40.5, power_w=600.0, window_s=1.1)
 
 REPORT = CounterReport(
     counters=(Counter(name="dram__bytes_read.sum", unit="bytes", description="Bytes read.", value=1.5),),
@@ -66,14 +67,16 @@ def following(store: Store, target_id: str = "simulated:h200", *, urgent_only: b
         return inspections.next_pending(session, target_id, urgent_only=urgent_only)
 
 
-def finish(store: Store, inspection: Inspection, result: CounterReport | Trace, *figures: Metric) -> None:
+def finish(
+    store: Store, inspection: Inspection, result: CounterReport | EnergyReport | Trace, *figures: Metric
+) -> None:
     with store.write() as session:
         inspections.finish(session, inspection.seq, result, figures, 20.0)
 
 
-@pytest.mark.parametrize(("kind", "result"), [(COUNTERS, REPORT), (TRACE, chart(3))])
+@pytest.mark.parametrize(("kind", "result"), [(COUNTERS, REPORT), (ENERGY, WEIGHED), (TRACE, chart(3))])
 def test_a_result_comes_back_as_it_was(
-    store: Store, job_id: str, kind: InspectionKind, result: CounterReport | Trace
+    store: Store, job_id: str, kind: InspectionKind, result: CounterReport | EnergyReport | Trace
 ) -> None:
     inspection = ask(store, job_id, kind=kind)
     finish(store, inspection, result, Metric(tag="tail_share", unit="", value=0.25))

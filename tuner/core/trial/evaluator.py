@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.job import Objective
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.outcome import Failed, Outcome, Rejected
@@ -52,12 +52,12 @@ class FinalsTimes:
     process_of_round: tuple[int, ...]
     #: Rounds that were taken and do not count, for the clocks of one of their samples.
     num_dropped: int = 0
-    #: [num_candidates] millijoules of one run under continuous load; None, or empty, where it was not measured.
-    energy_mj: tuple[float | None, ...] = ()
     #: How the library was called; None where it is a model.
     library: LibraryRecipe | None = None
     #: PyTorch's, taken afterwards; None where the evaluator was not told to.
     torch: TorchTime | None = None
+    #: Seconds that the finals took by stage; a stage within another one has both names, with a dot between.
+    stage_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,13 +141,11 @@ class Evaluator(Protocol):
         problem: Problem,
         prepared: Prepared,
         incumbent_speedup: float | None = None,
-        *,
-        energy: bool = False,
     ) -> Outcome:
         """Checks and times what this evaluator, or one of the same target, has prepared, interleaved with the library.
 
         Where `incumbent_speedup` (the best so far against the library) is given, a candidate that is certainly far
-        worse is truncated. `energy` measures the energy of a run too, if the evaluator can; it takes over a second.
+        worse is truncated.
         """
         ...
 
@@ -157,11 +155,8 @@ class Evaluator(Protocol):
         candidates: tuple[Candidate, ...],
         *,
         num_rounds: int,
-        energy: bool = True,
     ) -> FinalsTimes:
-        """Times all candidates in `num_rounds` interleaved rounds in a warm process, and in as many in a fresh one, and
-        measures the `energy` of a run, if the evaluator can.
-        """
+        """Times all candidates in `num_rounds` interleaved rounds in a warm process, and in as many in a fresh one."""
         ...
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
@@ -178,6 +173,11 @@ class Evaluator(Protocol):
         """
         ...
 
+    def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:
+        """What a run of a candidate takes under continuous load, after its numbers were checked. It takes over a
+        second. Where there is no figure, the report's `reason` says why."""
+        ...
+
     def trace(self, problem: Problem, candidate: Candidate) -> Trace:
         """A Gantt chart of one run of a candidate of ours; where there is none, its `reason` says why."""
         ...
@@ -192,11 +192,9 @@ def evaluate(
     problem: Problem,
     candidate: Candidate,
     incumbent_speedup: float | None = None,
-    *,
-    energy: bool = False,
 ) -> Outcome:
     """Both steps of one candidate, one after the other."""
     prepared = evaluator.prepare(problem, candidate)
     if not isinstance(prepared, Prepared):
         return prepared
-    return evaluator.measure(problem, prepared, incumbent_speedup, energy=energy)
+    return evaluator.measure(problem, prepared, incumbent_speedup)

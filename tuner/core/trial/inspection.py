@@ -35,6 +35,24 @@ class CounterReport:
     reason: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class EnergyReport:
+    """What one run of a candidate takes under continuous load, the whole card's: idle power included."""
+
+    #: Millijoules of one run; None where it was not measured.
+    run_mj: float | None
+    #: Mean power over the window, watts, and the seconds of it; 0 where nothing was measured, or a model says it.
+    power_w: float = 0.0
+    window_s: float = 0.0
+    #: Why there is no energy (no counter, caches that a run alone would not leave cold); empty where there is.
+    reason: str = ""
+
+
+def no_energy(reason: str) -> EnergyReport:
+    """A report without an energy."""
+    return EnergyReport(run_mj=None, reason=reason)
+
+
 def no_counters(reason: str) -> CounterReport:
     """A report without counters."""
     return CounterReport(counters=(), num_passes=0, reason=reason)

@@ -11,7 +11,7 @@ from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
-from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.job import JobSpec, JobState
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.outcome import Metric
@@ -48,7 +48,7 @@ class FinalRow:
     speedup_ci95: tuple[float, float] | None
     #: Why there is no time; empty otherwise.
     reason: str = ""
-    #: Millijoules of one run under continuous load, the whole card's; None where it was not measured.
+    #: Millijoules of one run under continuous load, the whole card's; None where it was not measured (yet).
     energy_mj: float | None = None
     #: Rounds that count, over both processes, and those that were dropped for their clocks.
     num_rounds: int = 0
@@ -245,6 +245,8 @@ class BestMatch:
 class InspectionKind(StrEnum):
     """What an inspection of a trial takes."""
 
+    #: What a run of the candidate takes.
+    ENERGY = "energy"
     #: Hardware counters of the candidate.
     COUNTERS = "counters"
     #: A trace from inside the kernel.
@@ -288,7 +290,7 @@ class Inspection:
     asked_at: float
     finished_at: float | None
     #: Left out where a listing does not need it.
-    result: CounterReport | Trace | None = None
+    result: CounterReport | EnergyReport | Trace | None = None
 
 
 class WebhookState(StrEnum):

@@ -135,6 +135,8 @@ class WorkerCalls:
         match call:
             case messages.FinalsCall():
                 return lane.finals(call.problem, call.candidates, call.num_rounds)
+            case messages.EnergyCall():
+                return lane.energy(call.problem, call.candidate)
             case messages.CountCall():
                 return lane.count(call.problem, call.candidate, call.metrics)
             case messages.TraceCall():

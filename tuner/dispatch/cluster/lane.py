@@ -11,7 +11,7 @@ from typing import Any
 from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Prepared, Problem, Quarantine
-from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.outcome import Outcome
 from tuner.dispatch.cluster import messages
 from tuner.dispatch.cluster.members import Lost, Member
@@ -96,6 +96,10 @@ class ClusterLane:
         """Queues the finals."""
         call = messages.FinalsCall(card=self.uuid, problem=problem, candidates=candidates, num_rounds=num_rounds)
         return self._send(call)
+
+    def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
+        """Queues the measuring of a candidate's energy."""
+        return self._send(messages.EnergyCall(card=self.uuid, problem=problem, candidate=candidate))
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> Future[CounterReport]:
         """Queues the counting of a candidate."""

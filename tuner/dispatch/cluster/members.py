@@ -132,7 +132,7 @@ def deadline_of(call: messages.Call, limits: Limits) -> float:
             return len(call.candidates) * build_s + num_alone * (start_s + limits.finals_deadline_s)
         case messages.CountCall():
             return build_s + start_s + limits.count_deadline_s
-        case messages.TraceCall():
+        case messages.TraceCall() | messages.EnergyCall():
             return build_s + start_s + limits.evaluate_deadline_s
         case messages.ArtifactCall():
             return build_s

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Problem
-from tuner.core.trial.inspection import CounterReport, Trace
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, Measured, Rejected
 from tuner.errors import InvalidInput, Quarantined, TunerError, WorkerError
@@ -17,7 +17,7 @@ from tuner.workers.builder.shipping import ShippedKernel
 from tuner.workers.simulated.evaluator import PreparedModel
 
 #: Grows when a message changes so that the other side would misread it.
-PROTOCOL: Literal[1] = 1
+PROTOCOL: Literal[2] = 2
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Announcement(_Message):
     """What a worker says of itself when it joins."""
 
     #: Must be `PROTOCOL`.
-    protocol: Literal[1] = PROTOCOL
+    protocol: Literal[2] = PROTOCOL
     tuner_version: str
     #: Another one at each joining.
     joining: str
@@ -86,6 +86,15 @@ class FinalsCall(_Message):
     num_rounds: int
 
 
+class EnergyCall(_Message):
+    """Measure the energy of a run."""
+
+    op: Literal["energy"] = "energy"
+    card: str
+    problem: Problem
+    candidate: Candidate
+
+
 class CountCall(_Message):
     """Read hardware counters."""
 
@@ -122,7 +131,7 @@ class ProbeCall(_Message):
     card: str
 
 
-CardCall = MeasureCall | FinalsCall | CountCall | TraceCall | ArtifactCall | ProbeCall
+CardCall = MeasureCall | FinalsCall | EnergyCall | CountCall | TraceCall | ArtifactCall | ProbeCall
 Call = PrepareCall | CardCall
 _CALL: TypeAdapter[Call] = TypeAdapter(Annotated[Call, Field(discriminator="op")])
 
@@ -146,6 +155,7 @@ class Answer(_Message, Generic[T]):
 PREPARED = Answer[PreparedModel | ShippedKernel | Rejected | Failed]
 OUTCOME = Answer[Measured | Rejected | Failed]
 FINALS = Answer[FinalsTimes]
+ENERGY = Answer[EnergyReport]
 COUNTERS = Answer[CounterReport]
 TRACE = Answer[Trace]
 FILES = Answer[ArtifactFiles]
@@ -155,6 +165,7 @@ _ANSWERS: dict[str, type[Answer[Any]]] = {
     "prepare": PREPARED,
     "measure": OUTCOME,
     "finals": FINALS,
+    "energy": ENERGY,
     "count": COUNTERS,
     "trace": TRACE,
     "artifact": FILES,

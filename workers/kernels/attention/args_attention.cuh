@@ -6,6 +6,9 @@
 // sequence of length 0 it stores the zeros.
 //
 // Memory order. Lengths may be written by the launch before. They are read behind griddepcontrol.wait, past L1.
+//
+// The launch behind. A projection of the results reads weights, which depend on nobody. While a launch ends, the memory has
+// nothing to do. So it may ask the L2 for the beginning of each row of them, behind all that it requests for itself.
 #pragma once
 #include "config_attention.cuh"
 #include "ptx_attention.cuh"
@@ -23,6 +26,12 @@ struct AttentionTask {
   __device__ __forceinline__ int span() const { return block_span & 0xFFFFFF; }
 };
 
+// Weights [num_rows, row_bytes] of the launch behind, of which the first taken_bytes of each row are brought into the L2.
+struct NextWeights {
+  const unsigned char* rows;
+  int num_rows, row_bytes, taken_bytes, zero;
+};
+
 struct AttentionArgs {
   TensorMap k, v;              // [lines of a head, sequences * KV heads * max_length, kLineDims]
   const u16* q;                // [sequences * new tokens, query heads, kHeadDim]
@@ -33,6 +42,7 @@ struct AttentionArgs {
   float* partials;             // of each slot and span kPartialFloats, as merge_attention.cuh has them
   u32* arrivals;               // of each slot, and in it of each CTA of a cluster
   long long* trace;            // kTracedTasks * kTraceWords of each CTA, in builds with kTracePhases
+  NextWeights next;            // all zeros for none
   int num_kv_heads, query_heads, new_tokens, num_blocks;  // query heads that share a KV head
   int max_length, span_tokens, num_spans;
   u32 arrivals_per_launch;  // of a slot; a power of two, at least num_spans

@@ -114,6 +114,15 @@ __device__ __forceinline__ void request_tile(const AttentionArgs& args, const Ri
   copy_lines(ring.v(stage), &args.v, row, 0, ring.v_full(stage), cache_policy<kEvictFirst>());
 }
 
+// All lanes of the last warp: the rows are dealt to the CTAs in turns.
+__device__ inline void prefetch_next_weights(const NextWeights& next) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, num_ctas = static_cast<int>(gridDim.x);
+  if (next.taken_bytes == 0) return;
+#pragma unroll 1
+  for (int row = static_cast<int>(blockIdx.x) + lane * num_ctas; row < next.num_rows; row += 32 * num_ctas)
+    prefetch_bytes(next.rows + static_cast<long long>(row) * next.row_bytes, next.taken_bytes);
+}
+
 // The last warp: all of the queue. A first task is run even where it turns out to be empty.
 __device__ inline void request_all(const AttentionArgs& args, const Ring& ring) {
   const bool is_one = threadIdx.x % 32 == 0;
@@ -141,4 +150,5 @@ __device__ inline void request_all(const AttentionArgs& args, const Ring& ring) 
   } while (true);
   hand.num_tiles = -1;
   if (is_one) announce(args, ring, hand, number % kTaskSlots);
+  prefetch_next_weights(args.next);
 }

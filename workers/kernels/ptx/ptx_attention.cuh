@@ -35,6 +35,11 @@ __device__ __forceinline__ void copy_bytes(u32 shared, const void* global, u32 b
                : "memory");
 }
 
+// Plain bytes to the L2 alone; the address and the size are multiples of 16.
+__device__ __forceinline__ void prefetch_bytes(const void* global, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
+
 // 8 bytes to another CTA's shared memory, as `store_async` does with 16.
 __device__ __forceinline__ void store_async_two(u32 address, float first, float second, u32 barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(address),

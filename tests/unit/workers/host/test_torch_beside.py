@@ -14,9 +14,7 @@ from tuner.workers.host.torch_beside import torch_time
 from tuner.workers.protocol.messages import FinalsAnswer
 
 #: The library alone beside PyTorch, three rounds.
-ANSWER = FinalsAnswer(
-    times_us=((10.0, 20.0, 30.0),), reasons=("",), num_dropped=0, energy_mj=(None,), torch_us=(12.0, 25.0, 36.0)
-)
+ANSWER = FinalsAnswer(times_us=((10.0, 20.0, 30.0),), reasons=("",), num_dropped=0, torch_us=(12.0, 25.0, 36.0))
 
 
 def test_its_time_is_a_median_and_so_is_its_ratio_to_the_library_round_by_round() -> None:

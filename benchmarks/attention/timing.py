@@ -1,0 +1,47 @@
+"""Graphs of many launches, timed in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+#: In front of a sample, cycles of an SM: about 50 us, more than a graph launch takes the host.
+_DELAY_CYCLES = 90_000
+
+
+def captured(launches: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
+    """One graph of all launches; two are run before. (`torch.cuda.graph` would collect garbage first, at each.)"""
+    torch.cuda.synchronize()
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        for launch in launches[:2]:
+            launch()
+        torch.cuda.synchronize()
+        graph.capture_begin()
+        try:
+            for launch in launches:
+                launch()
+        finally:
+            graph.capture_end()
+    torch.cuda.synchronize()
+    return graph
+
+
+def samples_us(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int, rounds: int) -> dict[str, list[float]]:
+    """Microseconds a launch of each round, all graphs in turns; a round of two begins with another graph. A delay keeps
+    the host's time to launch a graph out."""
+    samples: dict[str, list[float]] = {name: [] for name in graphs}
+    names = list(graphs)
+    for turn in range(rounds + 2):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(_DELAY_CYCLES)
+            before.record()
+            graphs[name].replay()
+            after.record()
+            after.synchronize()
+            if turn >= 2:
+                samples[name].append(before.elapsed_time(after) * 1e3 / num_launches)
+    return samples

@@ -1,0 +1,54 @@
+"""What the benchmark of the pair attention -> projection tries at each row."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.attention.pair_rows import PairVariant, floor_us, pair_variants, projection_of
+from benchmarks.attention.rows import Row, rows
+from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes
+from tuner.core.plan.attention import assign
+from tuner.core.problem.gpu import CATALOGUE, SMEM_RESERVED_PER_CTA_BYTES
+from tuner.core.proof.attention import check_attention
+
+GPU = CATALOGUE["h200"]
+ROWS = {row.name: row for row in rows()}
+
+
+def smem_bytes(row: Row, variant: PairVariant) -> int:
+    """Of a CTA of each launch, together."""
+    projection = dynamic_smem_bytes(projection_of(row), variant.projection.tiling)
+    return variant.attention.tiling.smem_bytes + projection + 2 * SMEM_RESERVED_PER_CTA_BYTES
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_has_legal_variants_of_which_some_share_an_sm(name: str) -> None:
+    row = ROWS[name]
+    variants = pair_variants(row, GPU)
+    assert len({str(variant) for variant in variants}) == len(variants)
+    for variant in variants:
+        check_schedule(projection_of(row), GPU, variant.projection)
+        tiling = variant.attention.tiling
+        plan = assign(
+            row.op,
+            span_tokens=variant.attention.span_tokens,
+            columns=tiling.columns,
+            num_queues=GPU.num_sms // tiling.cluster,
+            contiguous=variant.attention.contiguous,
+            cluster=tiling.cluster,
+        )
+        check_attention(plan, tile_tokens=tiling.tile_tokens)
+    share_an_sm = {smem_bytes(row, variant) <= GPU.smem_per_sm_bytes for variant in variants}
+    assert share_an_sm == {False, True}
+    assert {variant.programmatic for variant in variants} == {False, True}
+
+
+def test_the_projection_reads_what_attention_writes() -> None:
+    for row in ROWS.values():
+        (op,) = projection_of(row).ops
+        assert (op.m, op.k) == (row.op.sequences, row.op.kv_heads * row.op.query_heads * row.op.head_dim)
+
+
+def test_the_floor_is_that_of_the_design() -> None:
+    assert floor_us(ROWS["llama3-8b/1/512"]) == pytest.approx(8.1, abs=0.05)
+    assert floor_us(ROWS["llama3-70b-tp8/64/8192"]) == pytest.approx(64.8, abs=0.05)

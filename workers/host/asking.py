@@ -1,0 +1,65 @@
+"""What is asked of the process at a card beside trials: an answer of one kind comes, or the process is lost."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import EnergyReport
+from tuner.core.trial.limits import Limits
+from tuner.core.trial.outcome import Failed, FailureKind
+
+from ..protocol import messages
+from .gpu_process import ChildLost, GpuProcesses
+
+A = TypeVar("A", bound=messages.Answer)
+
+
+class Asking:
+    """Asks the process that is there, with a problem in it."""
+
+    def __init__(self, processes: GpuProcesses, limits: Limits) -> None:
+        self._processes = processes
+        self._limits = limits
+
+    def ask(self, problem: Problem, request: messages.Request, wanted: type[A], deadline_s: float, what: str) -> A:
+        """What it answers; `what` is the request in words.
+
+        Raises:
+            ChildLost: it died of the request or was killed at the deadline, or it answered something else.
+            WorkerError: the card itself does not work any more.
+        """
+        answer = self._processes.ready(problem) or self._processes.ask(request, deadline_s)
+        if isinstance(answer, wanted):
+            return answer
+        if isinstance(answer, messages.EvaluateAnswer) and isinstance(answer.outcome, Failed):  # replaced already
+            raise ChildLost(answer.outcome.kind, f"{what} failed: {answer.outcome.reason}")
+        self._processes.replace(problem)
+        raise ChildLost(FailureKind.CRASH, f"{what} failed: an answer out of turn")
+
+    def time_together(
+        self,
+        problem: Problem,
+        works: tuple[messages.Work, ...],
+        num_rounds: int,
+        *,
+        torch: bool = False,
+    ) -> messages.FinalsAnswer:
+        """Has each of the works checked, then all timed in the same rounds.
+
+        Raises:
+            ChildLost: a work took the process along, or the deadline passed.
+            WorkerError: the card itself does not work any more.
+        """
+        request = messages.FinalsRequest(problem=problem, works=works, num_rounds=num_rounds, torch=torch)
+        return self.ask(problem, request, messages.FinalsAnswer, self._limits.finals_deadline_s, "the finals")
+
+    def energy(self, problem: Problem, work: messages.Work) -> EnergyReport:
+        """Has a work checked, and the energy of a run of it measured.
+
+        Raises:
+            ChildLost: it took the process along, or the deadline passed.
+            WorkerError: the card itself does not work any more.
+        """
+        request = messages.EnergyRequest(problem=problem, work=work)
+        return self.ask(problem, request, messages.EnergyAnswer, self._limits.evaluate_deadline_s, "the energy").report

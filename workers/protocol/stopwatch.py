@@ -1,0 +1,22 @@
+"""Seconds by stage, of work that has several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+class Stopwatch:
+    """Runs from the moment that it is made; each stage ends where the next one begins."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._begin = clock()
+        #: So far, by stage; one that comes again is added up.
+        self.stage_s: dict[str, float] = {}
+
+    def ended(self, stage: str) -> None:
+        """What ran until now was this stage."""
+        now = self._clock()
+        self.stage_s[stage] = self.stage_s.get(stage, 0.0) + now - self._begin
+        self._begin = now
