@@ -67,7 +67,6 @@ DEVICE_FILES = {
         "beside_wgmma.cuh",
         "post_wgmma.cuh",
         "startup_prefetch.cuh",
-        "words_wgmma.cuh",
         "producers_wgmma.cuh",
         "chain_wgmma.cuh",
         "start_gate.cuh",

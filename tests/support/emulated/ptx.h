@@ -39,11 +39,6 @@ inline float max_or_nan(float x, float y) { return x != x || y != y ? NAN : x > 
 inline u32 load_acquire_gpu(const u32* a) { return *a; }
 inline u32 load_relaxed_gpu(const u32* a) { emu::yield(); return *a; }
 inline u64 load_relaxed_gpu(const u64* a) { emu::yield(); return *a; }
-inline void store_words(u16* a, u32 w) { w = ~w; memcpy(a, &w, 4); ++emu::progress; }
-inline void store_words(u16* a, const uint4& f) { const uint4 w = make_uint4(~f.x, ~f.y, ~f.z, ~f.w); memcpy(a, &w, 16); ++emu::progress; }
-inline uint4 load_words(const u16* a) { emu::yield(); uint4 f; memcpy(&f, a, 16); return f; }
-inline uint4 load_shared_words(u32 s) { uint4 f; memcpy(&f, emu::at(s, 16), 16); return f; }
-inline void store_shared_four(u32 s, const uint4& f) { memcpy(emu::at(s, 16), &f, 16); }
 inline void add_release_gpu(u32* a, u32 v) { *a += v; ++emu::progress; }
 inline u64 fetch_add_relaxed_gpu(u64* a, u64 v) { u64 b = *a; *a += v; ++emu::progress; return b; }
 inline u32 fetch_add_acq_rel_gpu(u32* a, u32 v) { u32 b = *a; *a += v; ++emu::progress; return b; }

@@ -6,7 +6,6 @@ inline void mbarrier_arrive(u32 b) { emu::arrive(emu::mb(b)); }
 inline void mbarrier_arrive_if(bool a, u32 b) { if (a) emu::arrive(emu::mb(b)); }
 inline void mbarrier_arrive_expect(u32 b, u32 bytes) { auto& m = emu::mb(b); m.tx += bytes; emu::arrive(m); }
 inline void mbarrier_wait(u32 b, u32 parity) { auto& m = emu::mb(b); if (!m.is_init) { printf("wait at no barrier\n"); abort(); } while ((m.phase & 1) == parity) emu::yield(); }
-inline bool mbarrier_test(u32 b, u32 parity) { if ((emu::mb(b).phase & 1) != parity) return true; emu::yield(); return false; }
 inline void prefetch_tensor_map(const TensorMap*) {}
 inline u32 swizzled(u32 a) { return a ^ ((a >> 7 & 7) << 4); }
 // Box at coordinates (innermost first) to shared memory of the ctas of the mask; 128-byte swizzle.

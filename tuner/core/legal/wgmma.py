@@ -66,7 +66,7 @@ REGISTERS = {4: 168, 8: 168, 12: 128}
 FEED_SLOTS = 4
 FEED_SLOT_BYTES = 64
 BARRIER_PAIR_BYTES = 16
-FLAG_BYTES = 96
+FLAG_BYTES = 80
 #: Slots for what CTAs that share a tile's k send each other, and bytes that these take unless one vector an exchange
 #: takes more.
 SUM_SLOTS, MOST_SUM_BYTES = 2, 24_576

@@ -2,15 +2,6 @@
 // values in front (and defines TUNER_CONFIG); this default lets each file compile alone.
 #pragma once
 
-#ifndef TUNER_EXPERIMENT
-constexpr int kPaceBytes = 0, kAheadStages = 0, kAheadCycles = 0, kFactorLoads = 0;
-constexpr bool kPollAcquires = false;
-constexpr int kReaderWarps = 0;
-constexpr bool kStagedNorm[8] = {};
-constexpr int kWordSource[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
-constexpr long long kWordsOffset[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
-#endif
-
 enum Activation : int { kIdentity = 0, kRelu = 1, kGelu = 2, kSilu = 3 };
 
 // How soon the L2 may give up a line that is read or written.

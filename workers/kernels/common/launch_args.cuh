@@ -144,12 +144,6 @@ struct LaunchArgs : PlainArgs, AllChainArgs<kHasSquares> {};
 static_assert(sizeof(LaunchArgs) == sizeof(PlainArgs) + (kHasSquares ? kNumOps : 0) * sizeof(ChainArgs),
               "as the host lays it out");
 
-// The words that an op hands its output over by, of launches of that parity.
-__device__ __forceinline__ u16* words_of(const LaunchArgs& args, int op, u32 parity) {
-  const long long half = (2ll * args.ops[op].m * args.ops[op].n + 255) / 256 * 256;
-  return reinterpret_cast<u16*>(reinterpret_cast<char*>(args.workspace) + kWordsOffset[op] + parity * half);
-}
-
 // Whether a CTA's first task is the plan's to say, and not drawn: its queue's first one, or with a first wave that of its
 // own number. Each CTA then counts itself in at the first counter, which tells the number of the launch.
 __device__ __forceinline__ bool knows_first_task(const LaunchArgs& args) {

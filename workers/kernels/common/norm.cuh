@@ -24,8 +24,6 @@ struct RowNorm {
   u32 factors;     // of the tile's rows, in shared memory
   float* squares;  // the slot of the tile, as own_slot says
   u32 scratch;     // shared memory in which warps of the same rows meet
-  u16* words;      // what an op hands its output over by: of this launch, and of the next one
-  u16* next_words;
 };
 
 // Whether rows are scaled, by a vector or by a norm.

@@ -61,9 +61,9 @@ __device__ inline bool spin_until(Workspace* workspace, int signal, u32 target, 
   if (has_reached(seen, target)) return true;
   const long long start = clock64();
   for (u32 polls = 1;; ++polls) {
-    seen = kPollAcquires ? load_acquire_gpu(address) : load_relaxed_gpu(address);
+    seen = load_relaxed_gpu(address);
     if (has_reached(seen, target)) {
-      if (!kPollAcquires) load_acquire_gpu(address);
+      load_acquire_gpu(address);
       return true;
     }
     if (polls % 16 != 0) continue;

@@ -98,16 +98,6 @@ struct TileSquares {
   }
 };
 
-// A finished vector, to memory; and where the op hands its output over by words, there.
-template <int kOp, class Vector>
-__device__ __forceinline__ void store_finished(const OpArgs& op, const RowNorm& norm, long long first, Vector value) {
-  if constexpr (kWordsOffset[kOp] >= 0) {
-    store_words(norm.words + first, value);
-    *reinterpret_cast<Vector*>(norm.next_words + first) = Vector{};
-  }
-  store_global<kOps[kOp].output_hint>(reinterpret_cast<Vector*>(op.c + first), value);
-}
-
 // Of the tile's groups of columns those from kFirst up to kEnd; `squares` are those of the columns before, of this CTA's.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_n / 8>
 __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
@@ -139,7 +129,8 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
         transpose_four(words, q);
         const int column = column0 + (j + q) * 8;
         if (row.is_inside && column < op.n)
-          store_finished<kOp>(op, norm, row.first + column, make_uint4(words[0], words[1], words[2], words[3]));
+          store_global<kOps[kOp].output_hint>(reinterpret_cast<uint4*>(op.c + row.first + column),
+                                              make_uint4(words[0], words[1], words[2], words[3]));
       }
 #pragma unroll
       for (int j = kInFours; j < kEnd; ++j) {
@@ -148,7 +139,7 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
         const u32 two = finish_two<kOp>(sums + j * 4, op, row, column, residuals[loaded]);
         squares.add(block, half, two);
         if (row.is_inside && column < op.n)
-          store_finished<kOp>(op, norm, row.first + column, two);
+          store_global<kOps[kOp].output_hint>(reinterpret_cast<u32*>(op.c + row.first + column), two);
       }
       if constexpr (kChainOps[kOp].squares) {
         const int row_of_matrix = task.tile_m * kOps[kOp].tile_m + row_in_tile;

@@ -149,37 +149,6 @@ __device__ __forceinline__ u64 load_relaxed_gpu(const u64* address) {
   return value;
 }
 
-// What is there once it is not zero: inverted.
-__device__ __forceinline__ void store_words(u16* address, u32 word) {
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(~word) : "memory");
-}
-__device__ __forceinline__ void store_words(u16* address, const uint4& four) {
-  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(~four.x), "r"(~four.y), "r"(~four.z),
-               "r"(~four.w)
-               : "memory");
-}
-
-__device__ __forceinline__ uint4 load_words(const u16* address) {
-  uint4 four;
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)
-               : "l"(address)
-               : "memory");
-  return four;
-}
-__device__ __forceinline__ uint4 load_shared_words(u32 shared) {
-  uint4 four;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)
-               : "r"(shared)
-               : "memory");
-  return four;
-}
-__device__ __forceinline__ void store_shared_four(u32 shared, const uint4& four) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(four.x), "r"(four.y), "r"(four.z), "r"(four.w)
-               : "memory");
-}
-
 __device__ __forceinline__ void add_release_gpu(u32* address, u32 value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }

@@ -6,7 +6,6 @@
 #include "post_wgmma.cuh"
 #include "producers_wgmma.cuh"
 #include "startup_prefetch.cuh"
-#include "words_wgmma.cuh"
 
 // Barriers of the teams' own, behind those of the warpgroups: where CTAs share k one of a task's end, and one to add parts
 // up. squares_barrier() comes behind these.
@@ -16,56 +15,12 @@ __device__ __forceinline__ int team_barrier() { return kWarpgroupBarriers + kNum
 // swapped operands rows.
 template <int kOp>
 __device__ __forceinline__ RowNorm row_norm(const LaunchArgs& args, const Task& task, const FeedRing::Place& feed,
-                                            const Beside& beside, u32 epoch) {
-  if constexpr (!kChainOps[kOp].is_any() && kWordsOffset[kOp] < 0) return {};
+                                            const Beside& beside) {
+  if constexpr (!kChainOps[kOp].is_any()) return {};
   constexpr int kShares = kSwapAb ? 1 : kClusterK;
-  RowNorm norm{beside.factors(feed), own_slot<kOp, kShares>(args, task, kShares > 1 ? rank_along_k() : 0),
-               beside.scratch(team_number())};
-  if constexpr (kWordsOffset[kOp] >= 0) norm.words = words_of(args, kOp, epoch & 1), norm.next_words = words_of(args, kOp, ~epoch & 1);
-  return norm;
+  return {beside.factors(feed), own_slot<kOp, kShares>(args, task, kShares > 1 ? rank_along_k() : 0),
+          beside.scratch(team_number())};
 }
-
-// Sums of squares of the rows of a tile's inputs, from the stages as they are multiplied: of an op whose CTAs see all of k.
-template <int kOp>
-struct StagedSquares {
-  static constexpr bool kIsThere = kStagedNorm[kOp];
-  static constexpr OpConfig kConfig = kOps[kOp];
-  static constexpr int kAcross = kConfig.tile_k / 8, kChunks = kConfig.tile_m * kAcross;
-  static constexpr int kEach = kIsThere ? (kChunks + kTeamThreads - 1) / kTeamThreads : 1;
-  static_assert(!kIsThere || (kAcross <= 32 && 32 % kAcross == 0 && kChunks % 32 == 0 && kClusterK == 1 && kConfig.num_parts == 1));
-
-  float sums[kEach] = {};
-
-  __device__ __forceinline__ void add(u32 stage) {
-    if constexpr (kIsThere) {
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const int chunk = team_thread() + i * kTeamThreads, row = chunk / kAcross, across = chunk % kAcross;
-        if (kChunks % kTeamThreads != 0 && chunk >= kChunks) continue;
-        const uint4 four = load_shared_words(stage + (across / 8 * kConfig.tile_m + row) * kLineBytes + (across % 8 ^ row % 8) * 16);
-        sums[i] += squares_of(four.x) + squares_of(four.y);
-        sums[i] += squares_of(four.z) + squares_of(four.w);
-      }
-      __syncwarp();
-    }
-  }
-
-  // The factors of the tile's rows, for all threads of the team.
-  __device__ __forceinline__ void leave(const LaunchArgs& args, u32 factors) {
-    if constexpr (kIsThere) {
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const int chunk = team_thread() + i * kTeamThreads;
-        float sum = sums[i];
-#pragma unroll
-        for (int distance = 1; distance < kAcross; distance *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
-        if (chunk < kChunks && chunk % kAcross == 0)
-          store_shared(factors + 4 * (chunk / kAcross), factor_of(sum, args.ops[kOp].k, args.chain_of(kOp).eps));
-      }
-      barrier_sync<kTeamThreads>(squares_barrier());
-    }
-  }
-};
 
 // A team's share of one task; false where another part of the tile will be the last. The task's words are read
 // from the feed where they are needed: registers are for the sums.
@@ -84,13 +39,11 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
     }
     const int num_steps =
         steps_of<kOp>(args.base.plan, args.base.ops[kOp], slot.task).count;
-    StagedSquares<kOp> squares;
-    const auto issued = [&] {
+    Tile::multiply(acc, num_steps, stages, places, [&] {
       if constexpr (kNumTeams > 1) {
         if (thread_number() % 32 == 0) mbarrier_arrive(shared_address(&shared.flags->turn));
       }
-    };
-    Tile::multiply(acc, num_steps, stages, places, issued, [&](u32 stage) { squares.add(stage); });
+    });
     if (team_thread() == 0) trace_stamp(args.base, slot.index, kComputed);
     if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
     if constexpr (kOps[kOp].num_parts > 1) {
@@ -103,8 +56,7 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
       mbarrier_wait(shared.beside.ready(feed), feed.parity());
       if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
     }
-    squares.leave(args.base, shared.beside.factors(feed));
-    const RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside, shared.flags->epoch);
+    const RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside);
     if constexpr (kClusterK > 1) {
       sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task, norm);
     } else if constexpr (kSwapAb) {
@@ -159,7 +111,6 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     shared.flags->aborted = 0;
     shared.flags->num_ready = 0;
     mbarrier_init(shared_address(&shared.flags->ready), 1);
-    mbarrier_init(shared_address(&shared.flags->drawn), 1);
     if constexpr (kStartupPrefetch > 0) mbarrier_init(shared_address(&shared.flags->requested), 1);
     if constexpr (kNumTeams > 1) mbarrier_init(shared_address(&shared.flags->turn), kTeamWarps);
     shared.weights.init(kTeamWarps, kAreJoint ? 2 : 1);
@@ -184,8 +135,6 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
       if (threadIdx.x % 32 == 0) produce_weights(args, shared);
     } else if (warp == kInputWarp) {
       produce_inputs(args, shared);
-    } else if (warp >= kFirstReaderWarp) {
-      if constexpr (kReaderWarps > 0) read_words(args, shared);
     } else if (warp == kPostWarp) {
       if (threadIdx.x % 32 == 0) post_tiles(args.base, shared);
     } else {

@@ -14,7 +14,7 @@ constexpr int kStartupPrefetch = 2;  // stages of weights beyond the ring that a
 
 // The producers' warpgroup comes behind the math warpgroups. A team of these multiplies a task: all of them, or with
 // ping-pong one.
-constexpr int kNumMathGroups = kNumWarps / 4 - 1 - kReaderWarps / 4;
+constexpr int kNumMathGroups = kNumWarps / 4 - 1;
 constexpr int kNumTeams = kPingPong ? kNumMathGroups : 1;
 constexpr int kTeamGroups = kNumMathGroups / kNumTeams, kTeamWarps = 4 * kTeamGroups, kTeamThreads = 32 * kTeamWarps;
 static_assert(kNumTeams <= 2, "whose turn it is has one bit");

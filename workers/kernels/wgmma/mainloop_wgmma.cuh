@@ -53,7 +53,7 @@ using InputRing = Ring<kNumInputStages, kInputStageBytes, InputSharers>;
 // weights together. So a math warp waits and releases once a step instead of twice. Each producer waits for the slot
 // and arms `full` by itself, so weights run ahead as before. A window waits for weights alone, so with one the rings
 // stay apart.
-constexpr bool kAreJoint = kNumStages == kNumInputStages && kWindow == 0 && kPaceBytes == 0 && kClusterM * kClusterN == 1;
+constexpr bool kAreJoint = kNumStages == kNumInputStages && kWindow == 0 && kClusterM * kClusterN == 1;
 
 // Where a math warp is in both rings; of joint ones it walks the weights' alone.
 struct StagePlaces {
@@ -223,10 +223,10 @@ struct WgmmaTile {
     for (int i = 0; i < kNumSums; ++i) acc[i] = value;
   }
 
-  // `issued` is called when all products are, `watch` with each stage of inputs while it is multiplied.
-  template <class Issued, class Watch>
+  // `issued` is called when all products are.
+  template <class Issued>
   __device__ static void multiply(float (&acc)[kMaxWgmmaAccumulators], int num_steps, const Stages& stages,
-                                  StagePlaces& places, const Issued& issued, const Watch& watch) {
+                                  StagePlaces& places, const Issued& issued) {
     fill(acc, 0.0f);
     const int lane = thread_number() % 32;
     const u32 own_rows = team_group() * kBlocks * kBlockRows * kLineBytes;
@@ -256,7 +256,6 @@ struct WgmmaTile {
         }
       }
       wgmma_commit();
-      watch(stages.inputs.data + places.input_slot() * kInputStageBytes);
       wgmma_wait<1>();
       if (!is_first) stages.release_before(places, lane);
       is_first = false;

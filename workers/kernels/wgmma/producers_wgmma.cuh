@@ -48,27 +48,6 @@ struct Window {
   }
 };
 
-// Of a task that waits, the stages that fill the ring are requested when all but so many bytes of those before have landed.
-template <int kOp>
-__device__ constexpr int pace_stages() {
-  constexpr int kBytes = kOps[kOp].weight_rows() * kOps[kOp].tile_k * 2;
-  constexpr int kCount = (kPaceBytes + kBytes - 1) / kBytes;
-  return kCount < 1 ? 1 : kCount < kNumStages ? kCount : kNumStages;
-}
-
-// Until the slot may be written; meanwhile, stage by stage, the L2 gets what comes next.
-template <int kOp>
-__device__ __forceinline__ void wait_free_ahead(const WgmmaArgs& args, const Task& task, const Steps& steps, int step,
-                                                const WeightRing& ring, const WeightRing::Place& place, u64 policy) {
-  const int end = min(steps.count, step + kAheadStages);
-  long long last = clock64();
-  while (!ring.is_free(place)) {
-    if (step >= end || clock64() - last < kAheadCycles) continue;
-    last += kAheadCycles;
-    request_weight_boxes<kOp>(ToL2{policy}, &args.weight_maps[kOp], steps[step++], task.tile_n, args.base.ops[kOp].n);
-  }
-}
-
 // The stages of a task's weights from the `skip`-th on, at most `most`, as the ring has room for them.
 template <int kOp = 0>
 __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Task& task, int skip, int most,
@@ -79,15 +58,8 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
     const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task);
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
-      if constexpr (kAheadStages > 0) {
-        if (step == kNumStages && task.wait_begin != task.wait_end)
-          wait_free_ahead<kOp>(args, task, steps, step, ring, place, policy);
-      }
       ring.wait_free(place);
       window.wait_for_oldest(ring);
-      if constexpr (kPaceBytes > 0) {
-        if (step < kNumStages && task.wait_begin != task.wait_end) ring.wait_filled(place.back(pace_stages<kOp>()));
-      }
       request_weight_stage<kOp>(ring.stage(place), ring.full(place), &args.weight_maps[kOp], steps[step], task.tile_n,
                                 args.base.ops[kOp].n, policy);
       place.advance();
@@ -103,7 +75,6 @@ __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task
     if (task.op != kOp) return request_inputs<kOp + 1>(args, task, skip, most, ring, place);
     const u64 policy = cache_policy<kOps[kOp].input_hint>();
     const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], task);
-    if constexpr (kWordSource[kOp] >= 0) return place.advance_by(max(0, min(steps.count - skip, most)));
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
@@ -261,18 +232,6 @@ __device__ __forceinline__ void tell_waited(const Shared& shared, const FeedRing
   mbarrier_arrive(shared.beside.waited(feed));
 }
 
-// Whether an op's inputs come as words.
-__device__ __forceinline__ bool are_words(int op) {
-  bool are = false;
-  for (int i = 0; i < kNumOps; ++i) are |= i == op && kWordSource[i] >= 0;
-  return are;
-}
-
-// Of a task whose inputs come as words: all of its waits stand before its epilogue.
-__device__ __forceinline__ PendingWaits late_waits(const Task& task) {
-  return {task.wait_begin, task.wait_begin == task.wait_end ? kNoStep : kEpilogueStep};
-}
-
 // One warp: waits for each task's producers, and streams its inputs; of a task that waits within, those of the k-steps up
 // to its next wait. A wait that expires there is told before the inputs of later steps are requested, hence before the math
 // warpgroups have all of them and look.
@@ -295,10 +254,6 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
       epoch = static_cast<u32>(fetch_add_relaxed_gpu(Draws::counter(args.base, 0), 1) /
                                (args.base.plan.num_ctas * kClusterSize));
     epoch = __shfl_sync(0xFFFFFFFFu, epoch, 0);
-    if (kReaderWarps > 0 && is_leader) {
-      shared.flags->epoch = epoch;
-      mbarrier_arrive(shared_address(&shared.flags->drawn));
-    }
   }
   for (;;) {
     wait_fed(shared.feed, feed);
@@ -309,7 +264,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     feed.advance();
     if (slot.index < 0) return;
     if (!knows_first) epoch = slot.epoch;
-    PendingWaits pending = kReaderWarps > 0 && are_words(slot.task.op) ? late_waits(slot.task) : all_waits(slot.task);
+    PendingWaits pending = all_waits(slot.task);
     bool ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, 0, pending);
     if (is_leader) {
       shared.flags->epoch = epoch;

@@ -37,12 +37,6 @@ struct RingPlace {
     if (slot() == kSlots) packed = (packed ^ 0x10000) & 0x10000;
   }
 
-  // So many slots before, at most a round.
-  __device__ __forceinline__ RingPlace back(int count) const {
-    const int before = slot() - count;
-    return {before >= 0 ? packed - count : (packed ^ 0x10000) + kSlots - count};
-  }
-
   // As often at once.
   __device__ __forceinline__ void advance_by(int count) {
     const u32 next = slot() + count;
@@ -76,7 +70,6 @@ struct Ring {
 
   // The producer's: until the slot may be written. The first round finds every slot free.
   __device__ __forceinline__ void wait_free(const Place& place) const { mbarrier_wait(empty(place), place.parity() ^ 1); }
-  __device__ __forceinline__ bool is_free(const Place& place) const { return mbarrier_test(empty(place), place.parity() ^ 1); }
   // A consumer's: until the slot holds its stage.
   __device__ __forceinline__ void wait_filled(const Place& place) const { mbarrier_wait(full(place), place.parity()); }
   // The producer's: until all consumers have released the stage that it put there in this round.

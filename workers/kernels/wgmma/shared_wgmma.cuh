@@ -48,10 +48,9 @@ struct Flags {
   u32 num_ready;  // tasks whose first waits are over, of those that wait; for a CTA that the cluster's leader feeds
   u64 turn;       // an mbarrier, of two teams: a phase for each task, over when all its products are issued
   u64 stored[kFeedSlots];  // mbarriers: a phase for each task of a slot, over when its tile, or its part, is stored
-  u64 drawn;  // an mbarrier: one phase, over when the epoch is known
   u64 requested;  // an mbarrier: one phase, over when the weights of a known first task are requested: startup_prefetch.cuh
 };
-static_assert(sizeof(Flags) <= 96, "the host sizes shared memory by this");
+static_assert(sizeof(Flags) <= 80, "the host sizes shared memory by this");
 
 // What the warp beside the math warps leaves them, of each feed slot: two mbarriers, a word, and the factors of a tile's rows
 // (beside_wgmma.cuh). Behind that what the math warps of swapped operands need to add up squares.
@@ -94,7 +93,7 @@ struct SharedLayout {
   static constexpr int kBarriers = kSums + SumRing::kDataBytes;
   static constexpr int kFlags = kBarriers + InputRing::kBarrierBytes + WeightRing::kBarrierBytes +
                                 FeedRing::kBarrierBytes + kSumBarrierBytes;
-  static constexpr int kBeside = kFlags + 96;
+  static constexpr int kBeside = kFlags + 80;
 };
 static_assert(kInputStageBytes % 1024 == 0 && kWeightStageBytes % 1024 == 0,
               "swizzled stages, and what lies behind them, start at 1,024 bytes");
@@ -134,7 +133,6 @@ __device__ __forceinline__ Task as_task(const FirstTask& first) {
   task.op = first.op;
   task.part = first.part, task.num_parts = first.num_parts;
   task.tile_m = first.tile_m, task.tile_n = first.tile_n, task.post = -1;
-  task.wait_end = first.waits;
   task.first_step = first.first_step, task.num_steps = first.num_steps;
   return task_of_rank(task, rank_in_cluster());
 }
