@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 #: Of a row: a few roundings of an output.
 MOST = {"fp16": 2e-3, "bf16": 8e-3}
 #: The others are in tests/soak/emulated.py.
-FEW = ("mma, parts", "parts, fused", "swapped, shared k")
+FEW = ("mma, parts", "parts, fused", "swapped, shared k", "in band", "in band, parts, tickets")
 
 
 def worst_row(case: Emulated, *changes: tuple[str, str]) -> float:

@@ -205,6 +205,8 @@ def position_problem(graph: TileGraph, granularity: Granularity, width: int, pos
         return None
     if not graph.posting_ops:
         return "no tile waits for another one: use wait position task"
+    if graph.tiling.in_band:
+        return "what is read in band is waited for in front of the epilogue: use wait position task"
     if any(_waits_within(graph, edge, granularity, width) for edge in graph.edges):
         return None
     return (
@@ -221,6 +223,8 @@ def run_ahead_problem(graph: TileGraph, percent: int) -> str | None:
         return None
     if not graph.posting_ops:
         return f"no tile waits for another one, so weights run ahead of nothing: use run-ahead {RUN_AHEADS[0]}"
+    if graph.tiling.in_band:
+        return f"what is read in band has no wait in front of its k-steps: use run-ahead {RUN_AHEADS[0]}"
     held = held_stages(graph.tiling, percent)
     plain = next(value for value in RUN_AHEADS if held_stages(graph.tiling, value) == held)
     if plain != percent:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tuner.core.legal.wgmma_beside import beside_bytes
+from tuner.core.legal.wgmma_waiting import waiting_problem
 from tuner.core.plan.split_k import SUM_BYTES, num_steps
 from tuner.core.plan.tile_graph import product_tile
 from tuner.core.problem.gpu import Gpu
@@ -220,7 +221,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
     problem = _epilogue_problem(tiling, workload.dtype) or _reach_problem(workload, tiling)
-    return problem or _parts_problem(workload, tiling)
+    return problem or _parts_problem(workload, tiling) or waiting_problem(workload, tiling)
 
 
 def _is_busy(tiling: Tiling) -> bool:

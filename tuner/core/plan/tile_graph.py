@@ -63,6 +63,8 @@ class EdgeKind(StrEnum):
     RESIDUAL = "residual"
     #: Sums of squares of its tile's rows, in its epilogue.
     NORM = "norm"
+    #: A, in band: each element says itself that it is there. The wait stands before the epilogue.
+    IN_BAND = "in_band"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,7 +151,7 @@ class EpilogueEdges(RowEdges):
 
     def columns(self, tile_n: Ints) -> tuple[Ints, Ints]:
         """The first of the producer's tile columns that tiles of these columns read, and one past the last."""
-        if self.kind is EdgeKind.NORM:
+        if self.kind is not EdgeKind.RESIDUAL:
             return np.zeros_like(tile_n), np.full_like(tile_n, self.num_cols)
         first = tile_n * self.consumer_width // self.producer_width
         last = -(-(tile_n + 1) * self.consumer_width // self.producer_width)
@@ -204,6 +206,8 @@ class TileGraph:
     op_indices: tuple[int, ...]
     #: Whether a part of P takes every P-th k-step from its first one on; else they are in a row. A plan says it.
     strided_parts: bool = False
+    #: Bit i: op i reads A in band. A plan says it.
+    in_band_ops: int = 0
 
     @property
     def tile_ms(self) -> tuple[int, ...]:
@@ -221,6 +225,20 @@ class TileGraph:
 
     @cached_property
     def edges(self) -> tuple[Edges, ...]:
+        """One entry per op that reads the output of another op of this launch as A, and not in band."""
+        return tuple(edge for edge in self.operand_edges if not self.is_in_band(edge.consumer))
+
+    def is_in_band(self, op_index: int) -> bool:
+        """Whether the op reads A in band."""
+        return bool(self.in_band_ops >> op_index & 1)
+
+    @cached_property
+    def readers(self) -> int:
+        """Bit i: op i reads the output of another op of this launch as A."""
+        return sum(1 << edge.consumer for edge in self.operand_edges)
+
+    @cached_property
+    def operand_edges(self) -> tuple[Edges, ...]:
         """One entry per op that reads the output of another op of this launch as A."""
         return tuple(
             Edges(
@@ -238,10 +256,11 @@ class TileGraph:
 
     @cached_property
     def epilogue_edges(self) -> tuple[EpilogueEdges, ...]:
-        """One entry per residual and per norm that an op takes from another op of this launch."""
+        """One entry per residual and per norm that an op takes from another op of this launch, and per op that reads
+        such an output in band: that is waited for where a norm is, and covers as many columns."""
         return tuple(
             EpilogueEdges(
-                kind=edge.kind,
+                kind=EdgeKind.IN_BAND if edge.kind is EdgeKind.OPERAND else edge.kind,
                 producer=edge.producer,
                 consumer=edge.consumer,
                 first=edge.first,
@@ -249,31 +268,35 @@ class TileGraph:
                 num_cols=self.grids[edge.producer][1],
                 producer_width=self.tiling.tiles[edge.producer].n,
                 consumer_width=self.tiling.tiles[edge.consumer].n,
-                waits=self._waits_for(edge.consumer, edge.producer),
+                waits=self._waits_for(edge),
             )
             for edge in row_edges(self.workload, self.tile_ms, self.op_indices)
-            if edge.kind is not EdgeKind.OPERAND
+            if edge.kind is not EdgeKind.OPERAND or self.is_in_band(edge.consumer)
         )
 
-    def _waits_for(self, consumer: int, producer: int) -> Waits:
+    def _waits_for(self, edge: RowEdges) -> Waits:
         """Which tasks of an op need a wait for what they read in their epilogue, beside those for A.
 
         A tile reads all columns of A, and is there only once what it reads is. So whoever waits for a tile of A waits
         for all that lies further up. That covers its own rows, since each tile covers those that it reads.
         """
-        operand_of = {edge.consumer: edge.producer for edge in self.edges}
-        if operand_of.get(consumer) == producer:
-            return Waits.PARTS
-        above = operand_of.get(consumer)
+        operand_of = {one.consumer: one.producer for one in self.operand_edges}
+        above = operand_of.get(edge.consumer)
+        if above == edge.producer:
+            return Waits.ALWAYS if edge.kind is EdgeKind.OPERAND else Waits.PARTS
         while above is not None:
             above = operand_of.get(above)
-            if above == producer:
+            if above == edge.producer:
                 return Waits.NEVER
         return Waits.ALWAYS
 
     def with_parts(self, *, strided: bool) -> TileGraph:
         """The same tiles, whose parts take their k-steps so."""
         return self if strided == self.strided_parts else replace(self, strided_parts=strided)
+
+    def with_in_band(self, ops: int) -> TileGraph:
+        """The same tiles; the ops of these bits read A in band."""
+        return self if ops == self.in_band_ops else replace(self, in_band_ops=ops)
 
     def num_parts(self, op_index: int) -> int:
         """Most parts of a tile of the op; 1 where it is not split."""
@@ -297,7 +320,7 @@ class TileGraph:
 
     def edges_into(self, op_index: int) -> Edges | None:
         """The edges by which op `op_index` reads another op of this launch as A, or None."""
-        return next((edge for edge in self.edges if edge.consumer == op_index), None)
+        return next((edge for edge in self.operand_edges if edge.consumer == op_index), None)
 
     def writes(self, op_index: int, tile_m: int, tile_n: int) -> Region:
         """The region of the op's output that a tile writes."""
@@ -334,7 +357,7 @@ class TileGraph:
     def num_edges(self, tasks: npt.NDArray[np.int32]) -> int:
         """Producer task -> consumer task edges by A before aggregation, among tasks with words as a plan has them."""
         count = 0
-        for edge in self.edges:
+        for edge in self.operand_edges:
             writers, readers = (tasks[tasks[:, 0] == op] for op in (edge.producer, edge.consumer))
             rows, cols = self.grids[edge.producer]
             above = np.zeros((rows + 1, cols), dtype=np.int64)  # tasks of each column, in the rows above
@@ -369,7 +392,8 @@ class TileGraph:
 
 
 def tile_graph(workload: Workload, tiling: Tiling, op_indices: tuple[int, ...] | None = None) -> TileGraph:
-    """The tile graph of the ops that one launch runs; all of them by default.
+    """The tile graph of the ops that one launch runs; all of them by default. Where the kernel reads in band, every op
+    does that reads another one of the launch.
 
     Raises:
         ValueError: the tiling has not one tile per op, or an op index is unknown or out of order.
@@ -379,4 +403,5 @@ def tile_graph(workload: Workload, tiling: Tiling, op_indices: tuple[int, ...] |
         raise ValueError(f"{len(workload.ops)} ops need {len(workload.ops)} tiles, got {len(tiling.tiles)}")
     if list(indices) != sorted(set(indices) & set(range(len(workload.ops)))) or not indices:
         raise ValueError(f"op indices {indices} are not ascending indices of {len(workload.ops)} ops")
-    return TileGraph(workload=workload, tiling=tiling, op_indices=indices)
+    graph = TileGraph(workload=workload, tiling=tiling, op_indices=indices)
+    return graph.with_in_band(graph.readers) if tiling.in_band else graph
