@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from tests.support.emulated.cases import CASES, Emulated
 from tests.support.emulated.chain import ABORT_OFFSET, GUARD_OFFSET, NUM_LAUNCHES, EmulatedChain, plans_of
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.workers.source.launch_args import mailbox_bytes, workspace_layout
 from tuner.workers.source.variants import Variant
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -17,6 +20,24 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 MOST = {"fp16": 2e-3, "bf16": 8e-3}
 #: The others are in tests/soak/emulated.py.
 FEW = ("mma, parts", "parts, fused", "swapped, shared k", "in band", "in band, parts, tickets")
+
+
+#: What clears the place of finished elements in the other half of a mailbox.
+TAKEN_AWAY = ("*reinterpret_cast<Elements*>(norm.next_mailbox + first) = Elements{};", "")
+
+
+def mailboxes_of(plan: VerifiedPlan) -> tuple[int, int]:
+    """Where they begin in the workspace, and where they end."""
+    end = workspace_layout(plan)["slots"]
+    return end - mailbox_bytes(plan.graph.workload), end
+
+
+def halves_from(begin: int, sizes: list[int]) -> Iterator[tuple[int, int]]:
+    """Where each half of mailboxes of these sizes begins, and its bytes: those of one follow each other."""
+    for size in sizes:
+        for _ in range(2):
+            yield begin, size
+            begin += -(-size // 256) * 256
 
 
 def worst_row(case: Emulated, *changes: tuple[str, str]) -> float:
@@ -39,6 +60,37 @@ def test_a_chain_leaves_the_right_numbers(name: str) -> None:
 )
 def test_a_broken_norm_shows(name: str, before: str, after: str) -> None:
     assert not worst_row(CASES[name], (before, after)) < MOST[CASES[name].workload.dtype]
+
+
+@pytest.mark.parametrize(("change", "leaves_zeros"), [((), True), ((TAKEN_AWAY,), False)])
+def test_a_launch_leaves_zeros_where_the_next_one_writes(
+    change: tuple[tuple[str, str], ...], leaves_zeros: bool
+) -> None:
+    """The two launches of a run write a half of each mailbox each, and the second one is what the first began with."""
+    case = CASES["in band"]
+    chain = EmulatedChain(case.workload)
+    (plan,) = plans_of(case.workload, case.tiling, case.ordering, is_fused=True)
+    assert chain.worst_row(chain.run(case.tiling, [plan], change)) < MOST["fp16"]
+    begin, end = mailboxes_of(plan)
+    halves = [
+        chain.workspaces[0][at : at + size].view(np.uint32)
+        for at, size in halves_from(begin, [op.m * op.n * 2 for op in case.workload.ops[:-1]])
+    ]
+    assert begin + 2 * sum(-(-half.nbytes // 256) * 256 for half in halves[::2]) == end
+    for of_first, of_second in zip(halves[::2], halves[1::2], strict=True):
+        assert of_second.all(), "all elements of the last launch are there"
+        assert bool(of_first.any()) != leaves_zeros
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("return eight.x != 0 && eight.y != 0 && eight.z != 0 && eight.w != 0;", "return true;"),
+        ("unit = across(number) % 8 ^ row % 8;", "unit = across(number) % 8;"),
+    ],
+)
+def test_a_broken_reader_in_band_shows(before: str, after: str) -> None:
+    assert not worst_row(CASES["in band"], (before, after)) < MOST["fp16"]
 
 
 @pytest.mark.parametrize("num_strangers", [0, 1])

@@ -183,8 +183,8 @@ def _scale_meaning(workload: Workload, tiling: Tiling, op_index: int) -> str:
 
 def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:
     """Of one stream and one plan, bytes: where signals start, the arrivals of the tiles that it splits, the sums of
-    their parts, and the size of all; see launch_args.cuh and fixup.cuh. What is handed over in band lies in front of the
-    sums, and is zero before the first launch like all that lies there."""
+    their parts, and the size of all; see launch_args.cuh and fixup.cuh. What is handed over in band lies in front of
+    the sums, and is zero before the first launch like all that lies there."""
     workload, tiling, num_split = plan.graph.workload, plan.graph.tiling, plan.plan.num_split_tiles
     arrivals = _aligned(SIGNALS_OFFSET_BYTES + WORD_BYTES * plan.plan.num_signals)
     slots = arrivals + _aligned(WORD_BYTES * num_split * tiling.cluster_size)

@@ -265,6 +265,14 @@ class Plan:
         tasks[:, 4] = tasks[:, 3]
         return replace(self, tasks=tasks)
 
+    def with_in_band_waits_first(self) -> Plan:
+        """The same tasks, of which those that read in band wait in front of their first k-step: then they begin."""
+        reads = self.in_band_ops >> self.tasks[:, 0] & 1 == 1
+        waits = self.waits.copy()
+        for begin, end in np.unique(self.tasks[reads, 3:5], axis=0).tolist():
+            waits[begin:end, 4] = 0
+        return replace(self, waits=waits)
+
     @classmethod
     def from_words(cls, words: Words | bytes) -> Plan:
         """Reads a plan's binary form. Its arrays, and its words, are views of bytes.

@@ -63,7 +63,7 @@ constexpr int kReaderWarps = 0;                            // that read inputs i
 // Bit i: op i reads as A what this op writes, in a kernel that reads in band.
 __device__ constexpr int readers_of(int op) {
   int readers = 0;
-  for (int reader = 0; kReaderWarps > 0 && reader < kNumOps; ++reader) readers |= (kInputOf[reader] == op) << reader;
+  for (int reader = 0; reader < kNumOps; ++reader) readers |= (kReaderWarps > 0 && kInputOf[reader] == op) << reader;
   return readers;
 }
 

@@ -115,7 +115,7 @@ __device__ __forceinline__ void fill_stages(const WgmmaArgs& args, const Shared&
 #pragma unroll 1
     for (int step = 0; step < steps.count; ++step, input.advance()) {
       shared.inputs.wait_free(input);
-      if constexpr (kInputOf[kOp] >= 0) {
+      if constexpr (kInBand && kInputOf[kOp] >= 0) {
         if (!reads || step % kReaderWarps != reader) continue;
         const u32 stage = shared.inputs.stage(input);
         const bool ok = fill_stage<kOp>(args.base, stage, steps[step], slot.task.tile_m, epoch, slot.index);
