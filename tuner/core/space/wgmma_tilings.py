@@ -271,8 +271,8 @@ class WgmmaTilings:
         if num_stages >= 2:
             input_stages = num_stages if is_equal else tiling.input_stages
             window, ahead = (min(count, num_stages - 1) for count in (tiling.window, tiling.ahead_window))
-            rings = {"num_stages": num_stages, "input_stages": input_stages}
-            yield replace(tiling, **rings, window=window, ahead_window=ahead)
+            fitted = replace(tiling, num_stages=num_stages, input_stages=input_stages)
+            yield replace(fitted, window=window, ahead_window=ahead)
 
     def _deepened(self, tiling: Tiling) -> Tiling:
         """With the stages of each op as deep as a slot of the ring allows that the others make: then the ring holds as
