@@ -14,6 +14,7 @@ from ..timing.library_choice import Picked
 from .algorithms import pick_algorithms
 from .baselines import LibraryRunner, Runner
 from .card import CardView
+from .compare import Comparer
 from .cublaslt import CublasLt
 from .data import ProblemData
 from .integrity import Integrity, Overwritten
@@ -33,6 +34,7 @@ class ProblemOnCard:
         self.problem = problem
         self.data = ProblemData(problem, int(properties["l2CacheSize"]), watch)
         self.timer = Timer(self.data, tools, view)
+        self.comparer = Comparer(tools)
         kernels = [tools.get_function(name) for name in ("tuner_epilogue", "tuner_norm")]
         self.library = LibraryRunner(lt, self.data, *kernels)
         self.input_squares = InputSquares(problem.workload, tools.get_function("tuner_squares"))
@@ -58,6 +60,11 @@ class ProblemOnCard:
             runner.enqueue(ops, self.stream.ptr)
         self.stream.synchronize()
         return runner.abort_record()
+
+    def leave_busy(self) -> None:
+        """Has the library keep the card in its power state until the next candidate, once its time is known."""
+        if self.library_us is not None:
+            self.timer.leave_busy(self.library_graph, self.library_us)
 
     def check_intact(self, runner: Runner) -> None:
         """That nothing was written by what ran since the problem was made but what may be.
