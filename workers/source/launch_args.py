@@ -194,10 +194,10 @@ def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:
 
 
 def mailbox_bytes(workload: Workload) -> int:
-    """Of all mailboxes: two halves for each op that another one reads as A."""
+    """Of all mailboxes: two halves for each op that another one reads as A, of as many rows as an op has at most."""
     producers = {workload.producer_of(index) for index in range(len(workload.ops))}
-    read = (op for index, op in enumerate(workload.ops) if index in producers)
-    return sum(2 * _aligned(workload.dtype.size_bytes * op.m * op.n) for op in read)
+    rows, read = max(op.m for op in workload.ops), (op for i, op in enumerate(workload.ops) if i in producers)
+    return sum(2 * _aligned(workload.dtype.size_bytes * rows * op.n) for op in read)
 
 
 def _aligned(num_bytes: int) -> int:

@@ -216,6 +216,7 @@ def _in_band_config(workload: Workload, tiling: Tiling) -> str:
     inputs = ", ".join(str(-1 if producer is None else producer) for producer in producers)
     return (
         f"#define TUNER_IN_BAND\nconstexpr int kReaderWarps = {READING_THREADS // 32};\n"
+        f"constexpr int kMailboxRows = {max(op.m for op in workload.ops)};\n"
         f"constexpr int kInputOf[kNumOps] = {{{inputs}}};\n"
     )
 

@@ -13,12 +13,13 @@ import numpy as np
 
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.plan.build import held_stages
+from tuner.core.plan.edges import Edges, Ints, row_edges
 from tuner.core.plan.exact_rasters import MAX_SIDE
 from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row_steps
 from tuner.core.plan.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
 from tuner.core.plan.rasters import plain_name
 from tuner.core.plan.signals import column_groups, rows_per_signal
-from tuner.core.plan.tile_graph import Edges, Ints, TileGraph, row_edges
+from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     WIDTHLESS,

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.plan.edges import Edges, EpilogueEdges, Waits
 from tuner.core.plan.signals import Signals, WaitRecord
-from tuner.core.plan.tile_graph import Edges, EpilogueEdges, TileGraph, Waits
+from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import EPILOGUE_STEP, WAIT_FIELDS, Words
 
 Ints = npt.NDArray[np.int64]

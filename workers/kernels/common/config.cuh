@@ -56,7 +56,8 @@ constexpr ChainOp kChainOps[kNumOps] = {};
 #endif
 
 #ifndef TUNER_IN_BAND
-constexpr int kReaderWarps = 0;                            // that read inputs in band: mailbox.cuh
+constexpr int kReaderWarps = 0;                         // that read inputs in band: mailbox.cuh
+constexpr int kMailboxRows = 0;                         // of the ops: as many as the kernel was made for
 [[maybe_unused]] constexpr int kInputOf[kNumOps] = {};  // there: the op whose output an op reads as A, or -1
 #endif
 

@@ -50,7 +50,7 @@ __device__ __forceinline__ u32* arrivals_of(const LaunchArgs& args, const Task& 
 
 // What lies between the arrivals and the slots, where a launch hands over in band: mailboxes (mailbox.cuh), of each op that
 // has readers two halves. Bytes of those of the ops below `end`.
-__device__ __forceinline__ long long half_bytes(const OpArgs& op) { return fixup_aligned(2LL * op.m * op.n); }
+__device__ __forceinline__ long long half_bytes(const OpArgs& op) { return fixup_aligned(2LL * kMailboxRows * op.n); }
 __device__ __forceinline__ long long mailbox_bytes(const LaunchArgs& args, int end) {
   long long bytes = 0;
   if (kReaderWarps == 0 || args.plan.in_band_ops == 0) return bytes;

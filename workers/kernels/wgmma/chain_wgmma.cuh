@@ -12,8 +12,8 @@
 // up. squares_barrier() comes behind these.
 __device__ __forceinline__ int team_barrier() { return kWarpgroupBarriers + kNumMathGroups + team_number(); }
 
-// What the epilogue of the task in that feed slot has for norms and readers in band. CTAs that share a tile's k finish columns of it each, or with
-// swapped operands rows.
+// What the epilogue of the task in that feed slot has for norms and readers in band. CTAs that share a tile's k finish
+// columns of it each, or with swapped operands rows.
 template <int kOp>
 __device__ __forceinline__ RowNorm row_norm(const LaunchArgs& args, const Task& task, const FeedRing::Place& feed,
                                             const Beside& beside, u32 epoch) {
@@ -21,7 +21,7 @@ __device__ __forceinline__ RowNorm row_norm(const LaunchArgs& args, const Task& 
   constexpr int kShares = kSwapAb ? 1 : kClusterK;
   RowNorm norm{beside.factors(feed), own_slot<kOp, kShares>(args, task, kShares > 1 ? rank_along_k() : 0),
                beside.scratch(team_number())};
-  open_mailbox<kOp>(args, epoch, norm);
+  open_mailbox<kOp>(args, task, epoch, norm);
   return norm;
 }
 
@@ -119,8 +119,8 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     if constexpr (kStartupPrefetch > 0) mbarrier_init(shared_address(&shared.flags->requested), 1);
     if constexpr (kInBand) mbarrier_init(shared_address(&shared.flags->knows_epoch), 1);
     if constexpr (kNumTeams > 1) mbarrier_init(shared_address(&shared.flags->turn), kTeamWarps);
-    shared.weights.init(kTeamWarps, kAreJoint ? 2 : 1);
-    if constexpr (!kAreJoint) shared.inputs.init(kTeamWarps);
+    shared.weights.init(kTeamWarps, kAreJoint ? 2 + kReaderWarps : 1);
+    if constexpr (!kAreJoint) shared.inputs.init(kTeamWarps, 1 + kReaderWarps);
     shared.feed.init(feed_readers(args.base));
     for (u64& stored : shared.flags->stored) mbarrier_init(shared_address(&stored), kTeamGroups);
     if constexpr (kClusterK > 1) shared.sums.init(kTeamWarps * (kClusterK - 1));

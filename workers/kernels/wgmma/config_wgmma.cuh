@@ -13,8 +13,8 @@ constexpr int kAheadWindow = 1;      // the same while the ring fills for a task
 constexpr int kStartupPrefetch = 2;  // stages of weights beyond the ring that are brought into the L2 at the start
 #endif
 
-// The producers' warpgroup comes behind the math warpgroups, and one that reads in band behind that. A team of these multiplies a task: all of them, or with
-// ping-pong one.
+// The producers' warpgroup comes behind the math warpgroups, and one that reads in band behind that. A team of math
+// warpgroups multiplies a task: all of them, or with ping-pong one.
 constexpr int kNumMathGroups = (kNumWarps - kReaderWarps) / 4 - 1;
 constexpr int kNumTeams = kPingPong ? kNumMathGroups : 1;
 constexpr int kTeamGroups = kNumMathGroups / kNumTeams, kTeamWarps = 4 * kTeamGroups, kTeamThreads = 32 * kTeamWarps;

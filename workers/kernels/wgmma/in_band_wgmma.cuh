@@ -2,10 +2,11 @@
 //
 // Each of kReaderWarps warps fills every so many-th stage of a task: it loads the stage's elements until all of them are there,
 // then lays them down as the copy engine would, swizzled. Rows outside of the matrix are left as they are: they reach only
-// sums that nobody stores. A slot of the ring has one producer in each of its phases: one of these warps, or the inputs' warp.
+// sums that nobody stores. A stage is filled by one of these warps, or by the inputs' warp.
 //
-// Phases. Each of these warps, and the inputs' warp, waits for every slot of the ring in turn, also where another one fills it.
-// So it is never two phases away from the slot that it comes to, where a parity would mean the wrong phase.
+// Phases. Each of these warps, and the inputs' warp, walks every slot of the ring in turn, also where another one fills it: it
+// waits until the slot is free, and arrives at `full`. A stage is not there before all of them have arrived. So a slot's
+// barriers never go on without a warp that is late, which would then take a parity for that of another phase.
 //
 // Who waits for whom. A reader waits for a slot of the ring, then for elements, and walks the tasks in the order in which the CTA
 // took them. It waits for no signal: that does the warp beside the math warps, in front of the epilogue. A poll that outlasts
@@ -19,7 +20,6 @@
 #include "shared_wgmma.cuh"
 
 constexpr int kFirstReaderWarp = kPrefetchWarp + 1;
-constexpr int kElementsOfLoad = 8;
 constexpr int kLoadsOfReader = 8;  // under way at a time, of a lane
 constexpr int kNoSignal = -1;      // in an abort's record: it was elements that did not come
 
@@ -104,7 +104,7 @@ __device__ __forceinline__ bool fill_stage(const LaunchArgs& args, u32 stage, in
   return true;
 }
 
-// One of the reader warps: its stages of a task; all others it only walks past.
+// One of the reader warps: its stages of a task; at all others it only arrives.
 template <int kOp = 0>
 __device__ __forceinline__ void fill_stages(const WgmmaArgs& args, const Shared& shared, const FeedSlot& slot, u32 epoch,
                                             InputRing::Place& input, int reader) {
@@ -116,16 +116,15 @@ __device__ __forceinline__ void fill_stages(const WgmmaArgs& args, const Shared&
     for (int step = 0; step < steps.count; ++step, input.advance()) {
       shared.inputs.wait_free(input);
       if constexpr (kInBand && kInputOf[kOp] >= 0) {
-        if (!reads || step % kReaderWarps != reader) continue;
-        const u32 stage = shared.inputs.stage(input);
-        const bool ok = fill_stage<kOp>(args.base, stage, steps[step], slot.task.tile_m, epoch, slot.index);
-        fence_proxy_async_shared();
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) {
+        if (reads && step % kReaderWarps == reader) {
+          const u32 stage = shared.inputs.stage(input);
+          const bool ok = fill_stage<kOp>(args.base, stage, steps[step], slot.task.tile_m, epoch, slot.index);
           if (!ok) *const_cast<volatile int*>(&shared.flags->aborted) = 1;
-          mbarrier_arrive(shared.inputs.full(input));
+          fence_proxy_async_shared();
+          __syncwarp();
         }
       }
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(shared.inputs.full(input));
     }
   }
 }

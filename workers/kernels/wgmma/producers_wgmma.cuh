@@ -89,9 +89,12 @@ __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
-      if (!is_in_band(args.base, kOp))  // else it only walks on, as in_band_wgmma.cuh argues
+      if (is_in_band(args.base, kOp)) {
+        mbarrier_arrive(ring.full(place));  // others fill it, as in_band_wgmma.cuh argues
+      } else {
         request_input_stage<kOp>(ring.stage(place), ring.full(place), &args.input_maps[kOp], steps[step], task.tile_m,
                                  policy);
+      }
       place.advance();
     }
   }
@@ -250,9 +253,9 @@ __device__ __forceinline__ void tell_epoch(const Shared& shared, u32 epoch) {
   mbarrier_arrive(shared_address(&shared.flags->knows_epoch));
 }
 
-// One warp: waits for each task's producers, and streams its inputs, unless they are read in band; of a task that waits within, those of the k-steps up
-// to its next wait. A wait that expires there is told before the inputs of later steps are requested, hence before the math
-// warpgroups have all of them and look.
+// One warp: waits for each task's producers, and streams its inputs, unless they are read in band; of a task that waits
+// within, those of the k-steps up to its next wait. A wait that expires there is told before the inputs of later steps are
+// requested, hence before the math warpgroups have all of them and look.
 __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& shared) {
   wait_for_prerequisites();
 #ifdef TUNER_GUARDED
@@ -276,7 +279,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
                                (args.base.plan.num_ctas * kClusterSize));
     epoch = __shfl_sync(0xFFFFFFFFu, epoch, 0);
   }
-  [[maybe_unused]] bool is_told = false;  // the epoch, to the warps that read in band
+  [[maybe_unused]] bool has_epoch = false;  // whether the warps that read in band know it
   for (;;) {
     wait_fed(shared.feed, feed);
     const FeedSlot slot = *feed_slot(shared.feed_memory, feed);
@@ -287,8 +290,8 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     if (slot.index < 0) return;
     if (!knows_first) epoch = slot.epoch;
     if constexpr (kInBand) {
-      if (is_leader && !is_told) tell_epoch(shared, epoch);
-      is_told = true;
+      if (is_leader && !has_epoch) tell_epoch(shared, epoch);
+      has_epoch = true;
     }
     PendingWaits pending = all_waits(slot.task);
     bool ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, 0, pending);
