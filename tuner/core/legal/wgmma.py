@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tuner.core.legal.wgmma_beside import beside_bytes
-from tuner.core.legal.wgmma_waiting import waiting_problem
+from tuner.core.legal.wgmma_waiting import MOST_SUMS_IN_BAND, waiting_problem
 from tuner.core.plan.split_k import SUM_BYTES, num_steps
 from tuner.core.plan.tile_graph import product_tile
 from tuner.core.problem.gpu import Gpu
@@ -324,6 +324,8 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
         if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:
             return f"tile {tile}: parts of {rows} rows of W are not whole blocks: use up to {per_pass}, or multiples"
         held = num_accumulators(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
+        if tiling.in_band and tiling.num_parts(index) > 1 and held > MOST_SUMS_IN_BAND:
+            return f"tile {tile}: in_band, {held} sums a thread spill in parts: use at most {MOST_SUMS_IN_BAND}"
         if held <= most:
             continue
         if tiling.warpgroups is Warpgroups.PING_PONG and tiling.cluster_size > 1:

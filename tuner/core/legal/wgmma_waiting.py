@@ -7,6 +7,8 @@ from tuner.core.schedule.tiling import Epilogue, Tiling, Warpgroups
 
 #: Warps that multiply, beside which there are registers for four more.
 IN_BAND_WARPS = 4
+#: fp32 sums of one thread, of a tile in parts: the warps that read take a third of the registers.
+MOST_SUMS_IN_BAND = 64
 #: Rows that may be read in band. Four warps have 16 KB of loads under way, and a round trip to the L2 takes about a
 #: microsecond while weights stream. An SM streams 33 KB of weights in that time. A tile of 32 rows of W then needs a
 #: KB of inputs for each row of the tile. So 8 rows take half of what the warps can read.
