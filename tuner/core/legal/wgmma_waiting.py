@@ -7,8 +7,8 @@ from tuner.core.schedule.tiling import Epilogue, Tiling, Warpgroups
 
 #: Warps that multiply, beside which there are registers for four more.
 IN_BAND_WARPS = 4
-#: fp32 sums of one thread, of a tile in parts: the warps that read take a third of the registers.
-MOST_SUMS_IN_BAND = 64
+#: fp32 sums of one thread, of a whole tile and of one in parts: the warps that read take a third of the registers.
+MOST_SUMS_IN_BAND, MOST_SUMS_OF_PARTS_IN_BAND = 112, 64
 #: Rows that may be read in band. Four warps have 16 KB of loads under way, and a round trip to the L2 takes about a
 #: microsecond while weights stream. An SM streams 33 KB of weights in that time. A tile of 32 rows of W then needs a
 #: KB of inputs for each row of the tile. So 8 rows take half of what the warps can read.
@@ -23,6 +23,18 @@ def waiting_problem(workload: Workload, tiling: Tiling) -> str | None:
 def reads_another(workload: Workload) -> bool:
     """Whether an op reads another one's output as A."""
     return any(workload.producer_of(op) is not None for op in range(len(workload.ops)))
+
+
+def sums_in_band_problem(tiling: Tiling, op_index: int, sums: int) -> str | None:
+    """Why a thread has no registers for so many fp32 sums of a tile of the op."""
+    is_split = tiling.num_parts(op_index) > 1
+    most = MOST_SUMS_OF_PARTS_IN_BAND if is_split else MOST_SUMS_IN_BAND
+    if not tiling.in_band or sums <= most:
+        return None
+    where = "where parts are added beside" if is_split else "beside"
+    return (
+        f"tile {tiling.tiles[op_index]}: {sums} sums a thread spill {where} warps that read in band: use at most {most}"
+    )
 
 
 def _ahead_window_problem(workload: Workload, tiling: Tiling) -> str | None:
