@@ -53,10 +53,12 @@ __device__ __forceinline__ u32* arrivals_of(const LaunchArgs& args, const Task& 
 __device__ __forceinline__ long long half_bytes(const OpArgs& op) { return fixup_aligned(2LL * kMailboxRows * op.n); }
 __device__ __forceinline__ long long mailbox_bytes(const LaunchArgs& args, int end) {
   long long bytes = 0;
-  if (kReaderWarps == 0 || args.plan.in_band_ops == 0) return bytes;
+  if constexpr (kReaderWarps > 0) {
 #pragma unroll
-  for (int op = 0; op < kNumOps; ++op) {
-    if (op < end && readers_of(op) != 0) bytes += 2 * half_bytes(args.ops[op]);
+    for (int op = 0; op < kNumOps; ++op) {
+      if (op < end && readers_of(op) != 0) bytes += 2 * half_bytes(args.ops[op]);
+    }
+    if (args.plan.in_band_ops == 0) bytes = 0;
   }
   return bytes;
 }

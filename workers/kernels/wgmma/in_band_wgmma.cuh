@@ -19,6 +19,7 @@
 #include "mailbox.cuh"
 #include "shared_wgmma.cuh"
 
+#ifdef TUNER_IN_BAND
 constexpr int kFirstReaderWarp = kPrefetchWarp + 1;
 constexpr int kLoadsOfReader = 8;  // under way at a time, of a lane
 constexpr int kNoSignal = -1;      // in an abort's record: it was elements that did not come
@@ -115,7 +116,7 @@ __device__ __forceinline__ void fill_stages(const WgmmaArgs& args, const Shared&
 #pragma unroll 1
     for (int step = 0; step < steps.count; ++step, input.advance()) {
       shared.inputs.wait_free(input);
-      if constexpr (kInBand && kInputOf[kOp] >= 0) {
+      if constexpr (kInputOf[kOp] >= 0) {
         if (reads && step % kReaderWarps == reader) {
           const u32 stage = shared.inputs.stage(input);
           const bool ok = fill_stage<kOp>(args.base, stage, steps[step], slot.task.tile_m, epoch, slot.index);
@@ -145,3 +146,4 @@ __device__ inline void read_in_band(const WgmmaArgs& args, const Shared& shared)
     fill_stages(args, shared, slot, epoch, input, static_cast<int>(threadIdx.x) / 32 - kFirstReaderWarp);
   }
 }
+#endif

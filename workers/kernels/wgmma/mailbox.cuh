@@ -23,7 +23,7 @@
 #include "norm.cuh"
 
 constexpr bool kInBand = kReaderWarps > 0;
-constexpr int kElementsOfLoad = 8;
+[[maybe_unused]] constexpr int kElementsOfLoad = 8;
 
 // Whether an op's inputs come in band in this launch.
 __device__ __forceinline__ bool is_in_band(const LaunchArgs& args, int op) {
