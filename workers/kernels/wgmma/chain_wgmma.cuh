@@ -143,10 +143,8 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
       produce_inputs(args, shared);
     } else if (warp == kPostWarp) {
       if (threadIdx.x % 32 == 0) post_tiles(args.base, shared);
-#ifdef TUNER_IN_BAND
-    } else if (warp >= kFirstReaderWarp) {
+    } else if (kInBand && warp >= kFirstReaderWarp) {
       read_in_band(args, shared);
-#endif
     } else {
       if constexpr (kStartupPrefetch > 0) {
         if (threadIdx.x == 32 * kPrefetchWarp) prefetch_at_startup(args, shared);

@@ -19,8 +19,9 @@
 #include "mailbox.cuh"
 #include "shared_wgmma.cuh"
 
-#ifdef TUNER_IN_BAND
 constexpr int kFirstReaderWarp = kPrefetchWarp + 1;
+
+#ifdef TUNER_IN_BAND
 constexpr int kLoadsOfReader = 8;  // under way at a time, of a lane
 constexpr int kNoSignal = -1;      // in an abort's record: it was elements that did not come
 
@@ -146,4 +147,6 @@ __device__ inline void read_in_band(const WgmmaArgs& args, const Shared& shared)
     fill_stages(args, shared, slot, epoch, input, static_cast<int>(threadIdx.x) / 32 - kFirstReaderWarp);
   }
 }
+#else
+__device__ inline void read_in_band(const WgmmaArgs&, const Shared&) {}
 #endif
