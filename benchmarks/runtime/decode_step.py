@@ -184,8 +184,8 @@ class Client:
             if not self._pipe.poll(max(0.0, seconds)):
                 self.failure = "it was not compiled in time"
             else:
-                state, told = self._pipe.recv()
-                self.about, self.failure = (told, "") if state == "ready" else ({}, told)
+                state, answer = self._pipe.recv()
+                self.about, self.failure = (answer, "") if state == "ready" else ({}, answer)
         except EOFError:
             self.failure = "its process ended"
         print(f"{self.task}: {time.perf_counter() - self._begin_s:.1f} s {self.failure}", flush=True)
