@@ -39,8 +39,8 @@ def opened(content: bytes) -> Pack:
         raise Refused(str(error)) from error
 
 
-def check_signature(pack: Pack, key: str, *, is_demanded: bool) -> None:
-    """That `key` signed the pack.
+def check_signature(pack: Pack, key: str, *, is_demanded: bool) -> bool:
+    """That `key` signed the pack; False where nothing can verify it.
 
     Raises:
         Refused: it did not.
@@ -48,12 +48,14 @@ def check_signature(pack: Pack, key: str, *, is_demanded: bool) -> None:
     """
     try:
         verify(pack.sums, pack.signature, key)
+        return True
     except WrongSignature as error:
         raise Refused(str(error)) from error
     except SigningUnavailable as error:
         if is_demanded:
             raise click.UsageError(str(error)) from error
         click.echo(f"tuner-client: the signature is not verified: {error}", err=True)
+        return False
 
 
 def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_invariant: bool = False) -> Json:
