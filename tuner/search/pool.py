@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -58,6 +59,8 @@ class Pool:
         self._tilings: dict[Tiling, list[float]] = {}
         #: What was drawn ahead, by period.
         self._ahead: dict[int, list[Schedule]] = {}
+        #: Periods that somebody else draws, and what gives them.
+        self._elsewhere: dict[int, Callable[[], list[Schedule]]] = {}
         whole = list(islice(space, NUM_DRAWN + 1))
         self._whole = whole if len(whole) <= NUM_DRAWN else None
         #: Ways to cut the ops into runs, for the kind that has them.
@@ -68,16 +71,26 @@ class Pool:
         if self._whole is not None:
             all_starts = self._run_starts or ((),)
             return self._plain(in_runs(schedule, starts) for schedule in self._whole for starts in all_starts)
-        return self._ahead.pop(period, None) or self._draw(period)
+        return self._ahead.pop(period, None) or self._elsewhere.pop(period, partial(self.draw, period))()
 
     def draw_ahead(self, period: int) -> bool:
         """Draws what a period will take, unless that was done; whether there was anything to do."""
-        if self._whole is not None or period in self._ahead:
+        if self._whole is not None or period in self._ahead or period in self._elsewhere:
             return False
-        self._ahead = {period: self._draw(period)}
+        self._ahead = {period: self.draw(period)}
         return True
 
-    def _draw(self, period: int) -> list[Schedule]:
+    def take_draws(self, draws: Mapping[int, Callable[[], list[Schedule]]]) -> None:
+        """Has it take what `draw` gives for these periods from elsewhere."""
+        self._elsewhere.update(draws)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the space is too large to be in the pool as a whole."""
+        return self._whole is None
+
+    def draw(self, period: int) -> list[Schedule]:
+        """The draw of a period, whatever was drawn before."""
         rng = random.Random(f"{self._seed}/{self._kind}/{period}")
         drawn = self._space.sample(rng, NUM_DRAWN)
         if self._run_starts:

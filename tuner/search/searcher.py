@@ -14,7 +14,8 @@ the model varies the order of kernels that are built.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import optuna
 from optuna.trial import TrialState, create_trial
@@ -27,9 +28,10 @@ from tuner.core.space.space import Space
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.search.axes import distributions, from_params, to_params
+from tuner.search.meanwhile import Begin
 from tuner.search.pool import Pool, canonical, in_runs
-from tuner.search.sampler import PoolExhausted, PoolSampler
-from tuner.search.seeds import NUM_SEEDS, first_guesses, policy_guesses, runs_by_forecast
+from tuner.search.sampler import REDRAWN_EVERY, RENEWED_EVERY, PoolExhausted, PoolSampler
+from tuner.search.seeds import NUM_SEEDS, drawn_guesses, policy_guesses, runs_by_forecast, seed_schedules
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind is no news
 
@@ -46,6 +48,8 @@ LAST_SHARE = 4
 #: From so many trials before the last ones on, the model chooses among orders of what is built: a build that begins now
 #: would be waited for by itself.
 NUM_SETTLING = 5
+#: Name of the call that draws first guesses.
+_GUESSES = "guesses"
 
 
 class _KindSearch:
@@ -53,7 +57,8 @@ class _KindSearch:
 
     def __init__(self, space: Space, kind: PlanKind, seed: int) -> None:
         self._axes = distributions(len(space.workload.ops))
-        self._sampler = PoolSampler(Pool(space, kind, seed), self._axes)
+        self.pool = Pool(space, kind, seed)
+        self._sampler = PoolSampler(self.pool, self._axes)
         self._study = optuna.create_study(sampler=self._sampler)
         self._asked: dict[Schedule, optuna.Trial] = {}
         #: What was observed, in order: library's time over this one's, inverted; None where it was not measured.
@@ -116,9 +121,10 @@ class Searcher:
         priors: Iterable[Candidate] = (),
         seeds: Sequence[Schedule] | None = None,
         num_trials: int | None = None,
+        begin: Begin | None = None,
     ) -> None:
-        """`priors` are legal candidates of ours that are tried first, behind the library; `seeds` what `first_guesses`
-        would give, where it is known already; `num_trials` the budget, where there is one."""
+        """`priors` are legal candidates of ours that are tried first, behind the library; `seeds` the first guesses,
+        where they are known already; `num_trials` the budget, where there is one; `begin` has work done meanwhile."""
         self._space = space
         self._seed = seed
         num_ops = len(space.workload.ops)
@@ -139,7 +145,8 @@ class Searcher:
         self._ranked_runs: dict[Schedule, list[Schedule]] = {}
         self._priors = deque(priors)
         self._known_seeds = list(seeds or ())
-        self._more_seeds = first_guesses(space, seed) if seeds is None else iter(())
+        self._drawn_guesses: Callable[[], list[Schedule]] = partial(drawn_guesses, space, seed)
+        self._more_seeds = seed_schedules(space, lambda: self._drawn_guesses()) if seeds is None else iter(())
         self._policies: tuple[Schedule, ...] | None = None
         self._num_last = min(len(self._repeats), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
@@ -150,6 +157,27 @@ class Searcher:
         self._on_their_way: set[Candidate] = set()
         for trial in history:
             self.tell(trial)
+        #: Whether the draws are begun: whoever thinks ahead then would wait for them.
+        self._has_begun = begin is not None and not self._num_observed and self._is_worth_thinking_ahead
+        if begin and self._has_begun:
+            self._begin_draws(begin)
+
+    def _begin_draws(self, begin: Begin) -> None:
+        """Begins with the draws that later choices take, in the order in which they come to them. They depend on the
+        seed alone."""
+        take = begin({_GUESSES: self._drawn_guesses})
+        self._drawn_guesses = partial(take, _GUESSES)
+        pools = {kind: search.pool for kind, search in reversed(self._kinds.items()) if search.pool.is_drawn}
+        calls = dict[tuple[PlanKind, int], Callable[[], list[Schedule]]]()
+        for step in range(1 + self._first_of_last // (RENEWED_EVERY * REDRAWN_EVERY)):
+            for kind, pool in pools.items():
+                every = 1 if kind is PlanKind.FUSED else APART_EVERY
+                if step % every == 0:
+                    calls[kind, step // every] = partial(pool.draw, step // every)
+        if calls:
+            take = begin(calls)
+        for kind, pool in pools.items():
+            pool.take_draws({period: partial(take, (one, period)) for one, period in calls if one is kind})
 
     def _seeds(self) -> Iterator[Schedule]:
         """The first guesses, each computed when it is needed first."""
@@ -170,13 +198,18 @@ class Searcher:
         """Does a piece of the work that a later choice needs, while nobody waits for one; whether there was any.
 
         What is chosen stays the same. A small budget may never come to that choice, so nothing is done for it."""
-        num_left = self._first_of_last - self._num_given
-        if self._first_of_last <= 2 * NUM_SEEDS or num_left < NUM_SEEDS:
+        if not self._is_worth_thinking_ahead:
             return False
-        if len(self._known_seeds) < NUM_SEEDS and (schedule := next(self._more_seeds, None)) is not None:
+        is_short = not self._has_begun and len(self._known_seeds) < NUM_SEEDS
+        if is_short and (schedule := next(self._more_seeds, None)):
             self._known_seeds.append(schedule)
             return True
         return self._kinds[PlanKind.FUSED].think_ahead()
+
+    @property
+    def _is_worth_thinking_ahead(self) -> bool:
+        """Whether the budget has choices left that need more than the first guesses."""
+        return self._first_of_last > 2 * NUM_SEEDS and self._first_of_last - self._num_given >= NUM_SEEDS
 
     def wind_up(self) -> None:
         """Ends the search but for its last trials: from now on only what kinds have not tried of the best is given."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -61,11 +61,10 @@ def forecast_us(space: Space, candidate: Candidate, limit_us: float = math.inf) 
         return float("inf")
 
 
-def seed_schedules(space: Space, rng: random.Random) -> Iterator[Schedule]:
+def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Iterator[Schedule]:
     """First come the space's own guesses, each in its best plain order. Then the best of them with strided parts, or of
-    independent ops with the last wave in even shares. Then the best without parts, which waits slice by slice. Then the
-    schedules of a random draw with the shortest forecasts, each of another tiling: the best one of each engine, and the
-    next best of all.
+    independent ops with the last wave in even shares. Then the best without parts, which waits slice by slice. Then
+    what `drawn` gives.
 
     None twice. Each is computed when it is asked for: with many tiles the forecasts of all of them take half a minute.
     """
@@ -83,12 +82,13 @@ def seed_schedules(space: Space, rng: random.Random) -> Iterator[Schedule]:
     varied = _streamed if space.workload.kind is WorkloadKind.INDEPENDENT else _strided
     yield from fresh(_shortest(space, (schedule for tiling in guesses for schedule in varied(space, tiling))))
     yield from fresh(_shortest(space, _sliced(space, plain)))
-    yield from fresh(_best_drawn(space, space.sample(rng, NUM_FORECASTS)))
+    yield from fresh(drawn())
 
 
-def first_guesses(space: Space, seed: int) -> Iterator[Schedule]:
-    """What a search of this seed begins with."""
-    return seed_schedules(space, random.Random(f"{seed}/seeds"))
+def drawn_guesses(space: Space, seed: int) -> list[Schedule]:
+    """The schedules of a random draw with the shortest forecasts, each of another tiling: the best one of each engine,
+    and the next best of all."""
+    return _best_drawn(space, space.sample(random.Random(f"{seed}/seeds"), NUM_FORECASTS))
 
 
 def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
