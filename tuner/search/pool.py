@@ -24,18 +24,20 @@ NUM_NEAR = 400
 
 
 def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
-    """The schedule without the choices that mean nothing to `kind`: separate launches do not interleave, and wait for
-    each other's tiles on two streams only, from queues. Runs alone have a cut."""
+    """The schedule without the choices that mean nothing to `kind`: separate launches do not interleave, hand nothing
+    over in band, and wait for each other's tiles on two streams only, from queues. Runs alone have a cut."""
     if kind.is_in_runs:
         return schedule
     if schedule.ordering.run_starts:
         schedule = replace(schedule, ordering=replace(schedule.ordering, run_starts=()))
     if kind.is_fused:
         return schedule
+    schedule = replace(schedule, tiling=replace(schedule.tiling, in_band=False))
     ordering = replace(schedule.ordering, interleave=Interleave(), partition=0)
     if ordering.assignment is Assignment.STEALING:
         ordering = replace(ordering, assignment=Assignment.TICKET)
     if not kind.is_side_by_side:
+        schedule = replace(schedule, tiling=replace(schedule.tiling, ahead_window=0))
         ordering = replace(
             ordering, granularity=Granularity.ROW, sync_width=1, wait_position=WaitPosition.TASK, run_ahead=100
         )

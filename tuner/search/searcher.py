@@ -31,7 +31,14 @@ from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.meanwhile import Begin
 from tuner.search.pool import Pool, canonical, in_runs
 from tuner.search.sampler import REDRAWN_EVERY, RENEWED_EVERY, PoolExhausted, PoolSampler
-from tuner.search.seeds import NUM_SEEDS, drawn_guesses, policy_guesses, runs_by_forecast, seed_schedules
+from tuner.search.seeds import (
+    NUM_SEEDS,
+    drawn_guesses,
+    policy_guesses,
+    runs_by_forecast,
+    seed_schedules,
+    waiting_guesses,
+)
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind is no news
 
@@ -349,15 +356,20 @@ class Searcher:
         return next((guess for guess in guesses if guess not in given), None)
 
     def _orders_of_policies(self) -> tuple[Schedule, ...]:
-        """What each policy gives for the best of the first guesses; nothing before all of these were observed. Which
-        ones were observed first does not change any more, so a search that goes on after a restart finds the same."""
+        """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing
+        before all of these were observed. Which ones were observed first does not change any more, so a search that
+        goes on after a restart finds the same."""
         if self._policies is None:
             first = list(self._kinds[PlanKind.FUSED].tried.items())[:NUM_SEEDS]
             measured = [(value, schedule) for schedule, value in first if value is not None]
             if len(first) < NUM_SEEDS:
                 return ()
             best = min(measured, key=lambda item: item[0], default=None)
-            self._policies = policy_guesses(self._space, best[1]) if best else ()
+            if best:
+                others = (*waiting_guesses(self._space, best[1]), *policy_guesses(self._space, best[1]))
+                self._policies = tuple(dict.fromkeys(others))
+            else:
+                self._policies = ()
         return self._policies
 
     def tell(self, trial: Trial) -> None:

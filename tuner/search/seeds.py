@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
+from tuner.core.legal.wgmma import stage_bytes
 from tuner.core.model import forecast
 from tuner.core.model.runs import ranked_ways
 from tuner.core.plan.rasters import COLUMN, ROW
@@ -33,7 +34,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.policy_orders import policy_schedules
-from tuner.core.space.space import Space
+from tuner.core.space.space import Space, read_in_band
 from tuner.errors import IllegalSchedule, PlanError
 
 #: Schedules that are forecast.
@@ -48,6 +49,8 @@ RASTERS = (ROW, COLUMN, *(Raster(kind=RasterKind.GROUPED, width=width) for width
 STREAM_PARTS = (2, 3)
 #: Tiles that a signal stands for, where a guess without parts waits slice by slice.
 SLICE_TILES = 8
+#: Weights that are under way while a ring fills for a task that waits, about.
+AHEAD_WINDOW_BYTES = 65_536
 #: First guesses, at most: those, between them one with strided parts or even shares, and one that waits by slice.
 NUM_SEEDS = NUM_GUESSES + 2 + NUM_DRAWN
 
@@ -94,6 +97,17 @@ def drawn_guesses(space: Space, seed: int) -> list[Schedule]:
 def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
     """What each policy gives for the kernel and the grid of a schedule, none twice: three at most."""
     return tuple(dict.fromkeys(policy_schedules(space.workload, space.gpu, best).values()))
+
+
+def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
+    """The best of the first guesses with other ways in which its tasks wait: intermediates are read in band, weights
+    run ahead with few bytes under way, or both. A forecast knows too little of either."""
+    if best.tiling.engine is not Engine.WGMMA:
+        return []
+    ahead = max(1, round(AHEAD_WINDOW_BYTES / stage_bytes(space.workload, best.tiling)[1]))
+    in_band = read_in_band(best)
+    paced = (replace(one, tiling=replace(one.tiling, ahead_window=ahead)) for one in (in_band, best))
+    return [one for one in (in_band, *paced) if space.is_legal(one)]
 
 
 def runs_by_forecast(space: Space, schedule: Schedule) -> list[Schedule]:
@@ -214,5 +228,5 @@ def _streamed(space: Space, tiling: Tiling) -> Iterator[Schedule]:
 
 def _quarter(graph: TileGraph) -> int:
     """Tiles in a quarter of the widest producer's row."""
-    columns = max(graph.grids[edge.producer][1] for edge in graph.edges) if graph.edges else 1
+    columns = max((graph.grids[edge.producer][1] for edge in graph.operand_edges), default=1)
     return -(-columns // 4)

@@ -8,6 +8,7 @@ from tests.support.conformance import (
     cluster_k,
     first_wave,
     hints,
+    in_band,
     mma,
     options,
     ping_pong,
@@ -35,5 +36,6 @@ TABLES = (
     options,
     hints,
     chains,
+    in_band,
 )
 CASES: tuple[Case, ...] = tuple(case for table in TABLES for case in table.CASES)
