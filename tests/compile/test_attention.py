@@ -15,9 +15,10 @@ from tests.support.lanes import soak_unless
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 from tuner.core.proof.attention import check_attention
+from tuner.core.schedule.attention import AttentionTiling
 from tuner.errors import IllegalSchedule
 from tuner.workers.builder.nvrtc import parse_log
-from tuner.workers.source.attention import AttentionTiling, NextWeights, render_attention
+from tuner.workers.source.attention import NextWeights, render_attention
 
 TILINGS = [
     AttentionTiling(

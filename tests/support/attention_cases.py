@@ -8,7 +8,7 @@ from typing import Any
 from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
-from tuner.workers.source.attention import AttentionTiling
+from tuner.core.schedule.attention import AttentionTiling
 
 
 @dataclass(frozen=True, kw_only=True)

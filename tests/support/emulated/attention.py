@@ -14,13 +14,13 @@ from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built, encoded
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.schedule.attention import AttentionTiling
 from tuner.workers.gpu.attention_reference import attention
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
     TRACE_WORDS,
     TRACED_TASKS,
     AttentionBuffers,
-    AttentionTiling,
     NextWeights,
     cache_map,
     pack_attention_args,
