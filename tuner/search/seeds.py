@@ -32,9 +32,11 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.space.policy_orders import policy_schedules
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule, PlanError
+from tuner.search.attention_seeds import attention_guesses
 
 #: Schedules that are forecast.
 NUM_FORECASTS = 96
@@ -86,8 +88,10 @@ def seed_schedules(space: Space, rng: random.Random) -> Iterator[Schedule]:
     yield from fresh(_best_drawn(space, space.sample(rng, NUM_FORECASTS)))
 
 
-def first_guesses(space: Space, seed: int) -> Iterator[Schedule]:
+def first_guesses(space: AnySpace, seed: int) -> Iterator[Schedule]:
     """What a search of this seed begins with."""
+    if isinstance(space, AttentionSpace):
+        return attention_guesses(space, first_guesses(space.products, seed) if space.products else iter(()))
     return seed_schedules(space, random.Random(f"{seed}/seeds"))
 
 
