@@ -26,7 +26,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-patience bench-search bench-builds bench-large-job bench-submissions bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-preview bench-orders bench-simulator bench-take-home bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-patience bench-search bench-builds bench-large-job bench-submissions bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-preview bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -157,8 +157,11 @@ bench-chains: $(VENV)/.dev ## chains of a decoder layer against the library (1 m
 bench-simulator: $(VENV)/.dev ## judge the simulator by measured schedules, and fit it (FIT=1, minutes); no GPU; writes benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.simulator.judge $(if $(FIT),--fit --trials 30)
 
-bench-take-home: $(VENV)/.dev ## check packs on this machine's GPU, and measure what they cost (8 min, CHECK=); writes benchmarks/results/<gpu>/
+bench-take-home: $(VENV)/.dev ## check packs on this machine's GPU, and measure what they cost (4 min, CHECK=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.runtime.take_home $(if $(CHECK),--only "$(CHECK)")
+
+bench-model: $(VENV)/.dev ## from configs of models to packs and faster decode steps, on this machine's GPU (5 min, TRIALS=)
+	@$(BIN)/python -m benchmarks.runtime.model $(if $(TRIALS),--trials $(TRIALS))
 
 # SUITE and ROW choose rows; after SECONDS none is begun. FORCE=1 searches again what was searched.
 named = $(foreach name,$(SUITE),--suite $(name)) $(foreach name,$(ROW),--row $(name))

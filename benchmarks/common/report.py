@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,9 @@ def results_file(target_id: str, name: str) -> Path:
 
 
 def machine_line(meta: dict[str, Any]) -> str:
-    """Where a page's figures come from: a sentence, and another where rows are missing."""
+    """Where a page's figures come from: a sentence, and another where rows are missing or one run made not all."""
     whole = "" if meta["complete"] else " Not all rows are there."
+    whole += f" {meta['remark']}" if meta.get("remark") else ""
     return (
         f"{meta['gpu']}, driver {meta['driver']}, CUDA {meta['cuda']}, "
         f"commit {meta['commit'][:12]}, {meta['date']}.{whole}"
@@ -99,6 +101,17 @@ def at_least_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, 
 def failed_row(check: str, reason: str) -> dict[str, Any]:
     """A check that came to no figure, and so does not hold."""
     return {"check": check, "value": None, "bar": None, "holds": False, "reason": reason}
+
+
+def taken(name: str, take: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The rows of a check, which are printed; one that says why where it raises."""
+    print(name, flush=True)
+    try:
+        rows = take()
+    except Exception as error:
+        rows = [failed_row(name, f"{type(error).__name__}: {error}")]
+    print(*rows, sep="\n", flush=True)
+    return rows
 
 
 def commit() -> str:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import ctypes
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import check_row, failed_row
+from benchmarks.common.report import check_row
 from benchmarks.runtime.chosen import Chosen
+from benchmarks.runtime.rounds import PackRunner, Rounds, times_us
 from tests.support.packs_on_card import pack_of
-from tuner.core.problem.workload import Workload
-from tuner.core.trial.stats import median
+from tuner.core.problem.tolerance import MAX_REL_ERROR
+from tuner.core.problem.workload import Dtype
+from tuner.core.trial.stats import median, paired_ratios, ratio_ci95
 from tuner.packs.contents import Kernel
 from tuner.runtime import Pack, native
 
 #: Bars: of the guard's cost, of microseconds a call above the driver's own, of seconds to load 35 kernels.
 GUARD_BAR, C_BAR_US, PYTHON_BAR_US, TORCH_BAR_US, LOAD_BAR_S = 1.005, 1.0, 6.0, 5.0, 0.5
 NUM_KERNELS = 35
-NUM_ROUNDS, NUM_LAUNCHES, NUM_CALLS = 30, 40, 400
-#: Of weights in a graph, bytes: more than twice any L2.
-ROTATED_BYTES = 2**28
+NUM_ROUNDS, NUM_GUARD_ROUNDS, NUM_CALLS = 30, 120, 400
 
 Row = dict[str, Any]
 
@@ -36,64 +36,21 @@ def loaded(folder: Path, kernel: Kernel) -> Iterator[Pack]:
         yield pack
 
 
-def graph_us(stream: Any, graph: Any) -> float:
-    """Microseconds of one launch in a graph of NUM_LAUNCHES."""
-    import cupy
-
-    begin, end = cupy.cuda.Event(), cupy.cuda.Event()
-    begin.record(stream)
-    graph.launch(stream)
-    end.record(stream)
-    end.synchronize()
-    return float(cupy.cuda.get_elapsed_time(begin, end)) * 1e3 / NUM_LAUNCHES
-
-
-def copies_of(workload: Workload) -> list[Any]:
-    """Operands over so many copies of the weights that no L2 holds them."""
-    from tests.support.arrays_on_card import operands
-
-    first = operands(workload)
-    one_bytes = first.weights.w1.nbytes + first.weights.w2.nbytes
-    return [first, *(operands(workload, seed) for seed in range(1, -(-ROTATED_BYTES // one_bytes)))]
-
-
-def cold_graph(pack: Pack, copies: Sequence[Any], y: Any, stream: Any, **options: Any) -> Any:
-    """A graph of NUM_LAUNCHES launches of as many rows as `y` has, each on the next copy of the weights.
-
-    The caller keeps `y`: its memory would else be given to whoever asks next, and the graph writes there.
-    """
-    bound, x = [pack.bind(copy.weights, **options) for copy in copies], copies[0].x[: y.shape[0]]
-    with stream:
-        bound[0](x, out=y)
-        stream.synchronize()
-        stream.begin_capture()
-        for i in range(NUM_LAUNCHES):
-            bound[i % len(bound)](x, out=y)
-        return stream.end_capture()
-
-
-def guard_rows(pack: Pack, chosen: Chosen) -> list[Row]:
+def guard_rows(rounds: Rounds, pack: Pack, chosen: Chosen) -> list[Row]:
     """The guarded and the safe build against the measured one, in the same rounds."""
-    import cupy
-
-    copies, stream = copies_of(chosen.workload), cupy.cuda.Stream(non_blocking=True)
-    y = copies[0].output(chosen.workload.ops[0].m)
-    ways = {"measured": {"as_measured": True}, "guarded": {}, "safe": {"safe_weights": True}}
-    graphs = {name: cold_graph(pack, copies, y, stream, **options) for name, options in ways.items()}
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(NUM_ROUNDS + 3):
-        for name, graph in graphs.items():
-            us = graph_us(stream, graph)
-            if turn >= 3:  # the first rounds warm up
-                times[name].append(us)
-    sentences = pack.aborts()
-    middle = {name: median(values) for name, values in times.items()}
-    ratio = median([a / b for a, b in zip(times["guarded"], times["measured"], strict=True)])
-    safe = median([a / b for a, b in zip(times["safe"], times["measured"], strict=True)])
-    raw = {"median_us": {name: round(us, 3) for name, us in middle.items()}, "safe_ratio": round(safe, 4)}
-    if sentences:
-        return [failed_row(f"guard: {chosen.name}", sentences[0])]
-    return [check_row(f"guard: {chosen.name}", ratio, GUARD_BAR, **raw)]
+    m, name = chosen.workload.ops[0].m, f"guard: {chosen.name}"
+    flags = {"measured": native.AS_MEASURED, "guarded": 0, "safe": native.SAFE_WEIGHTS}
+    with ExitStack() as stack:
+        runners = [stack.enter_context(closing(PackRunner(pack, m, flag))) for flag in flags.values()]
+        found = times_us(rounds.problem(chosen.workload), runners, NUM_GUARD_ROUNDS)
+    measured_us, guarded_us, safe_us = found
+    low, high = (round(end, 4) for end in ratio_ci95(paired_ratios(guarded_us, measured_us)))
+    raw = {
+        "ci95": [low, high],
+        "median_us": {name: round(median(us), 3) for name, us in zip(flags, found, strict=True)},
+        "safe_ratio": round(median(paired_ratios(safe_us, measured_us)), 4),
+    }
+    return [check_row(name, median(paired_ratios(guarded_us, measured_us)), GUARD_BAR, **raw)]
 
 
 def host_library(folder: Path) -> ctypes.CDLL:
@@ -122,8 +79,8 @@ def each_us(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
     return median(times)
 
 
-def host_rows(pack: Pack, chosen: Chosen, folder: Path) -> list[Row]:
-    """The host's time of a call in C and in Python, beside the driver's own."""
+def host_rows(folder: Path, pack: Pack, chosen: Chosen) -> list[Row]:
+    """The host's time of a call in C and in Python, beside the driver's own; `folder`: where the loops are built."""
     import cupy
 
     from tests.support.arrays_on_card import operands
@@ -152,15 +109,28 @@ def host_rows(pack: Pack, chosen: Chosen, folder: Path) -> list[Row]:
     ]
 
 
-def torch_rows(pack: Pack, chosen: Chosen) -> list[Row]:
-    """The operator of PyTorch beside an empty one."""
-    name = "host time of torch.ops.tuner.ffn, us above an empty operator"
-    try:
-        import torch
+def operators(folder: Path) -> Any:
+    """Builds our operator in C++ where it is not there yet, and an empty one of the same schema, which is returned."""
+    import torch
+    from torch.utils import cpp_extension
 
-        from tuner.runtime import Weights, torch_op
-    except ImportError as error:
-        return [failed_row(name, f"PyTorch is not installed: {error}")]
+    from tuner.runtime import torch_compiled
+
+    torch_compiled.build()
+    source, builds = str(Path(__file__).with_name("empty_op.cpp")), folder / "empty_op"
+    builds.mkdir()
+    cpp_extension.load(
+        name="tuner_bench_op", sources=[source], build_directory=str(builds), with_cuda=False, is_python_module=False
+    )
+    return torch.ops.tuner_bench.empty
+
+
+def torch_rows(pack: Pack, chosen: Chosen, empty: Any) -> list[Row]:
+    """The operator of PyTorch beside an empty one of the same schema, both in C++."""
+    import torch
+
+    from tuner.runtime import Weights, torch_op
+
     up, down = chosen.workload.ops
     kind = {"fp16": torch.float16, "bf16": torch.bfloat16}[str(chosen.workload.dtype)]
     w1, w2, x = (
@@ -168,15 +138,38 @@ def torch_rows(pack: Pack, chosen: Chosen) -> list[Row]:
         for shape in ((up.weight_rows, up.k), (down.n, down.k), (up.m, up.k))
     )
     number = torch_op.register(pack.bind(Weights(w1, w2, activation=str(up.activation), gated=up.gated)))
-    library = torch.library.Library("tuner_bench", "FRAGMENT")
-    library.define("empty(Tensor x, Tensor w1, Tensor w2) -> Tensor")
-    library.impl("empty", lambda x, w1, w2: x.new_empty((x.shape[0], w2.shape[0])), "CUDA")
     rest = (None, None, None, None, str(up.activation), up.gated, number)
-    wait = torch.cuda.synchronize
+    name = "host time of torch.ops.tuner.ffn, us above an empty operator"
     with torch.inference_mode():
-        ours_us = each_us(lambda: torch.ops.tuner.ffn(x, w1, w2, *rest), wait)
-        empty_us = each_us(lambda: torch.ops.tuner_bench.empty(x, w1, w2), wait)
-    return [check_row(name, ours_us - empty_us, TORCH_BAR_US, empty_us=round(empty_us, 3))]
+        numbers = torch_numbers(
+            lambda: torch.ops.tuner.ffn(x, w1, w2, *rest), (x, w1, w2, *rest), chosen.workload.dtype
+        )
+        ours_us = each_us(lambda: torch.ops.tuner.ffn(x, w1, w2, *rest), torch.cuda.synchronize)
+        empty_us = each_us(lambda: empty(x, w1, w2, *rest), torch.cuda.synchronize)
+    torch_op.forget(number)
+    raw = {"empty_us": round(empty_us, 3), "is_cpp": torch_op.compiled is not None}
+    return [*numbers, check_row(name, ours_us - empty_us, TORCH_BAR_US, **raw)]
+
+
+def torch_numbers(call: Callable[[], Any], given: tuple[Any, ...], dtype: Dtype) -> list[Row]:
+    """The operator against its formula in float64, and in a graph against itself."""
+    import torch
+
+    from tuner.runtime import torch_op
+
+    wanted, found = torch_op.by_torch(*(one.double() for one in given[:3]), *given[3:]), call()
+    error = float((found.double() - wanted).norm() / wanted.norm()) / MAX_REL_ERROR[dtype]
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        replayed = call()
+    replayed.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    return [
+        check_row("torch.ops.tuner.ffn: error over the tolerance", error, 1.0),
+        check_row("torch.ops.tuner.ffn in a graph: elements of other bits", int((replayed != found).sum()), 0),
+    ]
 
 
 def load_rows(folder: Path, kernel: Kernel) -> list[Row]:

@@ -1,93 +1,107 @@
-"""A pack's ladder on a card: an op's time beside that of the finals, and beside the library's at every captured m."""
+"""A pack's ladder on a card: at every captured m that a kernel serves, the op beside the library, and at the m of a
+winner beside the kernel as its finals launch it. All three take turns in the same rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import at_least_row, check_row, failed_row
 from benchmarks.runtime.chosen import Chosen, at_rows
-from benchmarks.runtime.costs import NUM_ROUNDS, cold_graph, copies_of, graph_us
-from tests.support.on_card import problem
-from tests.support.packs_on_card import kernel_on_card
+from benchmarks.runtime.kernels import Kernels
+from benchmarks.runtime.rounds import PackRunner, Rounds, times_us
+from tests.support.packs_on_card import pack_of
 from tuner.client.tune_model import VLLM_ROWS
-from tuner.core.schedule.candidate import LIBRARY
-from tuner.core.trial.stats import median
-from tuner.packs.contents import Entry, Shape
+from tuner.core.problem.gpu import Gpu
+from tuner.core.trial.stats import median, paired_ratios
+from tuner.packs.contents import Kernel, Shape
 from tuner.packs.ladder import DEFAULT_MIN_GAIN, Found, make_entry
 from tuner.packs.write import write_pack
 from tuner.runtime import Pack
-from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.host.supervisor import GpuSupervisor
-from tuner.workers.host.try_kernels import try_one
-from tuner.workers.protocol.messages import Work
+from tuner.workers.host.try_kernels import work_of
 
 #: Of an op's time over the finals' of its kernel, and of the library's over the op's at any m.
 FINALS_BAR, LIBRARY_BAR = 1.02, 0.99
+NUM_ROUNDS = 30
 
 Row = dict[str, Any]
 
 
-def ladder_rows(supervisor: GpuSupervisor, builder: Builder, folder: Path, chosen: Sequence[Chosen]) -> list[Row]:
-    """Makes a pack of one pair's winners, as the service does, and times every captured m of it."""
-    results, finals_us, rows = [], {}, []
+@dataclass(frozen=True, kw_only=True)
+class AtRows:
+    """What one number of rows came to, microseconds: medians, and ratios of samples of the same round."""
+
+    op_us: float
+    library_us: float
+    library_over_op: float
+    #: Of the kernel as the worker launches it; None where it is no winner's own m.
+    finals_us: float | None = None
+    library_over_finals: float = 0.0
+    op_over_finals: float = 0.0
+
+
+def ladder_rows(rounds: Rounds, kernels: Kernels, folder: Path, chosen: Sequence[Chosen]) -> list[Row]:
+    """Makes a pack of one pair's winners, as the service does, and times every captured m that a kernel serves."""
+    found: dict[int, AtRows] = {}
+    results = []
     for one in chosen:
-        m, kernel = one.workload.ops[0].m, kernel_on_card(builder, supervisor.target.gpu, one.workload, one.candidate)
-        answer = try_one(supervisor, kernel.files)
-        if answer["reason"]:
-            rows.append(failed_row(f"ladder: m = {m}", answer["reason"]))
-            continue
-        finals_us[m] = answer["time_us"]
-        times = {name: answer[name] for name in ("time_us", "library_us")}
-        results.append(Found(m=m, kernel=kernel, speedup=answer["speedup"], interval=None, **times))
+        m, kernel = one.workload.ops[0].m, kernels.get(one)
+        with closing(Pack(pack_of(folder, kernel))) as pack:
+            found[m] = measured = at_winner(rounds, pack, one, kernel, kernels.gpu)
+        times = {"time_us": measured.finals_us, "library_us": measured.library_us}
+        results.append(Found(m=m, kernel=kernel, speedup=measured.library_over_finals, interval=None, **times))
     entry = make_entry(Shape.of_workload(chosen[-1].workload.to_json()), results, min_gain=DEFAULT_MIN_GAIN)
+    served = [m for m in VLLM_ROWS if (rung := entry.at(m)) is not None and rung.kernel is not None]
     write_pack([entry], folder / "ladder.tunerpack")
     with closing(Pack(folder / "ladder.tunerpack")) as pack:
-        ops_us = op_times(pack, entry, chosen[-1])
-    libraries_us = {m: library_us(supervisor, chosen[-1], m) for m in ops_us}
-    return [*rows, *judge(str(entry.shape), ops_us, finals_us, libraries_us)]
+        for m in served:
+            if m not in found:
+                found[m] = between_winners(rounds, pack, chosen[-1], m)
+    return judge(str(entry.shape), {m: found[m] for m in served})
 
 
-def op_times(pack: Pack, entry: Entry, chosen: Chosen) -> dict[int, float]:
-    """Microseconds of the op, cold, at each captured m at which a kernel of the pack runs."""
-    import cupy
+def at_winner(rounds: Rounds, pack: Pack, one: Chosen, kernel: Kernel, gpu: Gpu) -> AtRows:
+    """At a winner's own m: the library, the kernel as its finals launch it, and the op."""
+    from tuner.workers.gpu.baselines import runner_of
+    from tuner.workers.gpu.launch import Kernel as Loaded
 
-    copies, stream, found = copies_of(chosen.workload), cupy.cuda.Stream(non_blocking=True), {}
-    for m in VLLM_ROWS:
-        rung = entry.at(m)
-        if rung is not None and rung.kernel is not None:
-            y = copies[0].output(m)
-            graph = cold_graph(pack, copies, y, stream)
-            found[m] = median([graph_us(stream, graph) for _ in range(NUM_ROUNDS + 3)][3:])
-    return found
+    work, prepared = work_of(kernel.files, gpu), rounds.problem(one.workload)
+    assert work.launchable is not None
+    loaded = Loaded(work.launchable)
+    with closing(PackRunner(pack, one.workload.ops[0].m)) as op:
+        library_us, finals_us, op_us = times_us(prepared, [prepared.library, runner_of(work, loaded), op], NUM_ROUNDS)
+    loaded.unload()
+    return AtRows(
+        op_us=median(op_us),
+        library_us=median(library_us),
+        library_over_op=median(paired_ratios(library_us, op_us)),
+        finals_us=median(finals_us),
+        library_over_finals=median(paired_ratios(library_us, finals_us)),
+        op_over_finals=median(paired_ratios(op_us, finals_us)),
+    )
 
 
-def library_us(supervisor: GpuSupervisor, chosen: Chosen, m: int) -> float | None:
-    """The library's own at m rows, by the procedure of the finals; None where it came to no time."""
-    answer = supervisor.time_together(problem(at_rows(chosen, m)), (Work(plan_kind=LIBRARY.plan_kind),), NUM_ROUNDS)
-    (times,) = answer.times_us
-    return None if times is None else median(times)
+def between_winners(rounds: Rounds, pack: Pack, one: Chosen, m: int) -> AtRows:
+    """At another m that a kernel of the pack serves: the library and the op."""
+    prepared = rounds.problem(at_rows(one, m))
+    with closing(PackRunner(pack, m)) as op:
+        library_us, op_us = times_us(prepared, [prepared.library, op], NUM_ROUNDS)
+    ratio = median(paired_ratios(library_us, op_us))
+    return AtRows(op_us=median(op_us), library_us=median(library_us), library_over_op=ratio)
 
 
-def judge(
-    shape: str, ops_us: dict[int, float], finals_us: dict[int, float], libraries_us: dict[int, float | None]
-) -> list[Row]:
-    """The worst of each, with the figures of all."""
-    timed = sorted(m for m in ops_us if m in finals_us)
-    compared = sorted(m for m in ops_us if libraries_us.get(m))
+def judge(shape: str, found: Mapping[int, AtRows]) -> list[Row]:
+    """The worst of each, with the figures of all m that a kernel serves."""
     names = f"ladder, {shape}: op over the finals", f"ladder, {shape}: library over op"
-    rows = []
-    if timed:
-        ratios = {m: round(ops_us[m] / finals_us[m], 4) for m in timed}
-        rows.append(check_row(names[0], max(ratios.values()), FINALS_BAR, by_m=ratios))
-    else:
-        rows.append(failed_row(names[0], "no kernel wins at an m of the ladder"))
-    if compared:
-        gains = {m: round((libraries_us[m] or 0.0) / ops_us[m], 4) for m in compared}
-        missing = sorted(set(ops_us) - set(compared))
-        rows.append(at_least_row(names[1], min(gains.values()), LIBRARY_BAR, by_m=gains, not_measured=missing))
-    else:
-        rows.append(failed_row(names[1], "the library came to no time"))
-    return rows
+    if not found:
+        return [failed_row(name, "no kernel wins at an m of the ladder") for name in names]
+    of_finals = {m: round(one.op_over_finals, 4) for m, one in sorted(found.items()) if one.finals_us is not None}
+    gains = {m: round(one.library_over_op, 4) for m, one in sorted(found.items())}
+    op_us = {m: round(one.op_us, 2) for m, one in sorted(found.items())}
+    return [
+        check_row(names[0], max(of_finals.values()), FINALS_BAR, by_m=of_finals),
+        at_least_row(names[1], min(gains.values()), LIBRARY_BAR, by_m=gains, op_us=op_us),
+    ]

@@ -4,7 +4,7 @@
 #
 #   find_package(Tuner REQUIRED)
 #   tuner_add_pack(program PACK model.tunerpack)                 # beside the program, checked by every open
-#   tuner_add_pack(program LOCK tuner.lock NAME model.tunerpack) # fetched by tuner-client, exactly the locked bytes
+#   tuner_add_pack(program LOCK tuner.lock NAME model.tunerpack) # that pack of the lock, fetched by tuner-client
 include_guard(GLOBAL)
 get_filename_component(_tuner_root "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE)
 
@@ -20,8 +20,8 @@ if(NOT TARGET Tuner::runtime)
                                                  POSITION_INDEPENDENT_CODE ON)
 endif()
 
-# The pack, copied into the build folder under its name, and linked to the target: TUNER_PACK_<NAME> in it is the path,
-# with what is not a letter or a digit as an underscore.
+# The pack in the build folder under its name, and linked to the target: TUNER_PACK_<NAME> in it is the path, with what is
+# not a letter or a digit as an underscore. A pack of a lock has the name that the lock gives it.
 function(tuner_add_pack target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "OFFLINE" "PACK;LOCK;NAME;CACHE" "")
   if(arg_UNPARSED_ARGUMENTS OR NOT TARGET ${target} OR (NOT arg_PACK AND NOT arg_LOCK) OR (arg_PACK AND arg_LOCK))
@@ -38,18 +38,26 @@ function(tuner_add_pack target)
     if(NOT arg_NAME)
       message(FATAL_ERROR "tuner_add_pack: NAME the pack of ${arg_LOCK}")
     endif()
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${source}")
+    file(READ "${source}" lock)
+    string(FIND "${lock}" "\"path\": \"${arg_NAME}\"" place)
+    if(place EQUAL -1)
+      message(FATAL_ERROR "tuner_add_pack: ${arg_LOCK} has no pack ${arg_NAME}; NAME is the \"path\" of one")
+    endif()
     find_program(TUNER_CLIENT tuner-client REQUIRED)
-    set(command "${TUNER_CLIENT}" fetch --lock "${source}" --output "${CMAKE_CURRENT_BINARY_DIR}/${arg_NAME}")
+    set(command "${TUNER_CLIENT}" fetch --lock "${source}" --into "${CMAKE_CURRENT_BINARY_DIR}")
     if(arg_CACHE)
-      list(APPEND command --cache "${arg_CACHE}")
+      get_filename_component(cache "${arg_CACHE}" ABSOLUTE)
+      list(APPEND command --cache "${cache}")
     endif()
     if(arg_OFFLINE)
       list(APPEND command --offline)
     endif()
   endif()
   set(pack "${CMAKE_CURRENT_BINARY_DIR}/${arg_NAME}")
-  add_custom_command(OUTPUT "${pack}" COMMAND ${command} DEPENDS "${source}" VERBATIM
-                     COMMENT "Bringing ${arg_NAME}")
+  # What is brought without a change keeps its time stamp, and would be brought again by every build.
+  add_custom_command(OUTPUT "${pack}" COMMAND ${command} COMMAND ${CMAKE_COMMAND} -E touch "${pack}"
+                     DEPENDS "${source}" VERBATIM COMMENT "Bringing ${arg_NAME}")
   string(MAKE_C_IDENTIFIER "${arg_NAME}" id)
   add_custom_target(${target}_${id} DEPENDS "${pack}")
   add_dependencies(${target} ${target}_${id})

@@ -31,8 +31,18 @@ class Ffn:
                 hidden=hidden,
             )
         )
-        self._tensors, self._there = self._arguments.tensors, ctypes.addressof(self._arguments)
+        self._tensors: Tensors = self._arguments.tensors
+        self._there = ctypes.addressof(self._arguments)
         self._has_more = weights.residual or weights.row_scale
+
+    def kernels(self) -> list[int]:
+        """By number of rows, from 0 on, the address of the prepared kernel; 0 where the library computes them."""
+        return [0 if one is None else one.address or 0 for one in self._by_rows]
+
+    @property
+    def tensors(self) -> Tensors:
+        """The addresses of weights, biases and room for the intermediate; the others are those of the last call."""
+        return self._tensors
 
     def is_kernel(self, rows: int) -> bool:
         """Whether a kernel of the pack computes so many rows."""

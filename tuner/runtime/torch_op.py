@@ -6,8 +6,8 @@ y = torch.ops.tuner.ffn(x, w1, w2, None, None, None, None, "silu", True, number)
 
 The weights are operands, so that a graph knows what it reads. `number` names the prepared FFN. For 0, for tensors of
 the CPU, and for operands or options that are not those of `number`, PyTorch's own products compute it. It is for
-inference: there is no gradient. In the product this module alone imports torch, and nothing imports this module but
-who calls it.
+inference: there is no gradient. Where `python -m tuner.runtime.torch_compiled` was run, a call on a card runs in C++.
+In the product these two modules alone import torch, and nothing imports them but who calls the operator.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 
+from . import torch_compiled
 from .ffn import Ffn
 
 _SCHEMA = (
-    "ffn(Tensor x, Tensor w1, Tensor w2, Tensor? b1, Tensor? b2, Tensor? residual, Tensor? row_scale, "
+    "(Tensor x, Tensor w1, Tensor w2, Tensor? b1, Tensor? b2, Tensor? residual, Tensor? row_scale, "
     "str activation, bool gated, int number) -> Tensor"
 )
 _library = torch.library.Library("tuner", "FRAGMENT")
@@ -51,12 +52,17 @@ def register(ffn: Ffn) -> int:
     options = (of.activation, of.gated, of.residual, of.row_scale)
     columns = (of.d_in, of.d_out)
     _prepared.append(_Prepared(ffn=ffn, addresses=addresses, options=options, dtype=of.w1.dtype, columns=columns))
-    return len(_prepared) - 1
+    number = len(_prepared) - 1
+    if compiled is not None:
+        compiled.register(number, ffn)
+    return number
 
 
 def forget(number: int) -> None:
     """Lets go of an FFN; PyTorch's own products compute what still names it."""
     _prepared[number] = None
+    if compiled is not None:
+        compiled.forget(number)
 
 
 def _address(tensor: Any) -> int:
@@ -154,9 +160,15 @@ def _fake(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> 
     return x.new_empty((x.shape[0], w2.shape[0]))
 
 
-_library.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
-_library.impl("ffn", _on_cuda, "CUDA")
+_library.define("ffn" + _SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
 _library.impl("ffn", _on_cpu, "CPU")
 torch.library.register_fake("tuner::ffn", _fake, lib=_library)
+# What the operator in C++ calls where no kernel of ours computes these rows.
+_library.define("ffn_by_torch" + _SCHEMA)
+_library.impl("ffn_by_torch", by_torch, "CompositeExplicitAutograd")
+#: The operator on a card in C++; None where it was not built, and then it is the one above.
+compiled = torch_compiled.load()
+if compiled is None:
+    _library.impl("ffn", _on_cuda, "CUDA")
 
-__all__ = ["by_torch", "forget", "register"]
+__all__ = ["by_torch", "compiled", "forget", "register"]

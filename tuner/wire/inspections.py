@@ -208,11 +208,8 @@ class InspectedFinalist(View):
     def all_of(cls, best: Best, taken: Iterable[Inspection], job: JobRecord) -> list[Self]:
         """The finalists of `best` that were inspected, in the order of the finals; counters are of the base set. An
         energy stands in the finals themselves."""
-        found = {
-            (one.trial_number, one.kind): one
-            for one in taken
-            if one.metrics is None and one.kind is not InspectionKind.ENERGY
-        }
+        base = [one for one in taken if one.metrics is None and one.kind is not InspectionKind.ENERGY]
+        found = {(one.trial_number, InspectionKind(one.kind)): one for one in base}
 
         def view(number: int, kind: InspectionKind) -> InspectionOnPage | None:
             return InspectionOnPage.of(found[number, kind], job) if (number, kind) in found else None

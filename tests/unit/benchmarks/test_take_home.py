@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import json
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.runtime import chosen, costs, safety, take_home
-from benchmarks.runtime.ladder import judge
+from benchmarks.common.report import taken
+from benchmarks.runtime import chosen, costs, model, safety, take_home
+from benchmarks.runtime.ladder import AtRows, judge
+from benchmarks.runtime.rounds import PackRunner
 from tests.support.cases import H200
-from tests.support.native.recorder import compile_recorder
+from tests.support.native.recorder import DeviceMemory, Recorder, compile_recorder
 from tests.support.packs import ladder, make
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import Target
@@ -21,7 +25,8 @@ from tuner.core.proof.order_of_sums import order_of_sums
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.write import write_pack
-from tuner.runtime import native
+from tuner.runtime import Pack, native
+from tuner.workers.source.launch_args import OpBuffers
 
 
 def check_legal(one: chosen.Chosen) -> None:
@@ -56,8 +61,10 @@ def test_the_kernels_of_one_order_make_a_batch_invariant_ladder() -> None:
 
 def test_every_sentence_of_what_is_checked_on_a_card_has_a_check(tmp_path: Path) -> None:
     """The checks are named without a card; taking one needs it, and says so in a row."""
-    supervisor = SimpleNamespace(target=Target(gpu=H200, simulated=False))
-    found = dict(take_home.all_checks(None, supervisor, tmp_path, chosen.winners("h200", 2)))  # type: ignore[arg-type]
+    kernels = SimpleNamespace(builder=None)
+    target = Target(gpu=H200, simulated=False)
+    bench = SimpleNamespace(target=target, kernels=kernels, folder=tmp_path, rounds=None, wait=lambda: None)
+    found = dict(take_home.all_checks(bench, chosen.winners("h200", 2)))  # type: ignore[arg-type]
     assert [name.partition(":")[0] for name in found] == [
         "every m, fp16",
         "every m, bf16",
@@ -66,15 +73,15 @@ def test_every_sentence_of_what_is_checked_on_a_card_has_a_check(tmp_path: Path)
         "weights written just before",
         "an injected abort",
         "batch-invariant",
-        "host time",
-        "host time of torch.ops.tuner.ffn",
-        "loading",
         "guard",
         "guard",
         "ladder, fp16",
         "ladder, bf16",
+        "host time",
+        "host time of torch.ops.tuner.ffn",
+        "loading",
     ]
-    (row,) = take_home.take("replays", found["replays"])
+    (row,) = taken("replays", found["replays"])
     assert (row["check"], row["holds"]) == ("replays", False)
 
 
@@ -87,13 +94,53 @@ def test_the_candidates_of_the_safety_checks_are_legal() -> None:
             check_schedule(workload, H200, Schedule(tiling=tiling, ordering=ordering))
 
 
+def at_rows(gain: float, over_finals: float | None = None) -> AtRows:
+    """Of 10 us of the library; at a winner's own m where `over_finals` is given."""
+    finals_us = None if over_finals is None else 10.0 / gain / over_finals
+    return AtRows(
+        op_us=10.0 / gain, library_us=10.0, library_over_op=gain, finals_us=finals_us, op_over_finals=over_finals or 0.0
+    )
+
+
 def test_a_ladder_is_judged_by_its_worst_m() -> None:
-    rows = judge("a", {8: 10.0, 16: 10.1, 24: 12.0}, {8: 9.9, 16: 10.0}, {8: 11.0, 16: 10.0, 24: None})
-    assert [(row["value"], row["bar"], row["holds"]) for row in rows] == [(1.0101, 1.02, True), (0.9901, 0.99, True)]
-    assert rows[1]["not_measured"] == [24]
-    rows = judge("a", {8: 10.3, 16: 10.0}, {8: 10.0}, {8: 12.0, 16: 9.8})
-    assert [row["holds"] for row in rows] == [False, False]
-    assert [row["holds"] for row in judge("a", {}, {}, {})] == [False, False]
+    rows = judge("a", {8: at_rows(1.1, 1.01), 16: at_rows(1.0, 1.02), 12: at_rows(0.99)})
+    assert [(row["value"], row["bar"], row["holds"]) for row in rows] == [(1.02, 1.02, True), (0.99, 0.99, True)]
+    assert rows[0]["by_m"] == {8: 1.01, 16: 1.02}
+    assert rows[1]["by_m"] == {8: 1.1, 12: 0.99, 16: 1.0}
+    assert [row["holds"] for row in judge("a", {8: at_rows(1.1, 1.03), 9: at_rows(0.98)})] == [False, False]
+    assert [row["holds"] for row in judge("a", {})] == [False, False]
+
+
+@pytest.mark.parametrize("flags", [native.AS_MEASURED, 0])
+def test_a_packs_kernel_is_launched_on_the_operands_of_the_finals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: int
+) -> None:
+    recorder = Recorder(tmp_path)
+    monkeypatch.setattr(native, "library", lambda: recorder.runtime)
+    made = make(PlanKind.FUSED_PDL)
+    write_pack([ladder(made.kernel)], tmp_path / "one.tunerpack")
+    recorder.clear()
+    recorder.cuda.fake_parameter_bytes(made.kernel.manifest["parameter"]["size_bytes"])
+
+    def on_host(num_bytes: int) -> tuple[DeviceMemory, int]:
+        memory = DeviceMemory(num_bytes)
+        return memory, memory.address
+
+    up, down = made.workload.ops
+    first = OpBuffers(a=0x1000, w=0x2000, bias=0, c=0x3000, m=up.m, n=up.n, k=up.k)
+    second = OpBuffers(a=0x3000, w=0x4000, bias=0, c=0x5000, m=down.m, n=down.n, k=down.k)
+    with (
+        closing(Pack(tmp_path / "one.tunerpack")) as pack,
+        closing(PackRunner(pack, 9, flags, allocate=on_host)) as runner,
+    ):
+        recorder.cuda.fake_clear()
+        runner.enqueue((first, second), 0x77)
+        (call,) = recorder.calls("cuLaunchKernelEx")
+        assert runner.abort_record() is None
+    places = (104, 104 + 8, 104 + 24, 168, 168 + 8, 168 + 24)
+    found = [int.from_bytes(call.parameter[at : at + 8], "little") for at in places]
+    assert (call.stream, found) == (0x77, [0x1000, 0x2000, 0x3000, 0x3000, 0x4000, 0x5000])
+    assert int.from_bytes(call.parameter[104 + 48 : 104 + 52], "little") == 9
 
 
 def test_the_driver_is_called_as_often_with_and_without_the_runtime(tmp_path: Path) -> None:
@@ -118,6 +165,28 @@ def test_the_driver_is_called_as_often_with_and_without_the_runtime(tmp_path: Pa
         assert fake.fake_num_calls() == 7 + (4 if name == "host_time_of_runtime" else 0)  # its maps are encoded first
     c.tuner_ffn_release(ffn)
     c.tuner_pack_close(pack)
+
+
+def test_a_model_is_tuned_by_the_commands_of_a_user_and_what_is_there_is_not_tuned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "ROWS", (16,))
+    monkeypatch.setattr(model, "MODELS", model.MODELS[1:])
+    packs, out = str(tmp_path / "packs"), str(tmp_path / "rows.json")
+    given = ["--gpu", "simulated:h200", "--trials", "4", "--packs", packs, "--out", out]
+    model.main(given)
+    (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert (row["check"], row["value"]) == ("tune-model, llama-3-70b-tp8: row counts that a kernel serves", 1)
+    assert list(row["speedup"]) == ["16"]
+    pack = tmp_path / "packs" / "llama-3-70b-tp8.tunerpack"
+    before = pack.stat().st_mtime_ns
+    model.main(given)
+    assert pack.stat().st_mtime_ns == before
+    pack.unlink()
+    model.main([*given, "--trials", "0"])
+    (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"][1:]
+    assert (row["check"], row["holds"]) == ("tune-model, llama-3-70b-tp8", False)
+    assert "ended with 2" in row["reason"]
 
 
 def test_a_simulated_gpu_is_refused() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from tests.support.native.recorder import compile_recorder
 from tests.support.packs import ladder, make
 from tests.support.repository import ROOT
+from tuner.client.lock import Cache, Lock, LockedPack, write_lock
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.write import write_pack
 
@@ -19,8 +22,8 @@ COMPILERS = {"gcc": "g++", "clang": "clang++"}
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 
 
-def run(*command: str, **options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **options})
+def run(*command: str, cwd: Path | None = None, **options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **options})
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
@@ -33,8 +36,9 @@ def test_the_example_builds_without_a_warning_and_launches(compiler: str, tmp_pa
     build = str(tmp_path / "build")
     configured = run(
         *("cmake", "-S", str(tmp_path / "source"), "-B", build, f"-DTuner_DIR={ROOT / 'runtime' / 'cmake'}"),
-        *(f"-DPACK={tmp_path / 'any.tunerpack'}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror"),
+        *("-DPACK=any.tunerpack", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror"),
         *(f"-DCMAKE_C_COMPILER={compiler}", f"-DCMAKE_CXX_COMPILER={COMPILERS[compiler]}"),
+        cwd=tmp_path,
     )
     assert configured.returncode == 0, configured.stdout + configured.stderr
     built = run("cmake", "--build", build)
@@ -49,3 +53,49 @@ def test_the_example_builds_without_a_warning_and_launches(compiler: str, tmp_pa
     broken = run(program, "9", TUNER_LIBCUDA=recorder)
     assert (broken.returncode, broken.stdout) == (1, "")
     assert "this is no pack" in broken.stderr
+
+
+PROJECT = """
+cmake_minimum_required(VERSION 3.18)
+project(decode LANGUAGES CXX)
+find_package(Tuner REQUIRED CONFIG)
+add_executable(decode decode.cpp)
+target_compile_features(decode PRIVATE cxx_std_17)
+tuner_add_pack(decode LOCK tuner.lock NAME model.tunerpack CACHE cache OFFLINE)
+"""
+
+
+def locked(folder: Path, *packs: bytes) -> None:
+    """A project in `folder` that takes a pack of a lock; the last of `packs` is locked, all are in the cache."""
+    cache, lock = Cache(folder / "cache"), Lock(key=None)
+    for content in packs:
+        sha256 = hashlib.sha256(content).hexdigest()
+        cache.put(sha256, content)
+        pack = LockedPack(path="model.tunerpack", sha256=sha256, size_bytes=len(content), order={})
+        lock = lock.with_pack(pack)
+    write_lock(folder / "tuner.lock", lock)
+
+
+def test_a_build_brings_the_pack_that_its_lock_names_and_again_where_the_lock_changes(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "cpp", tmp_path / "source")
+    (tmp_path / "source" / "CMakeLists.txt").write_text(PROJECT)
+    packs = []
+    for kind in (PlanKind.FUSED, PlanKind.FUSED_PDL):
+        write_pack([ladder(make(kind).kernel)], tmp_path / "one.tunerpack")
+        packs.append((tmp_path / "one.tunerpack").read_bytes())
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    build, configure = str(tmp_path / "build"), f"-DTuner_DIR={ROOT / 'runtime' / 'cmake'}"
+    locked(tmp_path / "source", packs[0])
+    configured = run("cmake", "-S", str(tmp_path / "source"), "-B", build, configure, PATH=path)
+    assert configured.returncode == 0, configured.stdout + configured.stderr
+    for content, says in ((packs[0], True), (packs[0], False), (packs[1], True)):
+        if says:
+            locked(tmp_path / "source", content)
+        built = run("cmake", "--build", build, PATH=path)
+        assert built.returncode == 0, built.stdout + built.stderr
+        assert ("Bringing model.tunerpack" in built.stdout) == says
+        assert (Path(build) / "model.tunerpack").read_bytes() == content
+    (tmp_path / "source" / "CMakeLists.txt").write_text(PROJECT.replace("model.tunerpack", "other.tunerpack"))
+    refused = run("cmake", "--build", build, PATH=path)
+    assert refused.returncode != 0
+    assert "tuner.lock has no pack other.tunerpack" in " ".join(refused.stderr.split())

@@ -49,7 +49,7 @@ def test_the_mlps_are_replaced_with_their_weights_merged_and_the_logits_are_the_
         assert example.rel_error(decoder.step(model), before) > 0.05, "the operator's weights are what is computed"
 
 
-def times(example: Any, logits: Any, eager: float, mlps: float, compiled: float, edges: int = 0) -> Any:
+def times(example: Any, logits: Any, eager: float, mlps: float, compiled: float | None, edges: int = 0) -> Any:
     return example.Times(eager_ms=eager, mlps_ms=mlps, compiled_ms=compiled, programmatic_edges=edges, logits=logits)
 
 
@@ -69,6 +69,7 @@ def test_the_bars_are_those_of_mlps_promise_and_compiled_step(example: Any, edge
     worse = example.rows_of(16, before, times(example, -logits, 9.0, 3.0, 6.5), 2.6)
     assert [row["holds"] for row in worse] == [False] * 5
     assert len(example.rows_of(1, before, after, None)) == 4
+    assert len(example.rows_of(1, before, times(example, logits, 7.5, 2.7, None), 2.6)) == 4
 
 
 def test_what_a_pack_promises_is_the_finals_time_at_so_many_rows(example: Any, tmp_path: Path) -> None:

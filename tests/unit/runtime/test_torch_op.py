@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,23 @@ import pytest
 from tests.support.native.recorder import Recorder
 from tests.support.packs import ffn, ladder, make
 from tuner.packs.write import write_pack
-from tuner.runtime import Pack, RuntimeFailure, Weights, arrays, load, native
+from tuner.runtime import Pack, Weights, arrays, load, native
 
 torch = pytest.importorskip("torch")
+#: PyTorch's own deprecations, which inductor runs into.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
 D_IN, D_HIDDEN, D_OUT, ROWS = 32, 48, 24, 5
 ACTIVATIONS = ["identity", "relu", "gelu", "silu"]
+#: The current stream, where a test needs no real one.
+STREAM = 0x4242
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+def current_stream(device: int, found: Any) -> int:
+    """PyTorch's function of C, as a card's PyTorch has it."""
+    found[0] = STREAM
+    return 0
 
 
 @pytest.fixture
@@ -141,8 +153,8 @@ def test_a_gradient_and_other_dimensions_are_refused_with_what_would_be_right(op
 def pack(op: Any, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pack]:
     """Kernels for up to 16 rows over the recorder of driver calls; tensors of the CPU stand where a card's would."""
     monkeypatch.setattr(native, "library", lambda: recorder.runtime)
-    monkeypatch.setattr(arrays._Torch, "current_stream", lambda self, like: 0x4242)
-    monkeypatch.setattr(op, "_current_stream", lambda device: 0x4242)
+    monkeypatch.setattr(arrays._Torch, "current_stream", lambda self, like: STREAM)
+    monkeypatch.setattr(op, "_current_stream", lambda device: STREAM)
     kernels = [make().kernel, make(workload=ffn(full=True)).kernel]
     write_pack([ladder(kernel) for kernel in kernels], tmp_path / "model.tunerpack")
     recorder.cuda.fake_parameter_bytes(kernels[0].manifest["parameter"]["size_bytes"])
@@ -151,8 +163,40 @@ def pack(op: Any, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.Monkey
     opened.close()
 
 
+@pytest.fixture(scope="session")
+def compiled() -> Any:
+    """The operator in C++, loaded; from then on it is what a card's tensors would run."""
+    from tuner.runtime import torch_compiled, torch_op
+
+    if shutil.which("ninja") is None or shutil.which("g++") is None:
+        pytest.skip("PyTorch's builder needs ninja and g++")
+    assert torch_op.compiled is None, "this PyTorch knows no card"
+    address = ctypes.cast(current_stream, ctypes.c_void_p).value
+    assert address is not None
+    return torch_compiled.Compiled(torch_compiled.build(), address)
+
+
+OnCard = Callable[..., Any]
+
+
+def in_cpp(*given: Any) -> Any:
+    """The operator as a card's tensors run it; ours lie on the CPU."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+    return torch.ops.tuner.ffn.default.redispatch(keys, *given)
+
+
+@pytest.fixture(params=["python", "c++"])
+def on_card(op: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> OnCard:
+    """The operator on a card, in either language."""
+    if request.param == "python":
+        found: OnCard = op._on_cuda
+        return found
+    monkeypatch.setattr(op, "compiled", request.getfixturevalue("compiled"))
+    return in_cpp
+
+
 def test_the_kernel_gets_the_operands_and_all_that_is_not_its_own_is_pytorchs(
-    op: Any, recorder: Recorder, pack: Pack
+    op: Any, on_card: OnCard, recorder: Recorder, pack: Pack
 ) -> None:
     half = {"dtype": torch.float16}
     w1, w2, x = torch.randn(256, 64, **half), torch.randn(128, 256, **half), torch.randn(9, 64, **half)
@@ -161,18 +205,18 @@ def test_the_kernel_gets_the_operands_and_all_that_is_not_its_own_is_pytorchs(
 
     def launched(*given: Any) -> Any:
         recorder.clear()
-        y = op._on_cuda(*given)
+        y = on_card(*given)
         return y, recorder.calls("cuLaunchKernelEx")
 
     y, (call,) = launched(x, w1, w2, *plain, "silu", False, number)
-    assert call.stream == 0x4242
+    assert call.stream == STREAM
     found = [int.from_bytes(call.parameter[104 + at : 112 + at], "little") for at in (0, 8, 64 + 8, 64 + 24)]
     assert found == [one.data_ptr() for one in (x, w1, w2, y)]
     assert y.shape == (9, 128)
     columns = x.T.contiguous().T  # as inductor may hand it over
     assert len(launched(columns, w1, w2, *plain, "silu", False, number)[1]) == 1
     for wrong in (x.to(torch.bfloat16), x[:, :32].contiguous()):
-        with pytest.raises(RuntimeFailure, match=r"give \[m, 64\] of float16"):
+        with pytest.raises(RuntimeError, match=r"give \[m, 64\] of (float16|Half)"):
             launched(wrong, w1, w2, *plain, "silu", False, number)
     many = torch.randn(17, 64, **half)
     bias = torch.zeros(256, **half), torch.zeros(128, **half), None, None
@@ -193,18 +237,114 @@ def test_the_kernel_gets_the_operands_and_all_that_is_not_its_own_is_pytorchs(
     assert launched(x, w1, w2, *plain, "silu", False, number)[1] == []
 
 
-def test_every_option_reaches_the_kernel(op: Any, recorder: Recorder, pack: Pack) -> None:
+def test_every_option_reaches_the_kernel(op: Any, on_card: OnCard, recorder: Recorder, pack: Pack) -> None:
     half = {"dtype": torch.float16}
     w1, w2, b1, b2 = (torch.randn(*shape, **half) for shape in ((512, 64), (128, 256), (512,), (128,)))
     weights = Weights(w1, w2, b1, b2, activation="silu", gated=True, residual=True, row_scale=True)
     number = op.register(pack.bind(weights))
     x, residual, scale = torch.randn(4, 64, **half), torch.randn(4, 128, **half), torch.rand(4)
     recorder.clear()
-    y = op._on_cuda(x, w1, w2, b1, b2, residual, scale, "silu", True, number)
+    y = on_card(x, w1, w2, b1, b2, residual, scale, "silu", True, number)
     (call,) = recorder.calls("cuLaunchKernelEx")
     places = (16, 40, 64 + 16, 64 + 24, 64 + 32)
     found = [int.from_bytes(call.parameter[104 + at : 112 + at], "little") for at in places]
     assert found == [one.data_ptr() for one in (b1, scale, b2, y, residual)]
     recorder.clear()
-    op._on_cuda(x, w1, w2, b1, b2, None, scale, "silu", True, number)
+    on_card(x, w1, w2, b1, b2, None, scale, "silu", True, number)
     assert recorder.calls("cuLaunchKernelEx") == []
+    for wrong in (scale.half(), torch.rand(4, 2)[:, 0]):
+        with pytest.raises((RuntimeError, TypeError), match=r"float32: give one factor for each row|not contiguous"):
+            on_card(x, w1, w2, b1, b2, residual, wrong, "silu", True, number)
+
+
+Bound = tuple[tuple[Any, ...], int]
+
+
+@pytest.fixture
+def bound(op: Any, compiled: Any, recorder: Recorder, pack: Pack, monkeypatch: pytest.MonkeyPatch) -> Bound:
+    """Arguments of the operator that a kernel of the pack computes, and their number."""
+    monkeypatch.setattr(op, "compiled", compiled)
+    w1, w2, x = (torch.randn(*shape, dtype=torch.float16) for shape in ((256, 64), (128, 256), (9, 64)))
+    number = op.register(pack.bind(Weights(w1, w2, activation="silu")))
+    recorder.clear()
+    return (x, w1, w2, None, None, None, None, "silu", False, number), number
+
+
+def test_parameters_are_packed_once_for_each_set_of_addresses(bound: Bound, recorder: Recorder) -> None:
+    """The operator asks for memory for Y each time, and the allocator gives the same again."""
+    given, _ = bound
+    seen = set[int]()
+    for _ in range(40):
+        recorder.clear()
+        y = in_cpp(*given)
+        names = [call.name for call in recorder.calls()]
+        is_new = y.data_ptr() not in seen
+        assert names == ["cuTensorMapEncodeTiled"] * 4 * is_new + ["cuLaunchKernelEx"]
+        seen.add(y.data_ptr())
+    assert len(seen) < 40
+
+
+def test_what_the_driver_refuses_is_an_exception_with_the_runtimes_sentence(bound: Bound, recorder: Recorder) -> None:
+    (x, *rest), _ = bound
+    recorder.cuda.fake_fail(b"cuLaunchKernelEx", 700)
+    with pytest.raises(RuntimeError, match=r"cuLaunchKernelEx failed: .*\(700\)"):
+        in_cpp(x, *rest)
+    recorder.clear()
+    odd = torch.randn(9 * 64 + 1, dtype=torch.float16)[1:].view(9, 64)
+    with pytest.raises(RuntimeError, match="does not lie at a multiple of 16 bytes"):
+        in_cpp(odd, *rest)
+
+
+def test_what_is_forgotten_is_computed_by_pytorch(op: Any, bound: Bound, recorder: Recorder) -> None:
+    given, number = bound
+    op.forget(number)
+    assert torch.equal(in_cpp(*given), op.by_torch(*given))
+    assert recorder.calls("cuLaunchKernelEx") == []
+
+
+@pytest.fixture
+def on_cpu(bound: Bound) -> Iterator[Bound]:
+    """The operator in C++ stands in the place of that of the CPU."""
+    library = torch.library.Library("tuner", "IMPL")
+    library.impl("ffn", in_cpp, "CPU", allow_override=True)
+    yield bound
+    library._destroy()
+
+
+def test_the_operator_in_cpp_passes_pytorchs_own_checks(on_cpu: Bound) -> None:
+    """They copy the operands, so that PyTorch's own products compute them: what C++ asks Python for."""
+    (x, w1, w2, *rest), _ = on_cpu
+    given = (x.float(), w1.float(), w2.float(), *rest)
+    found = torch.library.opcheck(torch.ops.tuner.ffn.default, given)
+    assert len(found) == 4
+    assert set(found.values()) == {"SUCCESS"}
+    assert torch.equal(torch.ops.tuner.ffn(*given), torch.ops.tuner.ffn_by_torch(*given))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor compiles C++")
+def test_a_whole_graph_calls_the_operator_in_cpp(on_cpu: Bound, recorder: Recorder) -> None:
+    (x, *rest), _ = on_cpu
+
+    def block(x: Any) -> Any:
+        return torch.ops.tuner.ffn(torch.ops.tuner.ffn(x, *rest)[:, :64] + 1, *rest)
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        y = torch.compile(block, fullgraph=True)(x)
+    assert y.shape == (9, 128)
+    first, second = recorder.calls("cuLaunchKernelEx")
+    places = [104, 104 + 64 + 24]  # X of the first op, Y of the second
+    found = [[int.from_bytes(call.parameter[at : at + 8], "little") for at in places] for call in (first, second)]
+    assert found[0][0] == x.data_ptr()
+    assert found[1][1] == y.data_ptr()
+
+
+def test_rows_gradients_and_dimensions_are_refused_in_cpp_as_in_python(bound: Bound) -> None:
+    (x, w1, *rest), _ = bound
+    with pytest.raises(ValueError, match=r"x has 3 dimensions: give \[m, d_in\]"):
+        in_cpp(x[None], w1, *rest)
+    w1.requires_grad_()
+    with pytest.raises(NotImplementedError, match="no gradient: call it under"):
+        in_cpp(x, w1, *rest)
+    with torch.no_grad():
+        assert in_cpp(x, w1, *rest).shape == (9, 128)

@@ -1,0 +1,181 @@
+"""From a model's config to a faster decode step, by the commands that a user types.
+
+python -m benchmarks.runtime.model [--gpu auto] [--trials 24] [--seconds 300] [--out .../take_home.json]
+
+A service of its own starts on this machine's card. `tuner-client tune-model` makes a pack of Llama-3-8B, and one of a
+rank of Llama-3-70B over eight, at 1, 16 and 64 rows in bf16. `tuner-client verify` runs their kernels. Then
+`examples/llama_decode.py` runs both models, which takes PyTorch and transformers; the operator is compiled meanwhile.
+Rows go into take_home.json as they come. The packs stay in `--packs`, and what is there is not tuned again. Each step
+has what is left of `--seconds`. About five minutes on an H200. A simulated GPU goes as far as the packs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import at_least_row, machine_of, merge_report, results_file, taken
+from benchmarks.common.setting import twin_of
+from benchmarks.common.workbench import Watch
+from tests.support.repository import ROOT
+from tuner.core.trial.stats import median
+from tuner.packs.read import read_pack
+from tuner.workers.host.cards import usable_gpus
+from tuner.workers.host.supervisor import GpuSupervisor
+
+CONFIGS, EXAMPLE = ROOT / "tests" / "unit" / "client" / "configs", ROOT / "examples" / "llama_decode.py"
+ROWS = (1, 16, 64)
+#: Of a kernel's gain where it is verified, over that in the pack: the same card, another minute.
+VERIFIED_BAR = 0.97
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model whose feed-forward blocks are tuned and run."""
+
+    name: str
+    config: Path
+    #: Tensor-parallel ranks.
+    ranks: int
+    #: Of the example.
+    options: tuple[str, ...]
+
+    def pack(self, packs: Path) -> Path:
+        """Where its pack lies."""
+        return packs / f"{self.name}.tunerpack"
+
+
+MODELS = (
+    Model(name="llama-3-8b", config=CONFIGS / "llama_3_8b.json", ranks=1, options=("--compiled", "1")),
+    Model(name="llama-3-70b-tp8", config=CONFIGS / "llama_3_70b.json", ranks=8, options=("--shard",)),
+)
+
+
+def environment() -> dict[str, str]:
+    """This process's, in which programs of other folders find this checkout."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+
+class Steps:
+    """Runs commands, each within the time that is left."""
+
+    def __init__(self, seconds: float) -> None:
+        self._watch, self._seconds = Watch(), seconds
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left."""
+        return max(1.0, self._seconds - self._watch.seconds)
+
+    def run(self, *command: str, **variables: str) -> str:
+        """What the command prints; its messages go to this program's.
+
+        Raises:
+            RuntimeError: it ended otherwise than well, or took too long.
+        """
+        print("+", *command, flush=True)
+        env = environment() | variables
+        try:
+            done = subprocess.run(
+                [sys.executable, *command], stdout=subprocess.PIPE, text=True, env=env, timeout=self.left_s
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"{' '.join(command)} was not done in {error.timeout:.0f} s") from error
+        print(done.stdout, flush=True)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}")
+        return done.stdout
+
+
+@contextmanager
+def service(folder: Path, gpu: str) -> Iterator[str]:
+    """A service with an empty data folder; its address."""
+    command = [sys.executable, "-m", "tuner.cli", "serve", "--data", str(folder / "data"), "--port", "0", "--gpu", gpu]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+def tune(steps: Steps, url: str, model: Model, packs: Path, trials: int) -> list[Row]:
+    """The pack of a model, and at how many of its row counts a kernel gains enough to be kept."""
+    watch, path = Watch(), model.pack(packs)
+    asked = ("--tp", str(model.ranks), "--dtype", "bf16", "--m", ",".join(map(str, ROWS)), "--trials", str(trials))
+    written = ("-o", str(path), "--lock", str(packs / "tuner.lock"))
+    steps.run("-m", "tuner.client.cli", "tune-model", str(model.config), *asked, *written, TUNER_URL=url)
+    (entry,) = read_pack(path.read_bytes()).entries
+    rungs = {m: rung for m in ROWS if (rung := entry.at(m)) is not None and rung.kernel is not None}
+    raw = {"speedup": {m: round(rung.speedup or 0.0, 4) for m, rung in rungs.items()}, "trials": trials}
+    name = f"tune-model, {model.name}: row counts that a kernel serves"
+    return [at_least_row(name, len(rungs), len(ROWS), **raw, wall_s=watch.seconds)]
+
+
+def verify(steps: Steps, model: Model, packs: Path) -> list[Row]:
+    """The kernels of a pack run here, and gain what the pack says."""
+    name = f"verify, {model.name}: gain here over the gain in the pack"
+    found = steps.run("-m", "tuner.client.cli", "verify", str(model.pack(packs)), "--json")
+    gains = {one["kernel"]: one["speedup"] for one in map(json.loads, found.splitlines())}
+    rungs = [rung for entry in read_pack(model.pack(packs).read_bytes()).entries for rung in entry.rungs if rung.kernel]
+    ratios = {rung.m_hi: round(gains[rung.kernel.digest] / (rung.speedup or 1.0), 4) for rung in rungs if rung.kernel}
+    return [at_least_row(name, median(list(ratios.values())), VERIFIED_BAR, by_m=ratios)]
+
+
+def decode(steps: Steps, model: Model, packs: Path) -> list[Row]:
+    """The rows of the example; it ends with 1 where one of them does not hold, and they are there all the same."""
+    path = packs / f"{model.name}.rows.json"
+    path.unlink(missing_ok=True)
+    try:
+        steps.run(str(EXAMPLE), str(model.pack(packs)), "--json", str(path), *model.options)
+    except RuntimeError:
+        if not path.exists():
+            raise
+    rows: list[Row] = json.loads(path.read_text())
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs all steps, and writes each one's rows when it is done."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
+    parser.add_argument("--trials", type=int, default=24, help="of each job")
+    parser.add_argument("--seconds", type=float, default=300.0, help="of all steps")
+    parser.add_argument("--packs", type=Path, default=Path("build/model-packs"), help="where packs and their lock go")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    steps, packs, twin = Steps(options.seconds), options.packs, twin_of(options.gpu)
+    packs.mkdir(parents=True, exist_ok=True)
+    compiling = [sys.executable, "-m", "tuner.runtime.torch_compiled"]
+    operator = subprocess.Popen(compiling, env=environment()) if twin is None else None
+    with tempfile.TemporaryDirectory() as name:
+        with closing(twin or GpuSupervisor(usable_gpus()[0], Path(name) / "builds")) as evaluator:
+            machine, target_id = machine_of(evaluator.environment()), evaluator.target.id
+        out = options.out or results_file(target_id, "take_home")
+        if missing := [model for model in MODELS if not model.pack(packs).exists()]:
+            with service(Path(name), options.gpu) as url:
+                for model in missing:
+                    rows = taken(f"tune-model, {model.name}", partial(tune, steps, url, model, packs, options.trials))
+                    merge_report(out, rows, machine)
+    if operator is not None:
+        operator.wait()
+    for model in MODELS if twin is None else ():
+        merge_report(out, taken(f"decode, {model.name}", partial(decode, steps, model, packs)), machine)
+    for model in MODELS if twin is None else ():
+        merge_report(out, taken(f"verify, {model.name}", partial(verify, steps, model, packs)), machine)
+
+
+if __name__ == "__main__":
+    main()
