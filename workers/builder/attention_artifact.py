@@ -16,7 +16,7 @@ from tuner.core.proof.candidate_plans import attention_plans_for
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 
-from ..source.attention import cache_map, next_weights_of, render_attention
+from ..source.attention import cache_map, next_weights_of, render_attention, workspace_words
 from ..source.attention_launchable import AttentionLaunchable
 from ..source.launch_args import MAP_BYTES
 from ..source.tensor_maps import TENSOR_MAP_TYPES
@@ -212,7 +212,8 @@ def _tensor_map(one: AttentionKernel, operand: str) -> dict[str, Any]:
 
 def _workspace(one: AttentionKernel) -> dict[str, Any]:
     """Counters first, then what spans leave of their sums."""
-    arrivals, partials = workspace_bytes(one.plan, one.schedule)
+    words = workspace_words(one.plan, one.schedule)
+    arrivals, partials = (-(-4 * num // _WORKSPACE_ALIGNMENT) * _WORKSPACE_ALIGNMENT for num in words)
     return {
         "arrivals": 0,
         "partials": arrivals,
@@ -223,12 +224,3 @@ def _workspace(one: AttentionKernel) -> dict[str, Any]:
         "zero": "once, when it is allocated; what lies from partials on need not be",
         "counters": "they only grow, no launch resets them",
     }
-
-
-def workspace_bytes(plan: AttentionPlan, schedule: AttentionSchedule) -> tuple[int, int]:
-    """Of the counters of arrivals, and of the sums that spans leave, each aligned."""
-    floats = schedule.tiling_of(plan.op).partial_floats
-    sums = plan.num_slots * plan.num_spans * floats if plan.num_spans > 1 else 4
-    sizes = (4 * plan.num_counters, 4 * sums)
-    arrivals, partials = (-(-size // _WORKSPACE_ALIGNMENT) * _WORKSPACE_ALIGNMENT for size in sizes)
-    return arrivals, partials

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import cupy
 import numpy as np
 
+from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.tolerance import MAX_REL_ERROR
 
 from ..protocol.messages import Work
@@ -41,7 +42,7 @@ def check_numbers(data: ProblemData, run: Run, work: Work) -> float:
         for op_index, before in zip(data.outputs[0], first, strict=True):
             after = data.outputs[0][op_index].bits
             if not bool((before == after).all()):
-                raise WrongNumbers(f"a second launch of {data.workload.ops[op_index].name} gave other bits")
+                raise WrongNumbers(f"a second launch of {data.workload.numbered_ops[op_index].name} gave other bits")
     return worst
 
 
@@ -68,7 +69,7 @@ def _check_seed(data: ProblemData, run: Run, work: Work, seed_index: int) -> flo
 
 
 def _compare(data: ProblemData, work: Work, op_index: int, bits: cupy.ndarray, want: Reference) -> float:
-    op = data.workload.ops[op_index]
+    op = data.workload.numbered_ops[op_index]
     got = from_bits(bits, data.workload.dtype, as_type=cupy.float64)
     difference = cupy.abs(got - want.values)
     bad = ~(difference <= want.tolerance)  # NaN is bad
@@ -77,7 +78,7 @@ def _compare(data: ProblemData, work: Work, op_index: int, bits: cupy.ndarray, w
         row, column = divmod(int(bad.ravel().argmax()), op.n)
         raise WrongNumbers(
             f"{num_bad} of {op.m * op.n} elements of {op.name} are wrong, the first at [{row}, {column}]"
-            f"{_where(work, op_index, row, column)}: {float(got[row, column]):.6g} instead of "
+            f"{_where(data, work, op_index, row, column)}: {float(got[row, column]):.6g} instead of "
             f"{float(want.values[row, column]):.6g} within {float(want.tolerance[row, column]):.2g}"
         )
     norm = float(cupy.linalg.norm(want.values))
@@ -88,8 +89,13 @@ def _compare(data: ProblemData, work: Work, op_index: int, bits: cupy.ndarray, w
     return rel_error
 
 
-def _where(work: Work, op_index: int, row: int, column: int) -> str:
-    """The tile and the task that own an element; empty for the library."""
+def _where(data: ProblemData, work: Work, op_index: int, row: int, column: int) -> str:
+    """The tile and the task that own an element, or its sequence and head; nothing of tiles for the library."""
+    op = data.workload.numbered_ops[op_index]
+    if isinstance(op, AttentionOp):
+        sequence, token = divmod(row, op.shape.new_tokens)
+        head, dim = divmod(column, op.shape.head_dim)
+        return f" (sequence {sequence}, new token {token}, head {head}, element {dim})"
     if work.tiling is None:
         return ""
     shape = work.tiling.tiles[op_index]

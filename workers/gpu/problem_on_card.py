@@ -12,6 +12,8 @@ from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers
 from ..timing.library_choice import Picked
 from .algorithms import pick_algorithms
+from .attention_data import AttentionData
+from .attention_library import AttentionLibrary
 from .baselines import LibraryRunner, Runner
 from .card import CardView
 from .cublaslt import CublasLt
@@ -19,6 +21,17 @@ from .data import ProblemData
 from .integrity import Integrity, Overwritten
 from .squares import InputSquares
 from .timing import Timer
+
+
+def library_of(lt: CublasLt, data: ProblemData, tools: Any) -> LibraryRunner | AttentionLibrary:
+    """The baseline of a problem.
+
+    Raises:
+        WorkerError: it has an attention, and PyTorch is not there.
+    """
+    if isinstance(data, AttentionData):
+        return AttentionLibrary(lt, data)
+    return LibraryRunner(lt, data, tools.get_function("tuner_epilogue"), tools.get_function("tuner_norm"))
 
 
 class ProblemOnCard:
@@ -31,10 +44,10 @@ class ProblemOnCard:
         watch = Stopwatch()
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.problem = problem
-        self.data = ProblemData(problem, int(properties["l2CacheSize"]), watch)
+        kind = AttentionData if problem.workload.attentions else ProblemData
+        self.data = kind(problem, int(properties["l2CacheSize"]), watch)
         self.timer = Timer(self.data, tools, view)
-        kernels = [tools.get_function(name) for name in ("tuner_epilogue", "tuner_norm")]
-        self.library = LibraryRunner(lt, self.data, *kernels)
+        self.library = library_of(lt, self.data, tools)
         self.input_squares = InputSquares(problem.workload, tools.get_function("tuner_squares"))
         self.stream = cupy.cuda.Stream(non_blocking=True)
         if picked is not None:

@@ -27,6 +27,7 @@ from ..protocol.messages import (
 from ..protocol.stopwatch import Stopwatch
 from ..source.launchable import LaunchRefused
 from ..timing.library_choice import Picked
+from .attention_launch import AttentionOnDevice, AttentionRunner
 from .baselines import Runner, launchable_of, runner_of
 from .card import CardView, card_trouble
 from .check import Aborted, WrongNumbers, check_after_timing, check_numbers
@@ -268,13 +269,20 @@ class Kernels:
     """The modules that one request loaded."""
 
     def __init__(self) -> None:
-        self._loaded: list[Kernel] = []
+        self._loaded: list[Kernel | AttentionOnDevice] = []
 
     def load(self, work: Work) -> Kernel:
-        """The kernel of `work`."""
+        """The kernel of the products of `work`."""
         kernel = Kernel(launchable_of(work))
         self._loaded.append(kernel)
         return kernel
+
+    def load_attentions(self, work: Work) -> tuple[AttentionOnDevice, ...]:
+        """The kernels of its attentions."""
+        programmatic = work.plan_kind.is_programmatic
+        loaded = tuple(AttentionOnDevice(one, programmatic=programmatic) for one in work.attentions)
+        self._loaded += loaded
+        return loaded
 
     def unload(self) -> None:
         """Frees them; nothing may use them any more."""
@@ -288,7 +296,10 @@ def _runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner:
     if not work.plan_kind.is_ours:
         return prepared.library
     _check_asked(prepared, work)
-    return runner_of(work, kernels.load(work), input_squares=prepared.input_squares)
+    if not work.attentions:
+        return runner_of(work, kernels.load(work), input_squares=prepared.input_squares)
+    attentions = kernels.load_attentions(work)
+    return AttentionRunner(attentions, runner_of(work, kernels.load(work)) if work.launchable else None)
 
 
 def _check_asked(prepared: ProblemOnCard, work: Work) -> None:
@@ -298,7 +309,9 @@ def _check_asked(prepared: ProblemOnCard, work: Work) -> None:
         LaunchRefused: it is of another workload.
     """
     asked = prepared.problem.workload
-    if (tied := launchable_of(work).ties.workload) != asked.digest:
+    if not work.ties:
+        launchable_of(work)  # says that there is nothing to launch
+    if tied := next((ties.workload for ties in work.ties if ties.workload != asked.digest), ""):
         raise LaunchRefused(f"the candidate is of workload {tied}, the problem is {asked.digest}: {asked.describe()}")
 
 

@@ -17,7 +17,7 @@ from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput
 
 from ..source.attention_launchable import AttentionLaunchable
-from ..source.launchable import Launchable
+from ..source.launchable import Launchable, Ties
 from ..timing.library_choice import Picked
 
 
@@ -83,6 +83,12 @@ class Work:
     def plans(self) -> tuple[VerifiedPlan, ...]:
         """Of the products: one per op for two_launches, one for fused, none for the library."""
         return self.launchable.plans if self.launchable else ()
+
+    @property
+    def ties(self) -> tuple[Ties, ...]:
+        """What belongs together, of each kernel; none of the library."""
+        products = (self.launchable.ties,) if self.launchable else ()
+        return (*(one.ties for one in self.attentions), *products)
 
     @property
     def tiling(self) -> Tiling | None:

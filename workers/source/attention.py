@@ -103,6 +103,12 @@ def cache_map(op: DecodeAttention, tiling: AttentionTiling) -> CacheMap:
     )
 
 
+def workspace_words(plan: AttentionPlan, schedule: AttentionSchedule) -> tuple[int, int]:
+    """Of 32 bits: counters of arrivals, zero before the first launch, and floats that spans leave of their sums."""
+    floats = plan.num_slots * plan.num_spans * schedule.tiling_of(plan.op).partial_floats
+    return plan.num_counters, floats if plan.num_spans > 1 else 4
+
+
 @functools.cache
 def attention_version() -> str:
     """12 hex digits that name the code of an attention's device files, as `kernel_version` does of a product's."""

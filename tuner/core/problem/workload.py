@@ -101,6 +101,11 @@ class Workload:
         return (*found, *left)
 
     @property
+    def numbered_ops(self) -> tuple[GemmOp | AttentionOp, ...]:
+        """By index: the products, and behind them the attentions."""
+        return (*self.ops, *self.attentions)
+
+    @property
     def num_rows(self) -> int:
         """Most rows of an op's output."""
         return max(op.m for op in self.all_ops)
@@ -141,7 +146,10 @@ class Workload:
 
     def leaves(self, op_index: int) -> bool:
         """Whether the caller reads the output of op `op_index`."""
-        return self.ops[op_index].is_output or not self.is_read(op_index)
+        op = self.numbered_ops[op_index]
+        if isinstance(op, AttentionOp):
+            return self.reader_of(op) is None
+        return op.is_output or not self.is_read(op_index)
 
     @property
     def num_flops(self) -> int:
@@ -152,6 +160,11 @@ class Workload:
     def weight_bytes(self) -> int:
         """Bytes of all weight matrices."""
         return sum(op.weight_rows * op.k for op in self.ops) * self.dtype.size_bytes
+
+    @property
+    def rotated_bytes(self) -> int:
+        """What is cold when a timed launch begins: weights, and the caches that it reads."""
+        return self.weight_bytes + self.cache_bytes
 
     @property
     def cache_bytes(self) -> int:

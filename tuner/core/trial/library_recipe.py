@@ -38,12 +38,17 @@ class LibraryRecipe:
     cublaslt_version: int
     #: Whether two products that share nothing run side by side, on two streams.
     beside: bool
-    #: One per op.
+    #: One per product.
     calls: tuple[LibraryCall, ...]
+    #: Whose attention goes in front of them, and by which kernel; empty where the workload has none.
+    attention: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse."""
-        return asdict(self) | {"calls": [asdict(call) for call in self.calls]}
+        data = asdict(self) | {"calls": [asdict(call) for call in self.calls]}
+        if not self.attention:
+            del data["attention"]
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
