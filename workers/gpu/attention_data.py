@@ -57,14 +57,18 @@ class WithAttentions(tuple[OpBuffers, ...]):
 
 
 def edge_lengths(op: AttentionOp, turn: int) -> tuple[int, ...]:
-    """Lengths at which a kernel may be wrong: none, one token, about whole tiles of a CTA or a cluster, the longest."""
+    """Lengths at which a kernel may be wrong: none, one token, about whole tiles of a CTA or a cluster, the longest.
+    Of several sequences one has none in turn 1, and one token in the others."""
     longest = op.shape.max_length
     edges = {tile * cluster + off for tile in TILE_TOKENS for cluster in CLUSTERS for off in (-1, 0, 1)}
     lengths = sorted({0, 1, op.shape.new_tokens, longest - 1, longest, *(edge for edge in edges if edge < longest)})
     step = max(1, round(len(lengths) * 0.618))
     while math.gcd(step, len(lengths)) != 1:
         step += 1  # so that few sequences get lengths from all over
-    return tuple(lengths[(turn + place) * step % len(lengths)] for place in range(op.shape.sequences))
+    spread = [lengths[(turn + place) * step % len(lengths)] for place in range(op.shape.sequences)]
+    if len(spread) > 1:
+        spread[turn % len(spread)] = 0 if turn == 1 else 1
+    return tuple(spread)
 
 
 class AttentionData(ProblemData):

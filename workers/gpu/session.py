@@ -100,7 +100,7 @@ class Session:
         try:
             prepared = self._prepare(problem)
             finish(Stage.LAUNCH, "prepare")
-            runner = _runner(prepared, work, kernels)
+            runner = load_runner(prepared, work, kernels)
             finish(Stage.CHECK, "load")
             rel_error = check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
             prepared.check_intact(runner)
@@ -137,7 +137,7 @@ class Session:
         reasons: list[str] = []
         for work in works:
             try:
-                runner = _runner(prepared, work, kernels)
+                runner = load_runner(prepared, work, kernels)
             except LaunchRefused as error:
                 reasons.append(str(error))
                 continue
@@ -176,7 +176,7 @@ class Session:
         prepared = self._prepare(problem)
         kernels = Kernels()
         try:
-            runner = _runner(prepared, work, kernels)
+            runner = load_runner(prepared, work, kernels)
             report = no_energy(reason) if (reason := _fault(prepared, runner, work)) else _energy(prepared, runner)
         except LaunchRefused as error:
             report = no_energy(str(error))
@@ -188,7 +188,7 @@ class Session:
         prepared = self._prepare(problem)
         kernels = Kernels()
         try:
-            answer = CountAnswer(report=count_once(prepared, _runner(prepared, work, kernels), metrics))
+            answer = CountAnswer(report=count_once(prepared, load_runner(prepared, work, kernels), metrics))
         except LaunchRefused as error:
             answer = CountAnswer(report=no_counters(str(error)))
         except InvalidInput as refusal:
@@ -292,7 +292,12 @@ class Kernels:
         self._loaded.clear()
 
 
-def _runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner:
+def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner:
+    """What runs the work over a problem, its kernels loaded.
+
+    Raises:
+        LaunchRefused: it is of another workload, or the card does not hold it.
+    """
     if not work.plan_kind.is_ours:
         return prepared.library
     _check_asked(prepared, work)

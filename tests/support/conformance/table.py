@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.support.conformance import (
+    attention,
     chains,
     cluster,
     cluster_k,
@@ -35,5 +36,6 @@ TABLES = (
     options,
     hints,
     chains,
+    attention,
 )
 CASES: tuple[Case, ...] = tuple(case for table in TABLES for case in table.CASES)
