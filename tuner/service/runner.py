@@ -300,8 +300,7 @@ class Runner:
         if job.deadline_at is not None:
             left_s = min(left_s, max(0.0, job.deadline_at - self._clock()))
         space = any_space_of(job.spec.workload, self.target.gpu)
-        kernel_version = kernel_version_for(self._lane.environment(), job.spec.workload)
-        priors = self._priors.of(job, space, past, kernel_version)
+        priors = self._priors.of(job, space, past, kernel_version_for(self._lane.environment(), job.spec.workload))
         with self._search_by(order_of(job, self.target.gpu, past, priors)) as searcher:
             self._record_all(
                 job, searcher, past, num_trials=budget.trials, left_s=left_s, patience=budget.patience, priors=priors

@@ -45,7 +45,7 @@ class AttentionLibrary:
             import torch.nn.attention
         except ImportError as error:
             problem = f"the library's attention is PyTorch's, which cannot be imported ({error})"
-            raise WorkerError(f"{problem}: pip install torch where the card is") from error
+            raise WorkerError(f"{problem}: pip install torch") from error
         self._torch, self._data, self._lt_version = torch, data, lt.version
         self._dtype = getattr(torch, TORCH_NAMES[data.workload.dtype])
         self._bits = f"int{8 * data.workload.dtype.size_bytes}"
