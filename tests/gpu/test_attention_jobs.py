@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import struct
 import subprocess
 import sys
@@ -133,6 +134,25 @@ def test_the_library_is_right_and_timed(on_card: OnCard, workload: Workload) -> 
     assert outcome.time_us > 1
     metrics = {metric.tag for metric in outcome.metrics}
     assert "library_algorithm_attention" in metrics
+
+
+@pytest.mark.parametrize(
+    "workload", [ALONE, PAIR, attention(new_tokens=3, d_out=256)], ids=["alone", "pair", "new tokens"]
+)
+def test_without_pytorch_batched_products_are_the_baseline_and_say_so(on_card: OnCard, workload: Workload) -> None:
+    find_spec = importlib.util.find_spec
+
+    def without_torch(name: str, package: str | None = None) -> Any:
+        return None if name == "torch" else find_spec(name, package)
+
+    on_card.session._prepared = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", without_torch)
+        outcome = on_card.evaluate(workload, on_card.ready(workload, LIBRARY).work)
+        prepared = on_card.session._prepare(problem(workload))
+    assert isinstance(outcome, Measured), outcome
+    assert "no vendor's fused attention was there" in prepared.library.recipe().attention
+    on_card.session._prepared = None
 
 
 def test_work_of_another_workload_is_refused(on_card: OnCard) -> None:

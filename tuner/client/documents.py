@@ -336,6 +336,7 @@ class LibraryRecipe(TypedDict):
     cublaslt_version: int
     beside: bool
     calls: list[LibraryCall]
+    attention: str
 
 
 class TorchTime(TypedDict):

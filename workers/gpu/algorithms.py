@@ -12,11 +12,12 @@ from tuner.errors import WorkerError
 
 from ..timing.library_choice import Choices, Picked, Rounds, first_of, pick, pick_adds, pick_streams, with_one
 from .attention_library import AttentionLibrary
+from .attention_products import AttentionProducts
 from .baselines import LibraryRunner
 from .timing import Timer
 
 #: A baseline whose ops each have algorithms to choose from.
-Library = LibraryRunner | AttentionLibrary
+Library = LibraryRunner | AttentionLibrary | AttentionProducts
 
 #: Rounds of one way of using the library against another.
 CONTEST_ROUNDS = {Regime.BURST: 15, Regime.SUSTAINED: 5}

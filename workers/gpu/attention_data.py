@@ -107,6 +107,11 @@ class AttentionData(ProblemData):
             if (inputs[op.source].data.ptr, inputs[op.operands[2]].data.ptr) == (given.q, given.lengths)
         )
 
+    def has_nan(self, inputs: dict[str, Array]) -> bool:
+        """Whether these are inputs whose cache is NaN behind its contexts."""
+        name = self.attention.operands[1]
+        return bool(self._ragged_cache) and inputs[name] is self._ragged_cache[name]
+
     def output_at(self, given: AttentionAddresses) -> Array:
         """The bits of the output that lies there."""
         index = len(self.workload.ops)

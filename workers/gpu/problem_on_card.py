@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import cupy
@@ -11,9 +12,10 @@ from tuner.core.trial.evaluator import Problem
 from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers
 from ..timing.library_choice import Picked
-from .algorithms import pick_algorithms
+from .algorithms import Library, pick_algorithms
 from .attention_data import AttentionData
 from .attention_library import AttentionLibrary
+from .attention_products import AttentionProducts
 from .baselines import LibraryRunner, Runner
 from .card import CardView
 from .cublaslt import CublasLt
@@ -23,13 +25,11 @@ from .squares import InputSquares
 from .timing import Timer
 
 
-def library_of(lt: CublasLt, data: ProblemData, tools: Any) -> LibraryRunner | AttentionLibrary:
-    """The baseline of a problem.
-
-    Raises:
-        WorkerError: it has an attention, and PyTorch is not there.
-    """
+def library_of(lt: CublasLt, data: ProblemData, tools: Any) -> Library:
+    """The baseline of a problem: of an attention PyTorch's, and where that is not installed batched products."""
     if isinstance(data, AttentionData):
+        if importlib.util.find_spec("torch") is None:
+            return AttentionProducts(lt, data, tools.get_function("tuner_softmax"))
         return AttentionLibrary(lt, data)
     return LibraryRunner(lt, data, tools.get_function("tuner_epilogue"), tools.get_function("tuner_norm"))
 

@@ -47,9 +47,9 @@ def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Itera
         time_us = attention_us(plan, op.timed_lengths, gpu, tiling=tiling)
         parts.append(f"{op.name} {time_us:.1f} us")
         total_us += time_us
-    for plan in plans_for(workload, gpu, candidate):
-        time_us = simulate(plan).makespan_us
-        parts.append(f"{' and '.join(workload.ops[op].name for op in plan.graph.op_indices)} {time_us:.1f} us")
+    for product in plans_for(workload, gpu, candidate):
+        time_us = simulate(product).makespan_us
+        parts.append(f"{' and '.join(workload.ops[op].name for op in product.graph.op_indices)} {time_us:.1f} us")
         total_us += time_us
     yield (
         f"Forecast: {', '.join(parts)}; {total_us:.1f} us plainly, and {PROGRAMMATIC_GAIN_US:.1f} us less for each "

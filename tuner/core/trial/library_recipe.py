@@ -45,10 +45,7 @@ class LibraryRecipe:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse."""
-        data = asdict(self) | {"calls": [asdict(call) for call in self.calls]}
-        if not self.attention:
-            del data["attention"]
-        return data
+        return asdict(self) | {"calls": [asdict(call) for call in self.calls]}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
