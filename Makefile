@@ -110,7 +110,7 @@ bench-best: $(VENV)/.dev ## time GET /best among 10,000 results; writes benchmar
 bench-patience: $(VENV)/.dev ## replay long searches on the simulated GPU with smaller budgets (20 min of CPU); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.patience --seconds 3600
 
-bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPU: seconds, quality, seeds, a ladder (PART=, SECONDS=540; goes on where it was cut); writes benchmarks/results/<gpu>/
+bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPUs, side by side: seconds, quality, seeds, a ladder (PART=, SECONDS=540; goes on where it was cut); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.search.measure --gpu $(GPU) $(foreach name,$(PART),--part $(name)) $(if $(SECONDS),--seconds $(SECONDS))
 
 bench-builds: $(VENV)/.dev ## time a job on two cores beside its builds alone (NVRTC, no GPU); writes benchmarks/results/cpu/

@@ -81,8 +81,8 @@ def seen_of(outcome: Measured) -> Seen | None:
 
 
 def _rounds_s(rounds: Iterable[Round]) -> float:
-    """What rounds take: a sample of 10 ms behind 80 ms of load, of the candidate and of the library."""
-    return 2 * 0.09 * sum(one.dropped is None for one in rounds)
+    """What rounds take: a sample of 40 ms behind 40 ms of load, of the candidate and of the library."""
+    return 2 * 0.08 * sum(one.dropped is None for one in rounds)
 
 
 def record(evaluator: Evaluator, row: Row, seed: int, num_trials: int) -> list[Seen]:

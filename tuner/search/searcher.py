@@ -7,7 +7,8 @@ in another way, so they have no model: their turn tries the best schedule of the
 
 Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *repeat*
 tried soon, which is what separate launches can take over of it. The last trials of a budget give every kind the best
-schedule that it has not tried, so that it is in the finals.
+schedule that it has not tried, so that it is in the finals. From a few trials before these on
+the model varies the order of kernels that are built.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ FIRST_VARIATION = 4
 REPEAT_EVERY = 6
 #: One in so many trials of a budget, at most, is among the last.
 LAST_SHARE = 4
+#: From so many trials before the last ones on, the model chooses among orders of what is built: a build that begins now
+#: would be waited for by itself.
+NUM_SETTLING = 5
 
 
 class _KindSearch:
@@ -59,8 +63,11 @@ class _KindSearch:
         #: What was given away or observed: not to be given again.
         self.given: set[Schedule] = set()
 
-    def ask(self) -> Schedule | None:
-        """The model's choice; None where nothing legal is left untried."""
+    def ask(self, *, is_built: bool = False) -> Schedule | None:
+        """The model's choice, with `is_built` among schedules of measured tilings where there are any; None where
+        nothing legal is left untried."""
+        measured = (schedule.tiling for schedule, value in self.tried.items() if value is not None)
+        self._sampler.preferred = frozenset(measured if is_built else ())
         try:
             asked = self._study.ask(self._axes)
         except PoolExhausted:
@@ -186,6 +193,11 @@ class Searcher:
         return self._num_last > 0 and self._num_given == self._first_of_last
 
     @property
+    def _is_settling(self) -> bool:
+        """Whether the budget is near its end."""
+        return self._num_last > 0 and self._num_given >= self._first_of_last - NUM_SETTLING
+
+    @property
     def _num_given(self) -> int:
         return self._num_observed + len(self._on_their_way)
 
@@ -217,7 +229,7 @@ class Searcher:
         if candidate := self._late_repeat() or self._variation(apart) or self._repeat():
             return candidate
         for kind in self._in_order(is_apart=apart and self._is_apart_due):
-            schedule = self._guess(kind) or self._kinds[kind].ask()
+            schedule = self._guess(kind) or self._kinds[kind].ask(is_built=self._is_settling)
             if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)
         return self._vary(self._variations)

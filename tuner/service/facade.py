@@ -33,6 +33,7 @@ from tuner.service.charts import JobCharts
 from tuner.service.courier import Courier
 from tuner.service.desk import Desk, Submission
 from tuner.service.fleet import Fleet
+from tuner.service.helpers import Helpers
 from tuner.service.inspector import check_inspection
 from tuner.service.intake import Intake
 from tuner.service.janitor import Janitor
@@ -102,6 +103,7 @@ class Service(TrialReader):
         self.metrics = Metrics(store, dispatcher, clock)
         #: The cards, and what they have done.
         self.fleet = Fleet(store, dispatcher, self.metrics)
+        helpers = Helpers()
         self._runners = Runners(
             lambda target, worker, claims: Runner(
                 store,
@@ -117,6 +119,7 @@ class Service(TrialReader):
                 metrics=self.metrics,
                 observers=observers,
                 search=search,
+                helpers=helpers,
             )
         )
         #: What works beside the runners, in threads of its own.

@@ -36,12 +36,12 @@ _SWITCHES = {
     Variant.GUARDED: frozenset({_GUARDED}),
     Variant.SAFE: frozenset({_GUARDED, _WAITS_FIRST}),
 }
-_BLOCK = re.compile(rf"^#ifdef ({_GUARDED}|{_WAITS_FIRST})\n(.*?)^#endif\n", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(rf"^#if(n?)def ({_GUARDED}|{_WAITS_FIRST})\n(.*?)^#endif\n", re.MULTILINE | re.DOTALL)
 
 
 def with_switches(text: str, variant: Variant) -> str:
     """A device file's text for a variant: the blocks of its switches, and no directive of a switch."""
-    return _BLOCK.sub(lambda block: block[2] if block[1] in variant.switches else "", text)
+    return _BLOCK.sub(lambda block: block[3] if (block[2] in variant.switches) != bool(block[1]) else "", text)
 
 
 def reads_weights_before_wait(plan: VerifiedPlan, *, programmatic: bool) -> bool:

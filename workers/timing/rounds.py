@@ -11,7 +11,7 @@ from tuner.core.trial.samples import DropReason, Round, kept, num_dropped, previ
 from tuner.core.trial.stats import median, relative_spread
 
 from .clocks import Sample, drop_reasons
-from .stop_rules import PREVIEW, HopelessRule, StopRule
+from .stop_rules import BEHIND, PREVIEW, HopelessRule, StopRule
 
 #: With fewer rounds that count, all are taken, and the trial says so.
 MIN_KEPT = 3
@@ -72,11 +72,14 @@ class Ending:
         return self.hopeless.is_hopeless(speedups(kept(rounds)), self.incumbent_speedup)
 
     def is_enough(self, rounds: Sequence[Round], elapsed_s: float) -> bool:
-        """Whether the figure is known well enough (the ratio to the library, or the library's own time), or has cost
-        enough."""
+        """Whether the figure (the ratio to the library, or the library's own time) is known well enough for where it
+        is, or has cost enough: what is certainly behind the incumbent needs few rounds. Not of a truncation."""
         counted = kept(rounds)
         figures = speedups(counted) if _has_library(counted) else [one.time_us for one in counted]
-        return self.stop.is_over(figures, elapsed_s, num_taken=len(rounds))
+        if self.is_truncation(rounds):
+            return False
+        is_behind = BEHIND.is_hopeless(speedups(counted), self.incumbent_speedup)
+        return is_behind or self.stop.is_over(figures, elapsed_s, num_taken=len(rounds))
 
 
 def summary(

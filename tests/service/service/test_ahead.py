@@ -32,6 +32,10 @@ def test_as_many_are_made_as_the_card_measures_meanwhile(made_s: float, measured
     assert ahead([made_s] * 3, [measured_s] * 3).depth == depth
 
 
+def test_what_was_built_before_does_not_hide_how_long_a_build_takes() -> None:
+    assert ahead([0.01, 1.0] * 4, [0.26] * 3).depth == 5
+
+
 def test_while_the_card_starts_every_place_is_taken() -> None:
     assert ahead().depth == ahead(made_s=[0.1]).depth == 17
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 class DropReason(StrEnum):
     """Why a round does not count; both of its samples go, so that ratios stay paired."""
 
-    #: Burst: a sample ran at less than 95 % of the highest SM clock of the trial.
+    #: Burst: a sample ran at less than 95 % of the highest SM clock of its kind in the trial.
     SLOW_CLOCK = "slow_clock"
     #: Sustained: a sample ran at more than 5 % off the median SM clock of its kind in the trial.
     OFF_CLOCK = "off_clock"

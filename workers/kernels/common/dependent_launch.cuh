@@ -65,7 +65,9 @@ __device__ __forceinline__ int first_drawn(const LaunchArgs& args) {
 
 // The kernel's first act.
 __device__ inline void begin_launch(const LaunchArgs& args) {
+#ifndef TUNER_GUARDED
   launch_dependents();
+#endif
   if (args.is_dependent != 0) {
     const bool is_static = args.plan.assignment == kStaticQueues;
     const int* queue = args.words + args.plan.queue_offset + blockIdx.x;
@@ -74,4 +76,7 @@ __device__ inline void begin_launch(const LaunchArgs& args) {
     if (first < end) prefetch_weights_of(args, load_task(args.words + args.plan.task_offset + kTaskWords * first));
   }
   wait_for_prerequisites();
+#ifdef TUNER_GUARDED
+  launch_dependents();
+#endif
 }

@@ -106,7 +106,9 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared(memory);
   const int warp = static_cast<int>(threadIdx.x) / 32;
+#ifndef TUNER_GUARDED
   launch_dependents();
+#endif
   if (threadIdx.x == 0) {
     shared.flags->aborted = 0;
     shared.flags->num_ready = 0;

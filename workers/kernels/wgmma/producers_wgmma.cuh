@@ -237,6 +237,9 @@ __device__ __forceinline__ void tell_waited(const Shared& shared, const FeedRing
 // warpgroups have all of them and look.
 __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& shared) {
   wait_for_prerequisites();
+#ifdef TUNER_GUARDED
+  launch_dependents();
+#endif
   const bool knows_first = knows_first_task(args.base);
   const bool is_leader = threadIdx.x % 32 == 0;
   FeedRing::Place feed;
