@@ -130,7 +130,7 @@ def test_queues_that_rise_only_by_wrapping_are_refused() -> None:
         Plan.from_words(replace(plan, queues=queues).words)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, WORDS.size - 1), st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=3))
 def test_a_damaged_table_is_refused_or_read_but_never_crashes(damage: list[tuple[int, int]]) -> None:
     words = WORDS.copy()
