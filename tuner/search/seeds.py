@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from tuner.core.legal.wgmma import stage_bytes
@@ -33,9 +34,11 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.space.policy_orders import policy_schedules
 from tuner.core.space.space import Space, read_in_band
 from tuner.errors import IllegalSchedule, PlanError
+from tuner.search.attention_seeds import attention_guesses
 
 #: Schedules that are forecast.
 NUM_FORECASTS = 96
@@ -88,10 +91,23 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
     yield from fresh(drawn())
 
 
-def drawn_guesses(space: Space, seed: int) -> list[Schedule]:
+def drawn_guesses(space: AnySpace, seed: int) -> list[Schedule]:
     """The schedules of a random draw with the shortest forecasts, each of another tiling: the best one of each engine,
-    and the next best of all."""
-    return _best_drawn(space, space.sample(random.Random(f"{seed}/seeds"), NUM_FORECASTS))
+    and the next best of all. Of an attention's space those of the product behind it."""
+    products = space.products if isinstance(space, AttentionSpace) else space
+    if products is None:
+        return []
+    return _best_drawn(products, products.sample(random.Random(f"{seed}/seeds"), NUM_FORECASTS))
+
+
+def first_guesses(
+    space: AnySpace, seed: int, drawn: Callable[[], Iterable[Schedule]] | None = None
+) -> Iterator[Schedule]:
+    """What a search of this seed begins with; `drawn` gives its drawn guesses where somebody makes them already."""
+    drawn = drawn or partial(drawn_guesses, space, seed)
+    if isinstance(space, AttentionSpace):
+        return attention_guesses(space, seed_schedules(space.products, drawn) if space.products else iter(()))
+    return seed_schedules(space, drawn)
 
 
 def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
