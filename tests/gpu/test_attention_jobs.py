@@ -31,7 +31,7 @@ cupy = pytest.importorskip("cupy")
 ALONE, PAIR = attention(), attention(d_out=520)
 SPANS = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, speculative=True))
 #: In front of the first tasks: the scale of scores as exp2 takes it, and whether first tiles are requested early.
-_SCALE_OFFSET = 256 + 8 * 8 + 24 + 16 + 16
+_SCALE_OFFSET = 256 + 10 * 8 + 24 + 16 + 16
 
 
 @pytest.fixture(autouse=True)
