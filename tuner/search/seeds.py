@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from tuner.core.legal.wgmma import stage_bytes
@@ -33,9 +34,11 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.space.policy_orders import policy_schedules
 from tuner.core.space.space import Space, read_in_band
 from tuner.errors import IllegalSchedule, PlanError
+from tuner.search.attention_seeds import attention_guesses
 
 #: Schedules that are forecast.
 NUM_FORECASTS = 96
@@ -64,11 +67,10 @@ def forecast_us(space: Space, candidate: Candidate, limit_us: float = math.inf) 
         return float("inf")
 
 
-def seed_schedules(space: Space, rng: random.Random) -> Iterator[Schedule]:
+def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Iterator[Schedule]:
     """First come the space's own guesses, each in its best plain order. Then the best of them with strided parts, or of
-    independent ops with the last wave in even shares. Then the best without parts, which waits slice by slice. Then the
-    schedules of a random draw with the shortest forecasts, each of another tiling: the best one of each engine, and the
-    next best of all.
+    independent ops with the last wave in even shares. Then the best without parts, which waits slice by slice. Then
+    what `drawn` gives.
 
     None twice. Each is computed when it is asked for: with many tiles the forecasts of all of them take half a minute.
     """
@@ -86,12 +88,26 @@ def seed_schedules(space: Space, rng: random.Random) -> Iterator[Schedule]:
     varied = _streamed if space.workload.kind is WorkloadKind.INDEPENDENT else _strided
     yield from fresh(_shortest(space, (schedule for tiling in guesses for schedule in varied(space, tiling))))
     yield from fresh(_shortest(space, _sliced(space, plain)))
-    yield from fresh(_best_drawn(space, space.sample(rng, NUM_FORECASTS)))
+    yield from fresh(drawn())
 
 
-def first_guesses(space: Space, seed: int) -> Iterator[Schedule]:
-    """What a search of this seed begins with."""
-    return seed_schedules(space, random.Random(f"{seed}/seeds"))
+def drawn_guesses(space: AnySpace, seed: int) -> list[Schedule]:
+    """The schedules of a random draw with the shortest forecasts, each of another tiling: the best one of each engine,
+    and the next best of all. Of an attention's space those of the product behind it."""
+    products = space.products if isinstance(space, AttentionSpace) else space
+    if products is None:
+        return []
+    return _best_drawn(products, products.sample(random.Random(f"{seed}/seeds"), NUM_FORECASTS))
+
+
+def first_guesses(
+    space: AnySpace, seed: int, drawn: Callable[[], Iterable[Schedule]] | None = None
+) -> Iterator[Schedule]:
+    """What a search of this seed begins with; `drawn` gives its drawn guesses where somebody makes them already."""
+    drawn = drawn or partial(drawn_guesses, space, seed)
+    if isinstance(space, AttentionSpace):
+        return attention_guesses(space, seed_schedules(space.products, drawn) if space.products else iter(()))
+    return seed_schedules(space, drawn)
 
 
 def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:

@@ -26,6 +26,7 @@ from tuner.core.trial.records import (
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.packs.order import MadePack, PackOrder
+from tuner.packs.signing import signing_key
 from tuner.search import search_here
 from tuner.service.access import Access
 from tuner.service.batches import Batches
@@ -313,6 +314,14 @@ class Service(TrialReader):
         NotFound: no such artifact.
         """
         return self._store.artifacts.get(digest)
+
+    def signature(self, content: bytes) -> str:
+        """What this service's key says of some bytes: the line of a signature file.
+
+        Raises:
+            SigningUnavailable: there is no key, and none can be made.
+        """
+        return signing_key(self._store.directory).sign(content).decode().strip()
 
     def targets(self) -> list[tuple[Target, Environment | None]]:
         """What this server measures on; None where a worker cannot say what it is."""

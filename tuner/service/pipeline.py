@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import Preparation, Prepared, Problem
 from tuner.core.trial.job import Trial
-from tuner.core.trial.outcome import Measured, Outcome
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome
 from tuner.dispatch import BuildPool, MeasureLane
 from tuner.errors import Quarantined, WorkerError
 from tuner.service.ahead import Ahead
@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 #: Candidates that are handed to a lane: one that is measured, and one behind it, so that the card does not wait for
 #: this thread.
 IN_LANE = 2
+#: Times that the library's trial is measured, where the card's process dies in it: without it nothing can be compared.
+LIBRARY_TRIES = 3
 
 
 class Chooser(Protocol):
@@ -95,6 +97,8 @@ class _Traveller:
     done_at: float = 0.0
     #: Seconds between on the job's own card, without those behind another candidate.
     card_s: float = 0.0
+    #: Times that the card's process died in it.
+    num_crashes: int = 0
 
     @property
     def pending(self) -> Future[Any] | None:
@@ -102,6 +106,13 @@ class _Traveller:
         if self.outcome is not None:
             return None
         return self.preparing if self.prepared is None else self.measuring
+
+    def is_to_be_repeated(self, outcome: Outcome) -> bool:
+        """Whether this outcome of the library's trial tells of the process at the card only; counts it."""
+        if self.candidate.plan_kind.is_ours or not isinstance(outcome, Failed) or outcome.kind != FailureKind.CRASH:
+            return False
+        self.num_crashes += 1
+        return self.num_crashes < LIBRARY_TRIES
 
 
 class Pipeline:
@@ -308,7 +319,10 @@ class Pipeline:
         self._free_at[id(one.lane)] = max(free_at, one.done_at)
         if one.candidate.plan_kind.is_ours and card_s > 0:  # in the library's trial the card's process starts
             self._ahead.saw_measured(card_s)
-        if is_own:
+        if is_own and one.is_to_be_repeated(outcome):
+            _log.warning("the library's trial is measured again: %s", getattr(outcome, "reason", ""))
+            one.measuring = None
+        elif is_own:
             self._patience.worked()
             one.outcome, one.card_s = outcome, card_s
         elif isinstance(outcome, Measured):

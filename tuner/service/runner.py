@@ -11,12 +11,13 @@ from functools import partial
 
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.space.space import space_of
+from tuner.core.space.attention import any_space_of
 from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.priors import KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import Dispatcher
+from tuner.dispatch.sources import kernel_version_for
 from tuner.errors import Conflict, NotFound, Quarantined, SearchLost, StoreUnavailable, WorkerError
 from tuner.logs import about
 from tuner.search import search_here
@@ -41,6 +42,10 @@ from tuner.service.watched_lane import WatchedLane
 from tuner.store import Store, batches, jobs, queue, trials
 
 _log = logging.getLogger(__name__)
+
+#: A runner that has nothing to do asks so often whether there is something, where no write says so, seconds. To ask
+#: costs milliseconds of the interpreter, and there is a runner for each card.
+_ASK_AGAIN_S = 1.0
 
 
 class Runner:
@@ -151,7 +156,7 @@ class Runner:
             if not self._probing.is_fit():
                 self._helpers.withdraw(self._lane)
                 return
-            seen = self._store.num_writes
+            seen = self._store.commits.num_works
             is_busy = self._work_on_next() or self._ladders.take_one() or self._inspector.take_one()
         except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
             self._helpers.withdraw(self._lane)
@@ -168,8 +173,15 @@ class Runner:
             self._helpers.withdraw(self._lane)
         else:
             self._helpers.lend(self._lane)
+            self._rest(seen)
+
+    def _rest(self, seen: int) -> None:
+        """Waits for a write that may bring work. Time alone may bring some, too: another runner leaves what it had."""
+        end = time.monotonic() + _ASK_AGAIN_S
+        while not (self._stop.is_set() or self._drain.is_set()) and time.monotonic() < end:
             # A write wakes it at once; the limit only bounds how long `stop` waits.
-            self._store.wait_for_write(seen, 0.2)
+            if self._store.commits.wait_for_work(seen, 0.2) != seen:
+                return
 
     def _work_on_next(self) -> bool:
         """Works off one open job; whether there was one that no other runner has."""
@@ -256,7 +268,7 @@ class Runner:
         if job.batch_step == BatchStep.SHARE:
             if self._siblings.are_behind(job):
                 raise GaveWay
-            past, space = self._history(job.id), space_of(job.spec.workload, self.target.gpu)
+            past, space = self._history(job.id), any_space_of(job.spec.workload, self.target.gpu)
             candidates = self._siblings.to_try(job, space, past)
             given, num_trials = GivenCandidates(candidates), len(past) + len(candidates)
             self._record_all(job, given, past, num_trials=num_trials, left_s=math.inf)
@@ -277,8 +289,8 @@ class Runner:
         left_s = budget.seconds - job.search_s
         if job.deadline_at is not None:
             left_s = min(left_s, max(0.0, job.deadline_at - self._clock()))
-        space = space_of(job.spec.workload, self.target.gpu)
-        priors = self._priors.of(job, space, past, self._lane.environment().kernel_version)
+        space = any_space_of(job.spec.workload, self.target.gpu)
+        priors = self._priors.of(job, space, past, kernel_version_for(self._lane.environment(), job.spec.workload))
         with self._search_by(order_of(job, self.target.gpu, past, priors)) as searcher:
             self._record_all(
                 job, searcher, past, num_trials=budget.trials, left_s=left_s, patience=budget.patience, priors=priors
@@ -331,7 +343,8 @@ class Runner:
                         search_s=spent_s,
                         card_s=arrival.card_s,
                         since_progress=progress.num_since,
-                    )
+                    ),
+                    brings_work=False,
                 )
                 left_s -= spent_s
                 self._lost.recorded()

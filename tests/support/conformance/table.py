@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.support.conformance import (
+    attention,
     chains,
     cluster,
     cluster_k,
@@ -37,5 +38,6 @@ TABLES = (
     hints,
     chains,
     in_band,
+    attention,
 )
 CASES: tuple[Case, ...] = tuple(case for table in TABLES for case in table.CASES)
