@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.space.space import space_of
+from tuner.core.space.attention import any_space_of
 from tuner.core.trial.job import Trial
 from tuner.search.meanwhile import Begin
 from tuner.search.searcher import Searcher
@@ -33,7 +33,7 @@ class SearchOrder:
     def begin(self, begin: Begin | None = None) -> Searcher:
         """The searcher, which has work done meanwhile by `begin`."""
         return Searcher(
-            space_of(self.workload, self.gpu),
+            any_space_of(self.workload, self.gpu),
             seed=self.seed,
             history=self.history,
             priors=self.priors,
