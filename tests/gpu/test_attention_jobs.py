@@ -53,7 +53,7 @@ def planted(on_card: OnCard, workload: Workload, candidate: Candidate, fault: Ca
     fault(runner._attentions[0])
     try:
         with pytest.raises(WrongNumbers) as error:
-            check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
+            check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
         prepared.check_intact(load_runner(prepared, work, kernels))
         return str(error.value)
     finally:
@@ -205,6 +205,7 @@ def test_a_job_ends_with_a_verdict_and_a_kernel_that_runs_from_its_zip(pair: dic
         content = client.artifact(best["artifact"]["digest"]).content
     kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
     assert kinds == ["library", "two_launches", "two_launches_pdl"]
+    assert best["library"], best
     assert "scaled_dot_product_attention" in best["library"]["attention"]
     for row in best["finals"]:
         print(row["candidate"]["plan_kind"], row["time_us"], row["speedup"], row["candidate"]["schedule"])
