@@ -205,7 +205,7 @@ def test_a_job_ends_with_a_verdict_and_a_kernel_that_runs_from_its_zip(pair: dic
         content = client.artifact(best["artifact"]["digest"]).content
     kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
     assert kinds == ["library", "two_launches", "two_launches_pdl"]
-    assert best["library"], best
+    assert not best["simulated"], "another service has the card: run these tests one after the other"
     assert "scaled_dot_product_attention" in best["library"]["attention"]
     for row in best["finals"]:
         print(row["candidate"]["plan_kind"], row["time_us"], row["speedup"], row["candidate"]["schedule"])
