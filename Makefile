@@ -148,7 +148,7 @@ bench-noise: $(VENV)/.dev ## measure one candidate 50 times and one job 10 times
 	@$(BIN)/python -m benchmarks.trust.noise
 
 bench-preview: $(VENV)/.dev ## judge by replay whether previews under sustained load drop a good candidate (GPU=, TRIALS=, SECONDS=; goes on where it was cut); writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.trust.replay --gpu $(GPU) $(if $(TRIALS),--trials $(TRIALS)) $(if $(SECONDS),--seconds $(SECONDS))
+	@$(BIN)/python -m benchmarks.trust.replay --gpu $(GPU) --kept --searches $(if $(TRIALS),--trials $(TRIALS)) $(if $(SECONDS),--seconds $(SECONDS))
 
 bench-orders: $(VENV)/.dev ## time one tiling of a pair in many orders on this machine's GPU (4 min, SECONDS=); writes benchmarks/results/<gpu>/
 	@$(BIN)/python -m benchmarks.orders.measure --gpu $(GPU) $(if $(SECONDS),--seconds $(SECONDS))

@@ -27,7 +27,7 @@ except ModuleNotFoundError:  # said once the artifact is known to be right
     cupy = None
 
 #: The newest format of a manifest that it reads; one that names none is of the first.
-NEWEST_FORMAT = 2
+NEWEST_FORMAT = 3
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
 #: CUtensorMapDataType.
@@ -61,12 +61,14 @@ class Artifact:
         files = read_files(Path(path))
         if cupy is None:
             sys.exit("CuPy is not installed; run: pip install 'cupy-cuda13x[ctk]'")
+        self.files = files
         self.manifest: dict[str, Any] = json.loads(files["manifest.json"])
-        kernel = self.manifest["kernel"]
         cupy.cuda.runtime.free(0)  # makes the primary context current
         self._cuda = ctypes.CDLL("libcuda.so.1")
-        self._cubin = files[kernel["cubin"]]
-        self._function = self._load(kernel["name"])
+        if kernel := self.manifest["kernel"]:  # an attention alone has none
+            self._module, self._function = self.load(kernel["cubin"], kernel["name"])
+            smem_bytes = max(launch["dynamic_smem_bytes"] for launch in self.manifest["launches"])
+            self.set_attribute(self._function, MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes)
         self._plans = [cupy.asarray(bytearray(files[launch["plan"]])) for launch in self.manifest["launches"]]
         self._headers = [files[launch["plan"]][:64] for launch in self.manifest["launches"]]
         # Zeroed once; the counters in them only grow. Launches that name the same one share it.
@@ -88,18 +90,23 @@ class Artifact:
         if forks:
             stream.wait_event(self._side.record())
 
-    def _load(self, name: str) -> ctypes.c_void_p:
+    def load(self, cubin: str, name: str) -> tuple[ctypes.c_void_p, ctypes.c_void_p]:
+        """The module of a file, and its kernel."""
         module = ctypes.c_void_p()
-        self._check(self._cuda.cuModuleLoadData(ctypes.byref(module), self._cubin))
-        self._module = module
-        function = self._named(name)
-        smem_bytes = max(launch["dynamic_smem_bytes"] for launch in self.manifest["launches"])
-        self._check(self._cuda.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes))
-        return function
+        self._check(self._cuda.cuModuleLoadData(ctypes.byref(module), self.files[cubin]))
+        return module, self._named(module, name)
 
-    def _named(self, name: str) -> ctypes.c_void_p:
+    def set_attribute(self, function: ctypes.c_void_p, attribute: int, value: int) -> None:
+        """Of a kernel, by its number in CUfunction_attribute."""
+        self._check(self._cuda.cuFuncSetAttribute(function, attribute, value))
+
+    def launch(self, config: LaunchConfig, function: ctypes.c_void_p, pointers: Any) -> None:
+        """Enqueues a kernel."""
+        self._check(self._cuda.cuLaunchKernelEx(ctypes.byref(config), function, pointers, None))
+
+    def _named(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
         function = ctypes.c_void_p()
-        self._check(self._cuda.cuModuleGetFunction(ctypes.byref(function), self._module, name.encode()))
+        self._check(self._cuda.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
         return function
 
     def _launch_start_gate(self, index: int, gate: dict[str, Any], stream: cupy.cuda.Stream) -> None:
@@ -110,7 +117,7 @@ class Artifact:
         )
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         config = LaunchConfig(grid=tuple(gate["grid"]), block=tuple(gate["block"]), stream=stream.ptr)
-        self._check(self._cuda.cuLaunchKernelEx(ctypes.byref(config), self._named(gate["kernel"]), pointers, None))
+        self.launch(config, self._named(self._module, gate["kernel"]), pointers)
 
     def _workspace(self, index: int) -> cupy.ndarray:
         return self._workspaces[self.manifest["launches"][index]["workspace"]["index"]]
@@ -133,7 +140,7 @@ class Artifact:
             attributes=(LaunchAttribute * len(attributes))(*attributes),
             num_attributes=len(attributes),
         )
-        self._check(self._cuda.cuLaunchKernelEx(ctypes.byref(config), self._function, pointers, None))
+        self.launch(config, self._function, pointers)
 
     def _check_fits(self, launch: dict[str, Any]) -> None:
         """Where all CTAs must be resident at once and the launch is not cooperative, the driver is asked before."""
@@ -171,7 +178,7 @@ class Artifact:
                 first = bytes.fromhex(launch["first_tasks"])
                 buffer[offset : offset + len(first)] = first
             elif member.endswith("_map"):
-                buffer[offset : offset + 128] = self._tensor_map(launch, name, tensors)
+                buffer[offset : offset + 128] = self.tensor_map(launch, name, tensors)
             elif name == "plan_header":
                 buffer[offset : offset + 64] = self._headers[index]
             elif field["type"] == "int32":
@@ -185,7 +192,7 @@ class Artifact:
                 struct.pack_into("<Q", buffer, offset, address)
         return bytes(buffer)
 
-    def _tensor_map(self, launch: dict[str, Any], name: str, tensors: dict[str, cupy.ndarray]) -> bytes:
+    def tensor_map(self, launch: dict[str, Any], name: str, tensors: dict[str, cupy.ndarray]) -> bytes:
         """The encoded map of a matrix for the copy engine: 128 bytes, made at an address that is a multiple of 64."""
         recipe = next(recipe for recipe in launch["tensor_maps"] if recipe["name"] == name)
         rank = len(recipe["dims"])
@@ -230,7 +237,8 @@ def read_files(path: Path) -> dict[str, bytes]:
     for name, facts in manifest["files"].items():
         if hashlib.sha256(files.get(name, b"")).hexdigest() != facts["sha256"]:
             sys.exit(f"{name} is not the file that the manifest names: fetch the artifact again")
-    if manifest["kernel"]["cubin"] is None:
+    kernels = [manifest["kernel"], *(launch["kernel"] for launch in manifest.get("attentions", ()))]
+    if any(kernel and kernel["cubin"] is None for kernel in kernels):
         sys.exit("this artifact has no cubin (it was simulated): there is nothing to run")
     return files
 
@@ -267,6 +275,8 @@ def random_tensors(manifest: dict[str, Any]) -> dict[str, cupy.ndarray]:
     for tensor in manifest["tensors"]:
         if tensor["role"] in ("intermediate", "output"):
             tensors[tensor["name"]] = cupy.full(tensor["shape"], 0x7FFF, cupy.uint16)
+        elif tensor["role"] == "lengths":
+            tensors[tensor["name"]] = cupy.zeros(tensor["shape"], cupy.int32)
         elif tensor["role"] == "row_scale":
             tensors[tensor["name"]] = 0.5 + 1.5 * random.random(tensor["shape"], dtype=cupy.float32)
         elif tensor["role"] == "squares":
@@ -315,6 +325,8 @@ def main() -> None:
     """Runs the kernel three times on random data and checks it."""
     artifact = Artifact(sys.argv[1])
     manifest = artifact.manifest
+    if manifest.get("attentions"):
+        sys.exit("this artifact has an attention: run it with run_attention.py, which gives it a cache and lengths")
     tensors = random_tensors(manifest)
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()

@@ -182,8 +182,8 @@ def orders(rows: int, cols: int, cache_panels: int, num_steps: int, policy: str,
 def explain(what: str, data: Path | None) -> None:
     """Says in words and numbers why a schedule is fast or slow: bounds, waves, waits, traffic, what would be better.
 
-    JOB is the id of a job whose result holds a fused schedule, and what was measured is told beside what was forecast;
-    no server may be using its data. SCHEDULE is a JSON file
+    JOB is the id of a job whose result holds a fused schedule, or one of an attention. What was measured is told beside
+    what was forecast; no server may be using its data. SCHEDULE is a JSON file
     of {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}.
     """
     from tuner.core.insight.explain import explain as explained
@@ -221,7 +221,7 @@ def _from_file(path: Path) -> tuple[Workload, Gpu, Schedule]:
 
 def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Schedule], list[str]]:
     """What a job asked and its fastest fused schedule; and what it measured, in sentences."""
-    from tuner.core.insight.explain_job import best_fused, explain_job
+    from tuner.core.insight.explain_job import best_to_explain, explain_job
     from tuner.core.insight.forecast_quality import judge_forecasts
     from tuner.core.problem.gpu import CATALOGUE
     from tuner.store import Store, bests, jobs, trials
@@ -234,10 +234,10 @@ def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Sche
             history, forecasts = trials.history(session, job_id), trials.forecasts(session, job_id)
     finally:
         store.close()
-    row = best_fused(best.finals) if best else None
+    row = best_to_explain(best.finals) if best else None
     gpu = CATALOGUE.get(spec.target_id.split(":")[-1])
     if gpu is None or best is None or row is None or row.candidate.schedule is None:
-        raise click.ClickException(f"{job_id} has no result with a fused schedule on a GPU of the catalogue")
+        raise click.ClickException(f"{job_id} has no result with a schedule of ours on a GPU of the catalogue")
     sentences = explain_job(best, row, history, judge_forecasts(forecasts))
     return (spec.workload, gpu, row.candidate.schedule), sentences
 

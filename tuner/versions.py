@@ -17,8 +17,10 @@ WIRE_HEADER = "Tuner-Wire-Version"
 SIGNATURE_HEADER = "Tuner-Signature"
 
 #: Of an artifact's manifest. It grows when a field goes or changes its name or its meaning.
-#: Format 1 called `start_gate` `gate`.
-MANIFEST_FORMAT = 2
+#: Format 1 called `start_gate` `gate`. Format 3 has `attentions`, and without a product no `kernel`.
+MANIFEST_FORMAT = 3
+#: Of a manifest without attentions, which programs of that format read too.
+PRODUCTS_FORMAT = 2
 
 #: What the programs print for `--version`, as click fills it in.
 VERSION_MESSAGE = f"%(prog)s, version %(version)s; wire format {WIRE_VERSION}, manifest format {MANIFEST_FORMAT}"

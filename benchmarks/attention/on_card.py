@@ -15,17 +15,16 @@ from tuner.core.plan.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 from tuner.core.proof.attention import check_attention
+from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionTiling
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.gpu.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
 from tuner.workers.gpu.tensor_maps import encode
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
-    MOST_PORTABLE_CLUSTER,
     REFUSED_WORDS,
     TRACE_WORDS,
     TRACED_TASKS,
     AttentionBuffers,
-    AttentionTiling,
     NextWeights,
     RefusedLaunch,
     cache_map,

@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from tuner.core.plan.attention_form import AttentionForm
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.schedule.attention import AttentionTiling
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -23,7 +24,7 @@ from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
-from tuner.workers.source.attention import AttentionTiling, NextWeights
+from tuner.workers.source.attention import NextWeights
 from tuner.workers.source.launch_args import OpBuffers, needs_co_residency
 from tuner.workers.source.launchable import Launchable, LaunchRefused
 

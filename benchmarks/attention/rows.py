@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
-from tuner.workers.source.attention import AttentionTiling
+from tuner.core.schedule.attention import AttentionTiling
 
 #: Query heads, KV heads of each model's layer or shard.
 MODELS = {"llama3-8b": (32, 8), "llama3-70b-tp8": (8, 1)}

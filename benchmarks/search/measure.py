@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tasks = all_tasks()
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--part", action="append", choices=list(dict.fromkeys(task.part for task in tasks)))
-    parser.add_argument("--task", action="append", help="one entry, e.g. own/64")
+    parser.add_argument("--task", action="append", help="one entry, e.g. own/64; run as named")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin nothing that does not fit")
     parser.add_argument("--again", action="store_true", help="run what the file has anew")
     parser.add_argument("--list", action="store_true", help="only say what there is, and its expected seconds")
@@ -125,6 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for task in tasks
         if (not options.part or task.part in options.part) and (not options.task or task.name in options.task)
     ]
+    if options.task:
+        chosen.sort(key=lambda task: options.task.index(task.name))
     if not chosen:
         sys.exit(f"no entry is called so; there are: {', '.join(task.name for task in tasks)}")
     path = options.out or results_file("h200" if options.gpu == "auto" else options.gpu, "search")

@@ -167,8 +167,8 @@ def all_tasks() -> tuple[Task, ...]:
     seeds = [f"seed/{seed}" for seed in range(1, NUM_SEEDS)]
     return (
         *(_job("burst", name, 20.0) for name in BURST),
-        _job("long", LONG, 70.0, NUM_LONG),
-        *(_job("sustained", name, 85.0) for name in SUSTAINED),
+        _job("long", LONG, 55.0, NUM_LONG),
+        *(_job("sustained", name, 80.0) for name in SUSTAINED),
         *(_job("more", name, 20.0) for name in MORE),
         *(
             Task(

@@ -16,9 +16,10 @@ from tuner.core.plan.attention_form import AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 from tuner.core.proof.attention import check_attention
+from tuner.core.schedule.attention import AttentionTiling
 from tuner.errors import IllegalSchedule
 from tuner.workers.builder.nvrtc import parse_log
-from tuner.workers.source.attention import AttentionTiling, NextWeights, refused_launch, render_attention
+from tuner.workers.source.attention import NextWeights, refused_launch, render_attention
 
 TILINGS = [
     AttentionTiling(

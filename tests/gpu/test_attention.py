@@ -12,10 +12,10 @@ from tests.support.attention_cases import CASES, Case, form_of, plan_of, tiling_
 from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import from_bits
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER
 from tuner.workers.builder.nvrtc import compile_source
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
-    MOST_PORTABLE_CLUSTER,
     REFUSED_WORDS,
     AttentionBuffers,
     cache_map,

@@ -9,7 +9,7 @@ from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.plan.attention_form import AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
-from tuner.workers.source.attention import AttentionTiling
+from tuner.core.schedule.attention import AttentionTiling
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Measured
 from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 #: What runs an artifact without tuner.
 EXAMPLE = ROOT / "examples" / "run_artifact.py"
+#: The same for one with an attention.
+ATTENTION_EXAMPLE = ROOT / "examples" / "run_attention.py"
 
 
 def problem(workload: Workload, seed: int = 1) -> Problem:
@@ -112,6 +115,7 @@ def check_artifact(
         here,
         {},
         prepared.work.spin_limit_cycles,
+        attentions=attention_kernels(asked.workload, gpu, candidate, prepared.work.attentions),
     )
     files = made.files
     if manifest_format == 1:
@@ -120,7 +124,8 @@ def check_artifact(
     with zipfile.ZipFile(archive_path, "w") as archive:
         for name, data in files.items():
             archive.writestr(name, data if name != changed else data[:-1] + bytes([data[-1] ^ 1]))
-    ran = subprocess.run([sys.executable, str(EXAMPLE), str(archive_path)], capture_output=True, text=True)
+    example = ATTENTION_EXAMPLE if asked.workload.attentions else EXAMPLE
+    ran = subprocess.run([sys.executable, str(example), str(archive_path)], capture_output=True, text=True)
     if changed:
         assert f"{changed} is not the file that the manifest names" in ran.stderr, ran.stdout + ran.stderr
     assert (ran.returncode != 0) == bool(changed), ran.stdout + ran.stderr

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request, Response
 from tuner.api.jobs import Cursor, Size, Word
 from tuner.api.rendering import render
 from tuner.core.trial.job import JobState
+from tuner.core.trial.questions import sized_ops
 from tuner.core.trial.records import Best, JobRecord, Verdict
 from tuner.service import Service
 from tuner.wire.fleet import KnownResult, ResultFilterView, ResultsPage
@@ -48,7 +49,7 @@ def _of_job(job: JobRecord, best: Best) -> KnownResult:
         gpu=best.environment.gpu_name,
         simulated=is_simulated(spec.target_id),
         workload=spec.workload.describe(),
-        m=spec.workload.ops[0].m,
+        m=sized_ops(spec.workload)[0][0],
         dtype=str(spec.workload.dtype),
         objective=f"L2 {spec.objective.l2}, {spec.objective.regime}",
         library_us=job.library_us,
@@ -69,10 +70,10 @@ def _over(library_us: float | None, ours_us: float | None) -> float | None:
 
 
 def _shipped(service: Service) -> list[tuple[KnownResult, tuple[str, int, int, int]]]:
-    """The fastest of each problem, with its target and the sizes of its first product."""
+    """The fastest of each problem, with its target and the sizes of its first op."""
     found = []
     for target_id, one in service.overview.shipped():
-        first = one.workload.ops[0]
+        m, n, k = sized_ops(one.workload)[0]
         finals = service.overview.shipped_finals(target_id).get(one.source)
         ours_us = finals.ours_us if finals else one.time_us
         library_us = finals.library_us if finals else one.time_us * one.speedup
@@ -80,7 +81,7 @@ def _shipped(service: Service) -> list[tuple[KnownResult, tuple[str, int, int, i
             gpu=target_id,
             simulated=is_simulated(target_id),
             workload=one.workload.describe(),
-            m=first.m,
+            m=m,
             dtype=str(one.workload.dtype),
             objective=f"L2 {one.objective.l2}, {one.objective.regime}",
             library_us=library_us,
@@ -94,7 +95,7 @@ def _shipped(service: Service) -> list[tuple[KnownResult, tuple[str, int, int, i
             at=None,
             kernel_version=finals.kernel_version if finals else one.kernel_version,
         )
-        found.append((result, (target_id, first.m, first.n, first.k)))
+        found.append((result, (target_id, m, n, k)))
     return found
 
 

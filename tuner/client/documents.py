@@ -58,12 +58,31 @@ class ChainOp(TypedDict):
     is_output: NotRequired[bool]
 
 
+class ChainAttention(TypedDict):
+    """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
+
+    op: Literal["attention"]
+    name: str
+    source: NotRequired[str]
+    sequences: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    max_length: int
+    new_tokens: NotRequired[int]
+    lengths: NotRequired[str]
+    scale: NotRequired[float | None]
+    window: NotRequired[int | None]
+    soft_cap: NotRequired[float | None]
+    page_tokens: NotRequired[int | None]
+
+
 class Chain(TypedDict):
-    """Up to eight GEMMs in topological order."""
+    """Up to eight GEMMs in topological order, or an attention and a GEMM that reads it."""
 
     kind: Literal["chain"]
     m: int
-    ops: list[ChainOp]
+    ops: list[ChainOp | ChainAttention]
     dtype: NotRequired[str]
 
 
@@ -317,6 +336,7 @@ class LibraryRecipe(TypedDict):
     cublaslt_version: int
     beside: bool
     calls: list[LibraryCall]
+    attention: str
 
 
 class TorchTime(TypedDict):

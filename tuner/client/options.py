@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from tuner.client.row_counts import row_counts
+from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import MODELS, Run
 from tuner.core.problem.workload import Dtype
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
@@ -19,13 +20,20 @@ DTYPES = [str(dtype) for dtype in Dtype]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: The one preset.
-PRESET = "decoder-block"
+#: The presets, and what each takes beside `model`: what it needs, and what it may have.
+PRESETS = {
+    "decoder-block": ({"m"}, {"tp", "run"}),
+    "decoder-attention": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "projection"}),
+}
 _FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
 _FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
-#: Options of the preset, beside `m`.
-_BLOCK = ("model", "tp", "run")
-_PAIR = (*_FFN_SIZES, *_FFN_OPTIONS, "first", "second", "preset", *_BLOCK, "dtype")
+#: Options of an attention by its sizes: what it needs, and what it may have.
+_HEADS = ("heads", "kv_heads", "head_dim")
+_ATTENTION = {"sequences", "max_length", *_HEADS}, {"new_tokens", "lengths", "scale", "d_out"}
+#: Options of presets alone.
+_OF_PRESETS = ("model", "tp", "run", "projection")
+_OF_ATTENTIONS = ("sequences", "max_length", "new_tokens", "lengths", "scale", *_HEADS)
+_PAIR = (*_FFN_SIZES, *_FFN_OPTIONS, "first", "second", "preset", *_OF_PRESETS, *_OF_ATTENTIONS, "dtype")
 _SIZE = click.IntRange(min=1)
 
 
@@ -62,13 +70,28 @@ def pair_options(command: F) -> F:
             click.option("--first", metavar="M,N,K", callback=check_gemm, help="An independent pair's first GEMM."),
             click.option("--second", metavar="M,N,K", callback=check_gemm, help="An independent pair's second GEMM."),
             click.option(
-                "--preset", type=click.Choice([PRESET]), help="Ops of a model by their name; needs --model and --m."
+                "--preset",
+                type=click.Choice(list(PRESETS)),
+                help="Ops of a model by their name; needs --model, and --m or --sequences with --max-length.",
             ),
-            click.option("--model", type=click.Choice(list(MODELS)), help="Of the preset."),
-            click.option("--tp", type=_SIZE, help="Of the preset: ranks that share the layer; 1."),
+            click.option("--model", type=click.Choice(list(MODELS)), help="Of a preset."),
+            click.option("--tp", type=_SIZE, help="Of a preset: ranks that share the layer; 1."),
             click.option(
-                "--run", type=click.Choice([str(run) for run in Run]), help="Of the preset: the whole block, or a run."
+                "--run", type=click.Choice([str(run) for run in Run]), help="Of decoder-block: all of it, or a run."
             ),
+            click.option(
+                "--projection/--no-projection", default=None, help="Of decoder-attention: whether o_proj is behind it."
+            ),
+            click.option("--sequences", type=_SIZE, help="Of an attention: sequences of a launch."),
+            click.option("--max-length", type=_SIZE, help="Of an attention: tokens of the longest context."),
+            click.option("--new-tokens", type=_SIZE, help="Of an attention: new tokens of each sequence, 1 to 8; 1."),
+            click.option(
+                "--lengths", type=click.Choice([str(one) for one in Lengths]), help="At which an attention is timed."
+            ),
+            click.option("--heads", type=_SIZE, help="Query heads of an attention, a multiple of --kv-heads."),
+            click.option("--kv-heads", type=_SIZE, help="Heads of its cache."),
+            click.option("--head-dim", type=_SIZE, help="Elements of a head: 64 or 128."),
+            click.option("--scale", type=float, help="Of its scores; 1 / sqrt(head dim) unless given."),
             click.option(
                 "--dtype",
                 type=click.Choice(DTYPES),
@@ -164,9 +187,12 @@ def take_pair(options: dict[str, Any]) -> dict[str, Any]:
     needed, optional = {*_FFN_SIZES}, {*_FFN_OPTIONS}
     if "first" in given or "second" in given:
         kind, what, needed, optional = "independent", "a pair of --first and --second", {"first", "second"}, set()
-    if given.keys() & {"preset", *_BLOCK}:
-        kind, what = PRESET, f"--preset {PRESET}"
-        needed, optional = {"preset", "model", "m"}, {"tp", "run"}
+    if given.keys() & {"preset", *_OF_PRESETS}:
+        kind = given.get("preset", "decoder-attention" if "projection" in given else "decoder-block")
+        what, (own, optional) = f"--preset {kind}", PRESETS[kind]
+        needed = {"preset", "model", *own}
+    elif given.keys() & {*_OF_ATTENTIONS}:
+        kind, what, (needed, optional) = "attention", "an attention", _ATTENTION
     if missing := sorted(needed - given.keys()):
         raise click.UsageError(f"{what} needs {', '.join(_flag(name) for name in missing)} as well")
     if stray := sorted(given.keys() - needed - optional - {"dtype"}):

@@ -190,8 +190,10 @@ def verdict_line(best: Json) -> str:
         least = ""
     torch = best.get("torch") or {}  # a service of an older version says nothing of it
     beside = f"; {torch['winner_speedup']:.2f} times PyTorch's speed" if torch.get("winner_speedup") else ""
+    whose = (best.get("library") or {}).get("attention", "")
+    library = f"; the library's attention: {whose}" if whose else ""
     band = f"within {100 * best['tie_band']:.1f} % is a tie"
-    return f"Verdict: {best['verdict']}; the winner is {words(best['winner'])} ({band}){beside}{least}" + mark(
+    return f"Verdict: {best['verdict']}; the winner is {words(best['winner'])} ({band}){beside}{least}{library}" + mark(
         best["simulated"]
     )
 

@@ -21,8 +21,8 @@ def pinned(key: str | None) -> str | None:
         raise click.UsageError(str(error)) from error
 
 
-def check_signed(data: bytes, signature: bytes, key: str, *, is_demanded: bool = True) -> None:
-    """That `key` signed `data`; `signature` is as a signature file has it.
+def check_signed(data: bytes, signature: bytes, key: str, *, is_demanded: bool = True) -> bool:
+    """That `key` signed `data`, a signature file as `signature`; False where nothing can verify it.
 
     Raises:
         Refused: it did not.
@@ -30,9 +30,11 @@ def check_signed(data: bytes, signature: bytes, key: str, *, is_demanded: bool =
     """
     try:
         verify(data, signature, key)
+        return True
     except WrongSignature as error:
         raise Refused(str(error)) from error
     except SigningUnavailable as error:
         if is_demanded:
             raise click.UsageError(str(error)) from error
         click.echo(f"tuner-client: the signature is not verified: {error}", err=True)
+        return False

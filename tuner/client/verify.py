@@ -36,9 +36,10 @@ def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None
     """Checks a pack, runs its kernels on this machine's card against a reference, and says what they gain here."""
     pack = opened(path.read_bytes())
     named = signer(pack.signature)
+    signed = "not signed"
     if (expected := pinned(key) or named) is not None:
-        check_signed(pack.sums, pack.signature, expected, is_demanded=key is not None)
-    signed = f"signed by {named}" if named else "not signed"
+        is_verified = check_signed(pack.sums, pack.signature, expected, is_demanded=key is not None)
+        signed = f"signed by {named}" if is_verified else f"signed, as it says, by {named}"
     click.echo(f"tuner-client: {path} is intact; {signed}", err=True)
     if bytes_only:
         return

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Tiling
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.trial.evaluator import Environment
 
 
-def source_of(workload: Workload, tiling: Tiling) -> str:
-    """CUDA C++, the same for every GPU and every ordering.
+def source_of(workload: Workload, schedule: Schedule) -> str:
+    """CUDA C++, the same for every GPU and every ordering; of several kernels one behind the other.
 
     Raises:
         IllegalSchedule: no warp grid fits a tile.
     """
+    from tuner.workers.source.attention import render_attention
     from tuner.workers.source.render import render
 
-    return render(workload, tiling)
+    pairs = zip(workload.attentions, schedule.attentions, strict=True)
+    sources = [render_attention(one.tiling_of(op.shape), workload.dtype) for op, one in pairs]
+    return "\n".join([*sources, *([render(workload, schedule.tiling)] if schedule.tiling.tiles else [])])
+
+
+def kernel_version_for(environment: Environment, workload: Workload) -> str:
+    """The digest of the kernel sources that a workload's figures rest on: an attention has sources of its own."""
+    if not workload.attentions:
+        return environment.kernel_version
+    from tuner.workers.source.attention import attention_version
+
+    both = f"{environment.kernel_version} {attention_version()}"
+    return hashlib.sha256(both.encode()).hexdigest()[: len(environment.kernel_version)]

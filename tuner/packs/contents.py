@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
 
 #: In the order of their numbers in `pack.bin`.
@@ -47,6 +48,9 @@ class Shape:
             InvalidInput: it is no FFN of two products.
         """
         ops = workload["ops"]
+        if any(op.get("op") == ATTENTION for op in ops):
+            problem = "has an attention, and packs have no place for a cache and its lengths"
+            raise InvalidInput("workload", problem, "fetch its artifact, whose manifest says how to launch it")
         if len(ops) != 2 or ops[1]["source"] != ops[0]["name"]:
             raise InvalidInput(
                 "workload", f"has {len(ops)} ops or they are not a chain", "give the artifacts of an FFN's two products"

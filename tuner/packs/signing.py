@@ -123,10 +123,11 @@ def verify(data: bytes, signature: bytes, key: str) -> None:
         raise WrongSignature("it is not signed" if not signature else "its signature is of no known form")
     if found[1].decode() != key:
         raise WrongSignature(f"it is signed by {found[1].decode()}, not by {key}, which is pinned")
+    ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature
 
     try:
-        _ed25519().Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(found[2].decode()), data)
+        ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(found[2].decode()), data)
     except InvalidSignature as error:
         raise WrongSignature(f"the signature of {key} is not of these bytes: they were changed") from error
 

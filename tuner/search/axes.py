@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
+    NO_ORDERING,
+    NO_TILING,
     Assignment,
     Granularity,
     Interleave,
@@ -25,6 +28,7 @@ from tuner.core.schedule.ordering import (
     WaitPosition,
 )
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.search.attention_axes import attention_distributions, attention_params, attentions_from_params
 
 #: So few ops are not cut into runs.
 MAX_UNCUT_OPS = 2
@@ -41,17 +45,27 @@ def _boundaries(num_ops: int) -> range:
     return range(1, num_ops if num_ops > MAX_UNCUT_OPS else 1)
 
 
-def distributions(num_ops: int) -> dict[str, BaseDistribution]:
-    """The parameters of a trial; wide enough for every schedule, since legality is the pool's business."""
+def distributions(num_ops: int, num_attentions: int = 0) -> dict[str, BaseDistribution]:
+    """The parameters of a trial, of so many products and attentions; wide enough for every schedule, since legality is
+    the pool's business."""
+    axes: dict[str, BaseDistribution] = _product_distributions(num_ops) if num_ops else {}
+    for attention in range(num_attentions):
+        axes |= attention_distributions(attention)
+    return axes
+
+
+def _product_distributions(num_ops: int) -> dict[str, BaseDistribution]:
     axes: dict[str, BaseDistribution] = {
         "engine": _choices(Engine),
         "num_stages": IntDistribution(2, 64),
         "num_warps": IntDistribution(1, 32),
         "input_stages": IntDistribution(0, 64),
         "window": IntDistribution(0, 64),
+        "ahead_window": IntDistribution(0, 64),
         "startup_prefetch": IntDistribution(0, 64),
         "warpgroups": _choices(Warpgroups),
         "swap_ab": CategoricalDistribution([False, True]),
+        "in_band": CategoricalDistribution([False, True]),
         "epilogue": _choices(Epilogue),
         "cluster_m": IntDistribution(1, 16),
         "cluster_n": IntDistribution(1, 16),
@@ -85,6 +99,13 @@ def distributions(num_ops: int) -> dict[str, BaseDistribution]:
 
 def to_params(schedule: Schedule) -> dict[str, Any]:
     """A schedule as a trial's parameters; `from_params` is its inverse."""
+    params = _product_params(schedule) if schedule.tiling.tiles else {}
+    for index, attention in enumerate(schedule.attentions):
+        params |= attention_params(attention, index)
+    return params
+
+
+def _product_params(schedule: Schedule) -> dict[str, Any]:
     tiling, ordering = schedule.tiling, schedule.ordering
     params: dict[str, Any] = {
         "engine": str(tiling.engine),
@@ -92,9 +113,11 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
         "num_warps": tiling.num_warps,
         "input_stages": tiling.input_stages,
         "window": tiling.window,
+        "ahead_window": tiling.ahead_window,
         "startup_prefetch": tiling.startup_prefetch,
         "warpgroups": str(tiling.warpgroups),
         "swap_ab": tiling.swap_ab,
+        "in_band": tiling.in_band,
         "epilogue": str(tiling.epilogue),
         "cluster_m": tiling.cluster_m,
         "cluster_n": tiling.cluster_n,
@@ -128,6 +151,13 @@ def to_params(schedule: Schedule) -> dict[str, Any]:
 
 def from_params(params: dict[str, Any]) -> Schedule:
     """Inverse of `to_params`."""
+    attentions = attentions_from_params(params)
+    if "tile_m_0" not in params:
+        return Schedule(tiling=NO_TILING, ordering=NO_ORDERING, attentions=attentions)
+    return replace(_product_from_params(params), attentions=attentions)
+
+
+def _product_from_params(params: dict[str, Any]) -> Schedule:
     ops = range(sum(name.startswith("tile_m_") for name in params))
     tiles = tuple(Tile(m=params[f"tile_m_{op}"], n=params[f"tile_n_{op}"], k=params[f"tile_k_{op}"]) for op in ops)
     parts = tuple(params[f"split_k_{op}"] for op in ops)
@@ -140,9 +170,11 @@ def from_params(params: dict[str, Any]) -> Schedule:
             num_warps=params["num_warps"],
             input_stages=params["input_stages"],
             window=params["window"],
+            ahead_window=params["ahead_window"],
             startup_prefetch=params["startup_prefetch"],
             warpgroups=Warpgroups(params["warpgroups"]),
             swap_ab=params["swap_ab"],
+            in_band=params["in_band"],
             epilogue=Epilogue(params["epilogue"]),
             cluster_m=params["cluster_m"],
             cluster_n=params["cluster_n"],
@@ -177,12 +209,16 @@ def from_params(params: dict[str, Any]) -> Schedule:
 
 
 def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]:
-    """Sizes in powers of two, and how well each op's tiles fill the last wave: what a tiling's speed hangs on."""
+    """Sizes in powers of two, and how well each op's tiles fill the last wave: what a tiling's speed hangs on. Nothing
+    of a tiling without tiles."""
+    if not tiling.tiles:
+        return []
     features = [float(tiling.engine is engine) for engine in (Engine.WGMMA, Engine.SIMT)]
     features += [math.log2(tiling.num_warps), math.log2(tiling.num_stages)]
     features += [math.log2(max(1, tiling.input_stages)), (tiling.window or tiling.num_stages) / tiling.num_stages]
     features += [float(tiling.warpgroups is Warpgroups.PING_PONG), float(tiling.swap_ab)]
     features += [0.5 * (tiling.epilogue is Epilogue.TMA), 0.2 * math.log2(1 + tiling.startup_prefetch)]
+    features += [0.5 * tiling.in_band, (tiling.ahead_window or tiling.num_stages) / tiling.num_stages]
     features += [math.log2(edge) for edge in (tiling.cluster_m, tiling.cluster_n, tiling.cluster_k)]
     features.append(float(tiling.resident_ctas))
     given = (hint for hint in CacheHint if hint is not CacheHint.DEFAULT)
@@ -197,7 +233,10 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
 
 
 def ordering_features(ordering: Ordering) -> list[float]:
-    """One number per choice, on scales that make one step of each axis about as far as another's."""
+    """One number per choice, on scales that make one step of each axis about as far as another's. Nothing of an
+    ordering without rasters."""
+    if not ordering.rasters:
+        return []
     interleave = ordering.interleave
     features = [float(interleave.kind is kind) for kind in InterleaveKind if kind is not InterleaveKind.PRODUCER_FIRST]
     features += [0.3 * math.log2(1 + interleave.rows), 0.5 * math.log2(1 + interleave.lag)]

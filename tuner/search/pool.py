@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -12,8 +13,9 @@ import numpy as np
 from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Schedule, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.attention import AnySpace
 from tuner.core.space.run_starts import RunStarts, run_starts_of
-from tuner.core.space.space import Space
+from tuner.search.attention_axes import kernel_features, plan_features
 from tuner.search.axes import Features, ordering_features, tiling_features
 
 #: Schedules that are drawn from the whole space; a space that is not larger is in the pool as a whole.
@@ -23,18 +25,20 @@ NUM_NEAR = 400
 
 
 def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
-    """The schedule without the choices that mean nothing to `kind`: separate launches do not interleave, and wait for
-    each other's tiles on two streams only, from queues. Runs alone have a cut."""
-    if kind.is_in_runs:
+    """The schedule without the choices that mean nothing to `kind`: separate launches do not interleave, hand nothing
+    over in band, and wait for each other's tiles on two streams only, from queues. Runs alone have a cut."""
+    if kind.is_in_runs or not schedule.tiling.tiles:
         return schedule
     if schedule.ordering.run_starts:
         schedule = replace(schedule, ordering=replace(schedule.ordering, run_starts=()))
     if kind.is_fused:
         return schedule
+    schedule = replace(schedule, tiling=replace(schedule.tiling, in_band=False))
     ordering = replace(schedule.ordering, interleave=Interleave(), partition=0)
     if ordering.assignment is Assignment.STEALING:
         ordering = replace(ordering, assignment=Assignment.TICKET)
     if not kind.is_side_by_side:
+        schedule = replace(schedule, tiling=replace(schedule.tiling, ahead_window=0))
         ordering = replace(
             ordering, granularity=Granularity.ROW, sync_width=1, wait_position=WaitPosition.TASK, run_ahead=100
         )
@@ -51,13 +55,15 @@ def in_runs(schedule: Schedule, starts: RunStarts) -> Schedule:
 class Pool:
     """Where the candidates of one plan kind come from; the same `seed` gives the same schedules."""
 
-    def __init__(self, space: Space, kind: PlanKind, seed: int) -> None:
+    def __init__(self, space: AnySpace, kind: PlanKind, seed: int) -> None:
         self._space = space
         self._kind = kind
         self._seed = seed
         self._tilings: dict[Tiling, list[float]] = {}
         #: What was drawn ahead, by period.
         self._ahead: dict[int, list[Schedule]] = {}
+        #: Periods that somebody else draws, and what gives them.
+        self._elsewhere: dict[int, Callable[[], list[Schedule]]] = {}
         whole = list(islice(space, NUM_DRAWN + 1))
         self._whole = whole if len(whole) <= NUM_DRAWN else None
         #: Ways to cut the ops into runs, for the kind that has them.
@@ -68,16 +74,26 @@ class Pool:
         if self._whole is not None:
             all_starts = self._run_starts or ((),)
             return self._plain(in_runs(schedule, starts) for schedule in self._whole for starts in all_starts)
-        return self._ahead.pop(period, None) or self._draw(period)
+        return self._ahead.pop(period, None) or self._elsewhere.pop(period, partial(self.draw, period))()
 
     def draw_ahead(self, period: int) -> bool:
         """Draws what a period will take, unless that was done; whether there was anything to do."""
-        if self._whole is not None or period in self._ahead:
+        if self._whole is not None or period in self._ahead or period in self._elsewhere:
             return False
-        self._ahead = {period: self._draw(period)}
+        self._ahead = {period: self.draw(period)}
         return True
 
-    def _draw(self, period: int) -> list[Schedule]:
+    def take_draws(self, draws: Mapping[int, Callable[[], list[Schedule]]]) -> None:
+        """Has it take what `draw` gives for these periods from elsewhere."""
+        self._elsewhere.update(draws)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the space is too large to be in the pool as a whole."""
+        return self._whole is None
+
+    def draw(self, period: int) -> list[Schedule]:
+        """The draw of a period, whatever was drawn before."""
         rng = random.Random(f"{self._seed}/{self._kind}/{period}")
         drawn = self._space.sample(rng, NUM_DRAWN)
         if self._run_starts:
@@ -96,18 +112,25 @@ class Pool:
     @property
     def num_tiling_features(self) -> int:
         """How many of the features belong to the tiling; they come first."""
-        return len(tiling_features(self._space.tilings[0], self._space.workload, self._space.gpu))
+        return len(self._compiled(next(iter(self._space))))
 
     def features(self, schedules: Iterable[Schedule]) -> Features:
         """[num_schedules, num_features]."""
         return np.array([self._encode(schedule) for schedule in schedules])
 
     def _encode(self, schedule: Schedule) -> list[float]:
+        workload, gpu = self._space.workload, self._space.gpu
+        pairs = zip(schedule.attentions, workload.attentions, strict=True)
+        plans = [feature for one, op in pairs for feature in plan_features(one, op, gpu)]
+        return [*self._compiled(schedule), *plans, *ordering_features(schedule.ordering)]
+
+    def _compiled(self, schedule: Schedule) -> list[float]:
+        """Of what is compiled."""
         tiling = self._tilings.get(schedule.tiling)
         if tiling is None:
             tiling = tiling_features(schedule.tiling, self._space.workload, self._space.gpu)
             self._tilings[schedule.tiling] = tiling
-        return tiling + ordering_features(schedule.ordering)
+        return [*tiling, *(feature for one in schedule.attentions for feature in kernel_features(one))]
 
 
 class Untried:

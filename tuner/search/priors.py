@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from tuner.core.legal.legality import check_kind, tiling_problem
+from tuner.core.legal.legality import check_kind, kind_problem, tiling_problem
 from tuner.core.plan.rasters import ROW
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.workload import MAX_OPS, Workload
@@ -23,10 +23,12 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.plan_kinds import PlanKind, in_turn
 from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.space.space import Space
 from tuner.core.trial.job import Objective
 from tuner.core.trial.priors import Found, Prior
 from tuner.errors import IllegalSchedule
+from tuner.search.attention_priors import adapt_attention, attention_distance
 from tuner.search.pool import canonical
 from tuner.search.seeds import forecast_us
 
@@ -56,7 +58,7 @@ _KINDS = (
 class Asked:
     """What priors are wanted for."""
 
-    space: Space
+    space: AnySpace
     objective: Objective
     #: Digest of the kernel sources that measure now.
     kernel_version: str
@@ -74,7 +76,8 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
         return math.inf
     if any(workload.producers_of(op) != found.workload.producers_of(op) for op in range(len(ops))):
         return math.inf
-    away = DTYPE * (workload.dtype != found.workload.dtype)
+    away = attention_distance(workload.attentions, found.workload.attentions)
+    away += DTYPE * (workload.dtype != found.workload.dtype)
     away += CACHE_STATE * (objective.l2 != found.objective.l2) + REGIME * (objective.regime != found.objective.regime)
     for op, other in zip(ops, others, strict=True):
         away += abs(math.log2(op.m / other.m)) / len(ops)
@@ -133,10 +136,12 @@ def _in_turn(group: Sequence[Found]) -> list[Found]:
     return [one for _, _, one in sorted(places, key=lambda item: item[:2])]
 
 
-def adapt(space: Space, found: Found) -> Candidate | None:
+def adapt(space: AnySpace, found: Found) -> Candidate | None:
     """What was found as it suits the space's shape and GPU; None where nothing like it is legal.
 
     Of two forms that are legal, the one with the shorter forecast."""
+    if isinstance(space, AttentionSpace):
+        return _adapt_with_attention(space, found)
     kind, schedule = found.candidate.plan_kind, found.candidate.schedule
     assert schedule is not None
     legal = []
@@ -145,6 +150,23 @@ def adapt(space: Space, found: Found) -> Candidate | None:
         if candidate is not None:
             legal.append(candidate)
     return min(legal, key=lambda one: forecast_us(space, one)) if len(legal) > 1 else next(iter(legal), None)
+
+
+def _adapt_with_attention(space: AttentionSpace, found: Found) -> Candidate | None:
+    """The attention's schedule and the product's, each adapted by itself."""
+    kind, schedule = found.candidate.plan_kind, found.candidate.schedule
+    assert schedule is not None
+    if kind_problem(space.workload, space.gpu, kind) is not None:
+        return None
+    attention = adapt_attention(space, schedule.attentions[0], found.workload.attentions[0])
+    if attention is None:
+        return None
+    if space.products is None:
+        return Candidate(plan_kind=kind, schedule=space.with_product(attention, None))
+    before = replace(found.workload, attentions=())
+    alone = Candidate(plan_kind=kind, schedule=replace(schedule, attentions=()))
+    behind = adapt(space.products, replace(found, workload=before, candidate=alone))
+    return behind and replace(behind, schedule=space.with_product(attention, behind.schedule))
 
 
 def _covering(space: Space, before: Workload, tiling: Tiling) -> Iterator[Tiling]:

@@ -14,7 +14,8 @@ the model varies the order of kernels that are built.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import optuna
 from optuna.trial import TrialState, create_trial
@@ -23,18 +24,28 @@ from tuner.core.legal.legality import kind_problem
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind, in_turn
-from tuner.core.space.space import Space
+from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.search.axes import distributions, from_params, to_params
+from tuner.search.meanwhile import Begin
 from tuner.search.pool import Pool, canonical, in_runs
-from tuner.search.sampler import PoolExhausted, PoolSampler
-from tuner.search.seeds import NUM_SEEDS, first_guesses, policy_guesses, runs_by_forecast
+from tuner.search.sampler import REDRAWN_EVERY, RENEWED_EVERY, PoolExhausted, PoolSampler
+from tuner.search.seeds import (
+    NUM_SEEDS,
+    drawn_guesses,
+    first_guesses,
+    policy_guesses,
+    runs_by_forecast,
+    waiting_guesses,
+)
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind is no news
 
 #: One trial in so many is not a fused one: a launch per op, and in turn with these a variation.
 APART_EVERY = 5
+#: The same, where no launch computes all ops: how its launches overlap is what makes a schedule of these good.
+VARIED_EVERY = 3
 #: Of so many trials of a chain, this one is in runs.
 RUNS_TURN = 4
 #: From this trial on every other one is a variation, until each has had a turn: small budgets try them, too.
@@ -46,14 +57,17 @@ LAST_SHARE = 4
 #: From so many trials before the last ones on, the model chooses among orders of what is built: a build that begins now
 #: would be waited for by itself.
 NUM_SETTLING = 5
+#: Name of the call that draws first guesses.
+_GUESSES = "guesses"
 
 
 class _KindSearch:
     """One plan kind's trials, in an Optuna study in memory."""
 
-    def __init__(self, space: Space, kind: PlanKind, seed: int) -> None:
-        self._axes = distributions(len(space.workload.ops))
-        self._sampler = PoolSampler(Pool(space, kind, seed), self._axes)
+    def __init__(self, space: AnySpace, kind: PlanKind, seed: int) -> None:
+        self._axes = distributions(len(space.workload.ops), len(space.workload.attentions))
+        self.pool = Pool(space, kind, seed)
+        self._sampler = PoolSampler(self.pool, self._axes)
         self._study = optuna.create_study(sampler=self._sampler)
         self._asked: dict[Schedule, optuna.Trial] = {}
         #: What was observed, in order: library's time over this one's, inverted; None where it was not measured.
@@ -109,21 +123,22 @@ class Searcher:
 
     def __init__(
         self,
-        space: Space,
+        space: AnySpace,
         *,
         seed: int,
         history: Iterable[Trial] = (),
         priors: Iterable[Candidate] = (),
         seeds: Sequence[Schedule] | None = None,
         num_trials: int | None = None,
+        begin: Begin | None = None,
     ) -> None:
-        """`priors` are legal candidates of ours that are tried first, behind the library; `seeds` what `first_guesses`
-        would give, where it is known already; `num_trials` the budget, where there is one."""
+        """`priors` are legal candidates of ours that are tried first, behind the library; `seeds` the first guesses,
+        where they are known already; `num_trials` the budget, where there is one; `begin` has work done meanwhile."""
         self._space = space
         self._seed = seed
-        num_ops = len(space.workload.ops)
+        num_ops = space.workload.num_ops
         offered = [kind for kind in PlanKind if kind_problem(space.workload, space.gpu, kind) is None]
-        searched = [kind for kind in PlanKind if kind.is_searched and kind.is_for(num_ops)]
+        searched = [kind for kind in offered if kind.is_searched]
         #: In the order of their turns, with the kind whose best schedules they try.
         variations = [(kind, kind.base) for kind in in_turn(num_ops) if kind.base]
         self._kinds = {kind: _KindSearch(space, kind, seed) for kind in searched}
@@ -131,15 +146,18 @@ class Searcher:
         self._variations = [pair for pair in variations if pair[0] in offered]
         #: The kind with a launch per op, and the one in runs where there is one.
         self._apart = next(kind for kind in searched if kind.is_apart)
+        #: The kind that first guesses are for: one launch for all ops, where there is such a kind.
+        self._main = PlanKind.FUSED if PlanKind.FUSED in searched else self._apart
         self._runs = next((kind for kind in searched if kind.is_in_runs and kind in offered), None)
         #: Kinds that take over the best schedule of another, in the order of the last trials of a budget: what is found
         #: for one is there for those behind it.
-        repeated = [(kind, PlanKind.FUSED) for kind in (self._apart, self._runs) if kind]
+        repeated = [(kind, self._main) for kind in (self._apart, self._runs) if kind and kind is not self._main]
         self._repeats = (*repeated, *dict.fromkeys(variations))
         self._ranked_runs: dict[Schedule, list[Schedule]] = {}
         self._priors = deque(priors)
         self._known_seeds = list(seeds or ())
-        self._more_seeds = first_guesses(space, seed) if seeds is None else iter(())
+        self._drawn_guesses: Callable[[], list[Schedule]] = partial(drawn_guesses, space, seed)
+        self._more_seeds = first_guesses(space, seed, lambda: self._drawn_guesses()) if seeds is None else iter(())
         self._policies: tuple[Schedule, ...] | None = None
         self._num_last = min(len(self._repeats), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
@@ -150,6 +168,27 @@ class Searcher:
         self._on_their_way: set[Candidate] = set()
         for trial in history:
             self.tell(trial)
+        #: Whether the draws are begun: whoever thinks ahead then would wait for them.
+        self._has_begun = begin is not None and not self._num_observed and self._is_worth_thinking_ahead
+        if begin and self._has_begun:
+            self._begin_draws(begin)
+
+    def _begin_draws(self, begin: Begin) -> None:
+        """Begins with the draws that later choices take, in the order in which they come to them. They depend on the
+        seed alone."""
+        take = begin({_GUESSES: self._drawn_guesses})
+        self._drawn_guesses = partial(take, _GUESSES)
+        pools = {kind: search.pool for kind, search in reversed(self._kinds.items()) if search.pool.is_drawn}
+        calls = dict[tuple[PlanKind, int], Callable[[], list[Schedule]]]()
+        for step in range(1 + self._first_of_last // (RENEWED_EVERY * REDRAWN_EVERY)):
+            for kind, pool in pools.items():
+                every = 1 if kind is self._main else APART_EVERY
+                if step % every == 0:
+                    calls[kind, step // every] = partial(pool.draw, step // every)
+        if calls:
+            take = begin(calls)
+        for kind, pool in pools.items():
+            pool.take_draws({period: partial(take, (one, period)) for one, period in calls if one is kind})
 
     def _seeds(self) -> Iterator[Schedule]:
         """The first guesses, each computed when it is needed first."""
@@ -170,13 +209,18 @@ class Searcher:
         """Does a piece of the work that a later choice needs, while nobody waits for one; whether there was any.
 
         What is chosen stays the same. A small budget may never come to that choice, so nothing is done for it."""
-        num_left = self._first_of_last - self._num_given
-        if self._first_of_last <= 2 * NUM_SEEDS or num_left < NUM_SEEDS:
+        if not self._is_worth_thinking_ahead:
             return False
-        if len(self._known_seeds) < NUM_SEEDS and (schedule := next(self._more_seeds, None)) is not None:
+        is_short = not self._has_begun and len(self._known_seeds) < NUM_SEEDS
+        if is_short and (schedule := next(self._more_seeds, None)):
             self._known_seeds.append(schedule)
             return True
-        return self._kinds[PlanKind.FUSED].think_ahead()
+        return self._kinds[self._main].think_ahead()
+
+    @property
+    def _is_worth_thinking_ahead(self) -> bool:
+        """Whether the budget has choices left that need more than the first guesses."""
+        return self._first_of_last > 2 * NUM_SEEDS and self._first_of_last - self._num_given >= NUM_SEEDS
 
     def wind_up(self) -> None:
         """Ends the search but for its last trials: from now on only what kinds have not tried of the best is given."""
@@ -221,7 +265,7 @@ class Searcher:
         while self._priors:
             if not self._is_given(prior := self._priors.popleft()):
                 return prior
-        apart = self._num_given % APART_EVERY == 2
+        apart = self._num_given % (APART_EVERY if self._main is not self._apart else VARIED_EVERY) == 2
         if candidate := self._late_repeat() or self._variation(apart) or self._repeat():
             return candidate
         for kind in self._in_order(is_apart=apart and self._is_apart_due):
@@ -232,8 +276,10 @@ class Searcher:
 
     def _in_order(self, *, is_apart: bool) -> Sequence[PlanKind]:
         """The kinds that are searched, that whose turn it is first."""
-        first, runs = PlanKind.FUSED, self._runs
+        first, runs = self._main, self._runs
         others = (runs,) if runs else ()
+        if first is self._apart:
+            return (first,)
         if is_apart:
             return self._apart, first, *others
         if runs and self._num_given % APART_EVERY == RUNS_TURN:
@@ -249,7 +295,7 @@ class Searcher:
         untried = [pair for pair in self._variations if not self._varied[pair[0]]]
         if self._num_given >= FIRST_VARIATION and self._num_given % 2 == 0 and (candidate := self._vary(untried)):
             return candidate
-        if not apart or self._num_given // APART_EVERY % 2 == 0:
+        if not apart or (self._main is not self._apart and self._num_given // APART_EVERY % 2 == 0):
             return None
         turn = sum(map(len, self._varied.values())) % max(1, len(self._variations))
         in_turn = [*self._variations[turn:], *self._variations[:turn]]
@@ -258,7 +304,9 @@ class Searcher:
     def _repeat(self) -> Candidate | None:
         """What launches the best fused schedule op by op, where that was not tried and the last such trial is a while
         ago."""
-        return self._missing(self._apart, PlanKind.FUSED) if self._is_apart_due else None
+        if self._main is self._apart or not self._is_apart_due:
+            return None
+        return self._missing(self._apart, self._main)
 
     def _late_repeat(self) -> Candidate | None:
         """Near the end of the budget: what a kind has not tried of the best."""
@@ -288,6 +336,7 @@ class Searcher:
     def _in_runs(self, schedule: Schedule) -> list[Schedule]:
         """A fused schedule in runs, the shortest forecast first."""
         if schedule not in self._ranked_runs:
+            assert not isinstance(self._space, AttentionSpace), "it is not launched in runs"
             self._ranked_runs[schedule] = runs_by_forecast(self._space, schedule)
         return self._ranked_runs[schedule]
 
@@ -305,10 +354,11 @@ class Searcher:
         is, every other time, what is best when fused; for runs in the cut with the best forecast."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
-        if kind is PlanKind.FUSED:
-            guesses = self._seeds() if len(given) < NUM_SEEDS else self._orders_of_policies()
+        if kind is self._main:
+            seeds = (canonical(kind, schedule) for schedule in self._seeds())
+            guesses = seeds if len(given) < NUM_SEEDS else self._orders_of_policies()
         elif len(given) % 2 == 0:
-            best = self._kinds[PlanKind.FUSED].best() or self._seeds()
+            best = self._kinds[self._main].best() or self._seeds()
             if kind.is_in_runs:
                 guesses = self._in_runs(first) if (first := next(iter(best), None)) else ()
             else:
@@ -316,15 +366,22 @@ class Searcher:
         return next((guess for guess in guesses if guess not in given), None)
 
     def _orders_of_policies(self) -> tuple[Schedule, ...]:
-        """What each policy gives for the best of the first guesses; nothing before all of these were observed. Which
-        ones were observed first does not change any more, so a search that goes on after a restart finds the same."""
+        """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing
+        before all of these were observed. Which ones were observed first does not change any more, so a search that
+        goes on after a restart finds the same."""
+        if isinstance(self._space, AttentionSpace):
+            return ()
         if self._policies is None:
-            first = list(self._kinds[PlanKind.FUSED].tried.items())[:NUM_SEEDS]
+            first = list(self._kinds[self._main].tried.items())[:NUM_SEEDS]
             measured = [(value, schedule) for schedule, value in first if value is not None]
             if len(first) < NUM_SEEDS:
                 return ()
             best = min(measured, key=lambda item: item[0], default=None)
-            self._policies = policy_guesses(self._space, best[1]) if best else ()
+            if best:
+                others = (*waiting_guesses(self._space, best[1]), *policy_guesses(self._space, best[1]))
+                self._policies = tuple(dict.fromkeys(others))
+            else:
+                self._policies = ()
         return self._policies
 
     def tell(self, trial: Trial) -> None:

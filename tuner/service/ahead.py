@@ -8,6 +8,9 @@ from statistics import mean, median_low
 
 #: Of a budget, at most one trial in so many is on its way: a search that knows nothing yet chooses them all blindly.
 BUDGET_SHARE = 6
+#: So many may be on their way where they are a third of the budget at most: a small budget is spent on priors and first
+#: guesses, which need not know anything.
+NUM_GUESSED = 6
 #: Candidates that an estimate rests on, the last ones.
 WINDOW = 8
 
@@ -22,7 +25,7 @@ class Ahead:
     def __init__(self, *, num_places: int, num_trials: int, max_ahead: int | None = None) -> None:
         """`num_places` is how many builds run at a time, `num_trials` the budget, and `max_ahead` how many candidates
         may be on their way besides one, at most."""
-        most = min(num_places + 2, num_trials // BUDGET_SHARE)
+        most = min(num_places + 2, max(num_trials // BUDGET_SHARE, min(NUM_GUESSED, num_trials // 3)))
         self._most = max(1, most if max_ahead is None else min(most, 1 + max_ahead))
         self._made_s = deque[float](maxlen=WINDOW)
         self._measured_s = deque[float](maxlen=WINDOW)

@@ -19,6 +19,7 @@ from tuner.core.trial.evaluator import FinalsTimes, Problem
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Best, JobRecord, PolicyTime
 from tuner.dispatch import MeasureLane
+from tuner.dispatch.sources import kernel_version_for
 from tuner.service.finals import Judgement, choose_finalists, judge, near_the_fastest
 from tuner.service.inspector import inspections_of, problem_of
 from tuner.service.keeper import Keeper
@@ -85,6 +86,7 @@ class Finisher:
         energies_mj = None if within is None else self._energies_mj(problem, candidates, times)
         judgement = replace(judge(finalists, times, self._finals, energies_mj), energy_within_percent=within)
         environment = self._lane.environment()
+        environment = replace(environment, kernel_version=kernel_version_for(environment, job.spec.workload))
         if times.torch is not None and times.torch.reason:
             _log.warning("%s: PyTorch has no time: %s", job.id, times.torch.reason)
         content = self._pack(job, problem, judgement)

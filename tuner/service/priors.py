@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tuner.core.space.space import Space
+from tuner.core.space.attention import AnySpace
 from tuner.core.trial.job import PriorsChoice, Trial
 from tuner.core.trial.priors import Found, KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
@@ -26,7 +26,7 @@ class PriorBook:
         self._clock = clock
         self._siblings = Siblings(store)
 
-    def of(self, job: JobRecord, space: Space, past: list[Trial], kernel_version: str) -> tuple[Prior, ...]:
+    def of(self, job: JobRecord, space: AnySpace, past: list[Trial], kernel_version: str) -> tuple[Prior, ...]:
         """The priors of a job that has these trials already; none for a search that began in an older version.
 
         What others of its ladder found is no earlier search, so that a fair one begins with it too.

@@ -73,7 +73,7 @@ class TrialReader:
             job, trial = jobs.get(session, job_id), trials.get(session, job_id, number)
         if trial.candidate.schedule is None:
             raise NotFound(f"trial {number} of {job_id} runs the library's kernels, which have no source here")
-        return source_of(job.spec.workload, trial.candidate.schedule.tiling)
+        return source_of(job.spec.workload, trial.candidate.schedule)
 
     def samples(self, job_id: str, number: int) -> tuple[Trial, Measured]:
         """A trial and its outcome, whose rounds are still there.

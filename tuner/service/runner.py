@@ -11,12 +11,13 @@ from functools import partial
 
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.space.space import space_of
+from tuner.core.space.attention import any_space_of
 from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.priors import KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import Dispatcher
+from tuner.dispatch.sources import kernel_version_for
 from tuner.errors import Conflict, NotFound, Quarantined, SearchLost, StoreUnavailable, WorkerError
 from tuner.logs import about
 from tuner.search import search_here
@@ -267,7 +268,7 @@ class Runner:
         if job.batch_step == BatchStep.SHARE:
             if self._siblings.are_behind(job):
                 raise GaveWay
-            past, space = self._history(job.id), space_of(job.spec.workload, self.target.gpu)
+            past, space = self._history(job.id), any_space_of(job.spec.workload, self.target.gpu)
             candidates = self._siblings.to_try(job, space, past)
             given, num_trials = GivenCandidates(candidates), len(past) + len(candidates)
             self._record_all(job, given, past, num_trials=num_trials, left_s=math.inf)
@@ -288,8 +289,8 @@ class Runner:
         left_s = budget.seconds - job.search_s
         if job.deadline_at is not None:
             left_s = min(left_s, max(0.0, job.deadline_at - self._clock()))
-        space = space_of(job.spec.workload, self.target.gpu)
-        priors = self._priors.of(job, space, past, self._lane.environment().kernel_version)
+        space = any_space_of(job.spec.workload, self.target.gpu)
+        priors = self._priors.of(job, space, past, kernel_version_for(self._lane.environment(), job.spec.workload))
         with self._search_by(order_of(job, self.target.gpu, past, priors)) as searcher:
             self._record_all(
                 job, searcher, past, num_trials=budget.trials, left_s=left_s, patience=budget.patience, priors=priors

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from tuner.core.legal.legality import check_kind
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.space.space import Space
+from tuner.core.space.attention import AnySpace
 from tuner.core.trial.batch import BatchStep, rows_of
 from tuner.core.trial.job import Trial
 from tuner.core.trial.ladder import Measurement, Option, choose_kernels, kernel_name
@@ -89,7 +89,7 @@ class Siblings:
             if isinstance(trial.outcome, Measured)
         ]
 
-    def to_try(self, job: JobRecord, space: Space, past: Iterable[Trial]) -> tuple[Candidate, ...]:
+    def to_try(self, job: JobRecord, space: AnySpace, past: Iterable[Trial]) -> tuple[Candidate, ...]:
         """What the others found and `job` has not tried, where its rows can be served by it."""
         tried = {trial.candidate for trial in past}
         near = sorted(self._known(job), key=lambda one: _octaves(one[0], job))
@@ -127,7 +127,7 @@ def _time_us(trial: Trial) -> float:
     return trial.outcome.time_us if isinstance(trial.outcome, Measured) else math.inf
 
 
-def _is_legal(space: Space, candidate: Candidate) -> bool:
+def _is_legal(space: AnySpace, candidate: Candidate) -> bool:
     if candidate.schedule is None:
         return False
     try:

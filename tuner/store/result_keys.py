@@ -11,10 +11,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
+from tuner.core.problem.attention_op import ATTENTION
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.trial.job import JobSpec, Objective
-from tuner.core.trial.questions import Question
+from tuner.core.trial.questions import Question, sized_ops
 from tuner.core.trial.records import Best
 from tuner.store.models import ResultKeyRow
 from tuner.store.shapes import SIZES, NearShape, ShapeIndex
@@ -34,7 +35,12 @@ def form_digest(workload: Workload) -> str:
     tell how far any two of a form are apart."""
     data = workload.to_json()
     any_size = {"m": 1} if workload.kind is WorkloadKind.CHAIN else {"m": 1, "n": 1, "k": 1}
-    return _digest({**data, "ops": [{**op, **any_size} for op in data["ops"]]})
+    return _digest({**data, "ops": [_of_any_size(op, any_size) for op in data["ops"]]})
+
+
+def _of_any_size(op: dict[str, Any], any_size: dict[str, int]) -> dict[str, Any]:
+    """An op without what a search of near shapes looks at: of an attention sequences and longest context."""
+    return {**op, **({"sequences": 1, "max_length": 1} if op.get("op") == ATTENTION else any_size)}
 
 
 def objective_key(objective: Objective, energy_within_percent: float | None = None) -> str:
@@ -44,7 +50,7 @@ def objective_key(objective: Objective, energy_within_percent: float | None = No
 
 
 def _log_sizes(workload: Workload) -> list[float]:
-    sizes = [math.log2(size) for op in workload.ops[:2] for size in (op.m, op.n, op.k)]
+    sizes = [math.log2(size) for op in sized_ops(workload) for size in op]
     return [*sizes, *[0.0] * (len(SIZES) - len(sizes))]
 
 

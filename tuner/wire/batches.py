@@ -187,7 +187,7 @@ class BatchJobView(View):
     @classmethod
     def of(cls, job: JobRecord, ladder: int) -> Self:
         """Copies `job`."""
-        return cls(ladder=ladder, m=max(op.m for op in job.spec.workload.ops), job=JobView.of(job))
+        return cls(ladder=ladder, m=job.spec.workload.num_rows, job=JobView.of(job))
 
 
 class LadderKernelView(View):

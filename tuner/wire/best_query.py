@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.workload import MAX_ELEMENTS, Activation, Dtype, Workload
 from tuner.core.trial.job import CacheState, Regime
 from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
+from tuner.wire.attentions import Attention, Count, DecoderAttention
 from tuner.wire.chains import DecoderBlock, RunName
 from tuner.wire.fields import Size
 from tuner.wire.requests import (
@@ -38,15 +40,18 @@ _PARAMETERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ffn": (FFN_SIZES, FFN_OPTIONS),
     "independent": (("first", "second"), ()),
     "decoder-block": (("model", "m"), ("tp", "run")),
-}
+    "attention": (("sequences", "max_length", "heads", "kv_heads", "head_dim"),
+                  ("new_tokens", "lengths", "scale", "d_out")),
+    "decoder-attention": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "projection")),
+}  # fmt: skip
 
 
 class BestQuery(BaseModel):
-    """The query of `GET /best`: a pair or a model's block, spelled as parameters, and a target."""
+    """The query of `GET /best`: a pair, a model's block or an attention, spelled as parameters, and a target."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["ffn", "independent", "decoder-block"] = Field(
+    kind: Literal["ffn", "independent", "decoder-block", "attention", "decoder-attention"] = Field(
         default="ffn", description="which parameters spell the pair, or the block"
     )
     m: Size | None = Field(default=None, description="ffn: rows of X and Y; decoder-block: tokens of a step")
@@ -63,6 +68,15 @@ class BestQuery(BaseModel):
     model: Fact | None = Field(default=None, description="decoder-block: e.g. `llama3-8b`")
     tp: int | None = Field(default=None, ge=1, le=64, description="decoder-block: ranks that share the layer; 1")
     run: RunName | None = Field(default=None, description="decoder-block: the whole one unless given")
+    sequences: Count | None = Field(default=None, description="attention: sequences of a launch")
+    max_length: Count | None = Field(default=None, description="attention: tokens of the longest context")
+    new_tokens: Count | None = Field(default=None, description="attention: of each sequence, 1 unless given")
+    lengths: Lengths | None = Field(default=None, description="attention: at which it was timed, `full` unless given")
+    heads: Count | None = Field(default=None, description="attention: query heads")
+    kv_heads: Count | None = Field(default=None, description="attention: heads of the cache")
+    head_dim: Count | None = Field(default=None, description="attention: elements of a head")
+    scale: float | None = Field(default=None, description="attention: of the scores; 1 / sqrt(head_dim) unless given")
+    projection: bool | None = Field(default=None, description="decoder-attention: o_proj behind it, unless false")
     dtype: Dtype = Field(default=Dtype.FP16, description="element type of every tensor")
     target: TargetId | None = Field(default=None, description="by default the server's own")
     l2: CacheState = Field(default=CacheState.COLD, description="what the L2 holds when a sample starts")
@@ -122,6 +136,10 @@ class BestQuery(BaseModel):
             return workload_of(FfnPair(kind="ffn", dtype=self.dtype, **given))
         if self.kind == "decoder-block":
             return workload_of(DecoderBlock(kind="decoder-block", dtype=self.dtype, **given))
+        if self.kind == "attention":
+            return workload_of(Attention(kind="attention", dtype=self.dtype, **given))
+        if self.kind == "decoder-attention":
+            return workload_of(DecoderAttention(kind="decoder-attention", dtype=self.dtype, **given))
         first, second = (_gemm(name, text) for name, text in given.items())
         return workload_of(IndependentPair(kind="independent", first=first, second=second, dtype=self.dtype))
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
+from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.presets import Run, decoder_block
 from tuner.core.problem.workload import DEFAULT_EPS, Activation, Dtype, GemmOp, Workload, WorkloadKind
-from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
+from tuner.errors import InvalidInput
+from tuner.wire.attentions import ChainAttention
+from tuner.wire.fields import ActivationName, DtypeName, Name, Size, Strict
 
-Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 RunName = Annotated[Run, Field(strict=False, description="the whole block, or the ops between two all-reduces")]
 
 
@@ -74,12 +76,27 @@ class ChainOp(Strict):
         )
 
 
-class Chain(Strict):
-    """Up to eight GEMMs in topological order."""
+#: Tags of the union of ops; no request names them.
+OP_TAGS = PRODUCT_TAG, ATTENTION_TAG = "op:product", "op:attention"
 
-    kind: Literal["chain"] = Field(description="up to eight GEMMs, each of which reads inputs and earlier ops")
+
+def _tag(op: Any) -> str:
+    """Which of the ops it is: only an attention says so."""
+    has_op = "op" in op if isinstance(op, dict) else hasattr(op, "op")
+    return ATTENTION_TAG if has_op else PRODUCT_TAG
+
+
+AnyOp = Annotated[
+    Annotated[ChainOp, Tag(PRODUCT_TAG)] | Annotated[ChainAttention, Tag(ATTENTION_TAG)], Discriminator(_tag)
+]
+
+
+class Chain(Strict):
+    """Up to eight GEMMs in topological order, or an attention and a GEMM that reads it."""
+
+    kind: Literal["chain"] = Field(description="up to eight ops, each of which reads inputs and earlier ops")
     m: Size = Field(description="rows of every tensor")
-    ops: list[ChainOp] = Field(min_length=1, description="each after those that it reads")
+    ops: list[AnyOp] = Field(min_length=1, description="each after those that it reads")
     dtype: DtypeName = Dtype.FP16
 
     def to_workload(self) -> Workload:
@@ -88,14 +105,24 @@ class Chain(Strict):
         Raises:
             InvalidInput: names what is wrong with an op, or with how they read each other.
         """
-        ops = tuple(op.to_op(self.m) for op in self.ops)
-        return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=self.dtype)
+        products = tuple(op.to_op(self.m) for op in self.ops if isinstance(op, ChainOp))
+        attentions = tuple(op.to_op(self.dtype) for op in self.ops if isinstance(op, ChainAttention))
+        for attention in attentions:
+            if attention.m != self.m:
+                shape = attention.shape
+                rows = f"{shape.sequences} sequences of {shape.new_tokens} new tokens"
+                problem = f"is {self.m}, and {attention.name} has {attention.m} rows: {rows}"
+                raise InvalidInput("m", problem, f"give {attention.m}")
+        return Workload(kind=WorkloadKind.CHAIN, ops=products, dtype=self.dtype, attentions=attentions)
 
     @classmethod
     def from_workload(cls, workload: Workload) -> Self:
         """Inverse of `to_workload`."""
-        ops = [ChainOp.from_op(op) for op in workload.ops]
-        return cls(kind="chain", m=workload.ops[0].m, ops=ops, dtype=workload.dtype)
+        ops = [
+            ChainAttention.from_op(op) if isinstance(op, AttentionOp) else ChainOp.from_op(op)
+            for op in workload.all_ops
+        ]
+        return cls(kind="chain", m=workload.all_ops[0].m, ops=ops, dtype=workload.dtype)
 
 
 class DecoderBlock(Strict):

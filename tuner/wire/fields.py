@@ -14,6 +14,9 @@ DtypeName = Annotated[Dtype, Field(strict=False, description="element type of ev
 ActivationName = Annotated[Activation, Field(strict=False, description="applied to the first product")]
 
 
+Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
+
+
 class Strict(BaseModel):
     """Refuses unknown fields and values that only look right."""
 

@@ -52,7 +52,7 @@ class ImportRequest(Strict):
             InvalidInput: the target is unknown, the pair is not well formed, or a schedule is not legal for both.
         """
         workload, target = workload_of(self.pair), parse_target(self.target)
-        regime = self.objective.regime or default_regime(max(op.m for op in workload.ops))
+        regime = self.objective.regime or default_regime(workload.num_rows)
         found = []
         for index, winner in enumerate(self.winners):
             schedule = _schedule(index, winner)

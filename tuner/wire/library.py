@@ -29,3 +29,6 @@ class LibraryRecipeView(View):
     cublaslt_version: int = Field(description="as `cublasLtGetVersion` says it")
     beside: bool = Field(description="whether two products that share nothing run side by side, on two streams")
     calls: list[LibraryCallView]
+    attention: str = Field(
+        description="whose attention goes in front of them, by which kernel; empty where there is none"
+    )

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Activation, Workload, WorkloadKind
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -103,7 +104,7 @@ class OpRow(View):
     """One op of a chain."""
 
     name: str
-    sizes: str = Field(description="m x n x k, and that W holds a gate too")
+    sizes: str = Field(description="m x n x k, and that W holds a gate too; of an attention tokens and heads")
     reads: str = Field(description="what it multiplies")
     reads_ops: dict[str, str] = Field(
         description="earlier ops, by the field that names them: source, residual_source, norm"
@@ -118,8 +119,11 @@ class OpRow(View):
         """The ops of a chain, in `best`'s launches; none of a pair."""
         if workload.kind is not WorkloadKind.CHAIN:
             return []
-        rows, names = [], {op.name for op in workload.ops}
-        for index, op in enumerate(workload.ops):
+        rows, names = [], {op.name for op in workload.all_ops}
+        for index, op in enumerate(workload.all_ops):
+            if isinstance(op, AttentionOp):
+                rows.append(cls._of_attention(op, names, _launch_of(index, best)))
+                continue
             residual = (op.residual_source or f"{op.name}.residual") if op.residual else ""
             rows.append(
                 cls(
@@ -134,6 +138,19 @@ class OpRow(View):
                 )
             )
         return rows
+
+    @classmethod
+    def _of_attention(cls, op: AttentionOp, names: set[str], launch: int | None) -> Self:
+        return cls(
+            name=op.name,
+            sizes=op.describe(),
+            reads=op.source,
+            reads_ops={read.field: read.tensor for read in op.reads if read.tensor in names},
+            norm="",
+            adds="",
+            activation="softmax",
+            launch=launch,
+        )
 
 
 def _launch_of(op: int, best: Candidate | None) -> int | None:

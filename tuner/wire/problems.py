@@ -9,9 +9,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.errors import InvalidInput
+from tuner.wire.chains import OP_TAGS
 
 #: Tags of the union of what may be tuned.
-KINDS = ("ffn", "independent", "chain", "decoder-block")
+KINDS = ("ffn", "independent", "chain", "decoder-block", "attention", "decoder-attention")
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -85,7 +86,7 @@ def _remedy(context: Mapping[str, Any], message: str) -> str:
 
 def _path(location: Sequence[int | str]) -> str:
     """`("body", "pair", "ffn", "m")` as `pair.m`: without where it came from and the tag of a union."""
-    steps = [str(step) for step in location if step not in ("body", "query", "path", "header", *KINDS)]
+    steps = [str(step) for step in location if step not in ("body", "query", "path", "header", *KINDS, *OP_TAGS)]
     return ".".join(steps) or "body"
 
 

@@ -24,6 +24,7 @@ from tuner.core.trial.job import (
     PriorsChoice,
 )
 from tuner.errors import InvalidInput
+from tuner.wire.attentions import Attention, DecoderAttention
 from tuner.wire.chains import Chain, DecoderBlock
 from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
 from tuner.wire.searches import (
@@ -132,14 +133,13 @@ class IndependentPair(Strict):
 
 
 Pair = Annotated[
-    FfnPair | IndependentPair | Chain, Field(discriminator="kind", description="the GEMMs; a preset, expanded")
+    FfnPair | IndependentPair | Chain, Field(discriminator="kind", description="the ops; a preset, expanded")
 ]
-Asked = Annotated[
-    FfnPair | IndependentPair | Chain | DecoderBlock, Field(discriminator="kind", description="the GEMMs to tune")
-]
+AnyPair = FfnPair | IndependentPair | Chain | DecoderBlock | Attention | DecoderAttention
+Asked = Annotated[AnyPair, Field(discriminator="kind", description="the ops to tune")]
 
 
-def workload_of(pair: FfnPair | IndependentPair | Chain | DecoderBlock) -> Workload:
+def workload_of(pair: AnyPair) -> Workload:
     """The domain's view of a pair, or of a chain.
 
     Raises:
@@ -148,7 +148,7 @@ def workload_of(pair: FfnPair | IndependentPair | Chain | DecoderBlock) -> Workl
     try:
         return pair.to_workload()
     except InvalidInput as error:
-        if isinstance(pair, Chain | DecoderBlock):
+        if not isinstance(pair, FfnPair | IndependentPair):
             raise InvalidInput(f"pair.{error.field}", error.problem, error.remedy) from error
         # The domain names an op's matrix, the client knows the pair.
         raise InvalidInput("pair", f"{error.field}: {error.problem}", error.remedy) from error
@@ -209,6 +209,18 @@ EXAMPLES: dict[str, Any] = {
                     {"name": "down", "source": "up", "n": 2048, "k": 8192, "residual": "o_proj"},
                 ],
             },
+        },
+    },
+    "attention": {
+        "summary": "Decode attention of a model's layer, and o_proj behind it",
+        "value": {
+            "pair": {
+                "kind": "decoder-attention",
+                "model": "llama3-8b",
+                "sequences": 16,
+                "max_length": 2048,
+                "dtype": "bf16",
+            }
         },
     },
     "decoder_block": {

@@ -54,4 +54,4 @@ def objective_of(asked: ObjectiveRequest, workload: Workload) -> Objective:
 
 def objective_for(l2: CacheState, regime: Regime | None, workload: Workload) -> Objective:
     """The regime is that of the rows, where none is given."""
-    return Objective(l2=l2, regime=regime or default_regime(max(op.m for op in workload.ops)))
+    return Objective(l2=l2, regime=regime or default_regime(workload.num_rows))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -51,8 +53,30 @@ _SPLITS = {
 def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
     """Sentences that say what `candidate` does with `workload`."""
     words = [candidate.plan_kind.row.sentence]
-    if candidate.schedule is not None:
+    if candidate.schedule is None:
+        return words
+    for op, attention in zip(workload.attentions, candidate.schedule.attentions, strict=True):
+        words += _attention_words(op, attention, workload)
+    if candidate.schedule.tiling.tiles:
         words += _schedule_words(candidate.schedule, workload, candidate.plan_kind)
+    return words
+
+
+def _attention_words(op: AttentionOp, one: AttentionSchedule, workload: Workload) -> list[str]:
+    spans, shared = one.num_spans(op.shape), f", shared by a cluster of {one.cluster} CTAs" if one.cluster > 1 else ""
+    number = "the whole context at once" if spans == 1 else f"{spans} of the longest context"
+    order = "neighbours" if one.contiguous else "tasks in turns"
+    finish = f"{one.finish_warps} that end tasks" if one.finish_warps else "which end tasks too"
+    early = ", the first tiles before a length is known" if one.speculative else ""
+    words = [
+        f"Attention {op.name}: spans of {one.span_tokens} tokens, {number}{shared}; each queue has {order}.",
+        f"Its kernel: tiles of {one.tile_tokens} tokens, {one.num_stages} of keys and of values in the ring{early}; "
+        f"{one.math_warps} warps that multiply, {finish}.",
+    ]
+    reader = workload.reader_of(op)
+    if reader is not None and one.next_percent:
+        share = "all" if one.next_percent == 100 else f"{one.next_percent} %"
+        words.append(f"It brings {share} of the weights of {reader.name} into the L2, behind all that it reads.")
     return words
 
 
@@ -109,6 +133,8 @@ def _engine(tiling: Tiling) -> str:
         return f"{tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps{capped}"
     window = f", of which {tiling.window} may be under way" if tiling.window else ""
     stages = f"{tiling.num_stages} stages of weights{window}, {tiling.input_stages} of inputs"
+    if tiling.ahead_window:
+        stages += f", of weights {tiling.ahead_window} may be under way while the ring fills for a task that waits"
     if tiling.startup_prefetch:
         stages += f", {tiling.startup_prefetch} more of weights brought into the L2 at the start"
     cluster = f", clusters of {' x '.join(map(str, tiling.cluster))} CTAs" if tiling.cluster_size > 1 else ""
@@ -117,7 +143,8 @@ def _engine(tiling: Tiling) -> str:
     turns = ", a task by four of them and the next by the others" if tiling.warpgroups is Warpgroups.PING_PONG else ""
     swapped = ", weights as operand A" if tiling.swap_ab else ""
     stores = ", tiles stored by the copy engine" if tiling.epilogue is Epilogue.TMA else ""
-    warps = f"{tiling.num_warps} warps that multiply{turns}, and 4 that copy"
+    readers = ", and 4 that read the intermediate as its elements come" if tiling.in_band else ""
+    warps = f"{tiling.num_warps} warps that multiply{turns}, and 4 that copy{readers}"
     return f"{tiling.engine}{swapped}, {stages}, {warps}{cluster}{stores}"
 
 

@@ -10,19 +10,21 @@ from typing import Any
 from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.plan.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Dtype, GemmOp, Workload
+from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
-from tuner.versions import MANIFEST_FORMAT
+from tuner.versions import MANIFEST_FORMAT, PRODUCTS_FORMAT
 
+from ..source.attention import ATTENTION_KERNEL, render_attention
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
-from ..source.tensor_maps import tensor_maps
+from ..source.tensor_maps import TENSOR_MAP_TYPES, tensor_maps
 from ..source.variants import Variant, variants_of
+from .attention_artifact import AttentionKernel, attention_parameter, attention_recipe, attention_tensors
 from .facts import (
     INTERMEDIATES,
     TENSOR_ALIGNMENT_BYTES,
@@ -42,9 +44,6 @@ _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
 #: maps have more. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
 _SMALL_PARAMETER_BYTES, _LARGE_PARAMETER_DRIVER = 4096, "530.30.02"
 
-#: As cuTensorMapEncodeTiled names them.
-_TENSOR_MAP_TYPES = {Dtype.FP16: "FLOAT16", Dtype.BF16: "BFLOAT16"}
-
 _CONCURRENCY = (
     "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run one such "
     "kernel at a time outside of its own chain. The same holds for a programmatic launch whose plan has static queues "
@@ -63,9 +62,11 @@ def assemble(
     extra: dict[str, Any],
     spin_limit_cycles: int,
     variants: tuple[VariantBuild, ...] = (),
+    attentions: tuple[AttentionKernel, ...] = (),
 ) -> ArtifactFiles:
     """Source, plans and cubin (none when simulated) with their manifest; `extra` joins the manifest, and
-    `spin_limit_cycles` is how long a wait may last. `variants` are the kernel's other builds.
+    `spin_limit_cycles` is how long a wait may last. `variants` are the kernel's other builds. Without a product there
+    are neither plans nor a source, but those of the `attentions`.
 
     Raises:
         ValueError: the candidate has no schedule.
@@ -74,18 +75,21 @@ def assemble(
     schedule = candidate.schedule
     if schedule is None:
         raise ValueError("a candidate without a schedule has no kernel to fetch")
-    _check_tied(problem, schedule, plans, source, launchable)
+    workload = problem.workload
+    _check_attentions(workload, schedule, attentions)
+    if workload.ops:
+        _check_tied(problem, schedule, plans, source, launchable)
     cubin = launchable.cubin if launchable else None
-    files = {"kernel.cu": source.encode()}
+    files = {"kernel.cu": source.encode()} if workload.ops else {}
+    for one in attentions:
+        files |= one.files
     files |= {f"plan{i}.bin": plan.words.astype("<i4").tobytes() for i, plan in enumerate(plans)}
     if cubin is not None:
         files["kernel.cubin"] = cubin
     files |= {cubin_name(one.variant): one.launchable.cubin for one in variants if one.launchable}
-    workload = problem.workload
-    parameter = parameter_layout(workload, schedule.tiling, spin_limit_cycles)
-    offered = variants_of(plans, programmatic=candidate.plan_kind.is_programmatic)
+    programmatic = candidate.plan_kind.is_programmatic
     manifest: dict[str, Any] = {
-        "format": MANIFEST_FORMAT,
+        "format": MANIFEST_FORMAT if attentions else PRODUCTS_FORMAT,
         "simulated": environment.simulated,
         "plan_kind": str(candidate.plan_kind),
         "workload": workload.to_json(),
@@ -95,13 +99,12 @@ def assemble(
         "schedule_in_words": str(schedule),
         "objective": asdict(problem.objective),
         "environment": asdict(environment),
-        "kernel": _kernel(plans[0].gpu, launchable, environment, parameter["size_bytes"])
-        | {"variants": [_variant(variant, variants) for variant in offered]},
+        **_products(workload, schedule, plans, launchable, environment, spin_limit_cycles, programmatic, variants),
+        **({"attentions": [_attention(one, environment, programmatic) for one in attentions]} if attentions else {}),
         "rows": legal_rows(workload),
-        "numbers": numbers(workload, plans),
+        "numbers": numbers(workload, plans, schedule),
         "aliasing": aliasing(workload),
         "intermediates": INTERMEDIATES,
-        "parameter": parameter,
         "tensors": _tensors(workload, schedule.tiling),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
         "concurrency": _CONCURRENCY,
@@ -112,6 +115,45 @@ def assemble(
     }
     text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
     return ArtifactFiles(files={**files, "manifest.json": text.encode()}, manifest=manifest)
+
+
+def _products(
+    workload: Workload,
+    schedule: Schedule,
+    plans: tuple[VerifiedPlan, ...],
+    launchable: Launchable | None,
+    environment: Environment,
+    spin_limit_cycles: int,
+    programmatic: bool,
+    variants: tuple[VariantBuild, ...],
+) -> dict[str, Any]:
+    """Kernel and parameter of the products; null where there is none."""
+    if not workload.ops:
+        return {"kernel": None, "parameter": None}
+    parameter = parameter_layout(workload, schedule.tiling, spin_limit_cycles)
+    offered = [_variant(one, variants) for one in variants_of(plans, programmatic=programmatic)]
+    build = launchable.ties.build if launchable else None
+    facts = _kernel("kernel", KERNEL_NAME, plans[0].gpu, build, environment, parameter["size_bytes"])
+    return {"kernel": facts | {"variants": offered}, "parameter": parameter}
+
+
+def _attention(one: AttentionKernel, environment: Environment, programmatic: bool) -> dict[str, Any]:
+    build = one.launchable.ties.build if one.launchable else None
+    size_bytes = attention_parameter(one)["size_bytes"]
+    kernel = _kernel(f"attention{one.index}", ATTENTION_KERNEL, one.gpu, build, environment, size_bytes)
+    return attention_recipe(one, kernel, programmatic=programmatic)
+
+
+def _check_attentions(workload: Workload, schedule: Schedule, attentions: tuple[AttentionKernel, ...]) -> None:
+    if tuple((one.workload, one.schedule) for one in attentions) != tuple(
+        (workload, one) for one in schedule.attentions
+    ):
+        raise LaunchRefused(f"the attentions are not those of {workload.describe()} by {schedule}")
+    for one in attentions:
+        if one.source != render_attention(one.schedule.tiling_of(one.op.shape), workload.dtype):
+            raise LaunchRefused(f"the source of {one.op.name} is not that of its tiling: render it again")
+        if one.launchable is not None:
+            one.launchable.check()
 
 
 def _check_tied(
@@ -154,13 +196,16 @@ def _variant(variant: Variant, builds: tuple[VariantBuild, ...]) -> dict[str, An
     return {"name": str(variant), "cubin": cubin_name(variant), "build": build.launchable.ties.build, "reason": ""}
 
 
-def _kernel(gpu: Gpu, launchable: Launchable | None, environment: Environment, parameter_bytes: int) -> dict[str, Any]:
+def _kernel(
+    file: str, name: str, gpu: Gpu, build: str | None, environment: Environment, parameter_bytes: int
+) -> dict[str, Any]:
+    """How a kernel was compiled; `file` is the name of its files without their ends."""
     arch = gpu.arch
     return {
-        "name": KERNEL_NAME,
-        "source": "kernel.cu",
-        "cubin": "kernel.cubin" if launchable else None,
-        "build": launchable.ties.build if launchable else None,
+        "name": name,
+        "source": f"{file}.cu",
+        "cubin": f"{file}.cubin" if build else None,
+        "build": build,
         "arch": arch,
         "arch_suffix": arch[-1] if arch[-1].isalpha() else "",
         "num_sms": gpu.num_sms,
@@ -212,7 +257,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
         {
             "name": f"{workload.ops[m.op].name}.{m.operand}_map",
             "tensor": _tensor_of(workload.ops[m.op], m.operand),
-            "data_type": "CU_TENSOR_MAP_DATA_TYPE_" + _TENSOR_MAP_TYPES[workload.dtype],
+            "data_type": "CU_TENSOR_MAP_DATA_TYPE_" + TENSOR_MAP_TYPES[workload.dtype],
             "dims": m.dims,
             "strides_bytes": m.strides_bytes,
             "box": m.box,
@@ -251,7 +296,7 @@ def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
     A gated op's weight and bias have the gate's rows first, then the up projection's. The launches write `squares`, and
     read `input_squares`: the sums of squares of the rows of the input in front of the dot.
     """
-    tensors: list[dict[str, Any]] = []
+    tensors = attention_tensors(workload)
 
     def add(name: str, role: str, shape: list[int], dtype: str = str(workload.dtype)) -> None:
         if all(tensor["name"] != name for tensor in tensors):

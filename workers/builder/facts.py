@@ -7,8 +7,9 @@ from typing import Any
 
 from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.order_of_sums import order_of_sums
+from tuner.core.proof.order_of_sums import OrderOfSums, order_of_sums
 from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 
 from ..source.launch_args import WORKSPACE_ALIGNMENT_BYTES, needs_co_residency
@@ -48,22 +49,28 @@ def workspace_facts(layout: dict[str, int]) -> dict[str, Any]:
 
 def legal_rows(workload: Workload) -> dict[str, int]:
     """For which m the kernel may be launched: rows beyond m are read as zeros and never stored, and the plan's tasks of
-    tiles that lie beyond m compute nothing. The parameter's m and the rows of the tensor maps are then that m."""
-    rows = {op.m for op in workload.ops}
+    tiles that lie beyond m compute nothing. The parameter's m and the rows of the tensor maps are then that m.
+    Sequences of an attention are fixed; a slot that is not used has length 0."""
+    rows = {op.m for op in workload.all_ops}
     most = max(rows)
-    return {"min": 1 if len(rows) == 1 else most, "max": most}
+    return {"min": 1 if len(rows) == 1 and not workload.attentions else most, "max": most}
 
 
-def numbers(workload: Workload, plans: Sequence[VerifiedPlan]) -> dict[str, Any]:
+def numbers(workload: Workload, plans: Sequence[VerifiedPlan], schedule: Schedule) -> dict[str, Any]:
     """How exact, how repeatable, and in which form."""
-    order = order_of_sums(plans)
+    order = order_of_sums(plans) if plans else OrderOfSums(text="", is_of_rows=True)
+    texts = [
+        f"{op.name}: spans of {one.span_tokens} tokens in tiles of {one.tile_tokens}, {one.math_warps} warps of "
+        f"{one.cluster} CTAs"
+        for op, one in zip(workload.attentions, schedule.attentions, strict=True)
+    ]
     return {
         "max_rel_error": MAX_REL_ERROR[workload.dtype],
         "max_rel_error_meaning": "of ||out - reference|| / ||reference|| against float64",
         "accumulation": "fp32",
         "deterministic": True,
         "deterministic_meaning": "the same build and plan give the same bits in every launch, whatever runs beside it",
-        "order_of_sums": order.text,
+        "order_of_sums": "; ".join([*texts, *([order.text] if order.text else [])]),
         "order_of_sums_meaning": "kernels of one order give a row the same bits; columns of k, sum by sum",
         "rows_independent": order.is_of_rows,
         "rows_independent_meaning": "a row's bits depend neither on the number of rows nor on its place among them",

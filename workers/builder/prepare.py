@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import Prepared
@@ -21,6 +21,7 @@ from tuner.errors import BuildError, IllegalSchedule, PlanError
 from ..protocol.messages import Work
 from ..source.launchable import LaunchRefused
 from ..source.render import render
+from .attention import BuiltAttention, build_attention, tie_attention
 from .nvrtc import Builder, BuildTimeout, Built
 from .tie import tie
 from .variants import refusal_of
@@ -32,8 +33,10 @@ class PreparedKernel(Prepared):
 
     work: Work
     source: str = ""
-    #: None for the library.
+    #: Of the products' kernel; None for the library, and where there is no product.
     built: Built | None = None
+    #: Of the attentions' kernels.
+    attentions: tuple[BuiltAttention, ...] = ()
     #: Why the build may not be launched; empty where it may.
     refusal: str = ""
 
@@ -41,6 +44,12 @@ class PreparedKernel(Prepared):
     def plans(self) -> tuple[VerifiedPlan, ...]:
         """With the resources that the compiler told; none for the library."""
         return self.work.plans
+
+    @property
+    def builds(self) -> tuple[Built, ...]:
+        """Of all kernels."""
+        products = () if self.built is None else (self.built,)
+        return (*(one.built for one in self.attentions), *products)
 
 
 def prepare(
@@ -69,15 +78,27 @@ def prepare(
         return PreparedKernel(work=Work(plan_kind=candidate.plan_kind))
     with _timed(stage_s, Stage.VERIFY):
         plans = plans_for(workload, gpu, candidate)
+        attention_plans = attention_plans_for(workload, gpu, candidate)
     with _timed(stage_s, Stage.RENDER):
-        source = render(workload, schedule.tiling, traced=traced)
+        source = render(workload, schedule.tiling, traced=traced) if plans else ""
     with _timed(stage_s, Stage.BUILD):
-        built = builder.build(source, gpu.arch)
-    launchable = tie(plans, built, workload, traced=traced)
-    work = Work(plan_kind=candidate.plan_kind, launchable=launchable, spin_limit_cycles=spin_limit_cycles)
-    return PreparedKernel(
-        work=work, source=source, built=built, refusal=refusal_of(built.resources), stage_s=dict(stage_s)
+        built = builder.build(source, gpu.arch) if plans else None
+        attentions = tuple(
+            build_attention(workload, index, one, gpu, builder) for index, one in enumerate(schedule.attentions)
+        )
+    tied = zip(schedule.attentions, attention_plans, attentions, strict=True)
+    work = Work(
+        plan_kind=candidate.plan_kind,
+        launchable=None if built is None else tie(plans, built, workload, traced=traced),
+        attentions=tuple(
+            tie_attention(workload, index, one, plan, gpu, kernel.built)
+            for index, (one, plan, kernel) in enumerate(tied)
+        ),
+        spin_limit_cycles=spin_limit_cycles,
     )
+    made = PreparedKernel(work=work, source=source, built=built, attentions=attentions, stage_s=dict(stage_s))
+    refusals = (refusal for build in made.builds if (refusal := refusal_of(build.resources)))
+    return replace(made, refusal=next(refusals, ""))
 
 
 def try_prepare(

@@ -11,14 +11,19 @@ from tuner.core.problem.objective import Regime
 from tuner.errors import WorkerError
 
 from ..timing.library_choice import Choices, Picked, Rounds, first_of, pick, pick_adds, pick_streams, with_one
+from .attention_library import AttentionLibrary
+from .attention_products import AttentionProducts
 from .baselines import LibraryRunner
 from .timing import Timer
+
+#: A baseline whose ops each have algorithms to choose from.
+Library = LibraryRunner | AttentionLibrary | AttentionProducts
 
 #: Rounds of one way of using the library against another.
 CONTEST_ROUNDS = {Regime.BURST: 15, Regime.SUSTAINED: 5}
 
 
-def pick_algorithms(library: LibraryRunner, timer: Timer) -> Picked:
+def pick_algorithms(library: Library, timer: Timer) -> Picked:
     """What `tuner.workers.timing.library_choice` picks; `library` uses it afterwards."""
     graphs: dict[Choices, Any] = {}
 
@@ -51,7 +56,7 @@ def pick_algorithms(library: LibraryRunner, timer: Timer) -> Picked:
     return picked
 
 
-def _both_us(usual: Picked, other: Picked, library: LibraryRunner, timer: Timer) -> Rounds:
+def _both_us(usual: Picked, other: Picked, library: Library, timer: Timer) -> Rounds:
     """Times of the library used in one way and in another."""
     graphs = []
     for picked in (usual, other):

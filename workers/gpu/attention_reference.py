@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
 
 Array = Any  # of NumPy or of CuPy
+
+
+class Attended(NamedTuple):
+    """What an attention must give, and what its roundings may add."""
+
+    #: [sequences, new tokens, heads, head_dim] float64; zeros where a query sees no token.
+    values: Array
+    #: The same shape: the square root of the sum of (weight * value)^2, by which roundings of the weights add up.
+    deviation: Array
+    #: The same shape: the sum of weight * |value|, by which an error of all weights goes in.
+    magnitude: Array
 
 
 def attention(
@@ -20,32 +31,54 @@ def attention(
     xp: Any,
     form: AttentionForm = PLAIN,
 ) -> Array:
-    """Results as [sequences, new tokens, heads, head_dim], in float64; zeros where a query sees no token.
+    """The values alone, of operands in float64."""
+    return attend(op, q, k, v, lengths, xp, form=form).values
+
+
+def attend(
+    op: DecodeAttention,
+    q: Array,
+    k: Array,
+    v: Array,
+    lengths: Sequence[int],
+    xp: Any,
+    form: AttentionForm = PLAIN,
+    widen: Callable[[Array], Array] = lambda array: array,
+) -> Attended:
+    """Results in float64.
 
     Args:
         op: shapes and scale.
-        q: [sequences, new tokens, heads, head_dim], float64 as all operands.
+        q: [sequences, new tokens, heads, head_dim].
         k: [sequences, KV heads, max_length, head_dim].
         v: the same.
         lengths: of each sequence, its new tokens included.
         xp: the module of the arrays, `numpy` or `cupy`.
         form: window and soft cap. Of a paged cache give what `gathered` makes of it.
+        widen: makes float64 of a part of an operand, so that a cache is never held whole.
     """
-    out = xp.zeros(q.shape, dtype=xp.float64)
+    found = Attended(*(xp.zeros(q.shape, dtype=xp.float64) for _ in Attended._fields))
     for sequence, length in enumerate(lengths):
         for token in range(op.new_tokens):
             seen = length - op.new_tokens + 1 + token
             if seen <= 0:
                 continue
-            queries = q[sequence, token].reshape(op.kv_heads, op.query_heads, op.head_dim)
+            queries = widen(q[sequence, token]).reshape(op.kv_heads, op.query_heads, op.head_dim)
             first = 0 if form.window is None else max(seen - form.window, 0)
-            scores = op.score_scale * xp.matmul(queries, k[sequence, :, first:seen].swapaxes(1, 2))
+            scores = op.score_scale * xp.matmul(queries, widen(k[sequence, :, first:seen]).swapaxes(1, 2))
             if form.soft_cap is not None:
                 scores = form.soft_cap * xp.tanh(scores / form.soft_cap)
             weights = xp.exp(scores - scores.max(axis=2, keepdims=True))
             weights /= weights.sum(axis=2, keepdims=True)
-            out[sequence, token] = xp.matmul(weights, v[sequence, :, first:seen]).reshape(out[sequence, token].shape)
-    return out
+            values = widen(v[sequence, :, first:seen])
+            rows = (
+                xp.matmul(weights, values),
+                xp.sqrt(xp.matmul(weights**2, values**2)),
+                xp.matmul(weights, xp.abs(values)),
+            )
+            for whole, row in zip(found, rows, strict=True):
+                whole[sequence, token] = row.reshape(whole[sequence, token].shape)
+    return found
 
 
 def gathered(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import cupy
 from cuda.bindings import driver
@@ -43,6 +43,15 @@ class Runner(Protocol):
 
     def poison(self) -> None:
         """NaN into all memory of its own that a run must write before it reads it, on the current stream."""
+        ...
+
+
+@runtime_checkable
+class CapturesItself(Protocol):
+    """A runner whose calls can be captured by its own library alone."""
+
+    def captured(self) -> Any:
+        """The chain over the problem's slots, with `launch(stream)` as a CuPy graph has it."""
         ...
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.core.problem.workload import Dtype
 
@@ -43,7 +44,7 @@ def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -
         for op_index, before in zip(data.outputs[0], first, strict=True):
             after = data.outputs[0][op_index].bits
             if not comparer.are_same(before, after):
-                raise WrongNumbers(f"a second launch of {data.workload.ops[op_index].name} gave other bits")
+                raise WrongNumbers(f"a second launch of {data.workload.numbered_ops[op_index].name} gave other bits")
     return worst
 
 
@@ -70,14 +71,14 @@ def _check_seed(data: ProblemData, comparer: Comparer, run: Run, work: Work, see
 
 
 def _compare(data: ProblemData, comparer: Comparer, work: Work, op_index: int, bits: Any, want: Reference) -> float:
-    op, dtype = data.workload.ops[op_index], data.workload.dtype
+    op, dtype = data.workload.numbered_ops[op_index], data.workload.dtype
     found = comparer.difference(bits, dtype, want)
     if found.num_bad:
         row, column = divmod(found.first_bad, op.n)
         got = _value(bits[row, column].get(), dtype)
         raise WrongNumbers(
             f"{found.num_bad} of {op.m * op.n} elements of {op.name} are wrong, the first at [{row}, {column}]"
-            f"{_where(work, op_index, row, column)}: {got:.6g} instead of "
+            f"{_where(data, work, op_index, row, column)}: {got:.6g} instead of "
             f"{float(want.values[row, column].get()):.6g} within {float(want.tolerance[row, column].get()):.2g}"
         )
     limit = MAX_REL_ERROR[dtype]
@@ -95,8 +96,13 @@ def _value(bits: np.ndarray[Any, Any], dtype: Dtype) -> float:
             return float((bits.astype(np.uint32) << 16).view(np.float32))
 
 
-def _where(work: Work, op_index: int, row: int, column: int) -> str:
-    """The tile and the task that own an element; empty for the library."""
+def _where(data: ProblemData, work: Work, op_index: int, row: int, column: int) -> str:
+    """The tile and the task that own an element, or its sequence and head; nothing of tiles for the library."""
+    op = data.workload.numbered_ops[op_index]
+    if isinstance(op, AttentionOp):
+        sequence, token = divmod(row, op.shape.new_tokens)
+        head, dim = divmod(column, op.shape.head_dim)
+        return f" (sequence {sequence}, new token {token}, head {head}, element {dim})"
     if work.tiling is None:
         return ""
     shape = work.tiling.tiles[op_index]

@@ -16,12 +16,12 @@ from tuner.errors import WorkerError
 
 from ..source.library_epilogue import split_epilogue
 
-_COMPUTE_32F = 68
-_R_32F = 0
-_DATA_TYPES = {Dtype.FP16: 2, Dtype.BF16: 14}
-_DESC_TRANSA, _DESC_TRANSB, _DESC_EPILOGUE, _DESC_BIAS_POINTER, _DESC_BIAS_DATA_TYPE = 3, 4, 7, 8, 26
-_PREFERENCE_MAX_WORKSPACE_BYTES = 1
-_OP_N, _OP_T = 0, 1
+COMPUTE_32F = 68
+R_32F = 0
+DATA_TYPES = {Dtype.FP16: 2, Dtype.BF16: 14}
+DESC_TRANSA, _DESC_TRANSB, _DESC_EPILOGUE, _DESC_BIAS_POINTER, _DESC_BIAS_DATA_TYPE = 3, 4, 7, 8, 26
+PREFERENCE_MAX_WORKSPACE_BYTES = 1
+OP_N, OP_T = 0, 1
 #: Epilogue by (activation, bias).
 _EPILOGUES = {
     (Activation.IDENTITY, False): 1,
@@ -59,7 +59,7 @@ WORKSPACE_BYTES = 32 * 2**20
 NUM_ALGORITHMS = 8
 
 
-class _Heuristic(ctypes.Structure):
+class Heuristic(ctypes.Structure):
     _fields_ = (
         ("algo", c_uint64 * 8),
         ("workspace_bytes", c_size_t),
@@ -110,6 +110,31 @@ class CublasLt:
         """The function itself, for calls whose status is judged by the caller."""
         return getattr(self._lib, name)
 
+    def algorithms(self, descriptor: c_void_p, a: c_void_p, b: c_void_p, d: c_void_p) -> list[Heuristic]:
+        """What the heuristic offers for a product with these layouts, the likeliest first.
+
+        Raises:
+            WorkerError: the library offers none.
+        """
+        preference, limit, found = c_void_p(), c_size_t(WORKSPACE_BYTES), c_int(0)
+        self.call("cublasLtMatmulPreferenceCreate", byref(preference))
+        self.call(
+            "cublasLtMatmulPreferenceSetAttribute",
+            preference,
+            PREFERENCE_MAX_WORKSPACE_BYTES,
+            byref(limit),
+            c_size_t(ctypes.sizeof(limit)),
+        )
+        results = (Heuristic * NUM_ALGORITHMS)()
+        status = self.raw("cublasLtMatmulAlgoGetHeuristic")(
+            self.handle, descriptor, a, b, d, d, preference, c_int(NUM_ALGORITHMS), results, byref(found)
+        )
+        self.call("cublasLtMatmulPreferenceDestroy", preference)
+        offered = [results[i] for i in range(found.value) if results[i].state == 0] if status == 0 else []
+        if not offered:
+            raise WorkerError(f"cuBLASLt offers no algorithm for this GEMM (cublasStatus {status})")
+        return offered
+
 
 class LibraryGemm:
     """C = activation(A W^T + bias) + R by the library, to which our row-major C[m, n] is a column-major D[n, m].
@@ -126,11 +151,11 @@ class LibraryGemm:
         self._lt = lt
         self._dtype = dtype
         self._epilogue, _ = split_epilogue(op)
-        data_type = _DATA_TYPES[dtype]
+        data_type = DATA_TYPES[dtype]
         self._descriptor = c_void_p()
-        lt.call("cublasLtMatmulDescCreate", byref(self._descriptor), _COMPUTE_32F, _R_32F)
-        self._set(_DESC_TRANSA, c_int32(_OP_T))
-        self._set(_DESC_TRANSB, c_int32(_OP_N))
+        lt.call("cublasLtMatmulDescCreate", byref(self._descriptor), COMPUTE_32F, R_32F)
+        self._set(DESC_TRANSA, c_int32(OP_T))
+        self._set(_DESC_TRANSB, c_int32(OP_N))
         self._set(_DESC_EPILOGUE, c_uint32(_EPILOGUES[self._epilogue.activation, self._epilogue.bias]))
         if self._epilogue.bias:
             self._set(_DESC_BIAS_POINTER, c_void_p(bias_address))
@@ -138,7 +163,7 @@ class LibraryGemm:
         self._w = self._layout(data_type, op.k, op.weight_rows)
         self._a = self._layout(data_type, op.k, op.m)
         self._c = self._layout(data_type, op.weight_rows, op.m)
-        self._algorithms = self._found_algorithms()
+        self._algorithms = lt.algorithms(self._descriptor, self._w, self._a, self._c)
 
     def _set(self, attribute: int, value: Any) -> None:
         self._lt.call(
@@ -166,29 +191,6 @@ class LibraryGemm:
         """How many the heuristic offers, the likeliest first."""
         return len(self._algorithms)
 
-    def _found_algorithms(self) -> list[_Heuristic]:
-        preference = c_void_p()
-        self._lt.call("cublasLtMatmulPreferenceCreate", byref(preference))
-        limit = c_size_t(WORKSPACE_BYTES)
-        self._lt.call(
-            "cublasLtMatmulPreferenceSetAttribute",
-            preference,
-            _PREFERENCE_MAX_WORKSPACE_BYTES,
-            byref(limit),
-            c_size_t(ctypes.sizeof(limit)),
-        )
-        found = c_int(0)
-        results = (_Heuristic * NUM_ALGORITHMS)()
-        status = self._lt.raw("cublasLtMatmulAlgoGetHeuristic")(
-            self._lt.handle, self._descriptor, self._w, self._a, self._c, self._c, preference,
-            c_int(NUM_ALGORITHMS), results, byref(found),
-        )  # fmt: skip
-        self._lt.call("cublasLtMatmulPreferenceDestroy", preference)
-        offered = [results[i] for i in range(found.value) if results[i].state == 0] if status == 0 else []
-        if not offered:
-            raise WorkerError(f"cuBLASLt offers no algorithm for this GEMM (cublasStatus {status})")
-        return offered
-
     def recipe(self, op: GemmOp, *, algorithm: int) -> LibraryCall:
         """How to make this call by the heuristic's `algorithm`-th choice."""
         chosen, rest = self._algorithms[algorithm], split_epilogue(op)[1]
@@ -206,7 +208,7 @@ class LibraryGemm:
             afterwards=rest.describe() if rest else "",
         )
 
-    def _attributes(self, chosen: _Heuristic) -> dict[str, int]:
+    def _attributes(self, chosen: Heuristic) -> dict[str, int]:
         """What the algorithm's attributes are; one that this version of the library does not know is left out."""
         found = {}
         for name, (attribute, kind) in ALGORITHM_ATTRIBUTES.items():

@@ -132,10 +132,12 @@ class ProblemData:
         self._bias = [self._draw((op.weight_rows,), 1.0) if op.bias else None for op in ops]
         self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._draw_inputs() for _ in range(num_slots)]
-        self._check_inputs = [self._draw_inputs(is_odd=seed % 2 == 1) for seed in range(NUM_CHECK_SEEDS + 1)]
-        shared = {i: GuardedOutput(op.m, op.n, dtype) for i, op in enumerate(ops) if not self.workload.leaves(i)}
+        self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
+        written = self.workload.numbered_ops
+        shared = {i: GuardedOutput(op.m, op.n, dtype) for i, op in enumerate(written) if not self.workload.leaves(i)}
         self.outputs: list[dict[int, GuardedOutput]] = [
-            {i: shared.get(i) or GuardedOutput(op.m, op.n, dtype) for i, op in enumerate(ops)} for _ in range(num_slots)
+            {i: shared.get(i) or GuardedOutput(op.m, op.n, dtype) for i, op in enumerate(written)}
+            for _ in range(num_slots)
         ]
         cupy.cuda.Device().synchronize()
         watch.ended("inputs")
@@ -148,7 +150,7 @@ class ProblemData:
     def needs_flush(self) -> bool:
         """Whether the chain alone does not push its own weights out of the L2."""
         cold = self.problem.objective.l2 is CacheState.COLD
-        return cold and self.chain_length * self.workload.weight_bytes < 3 * self.l2_bytes
+        return cold and self.chain_length * self.workload.rotated_bytes < 3 * self.l2_bytes
 
     @property
     def flush_buffer(self) -> Array:
@@ -166,7 +168,7 @@ class ProblemData:
 
     def regions(self) -> list[Region]:
         """All that no launch may write: operands, references, and what lies around the outputs."""
-        ops = self.workload.ops
+        ops, written = self.workload.ops, self.workload.numbered_ops
         found = [region(f"the bias of {op.name}", b) for op, b in zip(ops, self._bias, strict=True) if b is not None]
         for slot, (weights, inputs) in enumerate(zip(self._weights, self._inputs, strict=True)):
             found += [region(f"the weights of {op.name} in slot {slot}", w) for op, w in zip(ops, weights, strict=True)]
@@ -174,11 +176,11 @@ class ProblemData:
         for seed, (inputs, references) in enumerate(zip(self._check_inputs, self.references, strict=True)):
             found += [region(f"the input {name} of check {seed}", array) for name, array in self._only_read(inputs)]
             for i, wanted in references.items():
-                found.append(region(f"the reference of {ops[i].name} in check {seed}", wanted.values))
-                found.append(region(f"the tolerance of {ops[i].name} in check {seed}", wanted.tolerance))
+                found.append(region(f"the reference of {written[i].name} in check {seed}", wanted.values))
+                found.append(region(f"the tolerance of {written[i].name} in check {seed}", wanted.tolerance))
         for slot, outputs in enumerate(self.outputs):
             for i, output in outputs.items():
-                found += output.surroundings(f"the output {ops[i].name} of slot {slot}")
+                found += output.surroundings(f"the output {written[i].name} of slot {slot}")
         return found
 
     def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
@@ -189,13 +191,11 @@ class ProblemData:
     def _op_buffers(self, slot: int, inputs: dict[str, Array]) -> tuple[OpBuffers, ...]:
         buffers = []
         for i, op in enumerate(self.workload.ops):
-            producer = self.workload.producer_of(i)
-            source = inputs[op.source].data.ptr if producer is None else self.outputs[slot][producer].address
             added = self.workload.residual_producer_of(i)
             residual = _address(inputs.get(residual_of(op))) if added is None else self.outputs[slot][added].address
             buffers.append(
                 OpBuffers(
-                    a=int(source),
+                    a=self._source_address(slot, i, inputs),
                     w=int(self._weights[slot][i].data.ptr),
                     bias=_address(self._bias[i]),
                     c=self.outputs[slot][i].address,
@@ -208,21 +208,36 @@ class ProblemData:
             )
         return tuple(buffers)
 
+    def _source_address(self, slot: int, op_index: int, inputs: dict[str, Array]) -> int:
+        """Of what op `op_index` reads as A."""
+        producer = self.workload.producer_of(op_index)
+        if producer is None:
+            return int(inputs[self.workload.ops[op_index].source].data.ptr)
+        return self.outputs[slot][producer].address
+
     def _rotation(self) -> tuple[int, int]:
         """Launches of a chain, and slots that they rotate over."""
         if self.problem.objective.l2 is CacheState.WARM:
             return MIN_CHAIN, 1
-        workload = self.workload
-        wanted = max(MIN_CHAIN, min(MAX_CHAIN, -(-3 * self.l2_bytes // workload.weight_bytes)))
-        others = sum(op.m * (op.n * (1 + op.residual) + op.k) for op in workload.ops) * workload.dtype.size_bytes
+        wanted = max(MIN_CHAIN, min(MAX_CHAIN, -(-3 * self.l2_bytes // self.workload.rotated_bytes)))
         free_bytes, _ = cupy.cuda.runtime.memGetInfo()
-        fits = int(0.6 * free_bytes) // (workload.weight_bytes + others)
+        fits = int(0.6 * free_bytes) // (copy_bytes := self._copy_bytes())
         if fits < 1:
             raise DoesNotFit(
-                f"one copy of the problem needs {(workload.weight_bytes + others) / 2**30:.1f} GiB and its references "
+                f"one copy of the problem needs {copy_bytes / 2**30:.1f} GiB and its references "
                 f"more, but {free_bytes / 2**30:.1f} GiB of the card are free"
             )
         return wanted, min(wanted, fits)
+
+    def _copy_bytes(self) -> int:
+        """Of one slot's weights, inputs and outputs."""
+        workload = self.workload
+        others = sum(op.m * (op.n * (1 + op.residual) + op.k) for op in workload.ops) * workload.dtype.size_bytes
+        return workload.weight_bytes + others
+
+    def _draw_check_inputs(self, seed: int) -> dict[str, Array]:
+        """Of one check: odd ones in every second."""
+        return self._draw_inputs(is_odd=seed % 2 == 1)
 
     def _draw_inputs(self, *, is_odd: bool = False) -> dict[str, Array]:
         """Inputs by tensor name, residuals and row scales among them.
@@ -290,9 +305,9 @@ class ProblemData:
         def widened(bits: Array | None) -> Array | None:
             return None if bits is None else from_bits(bits, dtype, as_type=cupy.float64)
 
-        references: dict[int, Reference] = {}
+        references: dict[int, Reference] = self._attended(inputs)
         for i, op in enumerate(self.workload.ops):
-            producer = self.workload.producer_of(i)
+            producer = self._wrote(i)
             added = self.workload.residual_producer_of(i)
             factors = inputs.get(factors_of(op)) if op.row_scale else None
             if op.norm:
@@ -315,3 +330,11 @@ class ProblemData:
                 is_normed=self.workload.writes_squares(i),
             )
         return references
+
+    def _attended(self, inputs: dict[str, Array]) -> dict[int, Reference]:
+        """The outputs of attentions, where there are any."""
+        return {}
+
+    def _wrote(self, op_index: int) -> int | None:
+        """Index of the op that wrote what op `op_index` reads as A; None for an input."""
+        return self.workload.producer_of(op_index)

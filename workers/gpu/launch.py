@@ -70,6 +70,8 @@ class AbortRecord:
     def __str__(self) -> str:
         if self.task < 0:
             return f"the start gate saw {self.seen} of the first launch's {self.expected} CTAs start"
+        if self.signal < 0:
+            return f"CTA {self.cta}, task {self.task} polled an intermediate whose elements did not come"
         return (
             f"CTA {self.cta}, task {self.task} waited for signal {self.signal}: "
             f"{self.seen} posts seen, {self.expected} expected"

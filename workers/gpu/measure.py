@@ -13,7 +13,7 @@ from ..protocol.messages import Work
 from ..timing.clocks import Sample, drop_reasons
 from ..timing.rounds import MIN_KEPT, Ending, is_hopeless_by, summary, to_previews, to_rounds
 from ..timing.stop_rules import PREVIEW, HopelessRule, is_previewed, stop_rule
-from .baselines import Runner, launchable_of
+from .baselines import Runner
 from .check import Aborted
 from .problem_on_card import ProblemOnCard
 
@@ -91,10 +91,14 @@ def _check_abort(runner: Runner) -> None:
 
 def _work_metrics(prepared: ProblemOnCard, work: Work) -> tuple[Metric, ...]:
     if not work.plan_kind.is_ours:
-        return prepared.picked.metrics([op.name for op in prepared.data.workload.ops])
-    launchable = launchable_of(work)
+        return prepared.picked.metrics([op.name for op in prepared.data.workload.numbered_ops])
+    plans, attentions = [plan.plan for plan in work.plans], work.attentions
+    num_tasks = sum(plan.num_tasks for plan in plans) + sum(len(one.plan.tasks) for one in attentions)
+    num_ctas = [plan.num_ctas for plan in plans] + [one.plan.num_ctas for one in attentions]
+    smem_bytes = [one.tiling.smem_bytes for one in attentions]
+    smem_bytes += [work.launchable.smem_bytes] if work.launchable else []
     return (
-        Metric(tag="num_tasks", unit="", value=sum(plan.plan.num_tasks for plan in launchable.plans)),
-        Metric(tag="num_ctas", unit="", value=max(plan.plan.num_ctas for plan in launchable.plans)),
-        Metric(tag="dynamic_smem", unit="bytes", value=launchable.smem_bytes),
+        Metric(tag="num_tasks", unit="", value=num_tasks),
+        Metric(tag="num_ctas", unit="", value=max(num_ctas)),
+        Metric(tag="dynamic_smem", unit="bytes", value=max(smem_bytes)),
     )

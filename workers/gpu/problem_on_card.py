@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import cupy
@@ -11,7 +12,10 @@ from tuner.core.trial.evaluator import Problem
 from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers
 from ..timing.library_choice import Picked
-from .algorithms import pick_algorithms
+from .algorithms import Library, pick_algorithms
+from .attention_data import AttentionData
+from .attention_library import AttentionLibrary
+from .attention_products import AttentionProducts
 from .baselines import LibraryRunner, Runner
 from .card import CardView
 from .compare import Comparer
@@ -20,6 +24,15 @@ from .data import ProblemData
 from .integrity import Integrity, Overwritten
 from .squares import InputSquares
 from .timing import Timer
+
+
+def library_of(lt: CublasLt, data: ProblemData, tools: Any) -> Library:
+    """The baseline of a problem: of an attention PyTorch's, and where that is not installed batched products."""
+    if isinstance(data, AttentionData):
+        if importlib.util.find_spec("torch") is None:
+            return AttentionProducts(lt, data, tools.get_function("tuner_softmax"))
+        return AttentionLibrary(lt, data)
+    return LibraryRunner(lt, data, tools.get_function("tuner_epilogue"), tools.get_function("tuner_norm"))
 
 
 class ProblemOnCard:
@@ -32,11 +45,11 @@ class ProblemOnCard:
         watch = Stopwatch()
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.problem = problem
-        self.data = ProblemData(problem, int(properties["l2CacheSize"]), watch)
+        kind = AttentionData if problem.workload.attentions else ProblemData
+        self.data = kind(problem, int(properties["l2CacheSize"]), watch)
         self.timer = Timer(self.data, tools, view)
         self.comparer = Comparer(tools)
-        kernels = [tools.get_function(name) for name in ("tuner_epilogue", "tuner_norm")]
-        self.library = LibraryRunner(lt, self.data, *kernels)
+        self.library = library_of(lt, self.data, tools)
         self.input_squares = InputSquares(problem.workload, tools.get_function("tuner_squares"))
         self.stream = cupy.cuda.Stream(non_blocking=True)
         if picked is not None:

@@ -28,6 +28,7 @@ from ..protocol.messages import (
 from ..protocol.stopwatch import Stopwatch
 from ..source.launchable import LaunchRefused
 from ..timing.library_choice import Picked
+from .attention_launch import AttentionOnDevice, AttentionRunner
 from .baselines import Runner, launchable_of, runner_of
 from .card import CardView, card_trouble
 from .check import Aborted, WrongNumbers, check_after_timing, check_numbers
@@ -102,7 +103,7 @@ class Session:
         try:
             prepared = self._prepare(problem)
             finish(Stage.LAUNCH, "prepare")
-            runner = _runner(prepared, work, kernels)
+            runner = load_runner(prepared, work, kernels)
             finish(Stage.CHECK, "load")
             rel_error = check_numbers(prepared.data, prepared.comparer, partial(prepared.run_once, runner), work)
             prepared.check_intact(runner)
@@ -139,7 +140,7 @@ class Session:
         reasons: list[str] = []
         for work in works:
             try:
-                runner = _runner(prepared, work, kernels)
+                runner = load_runner(prepared, work, kernels)
             except LaunchRefused as error:
                 reasons.append(str(error))
                 continue
@@ -178,7 +179,7 @@ class Session:
         prepared = self._prepare(problem)
         kernels = Kernels()
         try:
-            runner = _runner(prepared, work, kernels)
+            runner = load_runner(prepared, work, kernels)
             report = no_energy(reason) if (reason := _fault(prepared, runner, work)) else _energy(prepared, runner)
         except LaunchRefused as error:
             report = no_energy(str(error))
@@ -190,7 +191,7 @@ class Session:
         prepared = self._prepare(problem)
         kernels = Kernels()
         try:
-            answer = CountAnswer(report=count_once(prepared, _runner(prepared, work, kernels), metrics))
+            answer = CountAnswer(report=count_once(prepared, load_runner(prepared, work, kernels), metrics))
         except LaunchRefused as error:
             answer = CountAnswer(report=no_counters(str(error)))
         except InvalidInput as refusal:
@@ -273,13 +274,20 @@ class Kernels:
     """The modules that one request loaded."""
 
     def __init__(self) -> None:
-        self._loaded: list[Kernel] = []
+        self._loaded: list[Kernel | AttentionOnDevice] = []
 
     def load(self, work: Work) -> Kernel:
-        """The kernel of `work`."""
+        """The kernel of the products of `work`."""
         kernel = Kernel(launchable_of(work))
         self._loaded.append(kernel)
         return kernel
+
+    def load_attentions(self, work: Work) -> tuple[AttentionOnDevice, ...]:
+        """The kernels of its attentions."""
+        programmatic = work.plan_kind.is_programmatic
+        loaded = tuple(AttentionOnDevice(one, programmatic=programmatic) for one in work.attentions)
+        self._loaded += loaded
+        return loaded
 
     def unload(self) -> None:
         """Frees them; nothing may use them any more."""
@@ -289,11 +297,19 @@ class Kernels:
         self._loaded.clear()
 
 
-def _runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner:
+def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner:
+    """What runs the work over a problem, its kernels loaded.
+
+    Raises:
+        LaunchRefused: it is of another workload, or the card does not hold it.
+    """
     if not work.plan_kind.is_ours:
         return prepared.library
     _check_asked(prepared, work)
-    return runner_of(work, kernels.load(work), input_squares=prepared.input_squares)
+    if not work.attentions:
+        return runner_of(work, kernels.load(work), input_squares=prepared.input_squares)
+    attentions = kernels.load_attentions(work)
+    return AttentionRunner(attentions, runner_of(work, kernels.load(work)) if work.launchable else None)
 
 
 def _check_asked(prepared: ProblemOnCard, work: Work) -> None:
@@ -303,7 +319,9 @@ def _check_asked(prepared: ProblemOnCard, work: Work) -> None:
         LaunchRefused: it is of another workload.
     """
     asked = prepared.problem.workload
-    if (tied := launchable_of(work).ties.workload) != asked.digest:
+    if not work.ties:
+        launchable_of(work)  # says that there is nothing to launch
+    if tied := next((ties.workload for ties in work.ties if ties.workload != asked.digest), ""):
         raise LaunchRefused(f"the candidate is of workload {tied}, the problem is {asked.digest}: {asked.describe()}")
 
 

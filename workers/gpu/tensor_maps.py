@@ -8,6 +8,7 @@ from functools import lru_cache
 from tuner.core.problem.workload import Dtype
 from tuner.errors import WorkerError
 
+from ..source.attention import CacheMap
 from ..source.launch_args import MAP_BYTES
 from ..source.tensor_maps import TensorMap
 
@@ -19,7 +20,7 @@ _SWIZZLE_128B, _PROMOTION_128B = 3, 2
 
 
 @lru_cache(maxsize=4096)
-def encode(tensor_map: TensorMap, dtype: Dtype, address: int) -> bytes:
+def encode(tensor_map: TensorMap | CacheMap, dtype: Dtype, address: int) -> bytes:
     """The opaque 128 bytes of a map over the matrix at `address`, a multiple of 16.
 
     Raises:

@@ -22,7 +22,7 @@ from tuner.core.problem.objective import CacheState, Procedure, Regime
 from tuner.core.schedule.plan_kinds import PlanKind
 
 from ..timing.clocks import Sample, mean_clock_mhz
-from .baselines import Runner
+from .baselines import CapturesItself, Runner
 from .card import CardView
 from .data import ProblemData
 
@@ -180,7 +180,9 @@ class Timer:
         )
 
     def capture(self, runner: Runner) -> Any:
-        """The chain of `runner` as a graph."""
+        """The chain of `runner` as a graph; by itself, where it captures itself."""
+        if isinstance(runner, CapturesItself):
+            return runner.captured()
         with self.stream:
             self.stream.begin_capture()
             try:

@@ -19,7 +19,7 @@ from ..source.launch_args import OpBuffers
 from .data import ProblemData, bits_type
 
 #: PyTorch's names of the element types.
-_TORCH_NAMES = {Dtype.FP16: "float16", Dtype.BF16: "bfloat16"}
+TORCH_NAMES = {Dtype.FP16: "float16", Dtype.BF16: "bfloat16"}
 
 
 def torch_runner(data: ProblemData, *, is_compiled: bool = False) -> TorchChain:
@@ -32,6 +32,8 @@ def torch_runner(data: ProblemData, *, is_compiled: bool = False) -> TorchChain:
         import torch
     except ImportError as error:
         raise WorkerError(f"PyTorch cannot be imported ({error}): pip install torch") from error
+    if data.workload.attentions:
+        raise WorkerError("the library's attention is PyTorch's already: its time is the library's")
     if any(op.row_scale for op in data.workload.ops):
         raise WorkerError("PyTorch has no call that scales the rows of a product: compare without a row scale")
     if any(op.norm not in ("", op.source) for op in data.workload.ops):
@@ -46,7 +48,7 @@ class TorchChain:
         """Warms up and captures; `torch` is the module."""
         self._torch = torch
         self._data = data  # the graph reads its buffers
-        self._dtype = getattr(torch, _TORCH_NAMES[data.workload.dtype])
+        self._dtype = getattr(torch, TORCH_NAMES[data.workload.dtype])
         #: Signed integers of an element's size, as both libraries know them.
         self._bits_name = f"int{8 * data.workload.dtype.size_bytes}"
         operands = [

@@ -15,7 +15,7 @@ from typing import Any
 
 from tuner import __version__
 from tuner.core.insight.derived_counters import with_derived
-from tuner.core.insight.tracing import no_trace, trace_from_stamps
+from tuner.core.insight.tracing import NO_ATTENTION_TRACE, no_trace, trace_from_stamps
 from tuner.core.problem.gpu import Target, gpu_from_live
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
@@ -25,7 +25,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outc
 from tuner.core.trial.torch_time import TorchTime
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 
-from ..builder.nvrtc import Builder, Built
+from ..builder.nvrtc import Builder
 from ..builder.prepare import PreparedKernel, prepare, try_prepare
 from ..protocol import messages
 from ..source.render import device_text, kernel_version
@@ -142,7 +142,7 @@ class GpuSupervisor:
             raise TypeError(f"a card measures kernels, not a {type(prepared).__name__}")
         outcome = self._measure(problem, prepared.work, incumbent_speedup)
         if isinstance(outcome, Measured):
-            outcome = replace(outcome, metrics=(*outcome.metrics, *_build_metrics(prepared.built)))
+            outcome = replace(outcome, metrics=(*outcome.metrics, *_build_metrics(prepared)))
         return replace(outcome, stage_s={**prepared.stage_s, **outcome.stage_s})
 
     def finals(
@@ -165,22 +165,24 @@ class GpuSupervisor:
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of a candidate of ours."""
         from ..builder.artifact import assemble
+        from ..builder.attention_artifact import attention_kernels
         from ..builder.variants import build_variants
 
         prepared = self._prepare(problem, candidate)
-        launchable = prepared.work.launchable
-        if launchable is None:
+        work, programmatic = prepared.work, candidate.plan_kind.is_programmatic
+        if not candidate.plan_kind.is_ours:
             raise ValueError(f"a {candidate.plan_kind} candidate has no kernel to fetch")
         return assemble(
             problem,
             candidate,
-            launchable.plans,
+            work.plans,
             prepared.source,
-            launchable,
+            work.launchable,
             self._environment,
             extra,
-            prepared.work.spin_limit_cycles,
-            build_variants(launchable.plans, self._builder, programmatic=candidate.plan_kind.is_programmatic),
+            work.spin_limit_cycles,
+            build_variants(work.plans, self._builder, programmatic=programmatic) if work.plans else (),
+            attention_kernels(problem.workload, self._target.gpu, candidate, work.attentions),
         )
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
@@ -226,6 +228,8 @@ class GpuSupervisor:
         """
         if candidate.schedule is None:
             return no_trace("the library's kernels carry no stamps", simulated=False)
+        if candidate.schedule.attentions:
+            return no_trace(NO_ATTENTION_TRACE, simulated=False)
         try:
             prepared = self._prepare(problem, candidate, traced=True)
             request = messages.TraceRequest(problem=problem, work=prepared.work)
@@ -311,11 +315,13 @@ class GpuSupervisor:
         return self._asking.time_together(problem, works, num_rounds, torch=torch)
 
 
-def _build_metrics(built: Built | None) -> tuple[Metric, ...]:
-    if built is None:
+def _build_metrics(prepared: PreparedKernel) -> tuple[Metric, ...]:
+    """Of all kernels: most registers, and the others' sums; none of the library."""
+    if not (builds := prepared.builds):
         return ()
+    registers = max(built.resources.registers_per_thread for built in builds)
     return (
-        Metric(tag="registers_per_thread", unit="", value=built.resources.registers_per_thread),
-        Metric(tag="cubin_size", unit="bytes", value=len(built.cubin)),
-        Metric(tag="compile_time", unit="s", value=built.compile_s),
+        Metric(tag="registers_per_thread", unit="", value=registers),
+        Metric(tag="cubin_size", unit="bytes", value=sum(len(built.cubin) for built in builds)),
+        Metric(tag="compile_time", unit="s", value=sum(built.compile_s for built in builds)),
     )

@@ -16,7 +16,8 @@ from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import InvalidInput
 
-from ..source.launchable import Launchable
+from ..source.attention_launchable import AttentionLaunchable
+from ..source.launchable import Launchable, Ties
 from ..timing.library_choice import Picked
 
 
@@ -71,15 +72,23 @@ class Work:
     """One candidate, verified and compiled: all that the card needs."""
 
     plan_kind: PlanKind
-    #: None for the library.
+    #: Of the products; None for the library, and where there is none.
     launchable: Launchable | None = None
+    #: Of the attentions, each of which goes in front of what reads it.
+    attentions: tuple[AttentionLaunchable, ...] = ()
     #: SM clock cycles that one wait may last.
     spin_limit_cycles: int = Limits.spin_limit_cycles
 
     @property
     def plans(self) -> tuple[VerifiedPlan, ...]:
-        """One per op for two_launches, one for fused, none for the library."""
+        """Of the products: one per op for two_launches, one for fused, none for the library."""
         return self.launchable.plans if self.launchable else ()
+
+    @property
+    def ties(self) -> tuple[Ties, ...]:
+        """What belongs together, of each kernel; none of the library."""
+        products = (self.launchable.ties,) if self.launchable else ()
+        return (*(one.ties for one in self.attentions), *products)
 
     @property
     def tiling(self) -> Tiling | None:

@@ -14,17 +14,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import __version__
-from tuner.core.insight.tracing import make_trace, no_trace, spans_from_timelines
+from tuner.core.insight.tracing import NO_ATTENTION_TRACE, make_trace, no_trace, spans_from_timelines
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.simulate import simulate
-from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK
-from tuner.core.problem.gpu import Gpu, Target
+from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import Procedure
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.tiling import Tiling
+from tuner.core.schedule.ordering import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
 from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.limits import Limits
@@ -33,22 +32,14 @@ from tuner.core.trial.samples import Round
 from tuner.errors import IllegalSchedule, PlanError
 
 from ..builder.artifact import assemble
+from ..builder.attention_artifact import attention_kernels
 from ..builder.once import Once
-from ..source.library_epilogue import split_epilogue
 from ..source.render import kernel_version, render
 from ..timing.clocks import Sample
 from ..timing.rounds import Ending, is_hopeless_by, summary, to_previews, to_rounds
 from ..timing.stop_rules import PREVIEW, HopelessRule, StopRule, is_previewed
 from .counters import check_metrics, count
-
-#: Share of a data sheet's rates that a vendor library reaches on large GEMMs.
-LIBRARY_DRAM_EFFICIENCY = 0.88
-LIBRARY_TENSOR_EFFICIENCY = 0.75
-#: Start of one of its launches in a graph.
-LIBRARY_LAUNCH_US = 2.0
-#: Tile of the library's kernels, and the most that an unfilled last wave costs it (it splits k).
-LIBRARY_TILE = 128
-LIBRARY_WORST_WAVE = 1.3
+from .library import library_us
 
 #: What a model of its energy takes: power whatever it does, and joules for each byte from DRAM and each operation.
 STATIC_W = 300.0
@@ -72,30 +63,10 @@ class Faults:
     wrong_numbers: float = 0.02
 
 
-def library_us(workload: Workload, gpu: Gpu) -> float:
-    """A vendor library's time for the ops, one after the other. It is a roofline with an efficiency that falls where
-    the library's tiles do not fill the last wave. What its epilogue cannot do takes one launch more."""
-    launches_us = [_library_op_us(op, workload, gpu) for op in workload.ops]
-    launches_us += [_elementwise_us(op, workload, gpu) for op in workload.ops if split_epilogue(op)[1]]
-    return max(sum(launches_us) + LIBRARY_LAUNCH_US * len(launches_us), reference_us(workload, gpu))
-
-
-def _library_op_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
-    num_bytes = (op.weight_rows * op.k + op.m * op.k + op.m * op.weight_rows) * workload.dtype.size_bytes
-    num_tiles = math.ceil(op.m / LIBRARY_TILE) * math.ceil(op.weight_rows / LIBRARY_TILE)
-    waves = num_tiles / gpu.num_sms
-    wave_loss = min(math.ceil(waves) / waves, LIBRARY_WORST_WAVE)
-    dram_s = num_bytes / (gpu.dram_bytes_per_s * LIBRARY_DRAM_EFFICIENCY)
-    tensor_s = op.num_flops / (gpu.tensor_flops_per_s * LIBRARY_TENSOR_EFFICIENCY)
-    return max(dram_s, tensor_s) * wave_loss * 1e6
-
-
-def _elementwise_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
-    """One pass over the sums and the output, which the L2 holds where they fit."""
-    num_bytes = op.m * (op.weight_rows + op.n) * workload.dtype.size_bytes + op.epilogue_bytes(workload.dtype)
-    l2_bytes_per_s = gpu.num_sms * L2_BYTES_PER_CLOCK * gpu.clock_mhz * 1e6
-    rate = l2_bytes_per_s if num_bytes <= gpu.l2_bytes // 2 else gpu.dram_bytes_per_s * LIBRARY_DRAM_EFFICIENCY
-    return 1e6 * num_bytes / rate
+def _compiled(schedule: Schedule) -> object:
+    """What of a schedule is compiled: the products' tiling, and what of the attentions' is no plan's."""
+    kernels = tuple(replace(one, span_tokens=0, contiguous=False, speculative=False) for one in schedule.attentions)
+    return (schedule.tiling, kernels) if kernels else schedule.tiling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +106,8 @@ class SimulatedEvaluator:
         self._limits = limits or Limits()
         self._latency_s = latency_s
         self._build_s = build_s
-        self._once = Once[tuple[Workload, Tiling], None]()
-        self._built: set[tuple[Workload, Tiling]] = set()
+        self._once = Once[tuple[Workload, object], None]()
+        self._built: set[tuple[Workload, object]] = set()
 
     @property
     def target(self) -> Target:
@@ -164,7 +135,7 @@ class SimulatedEvaluator:
 
     def slowdown(self, candidate: Candidate) -> float:
         """Factor >= 1 between the forecast and the truth: of the tiling, times that of the schedule."""
-        tiling = self._random("tiling", candidate.schedule and candidate.schedule.tiling)
+        tiling = self._random("tiling", candidate.schedule and _compiled(candidate.schedule))
         schedule = self._random("schedule", replace(candidate, plan_kind=candidate.plan_kind.launched_plainly))
         return math.exp(abs(tiling.gauss(0, self._tiling_error)) + abs(schedule.gauss(0, self._schedule_error)))
 
@@ -205,19 +176,20 @@ class SimulatedEvaluator:
             return Rejected(stage=Stage.VERIFY, reason=str(error), stage_s={"verify": time.perf_counter() - begin_s})
         stage_s["simulate"] = time.perf_counter() - begin_s
         if self._build_s and candidate.schedule is not None:
-            self._build(problem.workload, candidate.schedule.tiling)
+            self._build(problem.workload, candidate.schedule)
             stage_s["build"] = time.perf_counter() - begin_s - stage_s["simulate"]
         return PreparedModel(candidate=candidate, true_us=true_us, forecast_us=forecast, stage_s=stage_s)
 
-    def _build(self, workload: Workload, tiling: Tiling) -> None:
-        """Takes the time of a build, unless that tiling was built."""
+    def _build(self, workload: Workload, schedule: Schedule) -> None:
+        """Takes the time of a build, unless those kernels were built."""
+        key = workload, _compiled(schedule)
 
         def build() -> None:
-            if (workload, tiling) not in self._built:
+            if key not in self._built:
                 time.sleep(self._build_s)
-                self._built.add((workload, tiling))
+                self._built.add(key)
 
-        self._once.get((workload, tiling), build)
+        self._once.get(key, build)
 
     def measure(
         self,
@@ -346,10 +318,12 @@ class SimulatedEvaluator:
         """Source, plans and manifest; nothing is compiled, so there is no cubin."""
         if candidate.schedule is None:
             raise ValueError("the library's calls have no files: ask for a candidate of ours")
-        plans = plans_for(problem.workload, self._target.gpu, candidate)
-        source = render(problem.workload, candidate.schedule.tiling)
+        workload, gpu, spin_limit_cycles = problem.workload, self._target.gpu, self._limits.spin_limit_cycles
+        plans, attentions = plans_for(workload, gpu, candidate), attention_kernels(workload, gpu, candidate)
+        source = render(workload, candidate.schedule.tiling) if plans else ""
+        environment = self.environment()
         return assemble(
-            problem, candidate, plans, source, None, self.environment(), extra, self._limits.spin_limit_cycles
+            problem, candidate, plans, source, None, environment, extra, spin_limit_cycles, attentions=attentions
         )
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
@@ -370,6 +344,8 @@ class SimulatedEvaluator:
         fault = self._fault(candidate, {})
         if candidate.schedule is None or fault:
             return no_trace(fault.reason if fault else "the library's kernels carry no stamps", simulated=True)
+        if candidate.schedule.attentions:
+            return no_trace(NO_ATTENTION_TRACE, simulated=True)
         workload, gpu = problem.workload, self._target.gpu
         try:
             verified = plans_for(workload, gpu, candidate)

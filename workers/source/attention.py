@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.core.plan.attention import AttentionPlan
+from tuner.core.plan.attention import MOST_QUEUES, AttentionPlan
 from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.workload import Dtype
-from tuner.errors import IllegalSchedule
+from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.schedule.attention import AttentionSchedule, AttentionTiling
 
-from .render import IS_BF16, device_text, inlined
+from .render import IS_BF16, device_text, inlined, without_comments
 
 #: The device files in the order in which one includes the other, behind the first lines of config.cuh.
 ATTENTION_FILES = (
@@ -32,87 +34,14 @@ ATTENTION_FILES = (
 #: Name of the kernel.
 ATTENTION_KERNEL = "tuner_attention"
 
-#: Queues whose first tasks the parameter has room for; `kMostQueues` in args_attention.cuh.
-MOST_QUEUES = 160
 #: Tasks of a CTA that a traced build stamps, and the 64-bit words of each; `kTracedTasks` and `kTraceWords`.
 TRACED_TASKS, TRACE_WORDS = 4, 8
 #: Words that tell what a launch has refused, and what the first of them names, by `Refusal` in args_attention.cuh.
 REFUSED_WORDS = 4
 _REFUSALS = {1: "length", 2: "page"}
-#: Clusters beyond this size need the driver's leave.
-MOST_PORTABLE_CLUSTER = 8
-#: Tasks that lie in shared memory at a time; `kTaskSlots` in ring_attention.cuh.
-_TASK_SLOTS = 3
-#: Bytes of the ring's barriers, and elements of a line of the swizzle.
-_BARRIER_BYTES, _LINE_DIMS = 512, 64
+#: Elements of a line of the swizzle.
+_LINE_DIMS = 64
 _ARGS_ALIGNMENT = 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionTiling:
-    """What is compiled into an attention kernel."""
-
-    #: Elements of a head: 64 or 128.
-    head_dim: int
-    #: Queries of a task: 8 or 16.
-    columns: int
-    #: Tokens that arrive together: 16, 32, 64 or 128.
-    tile_tokens: int
-    #: Tiles of K, and as many of V, that the ring holds: a multiple of the teams.
-    num_stages: int
-    #: Warps that multiply: a multiple of tile_tokens / 16.
-    math_warps: int
-    #: Of the columns, the most that have a query in any task; 0 for all.
-    live_columns: int = 0
-    #: Warps that end a task while the next one is multiplied; 0: those that multiply do it.
-    finish_warps: int = 4
-    #: CTAs that share a task: 1, 2, 4, 8 or 16.
-    cluster: int = 1
-    #: Of a sum over spans, loads that are under way together.
-    parts_at_once: int = 16
-
-    def __post_init__(self) -> None:
-        """Checks that a stage is always the same team's.
-
-        Raises:
-            IllegalSchedule: teams are not whole, or share a stage.
-        """
-        if self.math_warps % (self.tile_tokens // 16):
-            raise IllegalSchedule(f"{self.math_warps} warps are no whole teams of {self.tile_tokens // 16}")
-        if self.num_stages % self.num_teams:
-            raise IllegalSchedule(f"{self.num_stages} stages are no multiple of the {self.num_teams} teams")
-
-    @property
-    def num_teams(self) -> int:
-        """Groups of warps that take a task's tiles in turns."""
-        return self.math_warps // (self.tile_tokens // 16)
-
-    @property
-    def num_threads(self) -> int:
-        """Of a CTA: one warp requests."""
-        return 32 * (self.math_warps + self.finish_warps + 1)
-
-    @property
-    def kept_columns(self) -> int:
-        """Columns that have room in shared memory; `kLiveColumns`."""
-        return self.live_columns or self.columns
-
-    @property
-    def smem_bytes(self) -> int:
-        """Dynamic shared memory of a CTA; `kAttentionSmem` in merge_attention.cuh."""
-        kept = self.kept_columns
-        ring = self.num_stages * 4 * self.tile_tokens * self.head_dim
-        tasks = _TASK_SLOTS * (16 + kept * (2 * self.head_dim + 16))
-        stats = -(-8 * self.math_warps * kept // 16) * 16
-        sums = self.math_warps * kept * 4 * (self.head_dim + 4) + stats
-        share = -(-kept * self.head_dim // 4 // self.cluster)
-        received = 0 if self.cluster == 1 else 2 * self.cluster * (16 * share + 8 * (kept + kept % 2))
-        return ring + _BARRIER_BYTES + tasks + sums + received + 16
-
-    @property
-    def partial_floats(self) -> int:
-        """Floats that a span leaves in its slot; `kPartialFloats` in merge_attention.cuh."""
-        return self.columns * (self.head_dim + 2 * self.cluster)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +73,9 @@ class NextWeights:
             raise ValueError(f"{self}: address, rows and what is taken of them are multiples of 16 bytes")
         if not 0 <= self.taken_bytes <= self.row_bytes:
             raise ValueError(f"{self.taken_bytes} bytes are no part of a row of {self.row_bytes}")
+
+
+NO_WEIGHTS = NextWeights(address=0, num_rows=0, row_bytes=0, taken_bytes=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +157,19 @@ def cache_map(op: DecodeAttention, tiling: AttentionTiling, paged: PagedCache | 
     )
 
 
+def workspace_words(plan: AttentionPlan, schedule: AttentionSchedule) -> tuple[int, int]:
+    """Of 32 bits: counters of arrivals, zero before the first launch, and floats that spans leave of their sums."""
+    floats = plan.num_slots * plan.num_spans * schedule.tiling_of(plan.op).partial_floats
+    return plan.num_counters, floats if plan.num_spans > 1 else 4
+
+
+@functools.cache
+def attention_version() -> str:
+    """12 hex digits that name the code of an attention's device files, as `kernel_version` does of a product's."""
+    text = "".join(device_text(name) for name in ATTENTION_FILES)
+    return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
+
+
 def render_attention(
     tiling: AttentionTiling, dtype: Dtype, *, form: AttentionForm = PLAIN, traced: bool = False
 ) -> str:
@@ -258,6 +203,30 @@ constexpr bool kTracePhases = {str(traced).lower()};
     return "\n".join(texts)
 
 
+def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule, address: int = 0) -> NextWeights:
+    """What the launch of attention `index` asks for, of weights at this address; all zeros for nothing."""
+    reader = workload.reader_of(workload.attentions[index])
+    row_bytes = reader.k * workload.dtype.size_bytes if reader else 0
+    taken_bytes = schedule.taken_bytes(row_bytes)
+    if reader is None or not taken_bytes:
+        return NO_WEIGHTS
+    return NextWeights(address=address, num_rows=reader.weight_rows, row_bytes=row_bytes, taken_bytes=taken_bytes)
+
+
+def contiguous_rows(op: DecodeAttention) -> dict[str, int]:
+    """Of a launch over a contiguous cache, the parameter's numbers of pages and of the window, in their order."""
+    rows = _Rows.of(op, None)
+    return {
+        "rows_per_page": rows.rows_per_page,
+        "rows_per_head": rows.rows_per_head,
+        "lines_per_head": rows.lines_per_head,
+        "page_shift": 0,
+        "max_pages": 0,
+        "num_pages": rows.num_pages,
+        "window": 0,
+    }
+
+
 def _pack_form(op: DecodeAttention, form: AttentionForm) -> bytes:
     """Where pages lie, the window, and the cap, which is in units of scores that are not scaled."""
     rows = _Rows.of(op, form.paged)
@@ -284,7 +253,7 @@ def pack_attention_args(
     addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
     args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
     args += struct.pack("<2Q", buffers.pages, buffers.refused)
-    behind = next_weights or NextWeights(address=0, num_rows=0, row_bytes=0, taken_bytes=0)
+    behind = next_weights or NO_WEIGHTS
     args += struct.pack("<Q4i", behind.address, behind.num_rows, behind.row_bytes, behind.taken_bytes, 0)
     args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
     args += struct.pack("<3iI", op.max_length, plan.span_tokens, plan.num_spans, plan.arrivals_per_launch)

@@ -54,9 +54,10 @@ class HopelessRule:
 #: What is certainly behind the best so far by so much needs no finer figure: it ranks as well by a few rounds.
 BEHIND = HopelessRule(share=0.98)
 
-#: What a preview in front of the first round is judged by: short samples behind little load, in which the card is not
-#: at its power limit yet. So they tell less than rounds do, and every one of them must say it.
-PREVIEW = HopelessRule(share=0.85, min_rounds=5)
+#: What a preview in front of the first round is judged by: the ratios at one clock of short samples behind little load.
+#: Every one of them must say it. What a slower kernel may gain at the power limit by a higher clock has to lie within
+#: the share: at most a tenth in what was recorded, and a twentieth in what ended near the best.
+PREVIEW = HopelessRule(share=0.87, min_rounds=5)
 
 
 def is_previewed(regime: Regime) -> bool:
@@ -65,7 +66,8 @@ def is_previewed(regime: Regime) -> bool:
 
 
 def stop_rule(regime: Regime) -> StopRule:
-    """In sustained a round costs its load, so there are fewer, and each sample is longer."""
+    """In sustained a round costs its load, so there are fewer, and each sample is longer. At the power limit the clock
+    swings with a period of 0.9 s, so rounds span one."""
     if regime is Regime.SUSTAINED:
-        return StopRule(min_rounds=5, max_rounds=10, rel_error=0.004, seconds=1.2)
+        return StopRule(min_rounds=5, max_rounds=10, rel_error=0.004, seconds=0.9)
     return StopRule()

@@ -79,7 +79,7 @@ typedef struct tuner_tensors {
 /* Who gave up, and why. */
 typedef struct tuner_abort_record {
   int32_t task;   /* of the plan; -1: the start gate; -2: two launches ran at once on one workspace */
-  int32_t signal; /* that was waited for; -1 for none */
+  int32_t signal; /* that was waited for; -1 for none: the start gate, or a task that reads in band */
   uint32_t seen, expected;
   int32_t cta;
 } tuner_abort_record;

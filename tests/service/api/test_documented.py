@@ -56,6 +56,8 @@ def test_every_field_of_a_request_has_its_row(api: Api) -> None:
         ("pair", "IndependentPair"),
         ("pair", "Chain"),
         ("pair", "DecoderBlock"),
+        ("pair", "Attention"),
+        ("pair", "DecoderAttention"),
         ("objective", "ObjectiveRequest"),
         ("budget", "BudgetRequest"),
     ):

@@ -70,7 +70,15 @@ def test_a_preset_and_a_file_of_ops_are_submitted(run: Run, tmp_path: Path) -> N
     ops = [{"name": "a", "source": "x", "n": 64, "k": 32}, {"name": "b", "source": "a", "n": 32, "k": 64}]
     path.write_text(json.dumps({"m": 16, "ops": ops}))
     preset = ["--preset", "decoder-block", "--model", "llama3-70b", "--m", "16", "--tp", "8", "--run", "mlp"]
-    for options, names in (([*preset, "--trials", "1000"], ["gate_up", "down"]), (["--chain", str(path)], ["a", "b"])):
+    attention = ["--sequences", "4", "--max-length", "512", "--dtype", "bf16"]
+    of_model = ["--preset", "decoder-attention", "--model", "llama3-8b", "--no-projection", *attention]
+    by_sizes = ["--heads", "8", "--kv-heads", "2", "--head-dim", "64", "--d-out", "512", *attention]
+    for options, names in (
+        ([*preset, "--trials", "1000"], ["gate_up", "down"]),
+        (["--chain", str(path)], ["a", "b"]),
+        (of_model, ["attention"]),
+        (by_sizes, ["attention", "o_proj"]),
+    ):
         job = json.loads(run("submit", *options, "--json").stdout)
         run("cancel", job["id"])
         assert job["pair"]["kind"] == "chain"
@@ -83,6 +91,12 @@ def test_a_preset_and_a_file_of_ops_are_submitted(run: Run, tmp_path: Path) -> N
         (["--preset", "decoder-block", "--m", "16"], "needs --model as well"),
         (["--preset", "decoder-block", "--m", "16", "--model", "llama3-8b", "--d-in", "4"], "--d-in: not for --preset"),
         (["--tp", "2", *PAIR], "--preset decoder-block needs --model, --preset as well"),
+        (["--heads", "8", "--sequences", "4"], "an attention needs --head-dim, --kv-heads, --max-length as well"),
+        (
+            ["--preset", "decoder-attention", "--model", "llama3-8b", "--m", "4"],
+            "needs --max-length, --sequences as well",
+        ),
+        (["--sequences", "4", *PAIR], "an attention needs --head-dim"),
         (["--chain", "no-such.json"], "no-such.json cannot be read"),
         (["--chain", "pyproject.toml"], "is no JSON"),
         (["--chain", "pyproject.toml", "--m", "3"], "--m: not with --chain"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tuner.service.ahead import BUDGET_SHARE, Ahead
+from tuner.service.ahead import BUDGET_SHARE, NUM_GUESSED, Ahead
 
 
 def ahead(made_s: Iterable[float] = (), measured_s: Iterable[float] = (), **options: int) -> Ahead:
@@ -45,7 +45,9 @@ def test_a_candidate_that_hung_changes_nothing_and_old_ones_are_forgotten() -> N
     assert ahead([9.0] * 50 + [1.0] * 8, [9.0] * 50 + [0.5] * 8).depth == 4
 
 
-@pytest.mark.parametrize(("num_trials", "depth"), [(1, 1), (BUDGET_SHARE, 1), (2 * BUDGET_SHARE, 2), (60, 10)])
+@pytest.mark.parametrize(
+    ("num_trials", "depth"), [(1, 1), (5, 1), (6, 2), (12, 4), (20, NUM_GUESSED), (6 * BUDGET_SHARE, 6), (60, 10)]
+)
 def test_a_small_budget_keeps_something_to_learn_from(num_trials: int, depth: int) -> None:
     assert ahead(num_trials=num_trials).depth == depth
 

@@ -22,7 +22,7 @@ from tuner.core.trial.ladder import Ladder, kernel_name
 from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound
 from tuner.service import Service
 from tuner.workers.simulated import evaluator as twin
-from tuner.workers.simulated.evaluator import library_us
+from tuner.workers.simulated.library import library_us
 
 pytestmark = pytest.mark.slow
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.conformance.case import Case
 from tests.support.on_card import problem
+from tuner.core.legal.attention import attention_gpu_problem
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -41,6 +42,8 @@ class OnCard:
         schedule = candidate.schedule
         if schedule is not None and schedule.tiling.engine is Engine.WGMMA and self.gpu.compute_capability != (9, 0):
             pytest.skip(f"{self.gpu.name} has no wgmma")
+        if case.workload.attentions and (reason := attention_gpu_problem(self.gpu)):
+            pytest.skip(reason)
         if reason := kind_problem(case.workload, self.gpu, candidate.plan_kind):
             pytest.skip(reason)
         return candidate
@@ -63,10 +66,10 @@ class OnCard:
 
     def launches(self, workload: Workload, candidate: Candidate, count: int) -> list[Bits]:
         """What each of so many launches leaves in outputs that were NaN before it."""
-        from tuner.workers.gpu.baselines import runner_of
+        from tuner.workers.gpu.session import Kernels, load_runner
 
-        work = self.ready(workload, candidate).work
-        return self.run(workload, runner_of(work, self.kernel(work)), count)
+        prepared = self.session._prepare(problem(workload))
+        return self.run(workload, load_runner(prepared, self.ready(workload, candidate).work, Kernels()), count)
 
     def run(self, workload: Workload, runner: Any, count: int) -> list[Bits]:
         """The same of a runner. What was left twice is kept once, so that many launches need little memory."""

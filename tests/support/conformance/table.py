@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from tests.support.conformance import (
+    attention,
     chains,
     cluster,
     cluster_k,
     first_wave,
     hints,
+    in_band,
     mma,
     options,
     ping_pong,
@@ -35,5 +37,7 @@ TABLES = (
     options,
     hints,
     chains,
+    in_band,
+    attention,
 )
 CASES: tuple[Case, ...] = tuple(case for table in TABLES for case in table.CASES)

@@ -15,6 +15,7 @@ from tests.support.emulated.source import HERE, RULES, built, encoded
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.schedule.attention import AttentionTiling
 from tuner.workers.gpu.attention_reference import attention, gathered
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
@@ -22,7 +23,6 @@ from tuner.workers.source.attention import (
     TRACE_WORDS,
     TRACED_TASKS,
     AttentionBuffers,
-    AttentionTiling,
     NextWeights,
     cache_map,
     pack_attention_args,

@@ -84,7 +84,7 @@ inline int meet(u64 value, const u32* more = nullptr, int num_more = 0) {
   Warp& w = warp(); const int slot = w.generation % 2; const u64 generation = w.generation;
   w.values[slot][lane()] = value;
   for (int i = 0; i < num_more; ++i) w.more[slot][lane()][i] = more[i];
-  if (++w.arrived == 32) { w.arrived = 0; ++w.generation; ++progress; }
+  if (++w.arrived == 32) { w.arrived = 0; ++w.generation; }  // no progress: a warp that polls meets at each poll
   while (w.generation == generation) yield();
   return slot;
 }

@@ -28,7 +28,7 @@ from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
 from tuner.core.space.simt_tilings import STAGE_BYTES as SIMT_STAGE_BYTES
 from tuner.core.space.space import Space
 from tuner.core.space.wgmma_tile_shapes import STAGE_BYTES, weight_stage_bytes
-from tuner.workers.simulated.evaluator import library_us
+from tuner.workers.simulated.library import library_us
 from tuner.workers.source.render import copy_bytes
 from tuner.workers.source.tensor_maps import tensor_maps
 

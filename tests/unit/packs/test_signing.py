@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from tuner.packs.signing import (
     signing_key,
     verify,
 )
+from tuner.versions import install_command
 
 DATA = b"0" * 64 + b"  pack.json\n"
 
@@ -68,3 +71,15 @@ def test_a_key_that_others_may_read_or_that_is_none_is_refused(tmp_path: Path) -
         signing_key(tmp_path)
     with pytest.raises(InvalidInput, match="no public key"):
         check_key("A" * 64)
+
+
+def test_without_the_library_the_message_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = signing_key(tmp_path)
+    signature, public = key.sign(DATA), key.public
+    for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(SigningUnavailable, match=re.escape(install_command("verify"))):
+        verify(DATA, signature, public)

@@ -13,7 +13,7 @@ from tests.support.conformance.table import CASES, TABLES
 from tests.support.conformance.workloads import RAGGED
 from tuner.core.legal.wgmma import sum_exchanges
 from tuner.core.plan.words import FIRST_WAVE
-from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.candidate_plans import attention_plans_for, launches_of, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 
@@ -28,7 +28,9 @@ def test_every_row_is_legal_and_its_plans_are_proven(table: object) -> None:
     for case in table.CASES:  # type: ignore[attr-defined]
         for candidate in candidates(case):
             if candidate.plan_kind is not PlanKind.LIBRARY:
-                assert plans_for(case.built_for or case.workload, H200, candidate), case.id
+                workload = case.built_for or case.workload
+                plans = (*plans_for(workload, H200, candidate), *attention_plans_for(workload, H200, candidate))
+                assert len(plans) == len(launches_of(workload.num_ops, candidate)), case.id
 
 
 def test_no_row_is_there_twice_and_each_has_an_id_of_its_own() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tuner.wire.problems import FieldProblem, of_validation, problem
+from tuner.wire.problems import KINDS, FieldProblem, of_validation, problem
 from tuner.wire.requests import EXAMPLES, TuneRequest
 
 PAIR: dict[str, Any] = EXAMPLES["smallest"]["value"]["pair"]
@@ -32,9 +32,14 @@ def first_problem(**changes: Any) -> FieldProblem:
             {"pair": {**PAIR, "kind": "x"}},
             "pair.kind",
             "'x'",
-            "use one of 'ffn', 'independent', 'chain', 'decoder-block'",
+            "use one of 'ffn', 'independent', 'chain', 'decoder-block', 'attention', 'decoder-attention'",
         ),
-        ({"pair": {"m": 1}}, "pair.kind", "is missing", "give one of ffn, independent, chain, decoder-block"),
+        (
+            {"pair": {"m": 1}},
+            "pair.kind",
+            "is missing",
+            f"give one of {', '.join(KINDS)}",
+        ),
         ({"pair": {"kind": "ffn"}}, "pair.m", "is missing", "add it"),
     ],
 )

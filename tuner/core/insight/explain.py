@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
+from tuner.core.insight.explain_attention import explain_attention
 from tuner.core.insight.explain_chain import explain_chain
 from tuner.core.model.bounds import Waves, dram_us, io_bytes, io_us, tensor_us, wave_us
+from tuner.core.model.forecast import forecast_us
 from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import fused
+from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.attention import AttentionSpace
 from tuner.core.space.policy_orders import policies_of
 from tuner.core.space.space import Space
 from tuner.errors import PlanError
@@ -27,11 +31,17 @@ MAX_NEIGHBOURS = 60
 
 
 def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
-    """Sentences about the fused launch of a schedule.
+    """Sentences about the fused launch of a schedule; where there is an attention, about its launches.
 
     Raises:
         IllegalSchedule: the schedule is outside the legal space.
     """
+    if workload.attentions:
+        return [
+            f"{workload.describe()} on {gpu.name}: {schedule}.",
+            *explain_attention(workload, gpu, schedule),
+            _next_best_apart(AttentionSpace(workload, gpu), schedule),
+        ]
     (plan,) = plans_for(workload, gpu, fused(schedule))
     timeline = simulate(plan)
     return [
@@ -121,11 +131,26 @@ def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: fl
     return f"Next best: {changes}: forecast {best_us:.1f} us, {1 - best_us / makespan_us:.1%} less."
 
 
+def _next_best_apart(space: AttentionSpace, schedule: Schedule) -> str:
+    """Of a schedule whose ops have a launch each."""
+
+    def time_us(one: Schedule) -> float:
+        return forecast_us(space.workload, space.gpu, Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=one))
+
+    neighbours, own_us = space.neighbours(schedule), time_us(schedule)
+    offered = neighbours[:: -(-len(neighbours) // MAX_NEIGHBOURS) or 1]
+    best = min(offered, key=time_us, default=None)
+    if best is None or time_us(best) >= own_us:
+        return "Next best: no schedule that differs in one axis has a shorter forecast."
+    changes = ", ".join(differences(schedule, best))
+    return f"Next best: {changes}: forecast {time_us(best):.1f} us, {1 - time_us(best) / own_us:.1%} less."
+
+
 def differences(before: Schedule, after: Schedule) -> list[str]:
     """``interleave bands1 -> bands2`` for each field that differs."""
     changes = []
-    for half in ("tiling", "ordering"):
-        old, new = getattr(before, half), getattr(after, half)
+    halves = [(getattr(before, half), getattr(after, half)) for half in ("tiling", "ordering")]
+    for old, new in (*zip(before.attentions, after.attentions, strict=False), *halves):
         for field in fields(old):
             values = [_text(getattr(one, field.name)) for one in (old, new)]
             if values[0] != values[1]:

@@ -18,6 +18,14 @@ def best_fused(finals: Iterable[FinalRow]) -> FinalRow | None:
     return min(fused, key=lambda row: float("inf") if row.time_us is None else row.time_us, default=None)
 
 
+def best_to_explain(finals: Iterable[FinalRow]) -> FinalRow | None:
+    """That; of a workload that no launch computes whole, the fastest of ours."""
+    rows = list(finals)
+    ours = [row for row in rows if row.candidate.plan_kind.is_ours]
+    fastest = min(ours, key=lambda row: float("inf") if row.time_us is None else row.time_us, default=None)
+    return best_fused(rows) or fastest
+
+
 def explain_job(best: Best, chosen: FinalRow, trials: Sequence[Trial], quality: ForecastQuality) -> list[str]:
     """Sentences about `chosen`, one of the finalists of `best`; `trials` are all of the job's."""
     forecasts = {trial.number: forecast for trial in trials if (forecast := forecast_of(trial.outcome)) is not None}

@@ -170,6 +170,10 @@ def trace_from_stamps(verified: Sequence[VerifiedPlan], stamps: Sequence[Stamps]
     return make_trace(spans, names, [plan.num_ctas for plan in plans], simulated=False)
 
 
+#: Why a candidate with an attention has no chart of its run.
+NO_ATTENTION_TRACE = "an attention's kernel stamps the phases of a few tasks, of which no chart is made"
+
+
 def no_trace(reason: str, *, simulated: bool) -> Trace:
     """What stands where there is no trace."""
     return Trace(spans=(), op_names=(), makespan_ns=0, shares=(), tail=0.0, simulated=simulated, reason=reason)

@@ -11,6 +11,7 @@ from typing import Protocol
 from tuner.core.legal import mma as engine_mma
 from tuner.core.legal import simt as engine_simt
 from tuner.core.legal import wgmma as engine_wgmma
+from tuner.core.legal.attention import attention_kind_problem, attentions_problem
 from tuner.core.legal.ordering_rules import (
     assignment_problem,
     interleave_problem,
@@ -159,11 +160,13 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     if kind.is_programmatic and gpu.compute_capability < (9, 0):
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
-    if kind.is_side_by_side and len(workload.ops) != 2:
-        return f"{len(workload.ops)} ops: two streams are for a pair"
-    if not kind.is_for(len(workload.ops)):
-        kinds = [str(other) for other in PlanKind if other.is_ours and other.is_for(len(workload.ops))]
-        return f"not for {len(workload.ops)} ops: use one of {', '.join(kinds)}"
+    if workload.attentions and (problem := attention_kind_problem(kind)):
+        return problem
+    if kind.is_side_by_side and workload.num_ops != 2:
+        return f"{workload.num_ops} ops: two streams are for a pair"
+    if not kind.is_for(workload.num_ops):
+        kinds = [str(other) for other in PlanKind if other.is_ours and other.is_for(workload.num_ops)]
+        return f"not for {workload.num_ops} ops: use one of {', '.join(kinds)}"
     return None
 
 
@@ -202,11 +205,23 @@ def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
     Raises:
         IllegalSchedule: the first rule that it breaks, as a sentence.
     """
-    problem = gpu_problem(gpu) or tiling_problem(workload, gpu, schedule.tiling) or _ordering_problem(
-        workload, gpu, schedule
-    )  # fmt: skip
+    problem = gpu_problem(gpu) or attentions_problem(workload, gpu, schedule.attentions)
+    if workload.ops:
+        problem = problem or tiling_problem(workload, gpu, schedule.tiling)
+        problem = problem or _ordering_problem(workload, gpu, schedule)
+    elif schedule.tiling.tiles:
+        problem = problem or f"{len(schedule.tiling.tiles)} tiles, and the workload has no product: give none"
     if problem:
         raise IllegalSchedule(f"{schedule}: {problem}")
+
+
+def is_legal(workload: Workload, gpu: Gpu, schedule: Schedule) -> bool:
+    """Whether `check_schedule` takes it."""
+    try:
+        check_schedule(workload, gpu, schedule)
+    except IllegalSchedule:
+        return False
+    return True
 
 
 def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:

@@ -9,6 +9,7 @@ import numpy as np
 from tuner.core.model.rates import Rates, rates_of
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.attention import AttentionTiling
 
 #: Bytes that one SM takes from the L2 in a clock, when it is alone.
 _PORT_BYTES = 64
@@ -18,17 +19,20 @@ _CLUSTER_US = 0.5
 
 
 def attention_us(
-    plan: AttentionPlan, lengths: Sequence[int], gpu: Gpu, *, tile_tokens: int, rates: Rates | None = None
+    plan: AttentionPlan, lengths: Sequence[int], gpu: Gpu, *, tiling: AttentionTiling, rates: Rates | None = None
 ) -> float:
     """From the begin of a launch in a graph to its last store, microseconds, with a cold cache.
 
-    All CTAs that still read share the DRAM evenly, each up to its SM's port. What comes on top is the begin, the first
-    bytes' way, a task's own end for each, the meeting of a cluster's CTAs, and that of spans where there are several.
+    All CTAs that still read share the DRAM evenly, each up to its SM's port, and up to what its ring has under way
+    (Little's law). What comes on top is the begin, the first bytes' way, a task's own end for each, the meeting of a
+    cluster's CTAs, and that of spans where there are several.
     """
     chosen = rates or rates_of(gpu)
     per_us = gpu.dram_bytes_per_s * chosen.dram_share / 1e6
     port_per_us = _PORT_BYTES * chosen.l2_share * gpu.clock_mhz
-    num_bytes, num_tasks = loads_of(plan, lengths, tile_tokens)
+    ring_per_us = tiling.ring_bytes / (chosen.dram_latency_us + chosen.mma.step_us * tiling.num_stages)
+    port_per_us = min(port_per_us, ring_per_us)
+    num_bytes, num_tasks = loads_of(plan, lengths, tiling.tile_tokens)
     ends = _ends_us(num_bytes / plan.cluster, per_us / plan.cluster, port_per_us) + num_tasks * chosen.mma.task_us
     merged = 0.0
     if plan.cluster > 1:

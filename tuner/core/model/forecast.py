@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from tuner.core.model.attention import attention_us
 from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate, fused
 
 #: What a launch saves that begins while the launch before it ends.
 PROGRAMMATIC_GAIN_US = 1.5
+#: What a launch saves whose weights the launch before it has brought into the L2. A guess: half of its begin.
+NEXT_WEIGHTS_GAIN_US = 1.0
 
 
 @lru_cache(maxsize=4096)  # a first guess is asked for again when it is built, and by the next job of its shape
@@ -29,15 +32,27 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
     plans = plans_for(workload, gpu, candidate)
     is_limited = len(plans) == 1 and not candidate.plan_kind.is_programmatic
     timelines = [simulate(plan, limit_us=limit_us if is_limited else math.inf) for plan in plans]
-    total_us = sum(timeline.makespan_us for timeline in timelines)
+    attentions_us = _attentions_us(workload, gpu, candidate)
+    total_us = sum(attentions_us) + sum(timeline.makespan_us for timeline in timelines)
     if candidate.plan_kind.is_programmatic:
-        return total_us - len(timelines) * PROGRAMMATIC_GAIN_US
+        return total_us - (len(attentions_us) + len(timelines)) * PROGRAMMATIC_GAIN_US
     if candidate.plan_kind.is_side_by_side:
         # The launches overlap where the first one's CTAs idle, and at best as well as one launch's tasks do.
         assert candidate.schedule is not None
         together_us = forecast_us(workload, gpu, fused(candidate.schedule))
         return max(total_us - launch_us - _idle_us(timelines[0]), together_us)
     return total_us
+
+
+def _attentions_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[float]:
+    """Of each attention's launch, less what it saves the launch behind it by asking for weights early."""
+    schedules = candidate.schedule.attentions if candidate.schedule else ()
+    plans = attention_plans_for(workload, gpu, candidate)
+    return [
+        attention_us(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape))
+        - NEXT_WEIGHTS_GAIN_US * one.next_percent / 100
+        for plan, op, one in zip(plans, workload.attentions, schedules, strict=True)
+    ]
 
 
 def _idle_us(timeline: Timeline) -> float:

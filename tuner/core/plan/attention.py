@@ -13,7 +13,14 @@ import numpy as np
 
 from tuner.core.plan.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.gpu import Gpu
 
+#: Queues whose first tasks the kernel's parameter has room for; `kMostQueues` in args_attention.cuh.
+MOST_QUEUES = 160
+#: CTAs that may share a task.
+CLUSTERS = (1, 2, 4, 8, 16)
+#: Clusters that were seen to be resident at once on an H200, which has so many SMs. Others would wait for one of them.
+_SEEN_RESIDENT, _SEEN_SMS = {1: 132, 2: 66, 4: 30, 8: 14, 16: 6}, 132
 #: One row for each task: sequence << 16 | KV head, then block of columns << 24 | span.
 Words = np.ndarray[tuple[int, int], np.dtype[np.int32]]
 #: Places in the table of tasks.
@@ -95,6 +102,11 @@ class AttentionPlan:
         tokens = min(max(length - begin, 0), self.span_tokens)
         skipped = max(self.form.first_seen(self.op, length) - begin, 0) // tile_tokens
         return range(skipped + rank, -(-tokens // tile_tokens), self.cluster)
+
+
+def num_attention_clusters(gpu: Gpu, cluster: int) -> int:
+    """Queues of a launch: clusters that are resident at once, a CTA an SM."""
+    return max(1, min(MOST_QUEUES, _SEEN_RESIDENT[cluster] * gpu.num_sms // _SEEN_SMS))
 
 
 def assign(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
-
-from .workload import Dtype
 
 HEAD_DIMS = (64, 128)
 MOST_QUERY_HEADS = 16

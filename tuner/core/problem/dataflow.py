@@ -29,6 +29,24 @@ class Flow(NamedTuple):
     name: str
     shape: Shape
     reads: tuple[Read, ...]
+    #: Names of tensors that are its own.
+    operands: tuple[str, ...] = ()
+
+
+def check_names(flows: Sequence[Flow]) -> None:
+    """A tensor has one name, and a name one tensor: an op's output, an input, or an operand of one op.
+
+    Raises:
+        InvalidInput: two ops have one name, or a tensor has that of an operand.
+    """
+    names = [flow.name for flow in flows]
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidInput("ops", f"the name {double!r} is used twice", "give each op its own name")
+    operands = {operand: operand.rpartition(".")[0] for flow in flows for operand in flow.operands}
+    for name in (*names, *(read.tensor for flow in flows for read in flow.reads)):
+        if name in operands:
+            problem = f"{name} is the name of an operand of {operands[name]}"
+            raise InvalidInput("ops", problem, "give the op, or the input, another name")
 
 
 def check_dataflow(flows: Sequence[Flow]) -> None:

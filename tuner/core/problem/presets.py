@@ -1,4 +1,4 @@
-"""Chains of real models by name: what lies between two attentions of a decoder layer.
+"""Chains of real models by name: what lies between two attentions of a decoder layer, and an attention itself.
 
 o_proj adds the residual stream. gate_up norms that and multiplies the activated gate with the up projection. down adds
 the stream again. qkv norms it for the next layer. All norms' weights are folded into the weights that follow.
@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_op import AttentionOp, Lengths
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
 from tuner.errors import InvalidInput
 
@@ -64,6 +66,60 @@ class Run(StrEnum):
     QKV = "qkv"
 
 
+def attention_pair(shape: DecodeAttention, *, d_out: int | None, lengths: Lengths = Lengths.FULL) -> Workload:
+    """Decode attention, and behind it a product with `d_out` columns where that is given."""
+    attention = AttentionOp(name="attention", shape=shape, lengths=lengths)
+    behind = (
+        () if d_out is None else (GemmOp(name="o_proj", m=attention.m, n=d_out, k=attention.n, source="attention"),)
+    )
+    return Workload(kind=WorkloadKind.CHAIN, ops=behind, dtype=shape.dtype, attentions=(attention,))
+
+
+def decoder_attention(
+    model: str,
+    *,
+    sequences: int,
+    max_length: int,
+    new_tokens: int = 1,
+    tp: int = 1,
+    projection: bool = True,
+    lengths: Lengths = Lengths.FULL,
+    dtype: Dtype = Dtype.FP16,
+) -> Workload:
+    """The attention of `model` on one of `tp` ranks, and behind it o_proj where `projection`.
+
+    Raises:
+        InvalidInput: the model is unknown, cannot be shared among so many ranks, or a size is out of its range.
+    """
+    sizes = _sizes_of(model)
+    _check_shared(model, sizes, tp)
+    shape = DecodeAttention(
+        sequences=sequences,
+        kv_heads=sizes.num_kv_heads // tp,
+        query_heads=sizes.num_heads // sizes.num_kv_heads,
+        head_dim=sizes.head_size,
+        max_length=max_length,
+        new_tokens=new_tokens,
+        dtype=dtype,
+    )
+    return attention_pair(shape, d_out=sizes.hidden if projection else None, lengths=lengths)
+
+
+def _sizes_of(model: str) -> DecoderModel:
+    sizes = MODELS.get(model)
+    if sizes is None:
+        raise InvalidInput("model", f"no model is called {model!r}", f"use one of {', '.join(MODELS)}")
+    return sizes
+
+
+def _check_shared(model: str, sizes: DecoderModel, tp: int) -> None:
+    shared = {"key and value heads": sizes.num_kv_heads, "intermediate columns": sizes.intermediate}
+    for what, count in shared.items():
+        if tp < 1 or count % tp:
+            divisors = ", ".join(str(n) for n in range(1, sizes.num_kv_heads + 1) if sizes.num_kv_heads % n == 0)
+            raise InvalidInput("tp", f"{tp} ranks cannot share the {count} {what} of {model}", f"use {divisors}")
+
+
 def decoder_block(
     model: str,
     *,
@@ -83,14 +139,8 @@ def decoder_block(
         InvalidInput: the model is unknown, cannot be shared among so many ranks, or the whole block is asked for
             although an all-reduce stands in it.
     """
-    sizes = MODELS.get(model)
-    if sizes is None:
-        raise InvalidInput("model", f"no model is called {model!r}", f"use one of {', '.join(MODELS)}")
-    shared = {"key and value heads": sizes.num_kv_heads, "intermediate columns": sizes.intermediate}
-    for what, count in shared.items():
-        if tp < 1 or count % tp:
-            divisors = ", ".join(str(n) for n in range(1, sizes.num_kv_heads + 1) if sizes.num_kv_heads % n == 0)
-            raise InvalidInput("tp", f"{tp} ranks cannot share the {count} {what} of {model}", f"use {divisors}")
+    sizes = _sizes_of(model)
+    _check_shared(model, sizes, tp)
     if tp > 1 and run is Run.BLOCK and has_reduce:
         problem = f"at tp {tp} an all-reduce stands behind o_proj and behind down, and no kernel here does one"
         raise InvalidInput("run", problem, "use o_proj, mlp or qkv, the runs between them, or tp 1")

@@ -4,56 +4,40 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
 
-from tuner.core.problem.dataflow import Flow, Read, check_dataflow
+from tuner.core.problem.attention_op import ATTENTION, AttentionOp, check_attentions
+from tuner.core.problem.dataflow import Flow, check_dataflow, check_names
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.gemm_op import (
+    DEFAULT_EPS,
+    MAX_ELEMENTS,
+    ROW_SCALE_BYTES,
+    Activation,
+    GemmOp,
+    drop_defaults_of_chains,
+)
 from tuner.errors import InvalidInput
 
-#: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
-MAX_ELEMENTS = 2**31 - 2**16
-
-#: Of one element of a row scale, or of sums of squares, which are fp32 whatever the element type.
-ROW_SCALE_BYTES = 4
+__all__ = [
+    "DEFAULT_EPS",
+    "MAX_ELEMENTS",
+    "MAX_OPS",
+    "ROW_SCALE_BYTES",
+    "Activation",
+    "Dtype",
+    "GemmOp",
+    "Workload",
+    "WorkloadKind",
+    "drop_defaults_of_chains",
+    "ffn_pair",
+    "independent_pair",
+]
 
 #: Most ops of a workload.
 MAX_OPS = 8
-
-#: What keeps a row of zeros finite, where nothing else is said: that of Llama 3 and Qwen 2.5.
-DEFAULT_EPS = 1e-5
-
-
-class Dtype(StrEnum):
-    """Element type of every tensor; accumulation is always fp32."""
-
-    FP16 = "fp16"
-    BF16 = "bf16"
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes per element."""
-        return _SIZES_BYTES[self]
-
-    def elements(self, num_bytes: int) -> int:
-        """How many elements so many bytes hold."""
-        return num_bytes // self.size_bytes
-
-
-#: Whatever else depends on the size of an element asks `Dtype`, so that a new type is a row here.
-_SIZES_BYTES = {Dtype.FP16: 2, Dtype.BF16: 2}
-
-
-class Activation(StrEnum):
-    """Elementwise function applied to an op's output, in fp32, before it is rounded.
-
-    ``gelu`` is the tanh approximation, which is also what vendor libraries fuse.
-    """
-
-    IDENTITY = "identity"
-    RELU = "relu"
-    GELU = "gelu"
-    SILU = "silu"
 
 
 class WorkloadKind(StrEnum):
@@ -68,170 +52,66 @@ class WorkloadKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmOp:
-    """C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n], nn.Linear layout: row-major, k contiguous.
-
-    Scale s, bias and residual R are there where the op says so. A gated op has the gate's rows of W and bias above the
-    up projection's: W[2n, k] and bias[2n]. Then C = activation(gate) * up + R, where each of gate and up is s A W^T +
-    bias on its half. With SiLU that is SwiGLU, with GELU GeGLU.
-
-    RMSNorm of A's rows commutes with the product but for one factor per row: fold its weight g[k] into W beforehand,
-    W[n, k] g[k]. The factor is s[i] = 1 / sqrt(mean(A_i^2) + eps). It comes as a row scale, or the op names the tensor
-    of which it is the norm.
-
-    Source: Shazeer, "GLU Variants Improve Transformer", 2020; Zhang, Sennrich, "Root Mean Square Layer Normalization",
-    NeurIPS 2019.
-    """
-
-    #: Unique name of the op, and of the tensor that it writes.
-    name: str
-    #: Rows of A and C, >= 1.
-    m: int
-    #: Columns of C, rows of W (half of them where gated), >= 1.
-    n: int
-    #: Columns of A and W, >= 1.
-    k: int
-    #: The tensor read as A: an earlier op's name, or any other name for an input of the workload.
-    source: str = "x"
-    #: Applied in the epilogue.
-    activation: Activation = Activation.IDENTITY
-    #: Whether a bias vector [n] is added before the activation, [2n] where gated.
-    bias: bool = False
-    #: Whether W holds a gate above an up projection, and C is the activated gate times the other.
-    gated: bool = False
-    #: Whether a tensor [m, n] is added after the activation, before rounding.
-    residual: bool = False
-    #: Whether row i of the product is multiplied by element i of an fp32 input ``<op>.row_scale`` [m].
-    row_scale: bool = False
-    #: The tensor that is added as the residual: an earlier op's name, or any other name for an input of the workload;
-    #: empty for an input ``<op>.residual`` of its own.
-    residual_source: str = ""
-    #: The tensor [m, k] whose RMSNorm scales the rows: an earlier op's name, or any other name for an input, of which
-    #: ``<input>.squares`` [m] is given, the fp32 sums of its rows' squares; empty for no norm.
-    norm: str = ""
-    #: With a norm: what is added to the mean of the squares, >= 0.
-    eps: float = DEFAULT_EPS
-    #: Whether the output leaves the chain, though an op of it reads it.
-    is_output: bool = False
-
-    def __post_init__(self) -> None:
-        for field in ("m", "n", "k"):
-            value = getattr(self, field)
-            if value < 1:
-                raise InvalidInput(f"{self.name}.{field}", f"must be at least 1, got {value}", "give a positive size")
-        for what, rows, columns in (("A", self.m, self.k), ("W", self.weight_rows, self.k), ("C", self.m, self.n)):
-            if rows * columns > MAX_ELEMENTS:
-                raise InvalidInput(
-                    f"{self.name}.{what}",
-                    f"{rows} x {columns} elements overflow a 32-bit index",
-                    f"keep every matrix at or under {MAX_ELEMENTS} elements",
-                )
-        self._check_options()
-
-    def _check_options(self) -> None:
-        """Options that need each other, or are in each other's way."""
-        rules = (
-            (
-                bool(self.residual_source) and not self.residual,
-                "residual_source",
-                f"names {self.residual_source}, and no residual is added",
-                "set residual, or name no source",
-            ),
-            (
-                bool(self.norm) and self.row_scale,
-                "norm",
-                f"the norm of {self.norm} and a row scale both scale the rows",
-                "give the norm or the row scale",
-            ),
-            (not self.norm and self.eps != DEFAULT_EPS, "eps", "belongs to a norm, and there is none", "leave it out"),
-            (not 0 <= self.eps < 1, "eps", f"must be at least 0 and below 1, got {self.eps}", "give such as 1e-5"),
-        )
-        for is_broken, field, problem, remedy in rules:
-            if is_broken:
-                raise InvalidInput(f"{self.name}.{field}", problem, remedy)
-
-    @property
-    def reads(self) -> tuple[Read, ...]:
-        """Each tensor that it names: A, and what its epilogue reads."""
-        named = (
-            Read("source", self.source, (self.m, self.k)),
-            Read("residual_source", self.residual_source, (self.m, self.n)),
-            Read("norm", self.norm, (self.m, self.k)),
-        )
-        return tuple(read for read in named if read.tensor)
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """The names of those."""
-        return tuple(read.tensor for read in self.reads)
-
-    @property
-    def scales_rows(self) -> bool:
-        """Whether each row of the product has a factor: a given one, or a norm's."""
-        return self.row_scale or bool(self.norm)
-
-    @property
-    def rows_per_column(self) -> int:
-        """Rows of W behind one column of C: a gate's and an up projection's, or one."""
-        return 2 if self.gated else 1
-
-    @property
-    def weight_rows(self) -> int:
-        """Rows of W, and elements of the bias."""
-        return self.n * self.rows_per_column
-
-    @property
-    def num_flops(self) -> int:
-        """Multiplications and additions of the product."""
-        return 2 * self.m * self.weight_rows * self.k
-
-    def epilogue_bytes(self, dtype: Dtype) -> int:
-        """Bytes of bias, residual and row scale, wherever they come from."""
-        in_dtype = self.bias * self.weight_rows + self.residual * self.m * self.n
-        return in_dtype * dtype.size_bytes + self.scales_rows * self.m * ROW_SCALE_BYTES
-
-
-#: Names of an op's own operands, behind its name and a dot; weights are ``w`` in an artifact.
-_OPERANDS = ("weight", "w", "bias", "residual", "row_scale")
-
-#: Options of an op that are in the JSON form only where they are set.
-_LATER_OP = ("gated", "residual", "row_scale")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Ops in topological order, one element type."""
+    """Ops in topological order, one element type.
+
+    Products are `ops`. An attention that one of them reads is among `attentions`: its launch is one of its own, and for
+    the products' plans its output is an input.
+    """
 
     #: Shape of the DAG.
     kind: WorkloadKind
-    #: In topological order: an op reads only inputs and outputs of earlier ops.
+    #: The products in topological order: an op reads only inputs and outputs of earlier ops.
     ops: tuple[GemmOp, ...]
     #: Of every tensor.
     dtype: Dtype = Dtype.FP16
+    #: The attentions, in topological order too.
+    attentions: tuple[AttentionOp, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.ops:
+        if not self.num_ops:
             raise InvalidInput("ops", "the workload has no op", "give at least one")
-        if len(self.ops) > MAX_OPS:
-            problem = f"{len(self.ops)} ops, and a kernel has room for {MAX_OPS}"
+        if self.num_ops > MAX_OPS:
+            problem = f"{self.num_ops} ops, and a kernel has room for {MAX_OPS}"
             raise InvalidInput("ops", problem, f"give at most {MAX_OPS}: cut the chain, and tune each run by itself")
-        self._check_names()
-        check_dataflow([Flow(op.name, (op.m, op.n), op.reads) for op in self.ops])
+        flows = [Flow(op.name, (op.m, op.n), op.reads, op.operands) for op in self.all_ops]
+        check_names(flows)
+        check_dataflow(flows)
+        if self.attentions:
+            products = {op.name for op in self.ops}
+            check_attentions(self.attentions, [flow for flow in flows if flow.name in products], self.dtype)
 
-    def _check_names(self) -> None:
-        """A tensor has one name, and a name one tensor: an op's output, an input, or an operand of one op."""
-        names = [op.name for op in self.ops]
-        if double := next((name for name in names if names.count(name) > 1), None):
-            raise InvalidInput("ops", f"the name {double!r} is used twice", "give each op its own name")
-        operands = {f"{op.name}.{operand}": op.name for op in self.ops for operand in _OPERANDS}
-        operands |= {f"{op.norm}.squares": op.norm for op in self.ops if op.norm}
-        for name in (*names, *(tensor for op in self.ops for tensor in op.tensors)):
-            if name in operands:
-                problem = f"{name} is the name of an operand of {operands[name]}"
-                raise InvalidInput("ops", problem, "give the op, or the input, another name")
+    def reader_of(self, attention: AttentionOp) -> GemmOp | None:
+        """The product that reads the attention's output; None where there is none."""
+        return next((op for op in self.ops if attention.name in op.tensors), None)
+
+    @property
+    def num_ops(self) -> int:
+        """Products and attentions."""
+        return len(self.ops) + len(self.attentions)
+
+    @property
+    def all_ops(self) -> tuple[GemmOp | AttentionOp, ...]:
+        """In topological order; an attention stands in front of the first product that reads it."""
+        left, found = list(self.attentions), list[GemmOp | AttentionOp]()
+        for op in self.ops:
+            found += [one for one in left if one.name in op.tensors]
+            left = [one for one in left if one not in found]
+            found.append(op)
+        return (*found, *left)
+
+    @property
+    def numbered_ops(self) -> tuple[GemmOp | AttentionOp, ...]:
+        """By index: the products, and behind them the attentions."""
+        return (*self.ops, *self.attentions)
+
+    @property
+    def num_rows(self) -> int:
+        """Most rows of an op's output."""
+        return max(op.m for op in self.all_ops)
 
     def op_index(self, name: str) -> int | None:
-        """Index of the op called `name`, or None where `name` is an input of the workload."""
+        """Index of the product called `name`, or None where `name` is an input of the workload, or an attention."""
         return next((i for i, op in enumerate(self.ops) if op.name == name), None)
 
     def producer_of(self, op_index: int) -> int | None:
@@ -266,12 +146,15 @@ class Workload:
 
     def leaves(self, op_index: int) -> bool:
         """Whether the caller reads the output of op `op_index`."""
-        return self.ops[op_index].is_output or not self.is_read(op_index)
+        op = self.numbered_ops[op_index]
+        if isinstance(op, AttentionOp):
+            return self.reader_of(op) is None
+        return op.is_output or not self.is_read(op_index)
 
     @property
     def num_flops(self) -> int:
         """Of all ops."""
-        return sum(op.num_flops for op in self.ops)
+        return sum(op.num_flops for op in self.all_ops)
 
     @property
     def weight_bytes(self) -> int:
@@ -279,19 +162,32 @@ class Workload:
         return sum(op.weight_rows * op.k for op in self.ops) * self.dtype.size_bytes
 
     @property
+    def rotated_bytes(self) -> int:
+        """What is cold when a timed launch begins: weights, and the caches that it reads."""
+        return self.weight_bytes + self.cache_bytes
+
+    @property
+    def cache_bytes(self) -> int:
+        """Keys and values that a timed launch of each attention has to read."""
+        return sum(op.cache_bytes for op in self.attentions)
+
+    @property
     def compulsory_bytes(self) -> int:
         """Fewest bytes through DRAM with cold caches: each input and weight read once, each final output written
         once; intermediates stay in the cache."""
         outputs = sum(op.m * op.n for i, op in enumerate(self.ops) if self.leaves(i))
+        outputs += sum(op.m * op.n for op in self.attentions if self.reader_of(op) is None)
         return self.compulsory_read_bytes + outputs * self.dtype.size_bytes
 
     @property
     def compulsory_read_bytes(self) -> int:
         """The part of `compulsory_bytes` that is read."""
-        reads = (read for op in self.ops for read in op.reads if read.field != "norm")
+        names = {op.name for op in self.all_ops}
+        reads = (read for op in self.all_ops for read in op.reads if read.field != "norm")
         given = {read.tensor: read.shape[0] * read.shape[1] for read in reads}
-        inputs = sum(size for tensor, size in given.items() if self.op_index(tensor) is None) * self.dtype.size_bytes
-        return inputs + sum(map(self.own_epilogue_bytes, range(len(self.ops)))) + self.weight_bytes
+        inputs = sum(size for tensor, size in given.items() if tensor not in names) * self.dtype.size_bytes
+        epilogues = sum(map(self.own_epilogue_bytes, range(len(self.ops))))
+        return inputs + epilogues + self.weight_bytes + self.cache_bytes
 
     def own_epilogue_bytes(self, op_index: int) -> int:
         """Bytes of what the epilogue of op `op_index` reads that is no named tensor: bias, a residual of its own, and
@@ -306,13 +202,7 @@ class Workload:
 
         What came later is left out while it has its default, so that digests outlive new options.
         """
-        data = asdict(self)
-        for op in data["ops"]:
-            drop_defaults_of_chains(op)
-            for name in _LATER_OP:
-                if not op[name]:
-                    del op[name]
-        return data
+        return {"kind": self.kind, "ops": [op.to_json() for op in self.all_ops], "dtype": self.dtype}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -321,8 +211,14 @@ class Workload:
         Raises:
             InvalidInput: a size, a name or the topological order is wrong.
         """
-        ops = tuple(GemmOp(**{**op, "activation": Activation(op["activation"])}) for op in data["ops"])
-        return cls(kind=WorkloadKind(data["kind"]), ops=ops, dtype=Dtype(data["dtype"]))
+        dtype, gemms, attentions = Dtype(data["dtype"]), list[GemmOp](), list[AttentionOp]()
+        for op in data["ops"]:
+            if op.get("op") == ATTENTION:
+                attentions.append(AttentionOp.from_json(op, dtype))
+            else:
+                gemms.append(GemmOp.from_json(op))
+        kind = WorkloadKind(data["kind"])
+        return cls(kind=kind, ops=tuple(gemms), dtype=dtype, attentions=tuple(attentions))
 
     @property
     def digest(self) -> str:
@@ -335,21 +231,15 @@ class Workload:
         if self.kind is WorkloadKind.INDEPENDENT:
             shapes = " beside ".join(f"[{op.m}, {op.n}, {op.k}]" for op in self.ops)
             return f"{self.kind} {self.dtype} {shapes}"
+        if self.attentions:
+            behind = "".join(f" -> {op.n}" for op in self.ops)
+            return f"attention {self.dtype} {self.attentions[0].describe(with_rows=with_rows)}{behind}"
         dims = " -> ".join(str(d) for d in (self.ops[0].k, *(op.n for op in self.ops)))
         extras = [str(op.activation) for op in self.ops if op.activation is not Activation.IDENTITY]
         shown = ("bias", "gated", "residual", "row_scale", "norm")
         extras += [name for name in shown if any(getattr(op, name) for op in self.ops)]
         rows = [f"M={self.ops[0].m}"] if with_rows else []
         return " ".join([str(self.kind), str(self.dtype), *rows, dims, *extras])
-
-
-def drop_defaults_of_chains(op: dict[str, Any]) -> None:
-    """Takes from an op's JSON what chains alone ask for, where it has its default."""
-    if not op["norm"]:
-        del op["eps"]
-    for name in ("residual_source", "norm", "is_output"):
-        if not op[name]:
-            del op[name]
 
 
 def ffn_pair(

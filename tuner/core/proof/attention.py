@@ -9,17 +9,44 @@ of a cluster for each other, which run at once. So none hangs, however few clust
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
-from tuner.core.plan.attention import AttentionPlan
+from tuner.core.plan.attention import CLUSTERS, MOST_QUEUES, AttentionPlan, assign, num_attention_clusters
+from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.attention import BLOCK_COLUMNS, AttentionSchedule
 from tuner.errors import CoverageError, ResourceError, WordError
 
-BLOCK_COLUMNS = (8, 16)
-CLUSTERS = (1, 2, 4, 8, 16)
-#: Queues whose first tasks the kernel's parameter has room for.
-MOST_QUEUES = 160
 #: A task has 24 bits for its span and 7 for its block.
 _MOST_SPANS, _MOST_BLOCKS = 2**24 - 1, 2**7 - 1
+
+
+def attention_plan(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> AttentionPlan:
+    """The proven plan of one attention's launch.
+
+    Raises:
+        IllegalSchedule: teams of warps are not whole.
+        PlanError: as `check_attention`.
+    """
+    plan = assign(
+        op.shape,
+        span_tokens=schedule.span_tokens,
+        columns=schedule.tiling_of(op.shape).columns,
+        num_queues=num_attention_clusters(gpu, schedule.cluster),
+        contiguous=schedule.contiguous,
+        cluster=schedule.cluster,
+    )
+    check_attention(plan, tile_tokens=schedule.tile_tokens)
+    return plan
+
+
+def attention_digest(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
+    """sha256, hex: of what a launch is told, and of what was proven of it."""
+    facts = (plan.op, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, schedule)
+    words = plan.tasks.astype("<i4").tobytes() + plan.queues.astype("<i4").tobytes()
+    return hashlib.sha256(words + repr(facts).encode()).hexdigest()
 
 
 def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from tuner.core.legal.legality import check_kind, check_schedule, estimated_resources
+from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.proof.attention import attention_plan
 from tuner.core.proof.verify import VerifiedPlan, verify, verify_paired_launches
 from tuner.core.schedule.candidate import Candidate
 from tuner.errors import CoverageError
 
 
 def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
-    """The plans of a candidate's launches, in the order in which they are enqueued: none for the library, one for a
-    fused kind, one per run where the ops are launched in runs, one per op for the others.
+    """The plans of a candidate's launches of products, in the order in which they are enqueued: none for the library,
+    one for a fused kind, one per run where the ops are launched in runs, one per op for the others.
 
     Raises:
         IllegalSchedule: the plan kind is not for this GPU, or the schedule is outside the legal space.
@@ -32,6 +34,8 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
         raise ValueError(f"a {candidate.plan_kind} candidate needs a schedule")
     check_kind(workload, gpu, candidate.plan_kind, schedule)
     check_schedule(workload, gpu, schedule)
+    if not workload.ops:
+        return ()
     resources = estimated_resources(workload, schedule.tiling)
     if candidate.plan_kind.is_side_by_side:
         graph = tile_graph(workload, schedule.tiling)
@@ -40,6 +44,21 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     check_launches(workload, launches)
     graphs = [tile_graph(workload, schedule.tiling, launch) for launch in launches]
     return tuple(verify(make_plan(graph, schedule.ordering, gpu), graph, resources, gpu) for graph in graphs)
+
+
+def attention_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[AttentionPlan, ...]:
+    """The plans of a candidate's launches of attentions, each of which goes in front of what reads it.
+
+    Raises:
+        IllegalSchedule, PlanError, ValueError: as `plans_for`.
+    """
+    schedule = candidate.schedule
+    if not candidate.plan_kind.is_ours or schedule is None:
+        return ()
+    check_kind(workload, gpu, candidate.plan_kind, schedule)
+    check_schedule(workload, gpu, schedule)
+    pairs = zip(workload.attentions, schedule.attentions, strict=True)
+    return tuple(attention_plan(op, one, gpu) for op, one in pairs)
 
 
 def launches_of(num_ops: int, candidate: Candidate) -> tuple[tuple[int, ...], ...]:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Self
 
+from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 
 
@@ -208,9 +209,11 @@ class Ordering:
 _LATER_TILING: dict[str, Any] = {
     "input_stages": 0,
     "window": 0,
+    "ahead_window": 0,
     "startup_prefetch": 0,
     "warpgroups": Warpgroups.COOPERATIVE,
     "swap_ab": False,
+    "in_band": False,
     "epilogue": Epilogue.DIRECT,
     "split_k": (),
     "cluster_m": 1,
@@ -221,7 +224,10 @@ _LATER_TILING: dict[str, Any] = {
     "intermediate_hint": CacheHint.DEFAULT,
 }
 #: Those of them that are counts.
-_LATER_COUNTS = ("input_stages", "window", "startup_prefetch", "cluster_m", "cluster_n", "cluster_k", "resident_ctas")
+_LATER_COUNTS = (
+    *("input_stages", "window", "ahead_window", "startup_prefetch"),
+    *("cluster_m", "cluster_n", "cluster_k", "resident_ctas"),
+)
 _LATER_ORDERING: dict[str, Any] = {
     "sync_width": 1,
     "partition": 0,
@@ -235,6 +241,10 @@ _LATER_ORDERING: dict[str, Any] = {
 _LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
 
 
+#: Of a workload without products.
+NO_TILING, NO_ORDERING = Tiling(tiles=(), num_stages=0, num_warps=0), Ordering(rasters=())
+
+
 @lru_cache(maxsize=1024)
 def _as_dict(schedule: Schedule) -> bytes:
     """`asdict`, pickled: pages show the same schedules again and again, and a copy is made sooner than a walk."""
@@ -243,13 +253,19 @@ def _as_dict(schedule: Schedule) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """One point of the space: what is compiled, and in which order it runs."""
+    """One point of the space: what is compiled, and in which order it runs.
+
+    Tiling and ordering are the products'. Where a workload has none, there are no tiles and no rasters.
+    """
 
     tiling: Tiling
     ordering: Ordering
+    #: One for each attention of the workload.
+    attentions: tuple[AttentionSchedule, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.tiling} | {self.ordering}"
+        products = (f"{self.tiling} | {self.ordering}",) if self.tiling.tiles else ()
+        return " | ".join((*map(str, self.attentions), *products))
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse.
@@ -257,6 +273,10 @@ class Schedule:
         What came later is left out while it has its default, so that digests outlive new axes.
         """
         data: dict[str, Any] = pickle.loads(_as_dict(self))
+        if not self.attentions:
+            del data["attentions"]
+        if not self.tiling.tiles:
+            return {"attentions": data["attentions"]}
         halves = (data["tiling"], data["ordering"], data["ordering"]["interleave"])
         for half, defaults in zip(halves, (_LATER_TILING, _LATER_ORDERING, _LATER_INTERLEAVE), strict=True):
             for name, default in defaults.items():
@@ -267,6 +287,9 @@ class Schedule:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Inverse of `to_json`."""
+        attentions = tuple(map(AttentionSchedule.from_json, data.get("attentions", ())))
+        if "tiling" not in data:
+            return cls(tiling=NO_TILING, ordering=NO_ORDERING, attentions=attentions)
         tiling, ordering = data["tiling"], data["ordering"]
         interleave = ordering["interleave"]
         return cls(
@@ -278,6 +301,7 @@ class Schedule:
                 **{name: tiling[name] for name in _LATER_COUNTS if name in tiling},
                 warpgroups=Warpgroups(tiling.get("warpgroups", Warpgroups.COOPERATIVE)),
                 swap_ab=tiling.get("swap_ab", False),
+                in_band=tiling.get("in_band", False),
                 epilogue=Epilogue(tiling.get("epilogue", Epilogue.DIRECT)),
                 split_k=tuple(tiling.get("split_k", ())),
                 weight_hint=CacheHint(tiling.get("weight_hint", CacheHint.DEFAULT)),
@@ -292,6 +316,7 @@ class Schedule:
                 reserved_sms=ordering["reserved_sms"],
                 **{name: type(value)(ordering[name]) for name, value in _LATER_ORDERING.items() if name in ordering},
             ),
+            attentions=attentions,
         )
 
     @property

@@ -64,13 +64,14 @@ def plan_batch(specs: Sequence[JobSpec], neighbour_trials: int | None = None) ->
 
 def rows_of(workload: Workload) -> int:
     """The rows of a workload: those of its largest op."""
-    return max(op.m for op in workload.ops)
+    return workload.num_rows
 
 
 def _ladder_key(spec: JobSpec) -> str:
     """Alike for what differs in nothing but the rows; a workload whose ops differ in rows has a ladder of its own."""
     data = spec.workload.to_json()
-    if len({op["m"] for op in data["ops"]}) == 1:
+    rows = {op.get("m") for op in data["ops"]}  # an attention has none of its own: each stands alone
+    if len(rows) == 1 and None not in rows:
         for op in data["ops"]:
             del op["m"]
     return json.dumps([data, spec.target_id, str(spec.objective.l2)], sort_keys=True)

@@ -38,8 +38,10 @@ class LibraryRecipe:
     cublaslt_version: int
     #: Whether two products that share nothing run side by side, on two streams.
     beside: bool
-    #: One per op.
+    #: One per product.
     calls: tuple[LibraryCall, ...]
+    #: Whose attention goes in front of them, and by which kernel; empty where the workload has none.
+    attention: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse."""

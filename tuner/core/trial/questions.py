@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
+from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Objective
@@ -17,13 +18,18 @@ DISTANCE_DIGITS = 6
 
 
 def shape_distance(one: Workload, other: Workload) -> float:
-    """How far two shapes are apart: for m, n and k of both products the factor between them, in powers of two, summed.
+    """How far two shapes are apart: for m, n and k of both ops the factor between them, in powers of two, summed.
 
     A pair that differs in its rows alone, by a factor of two, is 2 away: both products have those rows.
     """
-    pairs = zip(one.ops[:2], other.ops[:2], strict=True)
-    factors = [(getattr(a, size) / getattr(b, size)) for a, b in pairs for size in ("m", "n", "k")]
+    pairs = zip(sized_ops(one), sized_ops(other), strict=True)
+    factors = [mine / its for a, b in pairs for mine, its in zip(a, b, strict=True)]
     return round(sum(abs(math.log2(factor)) for factor in factors), DISTANCE_DIGITS)
+
+
+def sized_ops(workload: Workload) -> list[tuple[int, int, int]]:
+    """m, n and k of the first two ops; of an attention its rows, its columns and its longest context."""
+    return [(op.m, op.n, op.shape.max_length if isinstance(op, AttentionOp) else op.k) for op in workload.all_ops[:2]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -217,6 +217,41 @@ extern "C" __global__ void __launch_bounds__(1024) tuner_squares(const u16* x, f
   squares[blockIdx.x] = sum;
 }
 
+__device__ __forceinline__ float over_cta(float value, bool is_sum, float* of_warp) {
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const float other = __shfl_xor_sync(0xFFFFFFFFu, value, distance);
+    value = is_sum ? value + other : fmaxf(value, other);
+  }
+  __syncthreads();  // what an earlier call left is read
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = of_warp[0];
+  for (int warp = 1; warp < blockDim.x / 32; ++warp) value = is_sum ? value + of_warp[warp] : fmaxf(value, of_warp[warp]);
+  return value;
+}
+
+// weights = softmax(scale * scores) over the tokens that a query sees, zeros behind them; a CTA for each query. Both are
+// [sequences, KV heads, new tokens, query heads that share one, max_length].
+extern "C" __global__ void __launch_bounds__(1024) tuner_softmax(const float* scores, u16* weights, const int* lengths,
+                                                                 int max_length, int new_tokens, int query_heads,
+                                                                 int num_kv_heads, float scale, int is_bf16) {
+  __shared__ float of_warp[32];
+  const int columns = new_tokens * query_heads;
+  const int sequence = blockIdx.x / (columns * num_kv_heads), token = blockIdx.x % columns / query_heads;
+  const int seen = min(max(lengths[sequence] - new_tokens + 1 + token, 0), max_length);
+  const float* row = scores + static_cast<long long>(blockIdx.x) * max_length;
+  u16* out = weights + static_cast<long long>(blockIdx.x) * max_length;
+  float most = -3.0e38f, sum = 0.0f;
+  for (int place = threadIdx.x; place < seen; place += blockDim.x) most = fmaxf(most, row[place]);
+  most = over_cta(most, false, of_warp);
+  for (int place = threadIdx.x; place < seen; place += blockDim.x) sum += __expf(scale * (row[place] - most));
+  sum = over_cta(sum, true, of_warp);
+  for (int place = threadIdx.x; place < max_length; place += blockDim.x) {
+    const float weight = place < seen ? __expf(scale * (row[place] - most)) / sum : 0.0f;
+    out[place] = is_bf16 ? narrow<true>(weight) : narrow<false>(weight);
+  }
+}
+
 __device__ __forceinline__ u64 mix(u64 value, u64 place) {
   u64 x = value + (place + 1) * 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 29)) * 0xBF58476D1CE4E5B9ull;

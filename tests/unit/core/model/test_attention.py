@@ -12,6 +12,7 @@ from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.plan.attention_form import AttentionForm
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.schedule.attention import AttentionTiling
 
 OP = DecodeAttention(sequences=16, kv_heads=8, query_heads=4, head_dim=128, max_length=2048)
 H200 = CATALOGUE["h200"]
@@ -22,8 +23,12 @@ def plan_of(span: int, ctas: int = 132) -> AttentionPlan:
     return assign(OP, span_tokens=span, columns=8, num_queues=ctas, contiguous=False)
 
 
-def forecast(span: int, lengths: list[int], ctas: int = 132) -> float:
-    return attention_us(plan_of(span, ctas), lengths, H200, tile_tokens=64)
+def tiling(stages: int) -> AttentionTiling:
+    return AttentionTiling(head_dim=128, columns=8, tile_tokens=64, num_stages=stages, math_warps=8)
+
+
+def forecast(span: int, lengths: list[int], ctas: int = 132, stages: int = 6) -> float:
+    return attention_us(plan_of(span, ctas), lengths, H200, tiling=tiling(stages))
 
 
 def test_all_bytes_are_some_ctas() -> None:
@@ -53,6 +58,11 @@ def test_a_forecast_is_above_its_bytes_and_grows_with_lengths() -> None:
 
 def test_few_ctas_are_bound_by_their_ports() -> None:
     assert forecast(2048, FULL, ctas=8) > 3 * forecast(2048, FULL)
+
+
+def test_a_short_ring_has_too_little_under_way() -> None:
+    assert forecast(2048, FULL, stages=2) < forecast(2048, FULL, ctas=16, stages=2)
+    assert forecast(2048, FULL, ctas=16, stages=6) < forecast(2048, FULL, ctas=16, stages=2)
 
 
 def test_a_long_sequence_is_split_with_profit() -> None:

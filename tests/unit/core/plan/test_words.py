@@ -100,7 +100,7 @@ def test_the_words_of_a_plan_cannot_be_written_nor_made_writable(copied: bool) -
         (11, 1, "num_first_ctas is 1; it must be 0"),
         (12, -1, "held_stages is -1"),
         (13, 2, "strided_parts is 2; it must be 0 to 1"),
-        (15, 1, "word 15 is 1; it must be 0"),
+        (15, 256, "in_band_ops is 256; it must be 0 to 255"),
         (HEADER_WORDS + 1, -1, "queue word 1 is -1; it must be 0 to 8"),
         (HEADER_WORDS + 2, 0, "do not partition"),
         (HEADER_WORDS + 5, 1, "filler is 1; it must be 0"),

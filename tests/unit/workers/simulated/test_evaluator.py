@@ -21,7 +21,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Prepared, Problem, evaluate
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Rejected
-from tuner.workers.simulated.evaluator import LIBRARY_LAUNCH_US, Faults, SimulatedEvaluator, library_us
+from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
+from tuner.workers.simulated.library import LIBRARY_LAUNCH_US, library_us
 
 TARGET = parse_target("simulated:h200")
 HEALTHY = Faults(hang=0, crash=0, wrong_numbers=0)

@@ -1,0 +1,216 @@
+"""Attentions on a card as jobs know them: faults that are planted are found out, the library is timed, a job ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.attentions import alone, attention
+from tests.support.conformance.launching import OnCard
+from tests.support.on_card import ATTENTION_EXAMPLE, problem
+from tuner.client import Client
+from tuner.core.legal.attention import attention_gpu_problem
+from tuner.core.problem.attention_op import Lengths
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import LIBRARY, Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.outcome import Failed, FailureKind, Measured
+from tuner.demo import running_server
+from tuner.workers.source.attention import AttentionBuffers, NextWeights, pack_attention_args
+
+cupy = pytest.importorskip("cupy")
+
+ALONE, PAIR = attention(), attention(d_out=520)
+SPANS = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, speculative=True))
+#: In front of the first tasks: the scale of scores as exp2 takes it, and whether first tiles are requested early.
+_SCALE_OFFSET = 256 + 10 * 8 + 24 + 16 + 16
+
+
+@pytest.fixture(autouse=True)
+def has_kernels(on_card: OnCard) -> None:
+    if reason := attention_gpu_problem(on_card.gpu):
+        pytest.skip(reason)
+
+
+def planted(on_card: OnCard, workload: Workload, candidate: Candidate, fault: Callable[[Any], Any]) -> str:
+    """What the check says of launches whose attention `fault` has changed."""
+    from tuner.workers.gpu.attention_launch import AttentionRunner
+    from tuner.workers.gpu.check import WrongNumbers, check_numbers
+    from tuner.workers.gpu.session import Kernels, load_runner
+
+    prepared = on_card.session._prepare(problem(workload))
+    work, kernels = on_card.ready(workload, candidate).work, Kernels()
+    runner = load_runner(prepared, work, kernels)
+    assert isinstance(runner, AttentionRunner)
+    fault(runner._attentions[0])
+    try:
+        with pytest.raises(WrongNumbers) as error:
+            check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
+        prepared.check_intact(load_runner(prepared, work, kernels))
+        return str(error.value)
+    finally:
+        kernels.unload()
+
+
+def with_arguments(change: Callable[[bytearray], None]) -> Callable[[Any], None]:
+    """A fault in the parameter of each launch."""
+
+    def fault(one: Any) -> None:
+        def parameter(buffers: AttentionBuffers, *, speculative: bool, next_weights: NextWeights) -> bytes:
+            args = bytearray(pack_attention_args(one.plan, buffers, speculative=speculative, next_weights=next_weights))
+            change(args)
+            return bytes(args)
+
+        one.parameter = parameter
+
+    return fault
+
+
+def a_wrong_scale(args: bytearray) -> None:
+    (scale,) = struct.unpack_from("<f", args, _SCALE_OFFSET)
+    assert 0.1 < scale < 0.3, "the scale lies elsewhere"
+    struct.pack_into("<f", args, _SCALE_OFFSET, 1.1 * scale)
+
+
+def a_span_twice(one: Any) -> None:
+    """The last task of the first queue repeats the first one: a span is dropped, another one is doubled."""
+    tasks, queues = one.plan.tasks, one.plan.queues
+    last = int(queues[1]) - 1
+    assert last > 0
+    one._tasks.words[2 * last : 2 * last + 2] = cupy.asarray(tasks[0])
+
+
+def stale_lengths(one: Any) -> None:
+    """Each launch reads the lengths of the first one."""
+    kept: list[int] = []
+    launch = one.launch
+
+    def late(given: Any, next_weights: int, stream: int) -> None:
+        kept.append(given.lengths)
+        launch(given._replace(lengths=kept[0]), next_weights, stream)
+
+    one.launch = late
+
+
+def keys_of_another_launch(one: Any) -> None:
+    launch = one.launch
+    one.launch = lambda given, weights, stream: launch(given._replace(keys=given.values), weights, stream)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [with_arguments(a_wrong_scale), stale_lengths, keys_of_another_launch],
+    ids=["a wrong scale", "stale lengths", "another cache"],
+)
+@pytest.mark.parametrize("workload", [ALONE, attention(head_dim=128, new_tokens=2)], ids=["64", "128"])
+def test_a_planted_fault_is_found_out(on_card: OnCard, workload: Workload, fault: Callable[[Any], Any]) -> None:
+    schedule = alone(num_stages=4, span_tokens=192, speculative=True)
+    said = planted(on_card, workload, replace(SPANS, schedule=schedule), fault)
+    assert "of attention are wrong" in said
+    assert "sequence" in said
+
+
+def test_a_span_that_is_dropped_and_one_that_is_doubled_are_found_out(on_card: OnCard) -> None:
+    small = replace(SPANS, schedule=alone(tile_tokens=16, num_stages=16, span_tokens=16, contiguous=True))
+    assert "are wrong" in planted(on_card, attention(sequences=9), small, a_span_twice)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [ALONE, PAIR, attention(d_out=256, new_tokens=3), attention(lengths=Lengths.UNIFORM, d_out=256)],
+    ids=["alone", "pair", "new tokens", "drawn lengths"],
+)
+def test_the_library_is_right_and_timed(on_card: OnCard, workload: Workload) -> None:
+    outcome = on_card.evaluate(workload, on_card.ready(workload, LIBRARY).work)
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.time_us > 1
+    metrics = {metric.tag for metric in outcome.metrics}
+    assert "library_algorithm_attention" in metrics
+
+
+@pytest.mark.parametrize(
+    "workload", [ALONE, PAIR, attention(new_tokens=3, d_out=256)], ids=["alone", "pair", "new tokens"]
+)
+def test_without_pytorch_batched_products_are_the_baseline_and_say_so(on_card: OnCard, workload: Workload) -> None:
+    find_spec = importlib.util.find_spec
+
+    def without_torch(name: str, package: str | None = None) -> Any:
+        return None if name == "torch" else find_spec(name, package)
+
+    on_card.session._prepared = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", without_torch)
+        outcome = on_card.evaluate(workload, on_card.ready(workload, LIBRARY).work)
+        prepared = on_card.session._prepare(problem(workload))
+    assert isinstance(outcome, Measured), outcome
+    assert "no vendor's fused attention was there" in prepared.library.recipe().attention
+    on_card.session._prepared = None
+
+
+def test_work_of_another_workload_is_refused(on_card: OnCard) -> None:
+    work = on_card.ready(ALONE, SPANS).work
+    outcome = on_card.session.evaluate(problem(attention(sequences=5)), work).outcome
+    assert "the candidate is of workload" in outcome.reason  # type: ignore[union-attr]
+
+
+def test_a_cubin_that_was_changed_is_not_loaded(on_card: OnCard) -> None:
+    work = on_card.ready(ALONE, SPANS).work
+    forged = replace(work.attentions[0], cubin=work.attentions[0].cubin[:-1] + b"x")
+    outcome = on_card.session.evaluate(problem(ALONE), replace(work, attentions=(forged,))).outcome
+    assert "is not the one that was built" in outcome.reason  # type: ignore[union-attr]
+
+
+def test_a_kernel_that_writes_beside_its_results_is_found_out(on_card: OnCard) -> None:
+    from tuner.workers.gpu.attention_launch import AttentionOnDevice
+
+    launch = AttentionOnDevice.launch
+
+    def beside(self: Any, given: Any, next_weights: int, stream: int) -> None:
+        launch(self, given._replace(out=given.out + 64), next_weights, stream)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AttentionOnDevice, "launch", beside)
+        outcome = on_card.session.evaluate(problem(ALONE), on_card.ready(ALONE, SPANS).work).outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.kind is FailureKind.OVERWRITE
+    on_card.session._prepared = None
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "pair",
+    [
+        {"kind": "decoder-attention", "model": "llama3-8b", "sequences": 16, "max_length": 512, "projection": False},
+        {"kind": "decoder-attention", "model": "llama3-70b", "tp": 8, "sequences": 16, "max_length": 2048},
+    ],
+    ids=["alone", "pair"],
+)
+def test_a_job_ends_with_a_verdict_and_a_kernel_that_runs_from_its_zip(pair: dict[str, Any], tmp_path: Path) -> None:
+    with running_server(tmp_path / "data", "auto") as url, Client(url) as client:
+        asked = {"pair": {**pair, "dtype": "bf16"}, "budget": {"trials": 24, "seconds": 150}}
+        job_id = client.submit(asked)["id"]
+        for _ in client.events(job_id, timeout_s=240):
+            pass
+        job = client.job(job_id)
+        assert job["state"] == "succeeded", job
+        best = client.best(job_id)
+        content = client.artifact(best["artifact"]["digest"]).content
+    kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
+    assert kinds == ["library", "two_launches", "two_launches_pdl"]
+    assert not best["simulated"], "another service has the card: run these tests one after the other"
+    assert "scaled_dot_product_attention" in best["library"]["attention"]
+    for row in best["finals"]:
+        print(row["candidate"]["plan_kind"], row["time_us"], row["speedup"], row["candidate"]["schedule"])
+    archive = tmp_path / "best.zip"
+    archive.write_bytes(content)
+    ran = subprocess.run([sys.executable, str(ATTENTION_EXAMPLE), str(archive)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "relative error" in ran.stdout

@@ -1,0 +1,146 @@
+"""Decode attention from `POST /jobs` to its artifact, alone and with its projection, on the simulated target."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import numpy as np
+import pytest
+
+from tests.service.api.test_chains import submit
+from tests.support.repository import ROOT
+from tests.support.serving import listening, running_service
+
+pytestmark = pytest.mark.slow
+
+SIZES = {"sequences": 4, "heads": 8, "kv_heads": 2, "head_dim": 64, "max_length": 700, "dtype": "bf16"}
+SCHEMA: dict[str, Any] = json.loads((ROOT / "workers/builder/manifest.schema.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    path: Path = tmp_path_factory.mktemp("attention")
+    with running_service(path) as service, listening(service) as url, httpx.Client(base_url=url, timeout=120) as http:
+        yield http
+
+
+@pytest.fixture(scope="module")
+def alone(http: httpx.Client) -> dict[str, Any]:
+    return submit(http, {"kind": "attention", **SIZES})
+
+
+@pytest.fixture(scope="module")
+def pair(http: httpx.Client) -> dict[str, Any]:
+    return submit(http, {"kind": "attention", **SIZES, "d_out": 512, "lengths": "uniform"})
+
+
+@pytest.fixture(params=["alone", "pair"])
+def job(request: pytest.FixtureRequest) -> dict[str, Any]:
+    found: dict[str, Any] = request.getfixturevalue(request.param)
+    return found
+
+
+def test_a_preset_becomes_a_chain_whose_ops_say_what_they_are(alone: dict[str, Any], pair: dict[str, Any]) -> None:
+    assert (alone["pair"]["kind"], alone["pair"]["m"]) == ("chain", 4)
+    (attention,) = alone["pair"]["ops"]
+    assert attention["op"] == "attention"
+    assert {name: attention[name] for name in SIZES if name != "dtype"} == {
+        name: size for name, size in SIZES.items() if name != "dtype"
+    }
+    first, second = pair["pair"]["ops"]
+    assert (first["lengths"], second["source"], second["n"], second["k"]) == ("uniform", first["name"], 512, 512)
+
+
+def test_finals_have_a_launch_an_op_plainly_and_programmatically(http: httpx.Client, job: dict[str, Any]) -> None:
+    best = http.get(job["links"]["best"]).json()
+    assert [row["candidate"]["plan_kind"] for row in best["finals"]] == ["library", "two_launches", "two_launches_pdl"]
+    assert all(row["time_us"] > 0 for row in best["finals"])
+    schedules = [row["candidate"]["schedule"] for row in best["finals"][1:]]
+    assert all(len(schedule["attentions"]) == 1 for schedule in schedules)
+    assert all(("tiling" in schedule) == (len(job["pair"]["ops"]) == 2) for schedule in schedules)
+
+
+def test_an_artifact_has_all_that_a_launch_takes(http: httpx.Client, job: dict[str, Any]) -> None:
+    best = http.get(job["links"]["best"]).json()
+    zipped = zipfile.ZipFile(io.BytesIO(http.get(best["artifact"]["href"]).content))
+    manifest = json.loads(zipped.read("manifest.json"))
+    jsonschema.Draft202012Validator(SCHEMA).validate(manifest)
+    (launch,) = manifest["attentions"]
+    has_product = len(job["pair"]["ops"]) == 2
+    assert (launch["before"], len(manifest["launches"])) == (("o_proj", 1) if has_product else (None, 0))
+    assert (manifest["kernel"] is None) == (not has_product)
+    assert launch["lengths"]["max"] == SIZES["max_length"]
+    roles = {tensor["name"]: (tensor["role"], tensor["shape"]) for tensor in manifest["tensors"]}
+    assert roles["attention.keys"] == roles["attention.values"] == ("cache", [4, 2, 700, 64])
+    assert roles["attention.lengths"] == ("lengths", [4])
+    assert roles["attention"] == ("intermediate" if has_product else "output", [4, 512])
+    tasks = np.frombuffer(zipped.read(launch["tasks"]), np.int32).reshape(-1, 2)
+    queues = np.frombuffer(zipped.read(launch["queues"]), np.int32)
+    assert queues[0] == 0
+    assert queues[-1] == len(tasks)
+    assert (len(queues) - 1) * launch["cluster"][0] == launch["grid"][0]
+    first = np.frombuffer(bytes.fromhex(launch["first_tasks"]), np.int32).reshape(-1, 2)
+    assert (first[: len(queues) - 1] == tasks[queues[:-1]]).all()
+    ends = [field["offset"] for field in launch["parameter"]["fields"]]
+    assert ends == sorted(ends)
+    assert launch["parameter"]["size_bytes"] % 64 == 0
+
+
+def test_every_page_of_a_job_shows_it(http: httpx.Client, job: dict[str, Any]) -> None:
+    best = http.get(job["links"]["best"]).json()
+    numbers = [row["trial_number"] for row in best["finals"]]
+    base = f"/ui/jobs/{job['id']}"
+    trials = [f"{base}/trials/{number}" for number in numbers]
+    both = f"a={job['id']}/{numbers[1]}&b={job['id']}/{numbers[2]}"
+    charts = [f"{base}/{name}.json" for name in ("points", "axes", "forecasts")]
+    pages = [base, "/", "/ui/results", "/ui/fleet", f"/ui/compare?{both}", *trials, *charts]
+    pages += [f"{base}/trials.csv", f"{trials[1]}/source", f"{trials[1]}.json"]
+    for page in pages:
+        answer = http.get(page, headers={"Accept": "text/html"})
+        assert answer.status_code == 200, (page, answer.text[:500])
+    assert "kHeadDim = 64" in http.get(f"{trials[1]}/source.json").json()["source"]
+    shown = http.get(f"{base}.json").json()
+    assert [op["name"] for op in shown["ops"]] == [op["name"] for op in job["pair"]["ops"]]
+    assert "8 heads of 64 over 2" in shown["ops"][0]["sizes"]
+    assert [op["launch"] for op in shown["ops"]] == [1, 2][: len(shown["ops"])]
+
+
+def test_a_trial_says_in_words_how_its_attention_runs(http: httpx.Client, job: dict[str, Any]) -> None:
+    best = http.get(job["links"]["best"]).json()
+    candidate = best["finals"][1]["candidate"]
+    words = " ".join(candidate["words"])
+    assert "spans of" in words
+    assert ("Raster: o_proj" in words) == (len(job["pair"]["ops"]) == 2)
+    assert ("into the L2" in words) == bool(candidate["schedule"]["attentions"][0]["next_percent"])
+
+
+def test_what_has_no_picture_says_why(http: httpx.Client, job: dict[str, Any]) -> None:
+    best = http.get(job["links"]["best"]).json()
+    trial = f"{job['links']['self']}/trials/{best['finals'][1]['trial_number']}"
+    trace = http.get(f"{trial}/trace")
+    for _ in range(100):
+        if trace.status_code != 202:
+            break
+        trace = http.get(f"{trial}/trace")
+    assert "no chart is made" in trace.text
+
+
+def test_a_result_is_found_by_its_sizes_and_by_a_models_name(http: httpx.Client, alone: dict[str, Any]) -> None:
+    asked = {"kind": "attention", **SIZES, "target": "simulated:h200"}
+    assert http.get("/best", params=asked).json()["best"]["job_id"] == alone["id"]
+    refused = http.get("/best", params={**asked, "d_in": 4})
+    assert refused.status_code == 422
+    assert "does not belong" in refused.text
+
+
+def test_the_next_job_begins_with_what_was_found(http: httpx.Client, alone: dict[str, Any]) -> None:
+    longer = submit(http, {"kind": "attention", **SIZES, "max_length": 900})
+    assert {prior["source"] for prior in longer["priors_used"]} == {alone["id"]}
+    assert {prior["outcome"] for prior in longer["priors_used"]} == {"measured"}

@@ -1,0 +1,37 @@
+"""Workloads with an attention, and schedules of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.cases import H200
+from tests.support.spaces import any_space_of
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_op import Lengths
+from tuner.core.problem.presets import attention_pair
+from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.ordering import NO_ORDERING, NO_TILING, Schedule
+from tuner.core.space.attention import AttentionSpace
+
+SHAPE = {"sequences": 4, "kv_heads": 2, "query_heads": 4, "head_dim": 64, "max_length": 700}
+PLAIN: dict[str, Any] = {
+    "tile_tokens": 64, "num_stages": 6, "math_warps": 8, "finish_warps": 4, "cluster": 1, "span_tokens": 704,
+}  # fmt: skip
+
+
+def attention(*, d_out: int | None = None, lengths: Lengths = Lengths.FULL, **shape: Any) -> Workload:
+    """Alone, or with a product of `d_out` columns behind it."""
+    return attention_pair(DecodeAttention(**{"dtype": Dtype.BF16, **SHAPE, **shape}), d_out=d_out, lengths=lengths)
+
+
+def alone(**fields: Any) -> Schedule:
+    """A schedule of an attention without a product."""
+    return Schedule(tiling=NO_TILING, ordering=NO_ORDERING, attentions=(AttentionSchedule(**{**PLAIN, **fields}),))
+
+
+def space_with(workload: Workload) -> AttentionSpace:
+    """On an H200."""
+    found = any_space_of(workload, H200)
+    assert isinstance(found, AttentionSpace)
+    return found

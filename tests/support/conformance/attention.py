@@ -1,0 +1,84 @@
+"""Attentions alone and with a product behind them: clusters, spans, blocks of columns, rings of every depth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.attentions import alone, attention
+from tests.support.conformance.case import Claim, cross, named
+from tests.support.conformance.schedules import dots, portable, wide
+from tuner.core.problem.attention_op import Lengths
+from tuner.core.problem.workload import Dtype
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+
+KINDS = (PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL)
+
+WORKLOADS = {
+    "grouped": attention(),
+    "of 128": attention(head_dim=128, query_heads=8, kv_heads=1, sequences=9),
+}
+GROUPED = {"grouped": WORKLOADS["grouped"]}
+#: More queries than a block has columns, and as many heads of the cache as of queries.
+ODD = {
+    "new tokens": attention(query_heads=5, new_tokens=5, dtype=Dtype.FP16, scale=0.2),
+    "one head each": attention(query_heads=1, kv_heads=3, sequences=17, lengths=Lengths.UNIFORM),
+}
+#: All 16 columns have queries of 128 elements: with more threads the registers do not suffice.
+ONE_SEQUENCE = {"one sequence": attention(sequences=1, kv_heads=1, query_heads=16, head_dim=128)}
+FEWER = {"num_stages": 4}  # a ring that fits with heads of 128 too
+#: All contexts of these have 700 tokens.
+SCHEDULES = {
+    "one span": alone(**FEWER),
+    "spans": alone(**FEWER, span_tokens=192, speculative=True, parts_at_once=8),
+    "neighbours": alone(tile_tokens=16, num_stages=16, span_tokens=16, contiguous=True),
+    "cluster of 2": alone(**FEWER, cluster=2, span_tokens=768, speculative=True),
+    "cluster of 8": alone(cluster=8, tile_tokens=16, num_stages=8, span_tokens=768),
+    "cluster of 16": alone(cluster=16, tile_tokens=16, num_stages=8, span_tokens=256),
+    "cluster of 4, spans": alone(cluster=4, tile_tokens=32, num_stages=8, span_tokens=128, speculative=True),
+    "few warps": alone(math_warps=4, finish_warps=2, num_stages=2),
+    "ended by those that multiply": alone(**FEWER, finish_warps=0, span_tokens=320),
+    "tiles of 128": alone(tile_tokens=128, num_stages=2, span_tokens=768),
+}
+
+FEW_THREADS = {
+    name: replace(schedule, attentions=(replace(schedule.attentions[0], finish_warps=2),))
+    for name, schedule in named(SCHEDULES, "spans", "cluster of 4, spans").items()
+}
+
+
+def one_tile(schedule: Schedule) -> Schedule:
+    """Of the first op alone."""
+    tiling = replace(schedule.tiling, tiles=schedule.tiling.tiles[:1])
+    return replace(schedule, tiling=tiling, ordering=replace(schedule.ordering, rasters=schedule.ordering.rasters[:1]))
+
+
+#: One for each engine behind, which reads what the attention has written.
+PRODUCTS = {
+    "wgmma": wide(((16, 64, 64),)),
+    "mma": portable(((16, 64, 64),)),
+    "simt": dots((4, 16, 256), (4, 16, 256)),
+}
+PAIR, RAGGED_PAIR = attention(d_out=520), attention(d_out=520, new_tokens=3, lengths=Lengths.UNIFORM, dtype=Dtype.FP16)
+BEHIND = {
+    f"{name}, {asked} % asked for": replace(
+        one_tile(product),
+        attentions=(replace(alone(**FEWER, span_tokens=192, speculative=True).attentions[0], next_percent=asked),),
+    )
+    for name, product in PRODUCTS.items()
+    for asked in (0, 50, 100)
+}
+
+CASES = [
+    *cross("attention", "alone", SCHEDULES, WORKLOADS, kinds=KINDS, error_below=1.6e-2),
+    *cross("attention", "odd", named(SCHEDULES, "spans", "cluster of 4, spans"), ODD, kinds=KINDS),
+    *cross("attention", "odd", FEW_THREADS, ONE_SEQUENCE, kinds=KINDS),
+    *cross("attention", "pair", BEHIND, {"pair": PAIR}, kinds=KINDS, error_below=1.6e-2),
+    *cross("attention", "pair", named(BEHIND, "wgmma, 50 % asked for"), {"ragged": RAGGED_PAIR}, kinds=KINDS),
+    *cross("attention", "again", SCHEDULES, GROUPED, kinds=KINDS, claim=Claim.RELAUNCHES),
+    *cross("attention", "again", named(BEHIND, "wgmma, 100 % asked for"), {"pair": PAIR}, kinds=KINDS,
+           claim=Claim.RELAUNCHES),
+    *cross("attention", "zip", named(SCHEDULES, "spans", "cluster of 16"), GROUPED, kinds=KINDS, claim=Claim.ARTIFACT),
+    *cross("attention", "zip", named(BEHIND, "wgmma, 50 % asked for"), {"pair": PAIR}, kinds=KINDS,
+           claim=Claim.ARTIFACT),
+]  # fmt: skip

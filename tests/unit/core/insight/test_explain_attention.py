@@ -1,0 +1,37 @@
+"""An attention's schedule in sentences: what binds, how tasks fill the GPU, and which axis would be better."""
+
+from __future__ import annotations
+
+import re
+
+from tests.support.attentions import alone, attention, space_with
+from tests.support.cases import H200
+from tuner.core.insight.explain import explain
+from tuner.core.problem.attention_op import Lengths
+from tuner.search.seeds import first_guesses
+
+
+def test_an_attention_alone_is_explained_by_bytes_tasks_and_its_forecast() -> None:
+    workload = attention(sequences=16, kv_heads=8, head_dim=128, max_length=2048)
+    sentences = explain(workload, H200, alone(num_stages=4, span_tokens=2048))
+    text = " ".join(sentences)
+    assert "of which keys and values 28.0" in text
+    assert "attention has 128 of 2048 tokens, of which 128 are not empty" in text
+    assert "the fullest reads 1.00 of the mean" in text
+    assert re.search(r"Forecast: attention \d+\.\d us; \d+\.\d us plainly", text)
+    assert sentences[-1].startswith("Next best: ")
+
+
+def test_ragged_lengths_show_as_empty_tasks_and_uneven_queues() -> None:
+    workload = attention(sequences=16, kv_heads=8, head_dim=128, max_length=4096, lengths=Lengths.UNIFORM)
+    text = " ".join(explain(workload, H200, alone(num_stages=4, span_tokens=512)))
+    tasks, live = map(int, re.findall(r"has (\d+) of 512 tokens, of which (\d+)", text)[0])
+    assert live < tasks == 16 * 8 * 8
+    assert float(re.findall(r"the fullest reads (\d\.\d+)", text)[0]) > 1.02
+    assert "8 spans of a context meet in memory" in text
+
+
+def test_a_pair_names_both_launches() -> None:
+    workload = attention(d_out=512)
+    text = " ".join(explain(workload, H200, next(iter(first_guesses(space_with(workload), 0)))))
+    assert re.search(r"Forecast: attention \d+\.\d us, o_proj \d+\.\d us;", text)

@@ -1,0 +1,70 @@
+"""Which schedules of an attention are refused, and what the refusal says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.attentions import alone, attention
+from tests.support.cases import H200
+from tuner.core.legal.legality import check_kind, check_schedule, kind_problem
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.errors import IllegalSchedule
+
+
+def refusal(workload: Any, schedule: Any, gpu: Any = H200) -> str:
+    with pytest.raises(IllegalSchedule) as error:
+        check_schedule(workload, gpu, schedule)
+    return str(error.value)
+
+
+def test_a_plain_schedule_is_legal() -> None:
+    check_schedule(attention(), H200, alone())
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"tile_tokens": 48}, "tile_tokens 48: use one of 16, 32, 64, 128"),
+        ({"math_warps": 3}, "math_warps 3: use one of"),
+        ({"math_warps": 2}, "no whole teams of 4"),
+        ({"num_stages": 5}, "no multiple of the 2 teams"),
+        ({"num_stages": 19}, "use 1 to 18"),
+        ({"cluster": 3}, "cluster 3: use one of 1, 2, 4, 8, 16"),
+        ({"finish_warps": 5}, "finish_warps 5"),
+        ({"parts_at_once": 8}, "a context of one span is not added up: use parts_at_once 16"),
+        ({"span_tokens": 100}, "use a multiple of 64"),
+        ({"span_tokens": 768}, "longer than any context: use 704"),
+        ({"cluster": 2, "span_tokens": 704}, "use a multiple of 128"),
+        ({"contiguous": True}, "each of 8 tasks has a queue of its own"),
+        ({"next_percent": 100}, "no launch behind attention reads weights: use next_percent 0"),
+        ({"next_percent": 10}, "next_percent 10: use one of"),
+    ],
+)
+def test_a_schedule_outside_of_the_space_is_refused_with_what_would_be_right(fields: dict[str, Any], says: str) -> None:
+    assert says in refusal(attention(), alone(**fields))
+
+
+def test_a_ring_that_does_not_fit_is_refused() -> None:
+    assert "bytes of shared memory" in refusal(attention(head_dim=128), alone(tile_tokens=128, num_stages=18))
+
+
+def test_schedules_are_as_many_as_attentions_and_tiles_as_products() -> None:
+    assert "0 attention schedules for 1 attentions" in refusal(attention(), replace(alone(), attentions=()))
+    pair = attention(d_out=512)
+    assert "0 tiles for 1 ops" in refusal(pair, alone())
+
+
+def test_a_gpu_without_its_instructions_is_refused() -> None:
+    assert "is written for 9.0" in refusal(attention(), alone(), CATALOGUE["a100"])
+
+
+@pytest.mark.parametrize("workload", [attention(), attention(d_out=512)], ids=["alone", "pair"])
+def test_an_attention_has_launches_of_its_own_and_nothing_else(workload: Any) -> None:
+    offered = {kind for kind in PlanKind if kind_problem(workload, H200, kind) is None}
+    assert offered == {PlanKind.LIBRARY, PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL}
+    with pytest.raises(IllegalSchedule, match=r"fused: an attention has a launch of its own.*use two_launches"):
+        check_kind(workload, H200, PlanKind.FUSED, alone())

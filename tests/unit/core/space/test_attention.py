@@ -1,0 +1,82 @@
+"""The space of an attention: what is offered is legal, and neighbours differ in one axis."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+from itertools import islice
+
+import pytest
+
+from tests.support.attentions import attention, space_with
+from tests.support.cases import H200
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.attention import AttentionSpace
+from tuner.errors import IllegalSchedule
+
+WORKLOADS = {
+    "alone": attention(),
+    "pair": attention(d_out=512),
+    "long": attention(sequences=64, kv_heads=1, query_heads=8, head_dim=128, max_length=8192),
+    "new tokens": attention(new_tokens=5, max_length=64, d_out=256),
+}
+
+
+def axes_apart(one: AttentionSchedule, other: AttentionSchedule) -> set[str]:
+    return {field.name for field in fields(one) if getattr(one, field.name) != getattr(other, field.name)}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_what_is_drawn_is_legal_proven_and_survives_its_json(name: str) -> None:
+    space = space_with(WORKLOADS[name])
+    drawn = space.sample(random.Random(1), 60)
+    assert len(set(drawn)) == len(drawn) == 60
+    for schedule in drawn:
+        assert space.is_legal(schedule)
+        assert Schedule.from_json(schedule.to_json()) == schedule
+        candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=schedule)
+        (plan,) = attention_plans_for(space.workload, H200, candidate)
+        assert plan.span_tokens == schedule.attentions[0].span_tokens
+        assert len(plans_for(space.workload, H200, candidate)) == len(space.workload.ops)
+
+
+def test_every_axis_is_offered_and_no_schedule_twice() -> None:
+    for workload, constant in ((WORKLOADS["alone"], {"next_percent"}), (WORKLOADS["pair"], set[str]())):
+        offered = space_with(workload).attentions
+        assert len(set(offered)) == len(offered)
+        varied = {f.name for f in fields(offered[0]) if len({getattr(one, f.name) for one in offered}) > 1}
+        assert varied == {field.name for field in fields(AttentionSchedule)} - constant
+
+
+@pytest.mark.parametrize("name", ["alone", "pair"])
+def test_neighbours_are_legal_and_differ_in_the_attention_or_in_the_product(name: str) -> None:
+    space = space_with(WORKLOADS[name])
+    for schedule in space.sample(random.Random(2), 5):
+        near = space.neighbours(schedule)
+        assert near
+        assert schedule not in near
+        for other in near:
+            assert space.is_legal(other)
+            apart = axes_apart(schedule.attentions[0], other.attentions[0])
+            is_other_product = (other.tiling, other.ordering) != (schedule.tiling, schedule.ordering)
+            assert bool(apart) != is_other_product
+            # With a tile, a cluster or the warps the span and the ring go as far as they must.
+            assert len(apart - {"span_tokens", "num_stages", "math_warps", "finish_warps"}) <= 1
+
+
+def test_iterating_a_pair_gives_each_product_with_each_attention() -> None:
+    space = space_with(WORKLOADS["pair"])
+    assert space.products is not None
+    first = list(islice(space, space.products.num_schedules + 1))
+    assert len({schedule.attentions for schedule in first}) == 2
+    assert space.num_schedules == len(space.attentions) * space.products.num_schedules
+
+
+def test_a_gpu_without_its_instructions_has_no_space() -> None:
+    with pytest.raises(IllegalSchedule, match=r"is written for 9\.0"):
+        AttentionSpace(WORKLOADS["alone"], CATALOGUE["a100"])

@@ -1,0 +1,116 @@
+"""A search for an attention: seeds, the turns of its kinds, Optuna's view, and what it learns from other shapes."""
+
+from __future__ import annotations
+
+import random
+
+import optuna
+import pytest
+
+from tests.support.attentions import attention, space_with
+from tests.support.cases import H200
+from tuner.core.problem.gpu import Target
+from tuner.core.problem.objective import CacheState, Regime
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import LIBRARY, Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.evaluator import Problem, evaluate
+from tuner.core.trial.job import Objective, Trial
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.priors import Found
+from tuner.search.axes import distributions, from_params, to_params
+from tuner.search.priors import Asked, choose_priors, distance
+from tuner.search.searcher import Searcher
+from tuner.search.seeds import NUM_SEEDS, first_guesses
+from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
+
+ALONE, PAIR = attention(), attention(d_out=512)
+OBJECTIVE = Objective(l2=CacheState.COLD, regime=Regime.BURST)
+BOTH = pytest.mark.parametrize("workload", [ALONE, PAIR], ids=["alone", "pair"])
+
+
+def run(workload: Workload, num_trials: int) -> list[Trial]:
+    """A search on the simulated card."""
+    twin = SimulatedEvaluator(Target(gpu=H200, simulated=True), faults=Faults(hang=0, crash=0, wrong_numbers=0))
+    problem, trials = Problem(workload=workload, objective=OBJECTIVE), list[Trial]()
+    searcher = Searcher(space_with(workload), seed=3, num_trials=num_trials)
+    for number in range(num_trials):
+        candidate = searcher.ask()
+        assert candidate is not None
+        outcome = evaluate(twin, problem, candidate)
+        trials.append(
+            Trial(number=number, candidate=candidate, outcome=outcome, num_known=number, started_at=0, finished_at=1)
+        )
+        searcher.tell(trials[-1])
+    return trials
+
+
+@BOTH
+def test_a_schedule_survives_its_parameters(workload: Workload) -> None:
+    space = space_with(workload)
+    axes = distributions(len(workload.ops), 1)
+    for schedule in space.sample(random.Random(0), 40):
+        params = to_params(schedule)
+        assert params.keys() == axes.keys()
+        assert from_params(params) == schedule
+        optuna.trial.create_trial(params=params, distributions=axes, value=1.0)  # refuses what is out of range
+
+
+@BOTH
+def test_seeds_have_clusters_of_each_size_and_ask_early_for_weights(workload: Workload) -> None:
+    seeds = list(first_guesses(space_with(workload), 0))
+    assert 5 <= len(seeds) <= NUM_SEEDS + 6
+    assert len(set(seeds)) == len(seeds)
+    assert {schedule.attentions[0].cluster for schedule in seeds} == {1, 2, 4, 8, 16}
+    asked = {schedule.attentions[0].next_percent for schedule in seeds}
+    assert asked == ({0, 50, 100} if workload.ops else {0})
+    assert len({schedule.tiling for schedule in seeds}) >= (3 if workload.ops else 1)
+
+
+@BOTH
+def test_both_kinds_are_tried_early_and_the_best_at_the_end(workload: Workload) -> None:
+    trials = run(workload, 40)
+    kinds = [trial.candidate.plan_kind for trial in trials]
+    assert trials[0].candidate == LIBRARY
+    assert set(kinds) == {PlanKind.LIBRARY, PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL}
+    assert PlanKind.TWO_LAUNCHES_PDL in kinds[:8]
+    assert kinds.count(PlanKind.TWO_LAUNCHES_PDL) >= 8
+    assert all(isinstance(trial.outcome, Measured) for trial in trials)
+    assert len({trial.candidate for trial in trials}) == len(trials)
+
+
+def test_searches_find_what_is_faster_than_their_first_guesses() -> None:
+    """In most shapes: for some the first guess is the best that there is on the twin, whose errors are drawn."""
+    sizes = ((4, 9000), (8, 9000), (32, 3000), (32, 9000))
+    shapes = [*(attention(sequences=one, max_length=longest) for one, longest in sizes), PAIR]
+    num_improved = 0
+    for workload in shapes:
+        times = [trial.outcome.time_us for trial in run(workload, 60)[1:] if isinstance(trial.outcome, Measured)]
+        num_improved += min(times) < min(times[:6])
+    assert num_improved >= 3
+
+
+def found(workload: Workload) -> Found:
+    schedule = next(iter(first_guesses(space_with(workload), 0)))
+    candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=schedule)
+    return Found(
+        workload=workload, objective=OBJECTIVE, candidate=candidate, time_us=10.0, speedup=1.1, source="job-1",
+        kernel_version="k",
+    )  # fmt: skip
+
+
+def test_another_heads_kernel_or_a_lone_attention_teaches_nothing() -> None:
+    assert distance(ALONE, OBJECTIVE, found(ALONE)) == 0
+    assert distance(ALONE, OBJECTIVE, found(attention(sequences=8))) == 1
+    for other in (PAIR, attention(head_dim=128), attention(query_heads=12)):
+        assert distance(ALONE, OBJECTIVE, found(other)) == float("inf")
+
+
+@pytest.mark.parametrize("d_out", [None, 512])
+def test_what_was_found_for_another_context_is_made_legal(d_out: int | None) -> None:
+    before, now = attention(d_out=d_out, max_length=1400), attention(d_out=d_out, max_length=333)
+    asked = Asked(space=space_with(now), objective=OBJECTIVE, kernel_version="k", num_trials=60)
+    (prior,) = choose_priors(asked, [found(before)])
+    assert prior.candidate.schedule is not None
+    assert space_with(now).is_legal(prior.candidate.schedule)
+    assert prior.is_adapted

@@ -1,0 +1,113 @@
+"""Decode attention in requests: what is taken, and what each refusal says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tuner.core.problem.attention_op import Lengths
+from tuner.core.problem.presets import decoder_attention
+from tuner.core.problem.workload import Dtype
+from tuner.errors import InvalidInput
+from tuner.wire.best_query import BestQuery
+from tuner.wire.problems import of_validation
+from tuner.wire.requests import TuneRequest, pair_of, workload_of
+
+SIZES: dict[str, Any] = {"sequences": 4, "heads": 32, "kv_heads": 8, "head_dim": 128, "max_length": 512}
+ALONE = {"kind": "attention", **SIZES}
+OP = {"op": "attention", "name": "attention", **SIZES}
+O_PROJ = {"name": "o_proj", "source": "attention", "n": 4096, "k": 4096}
+
+
+def chain(*ops: dict[str, Any], m: int = 4) -> dict[str, Any]:
+    return {"kind": "chain", "m": m, "ops": list(ops)}
+
+
+def asked(pair: dict[str, Any]) -> TuneRequest:
+    return TuneRequest.model_validate({"pair": pair})
+
+
+def refusal(pair: dict[str, Any]) -> InvalidInput:
+    with pytest.raises(InvalidInput) as error:
+        asked(pair).to_spec("simulated:h200")
+    return error.value
+
+
+@pytest.mark.parametrize("pair", [ALONE, {**ALONE, "d_out": 4096}, {**ALONE, "new_tokens": 2, "scale": 0.5}])
+def test_an_attention_survives_its_json_as_a_chain(pair: dict[str, Any]) -> None:
+    workload = workload_of(asked(pair).pair)
+    again = json.loads(pair_of(workload).model_dump_json())
+    assert again["kind"] == "chain"
+    assert workload_of(asked(again).pair) == workload
+
+
+def test_a_chain_may_spell_the_pair_op_by_op() -> None:
+    assert workload_of(asked(chain(OP, O_PROJ)).pair) == workload_of(asked({**ALONE, "d_out": 4096}).pair)
+
+
+def test_a_models_attention_is_made_of_its_sizes() -> None:
+    pair = {"kind": "decoder-attention", "model": "llama3-70b", "tp": 8, "sequences": 16, "max_length": 2048,
+            "dtype": "bf16", "lengths": "uniform"}  # fmt: skip
+    workload = workload_of(asked(pair).pair)
+    assert workload == decoder_attention(
+        "llama3-70b", tp=8, sequences=16, max_length=2048, dtype=Dtype.BF16, lengths=Lengths.UNIFORM
+    )
+    shape, (o_proj,) = workload.attentions[0].shape, workload.ops
+    assert (shape.kv_heads, shape.query_heads, o_proj.n, o_proj.k) == (1, 8, 8192, 1024)
+    assert BestQuery.model_validate(pair).to_workload() == workload
+    assert not workload_of(asked({**pair, "projection": False}).pair).ops
+
+
+@pytest.mark.parametrize(
+    ("pair", "field", "problem", "remedy"),
+    [
+        ({**ALONE, "kv_heads": 5}, "pair.heads", "32 query heads cannot share 5 KV heads", "multiple of kv_heads, 5"),
+        ({**ALONE, "kv_heads": 1}, "pair.heads", "32 query heads share a KV head", "more kv_heads"),
+        ({**ALONE, "head_dim": 80}, "pair.head_dim", "80 has no kernel", "64 or 128"),
+        ({**ALONE, "new_tokens": 64}, "pair.new_tokens", "64 are prefill", "at most 8"),
+        ({**ALONE, "window": 0}, "pair.window", "a query sees nothing", "leave it out"),
+        ({**ALONE, "window": 256}, "pair.window", "is not built", "leave it out"),
+        ({**ALONE, "soft_cap": 30.0}, "pair.soft_cap", "is not built", "leave it out"),
+        ({**ALONE, "page_tokens": 16}, "pair.page_tokens", "a paged cache is not built", "leave it out"),
+        ({**ALONE, "max_length": 2, "new_tokens": 4}, "pair.max_length", "do not hold the 4 new ones", "at least"),
+        ({**ALONE, "scale": -1.0}, "pair.scale", "cannot scale scores", "above 0"),
+        ({**ALONE, "max_length": 2**30}, "pair.max_length", "a cache has at most", "shorter"),
+        (chain({**OP, "head_dim": 80}), "pair.attention.head_dim", "80 has no kernel", "64 or 128"),
+        (chain(OP, m=8), "pair.m", "attention has 4 rows", "give 4"),
+        (chain(OP, {**O_PROJ, "k": 512}), "pair.o_proj.k", "reads attention as [4, 512]", "the producer's"),
+        (chain(OP, {**O_PROJ, "source": "x"}), "pair.ops", "does not read it", "let its source alone be attention"),
+        (chain(OP, {**O_PROJ, "norm": "attention"}), "pair.ops", "names it as source and norm", "source alone"),
+        (chain(OP, O_PROJ, {"name": "up", "source": "o_proj", "n": 8, "k": 4096}), "pair.ops", "3 ops", "cut the"),
+        (chain(OP, {**OP, "name": "b", "source": "attention"}), "pair.ops", "2 ops", "cut the chain"),
+        (chain({**OP, "source": "o_proj"}, O_PROJ), "pair.ops", "a cycle", "break it"),
+        (chain(OP, {**O_PROJ, "name": "attention.keys"}), "pair.ops", "name of an operand of attention", "another"),
+    ],
+)  # fmt: skip
+def test_what_is_no_attention_is_refused_by_its_field(
+    pair: dict[str, Any], field: str, problem: str, remedy: str
+) -> None:
+    error = refusal(pair)
+    assert error.field == field
+    assert problem in error.problem
+    assert remedy in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("pair", "field", "problem"),
+    [
+        ({**ALONE, "sequences": 0}, "pair.sequences", "greater than or equal to 1"),
+        ({**ALONE, "lengths": "random"}, "pair.lengths", "is not one of the choices"),
+        (chain({**OP, "op": "conv"}), "pair.ops.0.op", "is not one of the choices"),
+        (chain({**OP, "n": 4}), "pair.ops.0.n", "is not a known field"),
+        ({**ALONE, "m": 4}, "pair.m", "is not a known field"),
+    ],
+)
+def test_a_field_that_is_none_is_named(pair: dict[str, Any], field: str, problem: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        asked(pair)
+    found = of_validation(refused.value.errors()[0])
+    assert found.field == field
+    assert problem in found.problem

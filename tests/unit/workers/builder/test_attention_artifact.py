@@ -1,0 +1,127 @@
+"""What a manifest says of an attention's launch is what our own launches do, byte by byte."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.attentions import alone, attention, space_with
+from tests.support.cases import H200
+from tests.support.on_card import problem
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.evaluator import Environment
+from tuner.search.seeds import first_guesses
+from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
+from tuner.workers.source.attention import (
+    REFUSED_WORDS,
+    AttentionBuffers,
+    next_weights_of,
+    pack_attention_args,
+    workspace_words,
+)
+from tuner.workers.source.launchable import LaunchRefused
+
+HERE = Environment(gpu_name="H200", simulated=True)
+#: Device addresses of what a launch reads and writes.
+ADDRESSES = {"q": 0x1000, "out": 0x2000, "lengths": 0x3000, "tasks": 0x4000, "queues": 0x5000, "workspace": 0x10000}
+WEIGHTS = 0x70000
+
+
+def made(workload: Workload, schedule: Schedule, kind: PlanKind = PlanKind.TWO_LAUNCHES_PDL) -> AttentionKernel:
+    (one,) = attention_kernels(workload, H200, Candidate(plan_kind=kind, schedule=schedule))
+    return one
+
+
+def manifest_of(workload: Workload, schedule: Schedule) -> dict[str, Any]:
+    from tuner.core.proof.candidate_plans import plans_for
+    from tuner.workers.source.render import render
+
+    candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=schedule)
+    plans = plans_for(workload, H200, candidate)
+    source = render(workload, schedule.tiling) if plans else ""
+    kernels = attention_kernels(workload, H200, candidate)
+    return assemble(problem(workload), candidate, plans, source, None, HERE, {}, 7, attentions=kernels).manifest
+
+
+def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
+    """The parameter, as a program without tuner fills it in."""
+    space = ADDRESSES["workspace"]
+    own = {name: space + recipe["workspace"][name] for name in ("arrivals", "refused", "partials")}
+    own |= {"trace": 0, "pages": 0}
+    buffer = bytearray(recipe["parameter"]["size_bytes"])
+    for field in recipe["parameter"]["fields"]:
+        name, offset = field["name"], field["offset"]
+        if name in maps:
+            buffer[offset : offset + 128] = maps[name]
+        elif name == "first_tasks":
+            first = bytes.fromhex(recipe["first_tasks"])
+            buffer[offset : offset + len(first)] = first
+        elif name == "next_rows":
+            struct.pack_into("<Q", buffer, offset, WEIGHTS if field["tensor"] else 0)
+        elif field["type"] == "pointer":
+            struct.pack_into("<Q", buffer, offset, {**ADDRESSES, **own}[name])
+        else:
+            struct.pack_into("<f" if field["type"] == "float32" else "<i", buffer, offset, field["value"])
+    return bytes(buffer)
+
+
+@pytest.mark.parametrize("asked", [0, 50])
+@pytest.mark.parametrize("d_out", [None, 512])
+def test_a_recipe_fills_in_the_parameter_that_our_launches_have(d_out: int | None, asked: int) -> None:
+    workload = attention(d_out=d_out, new_tokens=2)
+    guess = next(one for one in first_guesses(space_with(workload), 0) if one.attentions[0].next_percent == 0)
+    percent = asked if d_out else 0
+    one = replace(guess.attentions[0], span_tokens=64 * guess.attentions[0].cluster, tile_tokens=64, num_stages=4)
+    schedule = replace(guess, attentions=(replace(one, math_warps=8, next_percent=percent),))
+    (recipe,) = manifest_of(workload, schedule)["attentions"]
+    kernel = made(workload, schedule)
+    maps = {"keys_map": bytes(range(128)), "values_map": bytes(range(128, 256))}
+    space = ADDRESSES["workspace"]
+    buffers = AttentionBuffers(
+        k_map=maps["keys_map"],
+        v_map=maps["values_map"],
+        **{name: ADDRESSES[name] for name in ("q", "out", "lengths", "tasks", "queues")},
+        arrivals=space + recipe["workspace"]["arrivals"],
+        partials=space + recipe["workspace"]["partials"],
+        trace=0,
+        refused=space + recipe["workspace"]["refused"],
+    )
+    weights = next_weights_of(workload, 0, kernel.schedule, WEIGHTS)
+    packed = pack_attention_args(kernel.plan, buffers, speculative=kernel.schedule.speculative, next_weights=weights)
+    assert from_recipe(recipe, maps) == packed
+    assert bool(weights.taken_bytes) == (percent > 0)
+
+
+def test_a_workspace_has_room_for_counters_and_sums() -> None:
+    kernel = made(attention(), alone(span_tokens=192))
+    (recipe,) = manifest_of(attention(), alone(span_tokens=192))["attentions"]
+    counters, floats = workspace_words(kernel.plan, kernel.schedule)
+    space = recipe["workspace"]
+    assert space["refused"] >= 4 * counters
+    assert space["zero_bytes"] == space["partials"] >= space["refused"] + 4 * REFUSED_WORDS
+    assert space["bytes"] - space["partials"] >= 4 * floats > 4 * counters
+    assert space["partials"] % space["alignment_bytes"] == 0
+
+
+def test_files_are_those_of_the_plan_and_of_the_source() -> None:
+    kernel = made(attention(), alone(span_tokens=192))
+    assert set(kernel.files) == {"attention0.cu", "attention0_tasks.bin", "attention0_queues.bin"}
+    assert len(kernel.files["attention0_tasks.bin"]) == 8 * len(kernel.plan.tasks)
+
+
+def test_kernels_of_another_candidate_are_refused() -> None:
+    workload, candidate = attention(), Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=alone(span_tokens=192))
+    others = attention_kernels(workload, H200, replace(candidate, schedule=alone()))
+    with pytest.raises(LaunchRefused, match="the attentions are not those of"):
+        assemble(problem(workload), candidate, (), "", None, HERE, {}, 7, attentions=others)
+    (changed,) = attention_kernels(workload, H200, candidate)
+    forged = replace(changed, source=changed.source + " ")
+    with pytest.raises(LaunchRefused, match="the source of attention is not that of its tiling"):
+        assemble(problem(workload), candidate, (), "", None, HERE, {}, 7, attentions=(forged,))

@@ -1,0 +1,62 @@
+"""Of an attention: what bounds it, how its tasks fill the GPU at the lengths that are timed, what a launch takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner.core.model.attention import attention_us, loads_of
+from tuner.core.model.bounds import dram_us, tensor_us
+from tuner.core.model.forecast import PROGRAMMATIC_GAIN_US
+from tuner.core.model.simulate import simulate
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+
+
+def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
+    """Sentences about the launches of a schedule, one for each op.
+
+    Raises:
+        IllegalSchedule: the schedule is outside the legal space.
+    """
+    candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=schedule)
+    memory_us, product_us = dram_us(workload, gpu), tensor_us(workload, gpu)
+    yield (
+        f"Bounds: DRAM {memory_us:.1f} us, of which keys and values "
+        f"{1e6 * workload.cache_bytes / gpu.dram_bytes_per_s:.1f}; tensor cores {product_us:.1f} us."
+    )
+    parts: list[str] = []
+    total_us = 0.0
+    plans = attention_plans_for(workload, gpu, candidate)
+    for op, one, plan in zip(workload.attentions, schedule.attentions, plans, strict=True):
+        num_bytes, num_tasks = loads_of(plan, op.timed_lengths, one.tile_tokens)
+        who = "CTAs" if one.cluster == 1 else f"clusters of {one.cluster} CTAs"
+        yield (
+            f"Tasks: {op.name} has {len(plan.tasks)} of {one.span_tokens} tokens, of which {int(num_tasks.sum())} are "
+            f"not empty at the lengths that are timed, on {plan.num_queues} {who}; the fullest reads "
+            f"{num_bytes.max() / max(1.0, num_bytes.mean()):.2f} of the mean."
+        )
+        tiling = one.tiling_of(op.shape)
+        yield (
+            f"Under way: {tiling.ring_bytes / 1024:.0f} KiB of keys and values in an SM, in {one.num_stages} stages; "
+            f"{_meeting(plan.num_spans, one.cluster)}."
+        )
+        time_us = attention_us(plan, op.timed_lengths, gpu, tiling=tiling)
+        parts.append(f"{op.name} {time_us:.1f} us")
+        total_us += time_us
+    for product in plans_for(workload, gpu, candidate):
+        time_us = simulate(product).makespan_us
+        parts.append(f"{' and '.join(workload.ops[op].name for op in product.graph.op_indices)} {time_us:.1f} us")
+        total_us += time_us
+    yield (
+        f"Forecast: {', '.join(parts)}; {total_us:.1f} us plainly, and {PROGRAMMATIC_GAIN_US:.1f} us less for each "
+        "launch that is programmatic."
+    )
+
+
+def _meeting(num_spans: int, cluster: int) -> str:
+    spans = f"{num_spans} spans of a context meet in memory" if num_spans > 1 else "a context is one span"
+    return spans + (", and the CTAs of a cluster in shared memory" if cluster > 1 else "")

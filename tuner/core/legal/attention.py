@@ -1,0 +1,106 @@
+"""What is legal of an attention's schedule; `tuner.core.legal.legality` is the whole statement.
+
+Every rule answers None or a sentence. A second name for the same plan is refused with the name to use.
+"""
+
+from __future__ import annotations
+
+from tuner.core.plan.attention import CLUSTERS, num_attention_clusters
+from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import MAX_THREADS_PER_CTA
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.attention import MATH_WARPS, MOST_STAGES, TILE_TOKENS, AttentionSchedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.errors import IllegalSchedule
+
+FINISH_WARPS = (0, 1, 2, 3, 4)
+PARTS_AT_ONCE = (4, 8, 16, 32)
+NEXT_PERCENTS = (0, 25, 50, 75, 100)
+#: What the kernel is written for: bulk copies by tensor maps, clusters, programmatic launches.
+_CAPABILITY = (9, 0)
+
+
+def attention_gpu_problem(gpu: Gpu) -> str | None:
+    """Why no attention kernel runs on this GPU."""
+    if gpu.compute_capability != _CAPABILITY:
+        major, minor = gpu.compute_capability
+        return f"{gpu.name} has compute capability {major}.{minor}: the attention kernel is written for 9.0"
+    return None
+
+
+def attention_kind_problem(kind: PlanKind) -> str | None:
+    """Why an attention, and what reads it, cannot be launched this way."""
+    if kind.is_ours and (not kind.is_apart or kind.is_side_by_side):
+        return "an attention has a launch of its own, and others are not built: use two_launches or two_launches_pdl"
+    return None
+
+
+def attention_problem(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
+    """Why the schedule cannot be compiled, would not fit the GPU, or is not the plain name of its plan."""
+    return (
+        attention_gpu_problem(gpu)
+        or _values_problem(schedule)
+        or _fit_problem(op, schedule, gpu)
+        or _plan_problem(op, schedule, gpu)
+        or _next_problem(workload, op, schedule)
+    )
+
+
+def attentions_problem(workload: Workload, gpu: Gpu, schedules: tuple[AttentionSchedule, ...]) -> str | None:
+    """The first problem of any of them."""
+    if len(schedules) != len(workload.attentions):
+        return f"{len(schedules)} attention schedules for {len(workload.attentions)} attentions: give one for each"
+    pairs = zip(workload.attentions, schedules, strict=True)
+    return next((found for op, one in pairs if (found := attention_problem(workload, gpu, op, one))), None)
+
+
+def _values_problem(schedule: AttentionSchedule) -> str | None:
+    for name, value, values in (
+        ("tile_tokens", schedule.tile_tokens, TILE_TOKENS),
+        ("math_warps", schedule.math_warps, MATH_WARPS),
+        ("finish_warps", schedule.finish_warps, FINISH_WARPS),
+        ("cluster", schedule.cluster, CLUSTERS),
+        ("parts_at_once", schedule.parts_at_once, PARTS_AT_ONCE),
+        ("next_percent", schedule.next_percent, NEXT_PERCENTS),
+    ):
+        if value not in values:
+            return f"{name} {value}: use one of {', '.join(map(str, values))}"
+    if not 1 <= schedule.num_stages <= MOST_STAGES:
+        return f"{schedule.num_stages} stages: use 1 to {MOST_STAGES}, for which there are barriers"
+    return None
+
+
+def _fit_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str | None:
+    try:
+        tiling = schedule.tiling_of(op.shape)
+    except IllegalSchedule as error:
+        return str(error)
+    if tiling.smem_bytes > gpu.smem_per_cta_bytes:
+        return f"a CTA takes {tiling.smem_bytes} bytes of shared memory, and has {gpu.smem_per_cta_bytes} on {gpu.name}"
+    if tiling.num_threads > MAX_THREADS_PER_CTA:
+        return f"a CTA has {tiling.num_threads} threads: use fewer warps, {MAX_THREADS_PER_CTA} threads at most"
+    return None
+
+
+def _plan_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str | None:
+    share = schedule.cluster * schedule.tile_tokens
+    if schedule.span_tokens < 1 or schedule.span_tokens % share:
+        return f"a span of {schedule.span_tokens} tokens: use a multiple of {share}, a tile for each CTA of a cluster"
+    longest = -(-op.shape.max_length // share) * share
+    if schedule.span_tokens > longest:
+        return f"a span of {schedule.span_tokens} tokens is longer than any context: use {longest}"
+    spans = schedule.num_spans(op.shape)
+    if spans == 1 and schedule.parts_at_once != PARTS_AT_ONCE[-2]:
+        return f"a context of one span is not added up: use parts_at_once {PARTS_AT_ONCE[-2]}"
+    blocks = -(-op.shape.columns // schedule.tiling_of(op.shape).columns)
+    num_tasks = op.shape.sequences * op.shape.kv_heads * blocks * spans
+    if schedule.contiguous and num_tasks <= num_attention_clusters(gpu, schedule.cluster):
+        return f"each of {num_tasks} tasks has a queue of its own, whatever its neighbours: use contiguous false"
+    return None
+
+
+def _next_problem(workload: Workload, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
+    if schedule.next_percent and workload.reader_of(op) is None:
+        return f"no launch behind {op.name} reads weights: use next_percent 0"
+    return None

@@ -1,0 +1,144 @@
+"""Decode attention as an op of a workload: which tensors it reads, and at which lengths it is timed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.dataflow import Flow, Read
+from tuner.core.problem.dtype import Dtype
+from tuner.errors import InvalidInput
+
+#: What says in an op's JSON form that it is an attention; a GEMM says nothing.
+ATTENTION = "attention"
+#: Fields of the shape that are in the JSON form only where they are set.
+_LATER_SHAPE = {"scale": None}
+
+
+class Lengths(StrEnum):
+    """The lengths at which an attention is timed. Numbers are checked at others too."""
+
+    #: Each sequence is as long as can be.
+    FULL = "full"
+    #: Drawn evenly between the new tokens alone and the longest; always the same ones for a shape.
+    UNIFORM = "uniform"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOp:
+    """Out[m, n] of decode attention: a row for each new token of each sequence, the heads side by side.
+
+    It reads queries of that shape, and operands of its own: the caches of keys and of values, and int32 lengths.
+    """
+
+    #: Unique name of the op, and of the tensor that it writes.
+    name: str
+    #: Sequences, heads, tokens, element type.
+    shape: DecodeAttention
+    #: The tensor read as queries: an earlier op's name, or any other name for an input.
+    source: str = "q"
+    #: At which lengths it is timed.
+    lengths: Lengths = Lengths.FULL
+
+    @property
+    def m(self) -> int:
+        """Rows of queries and of the output: new tokens of all sequences."""
+        return self.shape.sequences * self.shape.new_tokens
+
+    @property
+    def n(self) -> int:
+        """Columns of queries and of the output: those of all query heads."""
+        return self.shape.kv_heads * self.shape.query_heads * self.shape.head_dim
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """Each tensor that it names."""
+        return (Read("source", self.source, (self.m, self.n)),)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of tensors of its own."""
+        return tuple(f"{self.name}.{name}" for name in ("keys", "values", "lengths"))
+
+    @property
+    def timed_lengths(self) -> tuple[int, ...]:
+        """Of each sequence, new tokens included."""
+        shape = self.shape
+        if self.lengths is Lengths.FULL:
+            return (shape.max_length,) * shape.sequences
+        drawn = random.Random(0)
+        return tuple(drawn.randint(shape.new_tokens, shape.max_length) for _ in range(shape.sequences))
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all contexts, at the lengths at which it is timed."""
+        return sum(self.timed_lengths)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Keys and values that a timed launch has to read."""
+        return self.shape.cache_bytes(self.num_tokens)
+
+    @property
+    def num_flops(self) -> int:
+        """Multiplications and additions of both products, of a timed launch."""
+        return 4 * self.num_tokens * self.shape.new_tokens * self.n
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON values; `from_json` is its inverse. The element type is the workload's."""
+        data = {"op": ATTENTION, "name": self.name, "source": self.source, **asdict(self.shape)}
+        del data["dtype"]
+        for field, default in _LATER_SHAPE.items():
+            if data[field] == default:
+                del data[field]
+        return data | ({} if self.lengths is Lengths.FULL else {"lengths": str(self.lengths)})
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], dtype: Dtype) -> Self:
+        """Inverse of `to_json`.
+
+        Raises:
+            InvalidInput: a field is out of its range.
+        """
+        own = {"op", "name", "source", "lengths"}
+        return cls(
+            name=data["name"],
+            source=data["source"],
+            lengths=Lengths(data.get("lengths", Lengths.FULL)),
+            shape=DecodeAttention(**{field: value for field, value in data.items() if field not in own}, dtype=dtype),
+        )
+
+    def describe(self, *, with_rows: bool = True) -> str:
+        """A few words, e.g. ``16 x 2048 tokens, 32 heads of 128 over 8``."""
+        shape = self.shape
+        new = f", {shape.new_tokens} new" if shape.new_tokens > 1 else ""
+        drawn = "" if self.lengths is Lengths.FULL else f" {self.lengths}"
+        rows = f"{shape.sequences} x " if with_rows else ""
+        heads = f"{shape.kv_heads * shape.query_heads} heads of {shape.head_dim} over {shape.kv_heads}"
+        return f"{rows}{shape.max_length} tokens{drawn}{new}, {heads}"
+
+
+def check_attentions(attentions: Sequence[AttentionOp], products: Sequence[Flow], dtype: Dtype) -> None:
+    """Whether launches are built for attentions among such products.
+
+    Raises:
+        InvalidInput: element types differ, or none are built: what would be right.
+    """
+    first = attentions[0]
+    if other := next((op for op in attentions if op.shape.dtype is not dtype), None):
+        problem = f"{other.name} is of {other.shape.dtype}, and the workload of {dtype}"
+        raise InvalidInput("dtype", problem, "give all ops one element type")
+    if max(len(attentions), len(products)) > 1:
+        given = f"{len(attentions) + len(products)} ops with an attention"
+        problem = f"{given}: what is built is an attention, alone or with one product that reads it"
+        raise InvalidInput("ops", problem, "cut the chain behind that product, and tune the rest by itself")
+    for product in products:
+        fields = [read.field for read in product.reads if read.tensor == first.name]
+        if fields != ["source"]:
+            what = f"names it as {' and '.join(fields)}" if fields else "does not read it"
+            problem = f"{product.name} stands behind the attention {first.name}, and {what}"
+            raise InvalidInput("ops", problem, f"let its source alone be {first.name}, or tune the two by themselves")

@@ -1,0 +1,192 @@
+"""A product of matrices as an op of a workload, with what its epilogue does."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+from tuner.core.problem.dataflow import Read
+from tuner.core.problem.dtype import Dtype
+from tuner.errors import InvalidInput
+
+#: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
+MAX_ELEMENTS = 2**31 - 2**16
+
+#: Of one element of a row scale, or of sums of squares, which are fp32 whatever the element type.
+ROW_SCALE_BYTES = 4
+
+#: What keeps a row of zeros finite, where nothing else is said: that of Llama 3 and Qwen 2.5.
+DEFAULT_EPS = 1e-5
+
+#: Options of an op that are in the JSON form only where they are set.
+_LATER_OP = ("gated", "residual", "row_scale")
+
+
+class Activation(StrEnum):
+    """Elementwise function applied to an op's output, in fp32, before it is rounded.
+
+    ``gelu`` is the tanh approximation, which is also what vendor libraries fuse.
+    """
+
+    IDENTITY = "identity"
+    RELU = "relu"
+    GELU = "gelu"
+    SILU = "silu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmOp:
+    """C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n], nn.Linear layout: row-major, k contiguous.
+
+    Scale s, bias and residual R are there where the op says so. A gated op has the gate's rows of W and bias above the
+    up projection's: W[2n, k] and bias[2n]. Then C = activation(gate) * up + R, where each of gate and up is s A W^T +
+    bias on its half. With SiLU that is SwiGLU, with GELU GeGLU.
+
+    RMSNorm of A's rows commutes with the product but for one factor per row: fold its weight g[k] into W beforehand,
+    W[n, k] g[k]. The factor is s[i] = 1 / sqrt(mean(A_i^2) + eps). It comes as a row scale, or the op names the tensor
+    of which it is the norm.
+
+    Source: Shazeer, "GLU Variants Improve Transformer", 2020; Zhang, Sennrich, "Root Mean Square Layer Normalization",
+    NeurIPS 2019.
+    """
+
+    #: Unique name of the op, and of the tensor that it writes.
+    name: str
+    #: Rows of A and C, >= 1.
+    m: int
+    #: Columns of C, rows of W (half of them where gated), >= 1.
+    n: int
+    #: Columns of A and W, >= 1.
+    k: int
+    #: The tensor read as A: an earlier op's name, or any other name for an input of the workload.
+    source: str = "x"
+    #: Applied in the epilogue.
+    activation: Activation = Activation.IDENTITY
+    #: Whether a bias vector [n] is added before the activation, [2n] where gated.
+    bias: bool = False
+    #: Whether W holds a gate above an up projection, and C is the activated gate times the other.
+    gated: bool = False
+    #: Whether a tensor [m, n] is added after the activation, before rounding.
+    residual: bool = False
+    #: Whether row i of the product is multiplied by element i of an fp32 input ``<op>.row_scale`` [m].
+    row_scale: bool = False
+    #: The tensor that is added as the residual: an earlier op's name, or any other name for an input of the workload;
+    #: empty for an input ``<op>.residual`` of its own.
+    residual_source: str = ""
+    #: The tensor [m, k] whose RMSNorm scales the rows: an earlier op's name, or any other name for an input, of which
+    #: ``<input>.squares`` [m] is given, the fp32 sums of its rows' squares; empty for no norm.
+    norm: str = ""
+    #: With a norm: what is added to the mean of the squares, >= 0.
+    eps: float = DEFAULT_EPS
+    #: Whether the output leaves the chain, though an op of it reads it.
+    is_output: bool = False
+
+    def __post_init__(self) -> None:
+        for field in ("m", "n", "k"):
+            value = getattr(self, field)
+            if value < 1:
+                raise InvalidInput(f"{self.name}.{field}", f"must be at least 1, got {value}", "give a positive size")
+        for what, rows, columns in (("A", self.m, self.k), ("W", self.weight_rows, self.k), ("C", self.m, self.n)):
+            if rows * columns > MAX_ELEMENTS:
+                raise InvalidInput(
+                    f"{self.name}.{what}",
+                    f"{rows} x {columns} elements overflow a 32-bit index",
+                    f"keep every matrix at or under {MAX_ELEMENTS} elements",
+                )
+        self._check_options()
+
+    def _check_options(self) -> None:
+        """Options that need each other, or are in each other's way."""
+        rules = (
+            (
+                bool(self.residual_source) and not self.residual,
+                "residual_source",
+                f"names {self.residual_source}, and no residual is added",
+                "set residual, or name no source",
+            ),
+            (
+                bool(self.norm) and self.row_scale,
+                "norm",
+                f"the norm of {self.norm} and a row scale both scale the rows",
+                "give the norm or the row scale",
+            ),
+            (not self.norm and self.eps != DEFAULT_EPS, "eps", "belongs to a norm, and there is none", "leave it out"),
+            (not 0 <= self.eps < 1, "eps", f"must be at least 0 and below 1, got {self.eps}", "give such as 1e-5"),
+        )
+        for is_broken, field, problem, remedy in rules:
+            if is_broken:
+                raise InvalidInput(f"{self.name}.{field}", problem, remedy)
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """Each tensor that it names: A, and what its epilogue reads."""
+        named = (
+            Read("source", self.source, (self.m, self.k)),
+            Read("residual_source", self.residual_source, (self.m, self.n)),
+            Read("norm", self.norm, (self.m, self.k)),
+        )
+        return tuple(read for read in named if read.tensor)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of tensors of its own, and of what comes with a norm; weights are ``w`` in an artifact."""
+        own = tuple(f"{self.name}.{name}" for name in ("weight", "w", "bias", "residual", "row_scale"))
+        return (*own, f"{self.norm}.squares") if self.norm else own
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of those."""
+        return tuple(read.tensor for read in self.reads)
+
+    @property
+    def scales_rows(self) -> bool:
+        """Whether each row of the product has a factor: a given one, or a norm's."""
+        return self.row_scale or bool(self.norm)
+
+    @property
+    def rows_per_column(self) -> int:
+        """Rows of W behind one column of C: a gate's and an up projection's, or one."""
+        return 2 if self.gated else 1
+
+    @property
+    def weight_rows(self) -> int:
+        """Rows of W, and elements of the bias."""
+        return self.n * self.rows_per_column
+
+    @property
+    def num_flops(self) -> int:
+        """Multiplications and additions of the product."""
+        return 2 * self.m * self.weight_rows * self.k
+
+    def epilogue_bytes(self, dtype: Dtype) -> int:
+        """Bytes of bias, residual and row scale, wherever they come from."""
+        in_dtype = self.bias * self.weight_rows + self.residual * self.m * self.n
+        return in_dtype * dtype.size_bytes + self.scales_rows * self.m * ROW_SCALE_BYTES
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON values; `from_json` is its inverse."""
+        data = asdict(self)
+        drop_defaults_of_chains(data)
+        for name in _LATER_OP:
+            if not data[name]:
+                del data[name]
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Inverse of `to_json`.
+
+        Raises:
+            InvalidInput: a size is wrong, or options do not go together.
+        """
+        return cls(**{**data, "activation": Activation(data["activation"])})
+
+
+def drop_defaults_of_chains(op: dict[str, Any]) -> None:
+    """Takes from an op's JSON what chains alone ask for, where it has its default."""
+    if not op["norm"]:
+        del op["eps"]
+    for name in ("residual_source", "norm", "is_output"):
+        if not op[name]:
+            del op[name]

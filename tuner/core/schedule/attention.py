@@ -1,0 +1,164 @@
+"""How an attention is launched: what is compiled into its kernel, and how its tasks reach the CTAs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from tuner.core.problem.attention import DecodeAttention
+from tuner.errors import IllegalSchedule
+
+TILE_TOKENS = (16, 32, 64, 128)
+MATH_WARPS = (1, 2, 4, 8)
+#: Of a ring, for which there is room for barriers; `kBarrierBytes` in ring_attention.cuh.
+MOST_STAGES = 18
+#: Columns of a task: the queries of a KV head are cut into blocks of so many.
+BLOCK_COLUMNS = (8, 16)
+#: Clusters beyond this size need the driver's leave.
+MOST_PORTABLE_CLUSTER = 8
+#: Tasks that lie in shared memory at a time; `kTaskSlots` in ring_attention.cuh.
+_TASK_SLOTS = 3
+#: Bytes of the ring's barriers.
+_BARRIER_BYTES = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionTiling:
+    """What is compiled into an attention kernel."""
+
+    #: Elements of a head: 64 or 128.
+    head_dim: int
+    #: Queries of a task: 8 or 16.
+    columns: int
+    #: Tokens that arrive together: 16, 32, 64 or 128.
+    tile_tokens: int
+    #: Tiles of K, and as many of V, that the ring holds: a multiple of the teams.
+    num_stages: int
+    #: Warps that multiply: a multiple of tile_tokens / 16.
+    math_warps: int
+    #: Of the columns, the most that have a query in any task; 0 for all.
+    live_columns: int = 0
+    #: Warps that end a task while the next one is multiplied; 0: those that multiply do it.
+    finish_warps: int = 4
+    #: CTAs that share a task: 1, 2, 4, 8 or 16.
+    cluster: int = 1
+    #: Of a sum over spans, loads that are under way together.
+    parts_at_once: int = 16
+
+    def __post_init__(self) -> None:
+        """Checks that a stage is always the same team's.
+
+        Raises:
+            IllegalSchedule: teams are not whole, or share a stage.
+        """
+        if self.math_warps % (self.tile_tokens // 16):
+            raise IllegalSchedule(f"{self.math_warps} warps are no whole teams of {self.tile_tokens // 16}")
+        if self.num_stages % self.num_teams:
+            raise IllegalSchedule(f"{self.num_stages} stages are no multiple of the {self.num_teams} teams")
+
+    @property
+    def num_teams(self) -> int:
+        """Groups of warps that take a task's tiles in turns."""
+        return self.math_warps // (self.tile_tokens // 16)
+
+    @property
+    def num_threads(self) -> int:
+        """Of a CTA: one warp requests."""
+        return 32 * (self.math_warps + self.finish_warps + 1)
+
+    @property
+    def kept_columns(self) -> int:
+        """Columns that have room in shared memory; `kLiveColumns`."""
+        return self.live_columns or self.columns
+
+    @property
+    def ring_bytes(self) -> int:
+        """Tiles of K and of V that are under way or in use."""
+        return self.num_stages * 4 * self.tile_tokens * self.head_dim
+
+    @property
+    def smem_bytes(self) -> int:
+        """Dynamic shared memory of a CTA; `kAttentionSmem` in merge_attention.cuh."""
+        kept, ring = self.kept_columns, self.ring_bytes
+        tasks = _TASK_SLOTS * (16 + kept * (2 * self.head_dim + 16))
+        stats = -(-8 * self.math_warps * kept // 16) * 16
+        sums = self.math_warps * kept * 4 * (self.head_dim + 4) + stats
+        share = -(-kept * self.head_dim // 4 // self.cluster)
+        received = 0 if self.cluster == 1 else 2 * self.cluster * (16 * share + 8 * (kept + kept % 2))
+        return ring + _BARRIER_BYTES + tasks + sums + received + 16
+
+    @property
+    def partial_floats(self) -> int:
+        """Floats that a span leaves in its slot; `kPartialFloats` in merge_attention.cuh."""
+        return self.columns * (self.head_dim + 2 * self.cluster)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionSchedule:
+    """One point of an attention's space. Head, columns and element type follow from the op."""
+
+    #: Tokens that arrive together: 16, 32, 64 or 128.
+    tile_tokens: int
+    #: Tiles of K, and as many of V, that the ring holds.
+    num_stages: int
+    #: Warps that multiply.
+    math_warps: int
+    #: Warps that end a task while the next one is multiplied; 0: those that multiply do it.
+    finish_warps: int = 4
+    #: CTAs that share a task.
+    cluster: int = 1
+    #: Of a sum over spans, loads that are under way together.
+    parts_at_once: int = 16
+    #: Tokens of a span, which one task has.
+    span_tokens: int
+    #: Whether each cluster takes neighbours; else tasks go to the clusters in turns.
+    contiguous: bool = False
+    #: Whether a CTA requests its first tiles before the length of their sequence is known.
+    speculative: bool = False
+    #: Per cent of each row of the next launch's weights that this one brings into the L2, when it has requested all of
+    #: its own; 0 where no launch follows.
+    next_percent: int = 0
+
+    def tiling_of(self, shape: DecodeAttention) -> AttentionTiling:
+        """What is compiled for an op.
+
+        Raises:
+            IllegalSchedule: teams are not whole, or share a stage.
+        """
+        columns = min((number for number in BLOCK_COLUMNS if number >= shape.columns), default=max(BLOCK_COLUMNS))
+        return AttentionTiling(
+            head_dim=shape.head_dim,
+            columns=columns,
+            live_columns=min(columns, shape.columns),
+            tile_tokens=self.tile_tokens,
+            num_stages=self.num_stages,
+            math_warps=self.math_warps,
+            finish_warps=self.finish_warps,
+            cluster=self.cluster,
+            parts_at_once=self.parts_at_once,
+        )
+
+    def taken_bytes(self, row_bytes: int) -> int:
+        """Of a row of weights so long, the beginning that is brought into the L2: whole vectors of 16 bytes."""
+        return row_bytes * self.next_percent // 100 // 16 * 16
+
+    def num_spans(self, shape: DecodeAttention) -> int:
+        """Of the longest context."""
+        return -(-shape.max_length // self.span_tokens)
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON values; `from_json` is its inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Inverse of `to_json`."""
+        return cls(**data)
+
+    def __str__(self) -> str:
+        ring = f"attention {self.tile_tokens}x{self.num_stages} w{self.math_warps}+{self.finish_warps}"
+        cluster = f" cluster{self.cluster}" if self.cluster > 1 else ""
+        words = [("neighbours", self.contiguous), ("early", self.speculative)]
+        flags = "".join(f" {word}" for word, is_set in words if is_set)
+        ahead = f" next{self.next_percent}" if self.next_percent else ""
+        return f"{ring} parts{self.parts_at_once}{cluster} span{self.span_tokens}{flags}{ahead}"

@@ -1,0 +1,59 @@
+"""What was found for an attention, adapted to another one: spans as many, rings as deep as fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+
+from tuner.core.legal.attention import attention_problem
+from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.space.attention import AttentionSpace
+from tuner.core.space.attention_schedules import with_ring
+
+#: How far off an attention is by its new tokens or lengths: these change what a task reads, not how.
+OPTION = 0.1
+
+
+def attention_distance(ops: Sequence[AttentionOp], others: Sequence[AttentionOp]) -> float:
+    """How alike two workloads' attentions are, 0 for the same: twice the sequences is one away, and so is twice the
+    context; infinity where a kernel of one does not fit the other."""
+    if len(ops) != len(others):
+        return math.inf
+    away = 0.0
+    for op, other in zip(ops, others, strict=True):
+        mine, its = op.shape, other.shape
+        if (mine.head_dim, mine.columns > 8) != (its.head_dim, its.columns > 8):
+            return math.inf
+        sizes = [(getattr(mine, name), getattr(its, name)) for name in ("sequences", "kv_heads", "max_length")]
+        away += sum(abs(math.log2(size / its_size)) for size, its_size in sizes)
+        away += OPTION * ((mine.columns != its.columns) + (op.lengths != other.lengths))
+    return away
+
+
+def adapt_attention(space: AttentionSpace, found: AttentionSchedule, before: AttentionOp) -> AttentionSchedule | None:
+    """The schedule as it suits the space's attention; None where nothing like it is legal."""
+    for one in _forms(space, found, before):
+        fitted = with_ring(space.op, space.gpu, one)
+        if fitted and attention_problem(space.workload, space.gpu, space.op, fitted) is None:
+            return fitted
+    return None
+
+
+def _forms(space: AttentionSpace, found: AttentionSchedule, before: AttentionOp) -> Iterator[AttentionSchedule]:
+    """As it was, then with as many spans in ever smaller tiles, with and without what may be illegal there."""
+    yield found
+    spans, percent = found.num_spans(before.shape), found.next_percent if space.workload.ops else 0
+    tiles = [tile for tile in (128, 64, 32, 16) if tile <= found.tile_tokens]
+    for tile, contiguous, parts in product(tiles, (found.contiguous, False), (found.parts_at_once, 16)):
+        share = found.cluster * tile
+        yield replace(
+            found,
+            tile_tokens=tile,
+            span_tokens=-(-space.op.shape.max_length // (spans * share)) * share,
+            contiguous=contiguous,
+            parts_at_once=parts,
+            next_percent=percent,
+        )

@@ -1,0 +1,154 @@
+"""Decode attention as a client gives it: as an op of a chain, by its sizes, or by a model's name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
+
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_op import AttentionOp, Lengths
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.presets import attention_pair, decoder_attention
+from tuner.core.problem.workload import Workload
+from tuner.errors import InvalidInput
+from tuner.wire.fields import DtypeName, Name, Size, Strict
+
+Count = Annotated[int, Field(ge=1)]
+LengthsName = Annotated[
+    Lengths, Field(strict=False, description="at which it is timed; its numbers are checked at others too")
+]
+
+#: Fields of what no kernel does yet, with what is said where one is given.
+_NOT_BUILT = {
+    "window": "a sliding window is not built: each query sees its whole context",
+    "soft_cap": "a soft cap of the scores is not built",
+    "page_tokens": "a paged cache is not built: keys and values are [sequences, kv_heads, max_length, head_dim]",
+}
+
+
+class AttentionSizes(Strict):
+    """What decode attention is, beside its element type and its heads."""
+
+    sequences: Count = Field(description="sequences of a launch, padded slots included")
+    max_length: Count = Field(
+        description="tokens of the longest context, new ones included; lengths come with each launch"
+    )
+    new_tokens: Count = Field(default=1, description="of each sequence, 1 to 8: the last of its context")
+    lengths: LengthsName = Lengths.FULL
+
+
+class AttentionHeads(AttentionSizes):
+    """All sizes, and what is told to whoever asks for more than is built."""
+
+    heads: Count = Field(description="query heads, a multiple of kv_heads: up to 16 share one")
+    kv_heads: Count = Field(description="heads of the cache")
+    head_dim: Count = Field(description="elements of a head: 64 or 128")
+    scale: float | None = Field(default=None, description="of the scores; 1 / sqrt(head_dim) unless given")
+    window: int | None = Field(default=None, description="tokens that a query sees; not built, refused")
+    soft_cap: float | None = Field(default=None, description="of the scores; not built, refused")
+    page_tokens: int | None = Field(default=None, description="of a page of the cache; not built, refused")
+
+    def to_shape(self, dtype: Dtype) -> DecodeAttention:
+        """The shape.
+
+        Raises:
+            InvalidInput: a field is out of its range, heads do not divide, or what is asked is not built.
+        """
+        if self.window is not None and self.window < 1:
+            raise InvalidInput("window", f"{self.window} tokens: a query sees nothing", "leave it out")
+        for field, problem in _NOT_BUILT.items():
+            if getattr(self, field) is not None:
+                raise InvalidInput(field, problem, "leave it out")
+        if self.heads % self.kv_heads:
+            problem = f"{self.heads} query heads cannot share {self.kv_heads} KV heads evenly"
+            raise InvalidInput("heads", problem, f"give a multiple of kv_heads, {self.kv_heads}")
+        try:
+            return DecodeAttention(
+                sequences=self.sequences,
+                kv_heads=self.kv_heads,
+                query_heads=self.heads // self.kv_heads,
+                head_dim=self.head_dim,
+                max_length=self.max_length,
+                new_tokens=self.new_tokens,
+                dtype=dtype,
+                scale=self.scale,
+            )
+        except InvalidInput as error:
+            if error.field != "query_heads":
+                raise
+            problem = f"{self.heads // self.kv_heads} query heads share a KV head, and a kernel has room for 16"
+            raise InvalidInput("heads", problem, "give fewer heads, or more kv_heads") from error
+
+
+class ChainAttention(AttentionHeads):
+    """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
+
+    op: Literal["attention"] = Field(description="that it is one; a product says nothing")
+    name: Name = Field(description="of the op, and of the tensor that it writes")
+    source: Name = Field(default="q", description="the queries: an earlier op, or any other name for an input")
+
+    def to_op(self, dtype: Dtype) -> AttentionOp:
+        """The op.
+
+        Raises:
+            InvalidInput: names what is wrong with a field, behind the op's name.
+        """
+        try:
+            shape = self.to_shape(dtype)
+        except InvalidInput as error:
+            raise InvalidInput(f"{self.name}.{error.field}", error.problem, error.remedy) from error
+        return AttentionOp(name=self.name, source=self.source, lengths=self.lengths, shape=shape)
+
+    @classmethod
+    def from_op(cls, op: AttentionOp) -> Self:
+        """Inverse of `to_op`."""
+        return cls(op="attention", name=op.name, source=op.source, **_fields_of(op))
+
+
+class Attention(AttentionHeads):
+    """Decode attention by its sizes, alone or with the projection of its results."""
+
+    kind: Literal["attention"] = Field(description="decode attention, and with d_out its projection")
+    d_out: Size | None = Field(default=None, description="columns of the projection behind it; none without it")
+    dtype: DtypeName = Dtype.FP16
+
+    def to_workload(self) -> Workload:
+        """One op or two.
+
+        Raises:
+            InvalidInput: a field is out of its range, heads do not divide, or what is asked is not built.
+        """
+        return attention_pair(self.to_shape(self.dtype), d_out=self.d_out, lengths=self.lengths)
+
+
+class DecoderAttention(AttentionSizes):
+    """The attention of a model's decoder layer on one rank, with or without o_proj behind it."""
+
+    kind: Literal["decoder-attention"] = Field(description="a model's attention, and o_proj behind it")
+    model: str = Field(description="e.g. `llama3-8b`")
+    tp: int = Field(default=1, ge=1, le=64, description="ranks that share the layer")
+    projection: bool = Field(default=True, description="whether o_proj is behind it")
+    dtype: DtypeName = Dtype.FP16
+
+    def to_workload(self) -> Workload:
+        """The ops of one rank.
+
+        Raises:
+            InvalidInput: the model is unknown, cannot be shared so, or a size is out of its range.
+        """
+        return decoder_attention(**self.model_dump(exclude={"kind"}))
+
+
+def _fields_of(op: AttentionOp) -> dict[str, Any]:
+    shape = op.shape
+    return {
+        "sequences": shape.sequences,
+        "heads": shape.kv_heads * shape.query_heads,
+        "kv_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "max_length": shape.max_length,
+        "new_tokens": shape.new_tokens,
+        "scale": shape.scale,
+        "lengths": op.lengths,
+    }

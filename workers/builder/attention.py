@@ -1,0 +1,71 @@
+"""From an attention's schedule to what may be launched: plan proven, source rendered and built, all tied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.core.plan.attention import AttentionPlan
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import REGISTER_UNIT_PER_WARP
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.attention import attention_digest
+from tuner.core.schedule.attention import AttentionSchedule
+from tuner.errors import ResourceError
+
+from ..source.attention import render_attention
+from ..source.attention_launchable import AttentionLaunchable
+from ..source.launchable import LaunchRefused, Ties, cubin_digest
+from .nvrtc import Builder, Built, build_key
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltAttention:
+    """The build of one attention's kernel."""
+
+    source: str
+    built: Built
+
+
+def build_attention(
+    workload: Workload, index: int, schedule: AttentionSchedule, gpu: Gpu, builder: Builder
+) -> BuiltAttention:
+    """Renders and builds the kernel of attention `index`.
+
+    Raises:
+        BuildError: the source does not compile, or not in time.
+    """
+    source = render_attention(schedule.tiling_of(workload.attentions[index].shape), workload.dtype)
+    return BuiltAttention(source=source, built=builder.build(source, gpu.arch))
+
+
+def tie_attention(
+    workload: Workload, index: int, schedule: AttentionSchedule, plan: AttentionPlan, gpu: Gpu, built: Built
+) -> AttentionLaunchable:
+    """Ties a proven plan to the build of its kernel.
+
+    Raises:
+        LaunchRefused: the build is not that of the kernel.
+        ResourceError: with what the compiler told, an SM does not hold a CTA.
+    """
+    tiling = schedule.tiling_of(workload.attentions[index].shape)
+    if build_key(render_attention(tiling, workload.dtype), gpu.arch, built.compiler) != built.key:
+        raise LaunchRefused(f"build {built.key[:12]} is not that of {schedule}")
+    _check_registers(built, tiling.num_threads, gpu)
+    ties = Ties(
+        workload=workload.digest,
+        proofs=(attention_digest(plan, schedule),),
+        build=built.key,
+        cubin=cubin_digest(built.cubin),
+    )
+    return AttentionLaunchable(
+        workload=workload, index=index, schedule=schedule, plan=plan, cubin=built.cubin, ties=ties
+    )
+
+
+def _check_registers(built: Built, num_threads: int, gpu: Gpu) -> None:
+    of_thread = built.resources.registers_per_thread
+    of_warp = -(-of_thread * 32 // REGISTER_UNIT_PER_WARP) * REGISTER_UNIT_PER_WARP
+    if (taken := of_warp * num_threads // 32) > gpu.registers_per_sm:
+        raise ResourceError(
+            "an SM does not hold a CTA", f"{num_threads} threads take {taken} registers of {gpu.registers_per_sm}"
+        )

@@ -1,0 +1,243 @@
+"""The launch recipe of an attention in a manifest: kernel, parameter, plan, workspace, and what a caller must give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.core.plan.attention import MOST_QUEUES, AttentionPlan
+from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.attention import attention_digest
+from tuner.core.proof.candidate_plans import attention_plans_for
+from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
+from tuner.core.schedule.candidate import Candidate
+
+from ..source.attention import (
+    REFUSED_WORDS,
+    cache_map,
+    contiguous_rows,
+    next_weights_of,
+    render_attention,
+    workspace_words,
+)
+from ..source.attention_launchable import AttentionLaunchable
+from ..source.launch_args import MAP_BYTES
+from ..source.tensor_maps import TENSOR_MAP_TYPES
+
+#: Bytes of a task in the table, and of the fields in front of the first tasks.
+_TASK_BYTES = 8
+_ARGS_ALIGNMENT = 64
+_WORKSPACE_ALIGNMENT = 256
+_LENGTHS = (
+    "int32 of each sequence, new tokens included, read when a launch runs: 0 to max_length. A sequence of length 0 "
+    "gets zeros. What lies behind a length in the cache may be anything. A longer one is read as max_length"
+)
+_CACHE = (
+    "[sequences, kv_heads, max_length, head_dim], contiguous. The new tokens' keys and values are in it before the "
+    "launch, as the last ones of each length. It is read behind the programmatic wait, and never written"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionKernel:
+    """What an artifact holds of one attention."""
+
+    workload: Workload
+    gpu: Gpu
+    index: int
+    schedule: AttentionSchedule
+    plan: AttentionPlan
+    #: Digest of its proof, hex.
+    proof: str
+    source: str
+    #: None where nothing was compiled.
+    launchable: AttentionLaunchable | None = None
+
+    @property
+    def op(self) -> AttentionOp:
+        """What it computes."""
+        return self.workload.attentions[self.index]
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """By name."""
+        name = f"attention{self.index}"
+        files = {
+            f"{name}.cu": self.source.encode(),
+            f"{name}_tasks.bin": self.plan.tasks.astype("<i4").tobytes(),
+            f"{name}_queues.bin": self.plan.queues.astype("<i4").tobytes(),
+        }
+        return files | ({f"{name}.cubin": self.launchable.cubin} if self.launchable else {})
+
+
+def attention_kernels(
+    workload: Workload, gpu: Gpu, candidate: Candidate, launchables: Sequence[AttentionLaunchable] = ()
+) -> tuple[AttentionKernel, ...]:
+    """Of each attention of a candidate's; `launchables` are their builds, where something was compiled.
+
+    Raises:
+        IllegalSchedule, PlanError: the candidate is refused.
+    """
+    schedules = candidate.schedule.attentions if candidate.schedule else ()
+    plans = attention_plans_for(workload, gpu, candidate)
+    return tuple(
+        AttentionKernel(
+            workload=workload,
+            gpu=gpu,
+            index=index,
+            schedule=schedule,
+            plan=plan,
+            proof=attention_digest(plan, schedule),
+            source=render_attention(schedule.tiling_of(workload.attentions[index].shape), workload.dtype),
+            launchable=launchables[index] if launchables else None,
+        )
+        for index, (schedule, plan) in enumerate(zip(schedules, plans, strict=True))
+    )
+
+
+def attention_tensors(workload: Workload) -> list[dict[str, Any]]:
+    """Of each attention: queries, caches, lengths and results; row-major, contiguous."""
+    found = []
+    for op in workload.attentions:
+        shape, is_read = op.shape, workload.reader_of(op) is not None
+        cache = [shape.sequences, shape.kv_heads, shape.max_length, shape.head_dim]
+        for name, role, sizes, dtype in (
+            (op.source, "input", [op.m, op.n], str(workload.dtype)),
+            (f"{op.name}.keys", "cache", cache, str(workload.dtype)),
+            (f"{op.name}.values", "cache", cache, str(workload.dtype)),
+            (f"{op.name}.lengths", "lengths", [shape.sequences], "int32"),
+            (op.name, "intermediate" if is_read else "output", [op.m, op.n], str(workload.dtype)),
+        ):
+            found.append({"name": name, "role": role, "shape": sizes, "dtype": dtype, "alignment_bytes": 16})
+    return found
+
+
+def attention_recipe(one: AttentionKernel, kernel: dict[str, Any], *, programmatic: bool) -> dict[str, Any]:
+    """How it is launched; `kernel` says how it was compiled. It goes in front of the launch of what reads it."""
+    op, plan, tiling = one.op, one.plan, one.schedule.tiling_of(one.op.shape)
+    name = f"attention{one.index}"
+    reader = one.workload.reader_of(op)
+    return {
+        "op": op.name,
+        "before": reader.name if reader else None,
+        "kernel": kernel,
+        "proof": one.proof,
+        "tasks": f"{name}_tasks.bin",
+        "queues": f"{name}_queues.bin",
+        "grid": [plan.num_ctas, 1, 1],
+        "block": [tiling.num_threads, 1, 1],
+        "cluster": [tiling.cluster, 1, 1],
+        "allows_non_portable_cluster": tiling.cluster > MOST_PORTABLE_CLUSTER,
+        "cooperative": False,
+        "needs_all_ctas": False,
+        "programmatic_dependent_launch": programmatic,
+        "dynamic_smem_bytes": tiling.smem_bytes,
+        "parameter": attention_parameter(one),
+        "tensor_maps": [_tensor_map(one, operand) for operand in ("keys", "values")],
+        "first_tasks": first_task_bytes(plan).hex(),
+        "workspace": _workspace(one),
+        "lengths": {"tensor": f"{op.name}.lengths", "max": op.shape.max_length, "meaning": _LENGTHS},
+        "cache": _CACHE,
+        "stream": 0,
+    }
+
+
+def first_task_bytes(plan: AttentionPlan) -> bytes:
+    """Of each queue, as the parameter has them."""
+    return plan.first_tasks.astype("<i4").tobytes() + bytes(_TASK_BYTES * (MOST_QUEUES - plan.num_queues))
+
+
+def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
+    """The one by-value struct that the kernel takes, field by field; `AttentionArgs` in args_attention.cuh."""
+    op, plan, workload = one.op, one.plan, one.workload
+    reader, asked = workload.reader_of(op), next_weights_of(workload, one.index, one.schedule)
+    weights = f"{reader.name}.w" if reader and asked.taken_bytes else ""
+    fields: list[dict[str, Any]] = []
+    size = 0
+
+    def add(name: str, kind: str, num_bytes: int, meaning: str, **more: Any) -> None:
+        nonlocal size
+        fields.append({"name": name, "offset": size, "type": kind, "meaning": meaning, **more})
+        size += num_bytes
+
+    for operand in ("keys", "values"):
+        add(f"{operand}_map", f"bytes[{MAP_BYTES}]", MAP_BYTES, "the encoded tensor map of that name")
+    add("q", "pointer", 8, "queries", tensor=op.source)
+    add("out", "pointer", 8, "results", tensor=op.name)
+    add("lengths", "pointer", 8, "int32 of each sequence", tensor=f"{op.name}.lengths")
+    add("tasks", "pointer", 8, "the file of that name on the device")
+    add("queues", "pointer", 8, "the file of that name on the device")
+    add("partials", "pointer", 8, "in the workspace")
+    add("arrivals", "pointer", 8, "in the workspace")
+    add("trace", "pointer", 8, "null: only a traced build writes there")
+    add("pages", "pointer", 8, "null: the cache has no pages")
+    add("refused", "pointer", 8, "in the workspace")
+    add("next_rows", "pointer", 8, "weights that the launch behind reads, or null", tensor=weights)
+    numbers = {
+        "next_num_rows": asked.num_rows,
+        "next_row_bytes": asked.row_bytes,
+        "next_taken_bytes": asked.taken_bytes,
+        "zero": 0,
+        "kv_heads": op.shape.kv_heads,
+        "query_heads": op.shape.query_heads,
+        "new_tokens": op.shape.new_tokens,
+        "num_blocks": plan.num_blocks,
+        "max_length": op.shape.max_length,
+        "span_tokens": plan.span_tokens,
+        "num_spans": plan.num_spans,
+        "arrivals_per_launch": plan.arrivals_per_launch,
+    }
+    for name, value in numbers.items():
+        add(name, "int32", 4, str(value), value=value)
+    scale = op.shape.score_scale * math.log2(math.e)
+    add("scale_log2", "float32", 4, "scale of the scores times log2(e)", value=scale)
+    add("speculative", "int32", 4, "whether first tiles are requested before a length is known",
+        value=int(one.schedule.speculative))  # fmt: skip
+    for name, value in contiguous_rows(op.shape).items():
+        add(name, "int32", 4, str(value), value=value)
+    for name in ("cap", "tanh_scale_log2"):
+        add(name, "float32", 4, "no soft cap", value=0.0)
+    num_bytes = _TASK_BYTES * MOST_QUEUES
+    add("first_tasks", f"bytes[{num_bytes}]", num_bytes, "as the launch gives them, hexadecimal")
+    return {"size_bytes": -(-size // _ARGS_ALIGNMENT) * _ARGS_ALIGNMENT, "fields": fields}
+
+
+def _tensor_map(one: AttentionKernel, operand: str) -> dict[str, Any]:
+    found = cache_map(one.op.shape, one.schedule.tiling_of(one.op.shape))
+    return {
+        "name": f"{operand}_map",
+        "tensor": f"{one.op.name}.{operand}",
+        "data_type": f"CU_TENSOR_MAP_DATA_TYPE_{TENSOR_MAP_TYPES[one.workload.dtype]}",
+        "dims": list(found.dims),
+        "strides_bytes": list(found.strides_bytes),
+        "box": list(found.box),
+        "element_strides": [1] * len(found.dims),
+        "interleave": "CU_TENSOR_MAP_INTERLEAVE_NONE",
+        "swizzle": "CU_TENSOR_MAP_SWIZZLE_128B",
+        "l2_promotion": "CU_TENSOR_MAP_L2_PROMOTION_L2_128B",
+        "oob_fill": "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE",
+    }
+
+
+def _workspace(one: AttentionKernel) -> dict[str, Any]:
+    """Counters first, then what a launch refused, then what spans leave of their sums."""
+    counters, floats = workspace_words(one.plan, one.schedule)
+    arrivals, refused, partials = (
+        -(-4 * num // _WORKSPACE_ALIGNMENT) * _WORKSPACE_ALIGNMENT for num in (counters, REFUSED_WORDS, floats)
+    )
+    return {
+        "arrivals": 0,
+        "refused": arrivals,
+        "partials": arrivals + refused,
+        "bytes": arrivals + refused + partials,
+        "zero_bytes": arrivals + refused,
+        "alignment_bytes": _WORKSPACE_ALIGNMENT,
+        "per": "stream: launches that may run at once need one each",
+        "zero": "once, when it is allocated; what lies from partials on need not be",
+        "counters": "they only grow, no launch resets them",
+        "refused_fields": ["kind", "sequence", "value", "end"],
+    }

@@ -1,0 +1,203 @@
+"""The tensors of a problem with an attention: queries, caches and lengths of each slot, checks at other lengths.
+
+Caches rotate as weights do, so every launch of a chain reads its keys and values from DRAM. Checks have lengths of
+their own: a padded slot, one token, what lies at the edges of tiles. Behind the longest of these their cache is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from tuner.core.plan.attention import CLUSTERS
+from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.schedule.attention import TILE_TOKENS
+from tuner.core.trial.evaluator import Problem
+
+from ..protocol.stopwatch import Stopwatch
+from ..source.launch_args import OpBuffers
+from .attention_reference import attend
+from .data import ProblemData, bits_type, from_bits
+from .reference import ROUNDOFF, SMALLEST_STEP, Reference
+
+Array = Any  # a cupy.ndarray; CuPy has no type annotations
+
+#: Slots beyond those that fill three L2s.
+_SPARE_SLOTS = 1
+#: Standard deviations within which the sum of independent roundings is; as for products.
+_DEVIATIONS = 12
+#: Relative error of all weights of a query together: of scores in fp32, of exp2 and of the normaliser.
+_WEIGHTS_ERROR = 2.0**-14
+
+
+class AttentionAddresses(NamedTuple):
+    """Device addresses of one attention's operands."""
+
+    q: int
+    keys: int
+    values: int
+    lengths: int
+    out: int
+
+
+class WithAttentions(tuple[OpBuffers, ...]):
+    """The products' operands, and those of the attentions."""
+
+    attentions: tuple[AttentionAddresses, ...]
+
+    @classmethod
+    def of(cls, products: tuple[OpBuffers, ...], attentions: tuple[AttentionAddresses, ...]) -> WithAttentions:
+        """Both."""
+        made = cls(products)
+        made.attentions = attentions
+        return made
+
+
+def edge_lengths(op: AttentionOp, turn: int) -> tuple[int, ...]:
+    """Lengths at which a kernel may be wrong: none, one token, about whole tiles of a CTA or a cluster, the longest.
+    Of several sequences one has none in turn 1, and one token in the others."""
+    longest = op.shape.max_length
+    edges = {tile * cluster + off for tile in TILE_TOKENS for cluster in CLUSTERS for off in (-1, 0, 1)}
+    lengths = sorted({0, 1, op.shape.new_tokens, longest - 1, longest, *(edge for edge in edges if edge < longest)})
+    step = max(1, round(len(lengths) * 0.618))
+    while math.gcd(step, len(lengths)) != 1:
+        step += 1  # so that few sequences get lengths from all over
+    spread = [lengths[(turn + place) * step % len(lengths)] for place in range(op.shape.sequences)]
+    if len(spread) > 1:
+        spread[turn % len(spread)] = 0 if turn == 1 else 1
+    return tuple(spread)
+
+
+class AttentionData(ProblemData):
+    """All tensors of one problem with an attention."""
+
+    def __init__(self, problem: Problem, l2_bytes: int, watch: Stopwatch) -> None:
+        """As `ProblemData`."""
+        #: Of the checks with odd numbers, which end in NaN.
+        self._ragged_cache: dict[str, Array] = {}
+        super().__init__(problem, l2_bytes, watch)
+
+    @property
+    def attention(self) -> AttentionOp:
+        """The one that there is."""
+        return self.problem.workload.attentions[0]
+
+    def slot_ops(self, slot: int) -> WithAttentions:
+        """Operand addresses of one launch of the chain."""
+        index = slot % len(self._weights)
+        return self._with_attention(index, self._inputs[index])
+
+    def check_ops(self, seed_index: int) -> WithAttentions:
+        """Operand addresses of a checked launch: weights of slot 0, and inputs of one check seed."""
+        return self._with_attention(0, self._check_inputs[seed_index])
+
+    def inputs_of_slot(self, slot: int) -> dict[str, Array]:
+        """Queries, caches, lengths and others by name, as bits, of one launch of the chain."""
+        return self._inputs[slot % len(self._weights)]
+
+    def inputs_at(self, given: AttentionAddresses) -> dict[str, Array]:
+        """The inputs, of a slot or of a check, whose queries and lengths lie there."""
+        op = self.attention
+        return next(
+            inputs
+            for inputs in (*self._inputs, *self._check_inputs)
+            if (inputs[op.source].data.ptr, inputs[op.operands[2]].data.ptr) == (given.q, given.lengths)
+        )
+
+    def has_nan(self, inputs: dict[str, Array]) -> bool:
+        """Whether these are inputs whose cache is NaN behind its contexts."""
+        name = self.attention.operands[1]
+        return bool(self._ragged_cache) and inputs[name] is self._ragged_cache[name]
+
+    def output_at(self, given: AttentionAddresses) -> Array:
+        """The bits of the output that lies there."""
+        index = len(self.workload.ops)
+        return next(out[index].bits for out in self.outputs if out[index].address == given.out)
+
+    def check_lengths(self, seed_index: int) -> tuple[int, ...]:
+        """Of the first check the longest, of the second and fourth those at edges, of the third drawn ones."""
+        if seed_index == 0:
+            return (self.attention.shape.max_length,) * self.attention.shape.sequences
+        if seed_index % 2 == 1:
+            return edge_lengths(self.attention, seed_index)
+        drawn = np.random.default_rng(self.problem.seed)
+        shape = self.attention.shape
+        return tuple(drawn.integers(0, shape.max_length, shape.sequences, endpoint=True).tolist())
+
+    def _with_attention(self, slot: int, inputs: dict[str, Array]) -> WithAttentions:
+        op, out = self.attention, self.outputs[slot][len(self.workload.ops)].address
+        q, keys, values, lengths = (int(inputs[name].data.ptr) for name in (op.source, *op.operands))
+        addresses = AttentionAddresses(q=q, keys=keys, values=values, lengths=lengths, out=out)
+        return WithAttentions.of(self._op_buffers(slot, inputs), (addresses,))
+
+    def _source_address(self, slot: int, op_index: int, inputs: dict[str, Array]) -> int:
+        if self.workload.ops[op_index].source == self.attention.name:
+            return self.outputs[slot][len(self.workload.ops)].address
+        return super()._source_address(slot, op_index, inputs)
+
+    def _rotation(self) -> tuple[int, int]:
+        """A cache is large, so that there are no more than make every launch cold."""
+        chain_length, num_slots = super()._rotation()
+        enough = -(-3 * self.l2_bytes // self.workload.rotated_bytes) + _SPARE_SLOTS
+        return chain_length, min(num_slots, enough)
+
+    def _copy_bytes(self) -> int:
+        op = self.attention
+        cache = op.shape.cache_bytes(op.shape.sequences * op.shape.max_length)
+        return super()._copy_bytes() + cache + 2 * op.m * op.n * self.workload.dtype.size_bytes
+
+    def _draw_inputs(self, *, is_odd: bool = False) -> dict[str, Array]:
+        return self._inputs_at(self.attention.timed_lengths, self._draw_cache())
+
+    def _draw_check_inputs(self, seed: int) -> dict[str, Array]:
+        keys, values, _ = self.attention.operands
+        cache = {name: self._inputs[0][name] for name in (keys, values)}
+        if seed % 2 == 1:
+            cache = self._ragged_cache = self._ragged_cache or self._draw_ragged()
+        return self._inputs_at(self.check_lengths(seed), cache)
+
+    def _inputs_at(self, lengths: tuple[int, ...], cache: dict[str, Array]) -> dict[str, Array]:
+        """All inputs: those of the product behind too, but what the attention writes."""
+        op = self.attention
+        found = {op.source: self._draw((op.m, op.n), 1.0), **cache}
+        found[op.operands[2]] = cupy.asarray(np.array(lengths, dtype=np.int32))
+        others = super()._draw_inputs()
+        return found | {name: array for name, array in others.items() if name != op.name}
+
+    def _draw_cache(self) -> dict[str, Array]:
+        shape = self.attention.shape
+        sizes = (shape.sequences, shape.kv_heads, shape.max_length, shape.head_dim)
+        return {name: self._draw(sizes, 1.0) for name in self.attention.operands[:2]}
+
+    def _draw_ragged(self) -> dict[str, Array]:
+        """A cache with NaN behind the longest context that a check with an odd number has in it."""
+        cache = self._draw_cache()
+        ends = np.maximum(edge_lengths(self.attention, 1), edge_lengths(self.attention, 3)).tolist()
+        for bits in cache.values():
+            for sequence, end in enumerate(ends):
+                bits[sequence, :, end:] = bits_type(self.workload.dtype).type(0x7FFF)
+        return cache
+
+    def _wrote(self, op_index: int) -> int | None:
+        if self.workload.ops[op_index].source == self.attention.name:
+            return len(self.workload.ops)
+        return super()._wrote(op_index)
+
+    def _attended(self, inputs: dict[str, Array]) -> dict[int, Reference]:
+        """Its bound. The kernel and the library round each weight to the element type, which is independent of the
+        others. What is computed in fp32 has an error of all weights together. The output is rounded."""
+        op, dtype, shape = self.attention, self.workload.dtype, self.attention.shape
+        keys, values, lengths = (inputs[name] for name in op.operands)
+        queries = inputs[op.source].reshape(shape.sequences, shape.new_tokens, -1, shape.head_dim)
+        found = attend(
+            shape, queries, keys, values, lengths.get().tolist(), cupy,
+            widen=lambda bits: from_bits(bits, dtype, as_type=cupy.float64),
+        )  # fmt: skip
+        wanted, deviation, magnitude = (part.reshape(op.m, op.n) for part in found)
+        roundoff, step = ROUNDOFF[dtype], SMALLEST_STEP[dtype]
+        tolerance = _DEVIATIONS * roundoff * deviation + _WEIGHTS_ERROR * magnitude
+        tolerance += 2 * roundoff * cupy.abs(wanted) + 2 * step
+        return {len(self.workload.ops): Reference(values=wanted, tolerance=tolerance.astype(cupy.float32))}

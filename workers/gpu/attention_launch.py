@@ -1,0 +1,162 @@
+"""Launches compiled attention kernels, and behind them the products: one way to run a workload with an attention."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+from cuda.bindings import driver
+
+from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER
+
+from ..source.attention import (
+    ATTENTION_KERNEL,
+    REFUSED_WORDS,
+    AttentionBuffers,
+    NextWeights,
+    cache_map,
+    next_weights_of,
+    pack_attention_args,
+    refused_launch,
+    workspace_words,
+)
+from ..source.attention_launchable import AttentionLaunchable
+from ..source.launch_args import OpBuffers
+from ..source.launchable import LaunchRefused
+from .attention_data import AttentionAddresses, WithAttentions
+from .baselines import ChainRunner
+from .launch import FP32_NAN, Guarded, check, launch_config, programmatic_attribute
+from .tensor_maps import encode
+
+
+class AttentionOnDevice:
+    """An attention's kernel, its plan and its workspace, which belongs to one stream at a time."""
+
+    def __init__(self, launchable: AttentionLaunchable, *, programmatic: bool) -> None:
+        """Loads the cubin, where all is as it was tied.
+
+        Raises:
+            LaunchRefused: something is not, or the card holds no cluster of such CTAs.
+        """
+        launchable.check()
+        self.launchable, self._programmatic = launchable, programmatic
+        tiling, self.plan = launchable.tiling, launchable.plan
+        self._cubin = launchable.cubin  # the driver may read it until it is unloaded
+        self._module = check(driver.cuModuleLoadData(self._cubin))
+        self._function = check(driver.cuModuleGetFunction(self._module, ATTENTION_KERNEL.encode()))
+        attributes = driver.CUfunction_attribute
+        smem = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        check(driver.cuFuncSetAttribute(self._function, smem, tiling.smem_bytes))
+        if tiling.cluster > MOST_PORTABLE_CLUSTER:
+            leave = attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            check(driver.cuFuncSetAttribute(self._function, leave, 1))
+        config = launch_config(tiling.cluster, tiling.num_threads, tiling.smem_bytes, 0)
+        if tiling.cluster > 1 and int(check(driver.cuOccupancyMaxActiveClusters(self._function, config))) < 1:
+            raise LaunchRefused(f"the card holds no cluster of {tiling.cluster} CTAs of {launchable.schedule}")
+        self._tasks = Guarded(self.plan.tasks.reshape(-1))
+        self._queues = Guarded(self.plan.queues)
+        arrivals, partials = workspace_words(self.plan, launchable.schedule)
+        self._arrivals = Guarded(np.zeros(arrivals, dtype=np.uint32))
+        self._partials = Guarded(np.full(partials, FP32_NAN, dtype=np.uint32))
+        self._refused = Guarded(np.zeros(REFUSED_WORDS, dtype=np.uint32))
+        self._map = cache_map(launchable.op.shape, tiling)
+
+    def launch(self, given: AttentionAddresses, next_weights: int, stream: int) -> None:
+        """Enqueues one launch; `next_weights` is the address of the weights that the launch behind reads, or 0."""
+        launchable, tiling = self.launchable, self.launchable.tiling
+        dtype = launchable.workload.dtype
+        buffers = AttentionBuffers(
+            k_map=encode(self._map, dtype, given.keys),
+            v_map=encode(self._map, dtype, given.values),
+            q=given.q,
+            out=given.out,
+            lengths=given.lengths,
+            tasks=self._tasks.address,
+            queues=self._queues.address,
+            partials=self._partials.address,
+            arrivals=self._arrivals.address,
+            trace=0,
+            refused=self._refused.address,
+        )
+        asked = next_weights_of(launchable.workload, launchable.index, launchable.schedule, next_weights)
+        args = self.parameter(buffers, speculative=launchable.schedule.speculative, next_weights=asked)
+        kept = ctypes.create_string_buffer(args, len(args))  # the driver copies it
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(kept))
+        config = launch_config(self.plan.num_ctas, tiling.num_threads, tiling.smem_bytes, stream)
+        config.attrs = [programmatic_attribute()] if self._programmatic else []
+        config.numAttrs = len(config.attrs)
+        check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
+
+    def parameter(self, buffers: AttentionBuffers, *, speculative: bool, next_weights: NextWeights) -> bytes:
+        """The kernel's parameter of one launch."""
+        return pack_attention_args(self.plan, buffers, speculative=speculative, next_weights=next_weights)
+
+    def poison(self) -> None:
+        """NaN where spans leave their sums; on the current stream."""
+        self._partials.words.fill(FP32_NAN)
+
+    def overwritten(self) -> str:
+        """What a launch wrote that it must not, in words; empty where it did not."""
+        name = self.launchable.op.name
+        plan = self.plan
+        for what, guarded, words in (("tasks", self._tasks, plan.tasks), ("queues", self._queues, plan.queues)):
+            if not np.array_equal(guarded.words.get(), words.reshape(-1)):
+                return f"the {what} of {name}"
+        guards = {
+            "tasks": self._tasks,
+            "queues": self._queues,
+            "counters": self._arrivals,
+            "sums": self._partials,
+            "refusals": self._refused,
+        }
+        changed = next((what for what, guarded in guards.items() if not guarded.is_guarded()), "")
+        return f"what lies around the {changed} of {name}" if changed else ""
+
+    def refused(self) -> str | None:
+        """What a launch found wrong first among the lengths, in words."""
+        found = refused_launch(self._refused.words.get().tolist())
+        return f"{self.launchable.op.name}: {found}" if found else None
+
+    def unload(self) -> None:
+        """Frees the module; no launch may be under way."""
+        check(driver.cuModuleUnload(self._module))
+
+
+class AttentionRunner:
+    """Attentions in front of the products, each with launches of its own, on one stream."""
+
+    def __init__(self, attentions: tuple[AttentionOnDevice, ...], products: ChainRunner | None) -> None:
+        """`products` where there are any."""
+        self._attentions, self._products = attentions, products
+
+    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
+        """Enqueues the launches in order.
+
+        Raises:
+            TypeError: the operands of attentions are missing.
+        """
+        if not isinstance(ops, WithAttentions):
+            raise TypeError("a workload with an attention needs its queries, caches and lengths")
+        for attention, given in zip(self._attentions, ops.attentions, strict=True):
+            reader = attention.launchable.workload.reader_of(attention.launchable.op)
+            weights = ops[attention.launchable.workload.ops.index(reader)].w if reader else 0
+            attention.launch(given, weights, stream)
+        if self._products is not None:
+            self._products.enqueue(tuple(ops), stream)
+
+    def abort_record(self) -> str | None:
+        """What an attention refused, else the products' first one: an attention waits for no CTA but of its cluster."""
+        found = next((found for one in self._attentions if (found := one.refused())), None)
+        return found or (self._products.abort_record() if self._products else None)
+
+    def overwritten(self) -> str:
+        """The first that any of its launches wrote."""
+        found = next((found for one in self._attentions if (found := one.overwritten())), "")
+        return found or (self._products.overwritten() if self._products else "")
+
+    def poison(self) -> None:
+        """Sums of spans, and whatever the products have."""
+        for attention in self._attentions:
+            attention.poison()
+        if self._products is not None:
+            self._products.poison()

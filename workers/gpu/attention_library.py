@@ -1,0 +1,210 @@
+"""The library's side of an attention: PyTorch's `scaled_dot_product_attention`, and cuBLASLt's product behind it.
+
+PyTorch has the vendor's fused kernels (cuDNN's) and flash decoding. Each backend that takes the problem is timed with
+each of cuBLASLt's algorithms, and the best is the baseline. Nothing else of it is used: its calls are captured in a
+graph of its own, over the problem's tensors, so a sample reads from DRAM what a sample of ours reads.
+
+Lengths that differ take a mask, which is made outside of what is timed. PyTorch then reads the whole cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import cupy
+
+from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.errors import WorkerError
+
+from ..source.launch_args import OpBuffers
+from ..timing.library_choice import Picked
+from .attention_data import AttentionData, WithAttentions
+from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
+from .torch_baseline import TORCH_NAMES
+
+#: PyTorch's backends by their names there, those that are fused first; the last one takes anything.
+BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
+
+
+class AttentionLibrary:
+    """PyTorch's attention by one backend, and cuBLASLt by one of its algorithms; a `Runner`."""
+
+    #: A product that reads the attention runs behind it, and adds nothing in a norm.
+    can_run_beside = can_add_in_norms = False
+
+    def __init__(self, lt: CublasLt, data: AttentionData) -> None:
+        """Finds the backends that take the problem.
+
+        Raises:
+            WorkerError: PyTorch cannot be imported, or has no backend for it.
+        """
+        try:
+            import torch
+            import torch.nn.attention
+        except ImportError as error:
+            problem = f"the library's attention is PyTorch's, which cannot be imported ({error})"
+            raise WorkerError(f"{problem}: pip install torch") from error
+        self._torch, self._data, self._lt_version = torch, data, lt.version
+        self._dtype = getattr(torch, TORCH_NAMES[data.workload.dtype])
+        self._bits = f"int{8 * data.workload.dtype.size_bytes}"
+        self._gemms = [LibraryGemm(lt, op, data.workload.dtype, 0) for op in data.workload.ops]
+        self._workspace = cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8)
+        self._timed_mask = self._mask(data.inputs_of_slot(0))
+        self.backends = self._found_backends()
+        #: By index of the ops, as `Workload.numbered_ops` has them: an algorithm, and behind them a backend.
+        self.choices = (0,) * (len(self._gemms) + 1)
+
+    @property
+    def num_algorithms(self) -> tuple[int, ...]:
+        """Of each op, how many there are to choose from."""
+        return (*(gemm.num_algorithms for gemm in self._gemms), len(self.backends))
+
+    def use(self, picked: Picked) -> None:
+        """Runs as was picked from now on."""
+        self.choices = picked.choices
+
+    def recipe(self) -> LibraryRecipe:
+        """How to call the library as this does."""
+        ops = zip(self._gemms, self._data.workload.ops, self.choices, strict=False)
+        calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
+        mask = "" if self._timed_mask is None else ", with a mask"
+        attention = f"PyTorch {self._torch.__version__} scaled_dot_product_attention by {self._backend}{mask}"
+        return LibraryRecipe(cublaslt_version=self._lt_version, beside=False, calls=calls, attention=attention)
+
+    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
+        """One run whose results are in the problem's outputs, which a captured one leaves elsewhere. It takes whatever
+        lengths there are. PyTorch reads what a mask hides, and makes NaN of NaN there, and of a sequence without
+        tokens; so hidden tokens are cleared before, and such a sequence's rows behind."""
+        assert isinstance(ops, WithAttentions)
+        given = ops.attentions[0]
+        inputs = self._data.inputs_at(given)
+        with self._torch.cuda.stream(self._torch.cuda.ExternalStream(stream)):
+            mask, (q, keys, values) = self._mask(inputs), self._tensors(inputs)
+            if mask is not None:
+                keys, values = keys.nan_to_num(0.0), values.nan_to_num(0.0)
+            attended = self._attend((q, keys, values), mask)
+            if mask is not None:
+                attended = attended.masked_fill(~mask.any(dim=-1)[:, 0, :, None, None], 0)
+            out = self._tensor(self._data.output_at(given))
+            out.copy_(attended.reshape(out.shape))
+            self._project(ops, out.data_ptr(), stream)
+
+    def captured(self) -> TorchGraph:
+        """A chain of runs over the slots."""
+        data, has_product = self._data, bool(self._gemms)
+        slots = range(data.chain_length)
+        tensors = [self._tensors(data.inputs_of_slot(slot)) for slot in slots]  # a capture may not hand over memory
+
+        def run(slot: int) -> Any:
+            attended = self._attend(tensors[slot], self._timed_mask)
+            if has_product:
+                attended = attended.contiguous()
+                stream = self._torch.cuda.current_stream().cuda_stream
+                self._project(data.slot_ops(slot), attended.data_ptr(), stream)
+            return attended
+
+        return TorchGraph(self._torch, [partial(run, slot) for slot in slots], kept=tensors)
+
+    def abort_record(self) -> str | None:
+        """The library never waits."""
+        return None
+
+    def overwritten(self) -> str:
+        """The library has no memory that it must not write but the problem's."""
+        return ""
+
+    def poison(self) -> None:
+        """Nothing of its own lasts from run to run."""
+
+    @property
+    def _backend(self) -> str:
+        return self.backends[self.choices[-1]]
+
+    def _found_backends(self) -> list[str]:
+        """Those that are fused and take the problem; where none does, the one that takes anything."""
+        found, tensors = list[str](), self._tensors(self._data.inputs_of_slot(0))
+        for name in BACKENDS:
+            if found and name == BACKENDS[-1]:
+                break
+            try:
+                self._attend(tensors, self._timed_mask, (name,))
+                self._torch.cuda.synchronize()
+            except RuntimeError:  # it has no kernel for this
+                continue
+            found.append(name)
+        if not found:
+            raise WorkerError("no backend of PyTorch's attention takes this problem")
+        return found
+
+    def _attend(self, tensors: tuple[Any, Any, Any], mask: Any, backends: tuple[str, ...] = ()) -> Any:
+        """[sequences, new tokens, heads, head_dim], by the first of these backends that can; by the one that is in use
+        where none is named, or where it takes no mask by another one."""
+        torch, attention = self._torch, self._torch.nn.attention
+        others = () if mask is None or mask is self._timed_mask else BACKENDS
+        names = backends or tuple(dict.fromkeys((self._backend, *others)))
+        chosen = [getattr(attention.SDPBackend, name) for name in names]
+        with torch.no_grad(), attention.sdpa_kernel(chosen, set_priority=True):
+            q, keys, values = tensors
+            attended = torch.nn.functional.scaled_dot_product_attention(
+                q.transpose(1, 2),
+                keys,
+                values,
+                attn_mask=mask,
+                scale=self._data.attention.shape.score_scale,
+                enable_gqa=True,
+            )
+        return attended.transpose(1, 2)
+
+    def _project(self, ops: tuple[OpBuffers, ...], attended: int, stream: int) -> None:
+        for gemm, buffer, algorithm in zip(self._gemms, ops, self.choices, strict=False):
+            workspace = self._workspace.data.ptr
+            gemm.launch(attended, buffer.w, buffer.c, 0, workspace, stream, algorithm=algorithm)
+
+    def _mask(self, inputs: dict[str, Any]) -> Any:
+        """[sequences, 1, new tokens, max_length] which tokens a query sees; None where each sees all."""
+        torch, op = self._torch, self._data.attention
+        shape, lengths = op.shape, inputs[op.operands[2]].get()
+        if shape.new_tokens == 1 and (lengths == shape.max_length).all():
+            return None
+        ends = torch.tensor(lengths.tolist(), device="cuda")[:, None] - shape.new_tokens + 1
+        ends = ends + torch.arange(shape.new_tokens, device="cuda")[None]
+        places = torch.arange(shape.max_length, device="cuda")
+        return (places[None, None] < ends[:, :, None])[:, None]
+
+    def _tensors(self, inputs: dict[str, Any]) -> tuple[Any, Any, Any]:
+        """Queries [sequences, new tokens, heads, head_dim], keys, values."""
+        op = self._data.attention
+        q = self._tensor(inputs[op.source]).view(op.shape.sequences, op.shape.new_tokens, -1, op.shape.head_dim)
+        keys, values = (self._tensor(inputs[name]) for name in op.operands[:2])
+        return q, keys, values
+
+    def _tensor(self, bits: Any) -> Any:
+        """The same memory as a tensor of the element type."""
+        return self._torch.from_dlpack(bits.view(self._bits)).view(self._dtype)
+
+
+class TorchGraph:
+    """A chain captured by PyTorch; `launch` is that of a CuPy graph, so that a timer takes both in the same rounds."""
+
+    def __init__(self, torch: Any, runs: Sequence[Callable[[], Any]], kept: Any) -> None:
+        """Warms up, and captures all of `runs`; what they return, and `kept`, lives as long as the graph."""
+        self._torch, self._read = torch, kept
+        side = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(side):
+            runs[0]()
+            torch.cuda.synchronize()
+            self._graph = torch.cuda.CUDAGraph()
+            self._graph.capture_begin()
+            try:
+                self._written = [run() for run in runs]
+            finally:
+                self._graph.capture_end()
+        torch.cuda.synchronize()
+
+    def launch(self, stream: Any) -> None:
+        """Enqueues the chain on a CuPy stream."""
+        with self._torch.cuda.stream(self._torch.cuda.ExternalStream(stream.ptr)):
+            self._graph.replay()

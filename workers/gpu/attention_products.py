@@ -1,0 +1,140 @@
+"""The library's side of an attention where PyTorch is not installed: batched products of cuBLASLt, with a softmax.
+
+No vendor's fused attention is there then, and the result says so. The products read the cache once, as any attention
+does, but there are three launches, and they read all of it, whatever the lengths.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+
+from tuner.core.problem.workload import Dtype
+from tuner.core.trial.library_recipe import LibraryRecipe
+
+from ..source.launch_args import OpBuffers
+from ..timing.library_choice import Picked
+from .attention_data import AttentionData, WithAttentions
+from .batched_gemm import BatchedGemm, BatchedShape
+from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
+from .data import bits_type, from_bits
+
+#: What a recipe says of it.
+NO_FUSED_ATTENTION = (
+    "no vendor's fused attention was there, since PyTorch is not installed: cuBLASLt's batched products, and a softmax "
+    "of ours between them"
+)
+_THREADS = 256
+_IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
+
+
+class AttentionProducts:
+    """Scores, softmax, sums of values, and the product behind them; a `Runner`."""
+
+    #: A product that reads the attention runs behind it, and adds nothing in a norm.
+    can_run_beside = can_add_in_norms = False
+
+    def __init__(self, lt: CublasLt, data: AttentionData, softmax: Any) -> None:
+        """`softmax` is the kernel `tuner_softmax`.
+
+        Raises:
+            WorkerError: the library offers no algorithm.
+        """
+        self._data, self._softmax, self._lt_version = data, softmax, lt.version
+        shape, dtype = data.attention.shape, data.workload.dtype
+        batch, columns, tokens = shape.sequences * shape.kv_heads, shape.columns, shape.max_length
+        of_cache = {"batch": batch, "x_stride": tokens * shape.head_dim}
+        scores = BatchedShape(m=tokens, n=columns, k=shape.head_dim, is_transposed=True, is_wide=True, **of_cache)
+        sums = BatchedShape(m=shape.head_dim, n=columns, k=tokens, is_transposed=False, is_wide=False, **of_cache)
+        self._scores, self._sums = BatchedGemm(lt, dtype, scores), BatchedGemm(lt, dtype, sums)
+        self._gemms = [LibraryGemm(lt, op, dtype, 0) for op in data.workload.ops]
+        self._workspace = cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8)
+        self._wide = cupy.empty((batch, columns, tokens), dtype=cupy.float32)
+        self._weights = cupy.empty((batch, columns, tokens), dtype=bits_type(dtype))
+        #: Queries, and results, by KV head: as they lie, where there is one new token.
+        by_head = (shape.sequences, shape.kv_heads, shape.new_tokens, shape.query_heads, shape.head_dim)
+        self._gathered = [cupy.empty(by_head, dtype=bits_type(dtype)) for _ in range(2 * (shape.new_tokens > 1))]
+        #: By index of the ops, as `Workload.numbered_ops` has them.
+        self.choices = (0,) * (len(self._gemms) + 1)
+
+    @property
+    def num_algorithms(self) -> tuple[int, ...]:
+        """Of each op, how many there are to choose from; of both batched products the same one."""
+        both = min(self._scores.num_algorithms, self._sums.num_algorithms)
+        return (*(gemm.num_algorithms for gemm in self._gemms), both)
+
+    def use(self, picked: Picked) -> None:
+        """Runs as was picked from now on."""
+        self.choices = picked.choices
+
+    def recipe(self) -> LibraryRecipe:
+        """How to call the library as this does."""
+        ops = zip(self._gemms, self._data.workload.ops, self.choices, strict=False)
+        calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
+        version = self._lt_version
+        return LibraryRecipe(cublaslt_version=version, beside=False, calls=calls, attention=NO_FUSED_ATTENTION)
+
+    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
+        """Enqueues one run; `stream` is the current one."""
+        assert isinstance(ops, WithAttentions)
+        given, (inputs, values) = ops.attentions[0], self._inputs_of(ops)
+        shape, workspace, algorithm = self._data.attention.shape, self._workspace.data.ptr, self.choices[-1]
+        q, out = given.q, given.out
+        if self._gathered:
+            queries = inputs[self._data.attention.source].reshape(
+                shape.sequences, shape.new_tokens, shape.kv_heads, shape.query_heads, shape.head_dim
+            )
+            self._gathered[0][...] = queries.transpose(0, 2, 1, 3, 4)
+            q, out = (array.data.ptr for array in self._gathered)
+        wide, weights = self._wide.data.ptr, self._weights.data.ptr
+        self._scores.launch(given.keys, q, wide, workspace, stream, algorithm=algorithm)
+        self._enqueue_softmax(given.lengths)
+        self._sums.launch(values, weights, out, workspace, stream, algorithm=algorithm)
+        if self._gathered:
+            rows = self._data.output_at(given).reshape(
+                shape.sequences, shape.new_tokens, shape.kv_heads, shape.query_heads, shape.head_dim
+            )
+            rows[...] = self._gathered[1].transpose(0, 2, 1, 3, 4)
+        for gemm, buffer, choice in zip(self._gemms, ops, self.choices, strict=False):
+            gemm.launch(buffer.a, buffer.w, buffer.c, 0, workspace, stream, algorithm=choice)
+
+    def _inputs_of(self, ops: WithAttentions) -> tuple[dict[str, Any], int]:
+        """The arrays at a run's addresses, and the values' address: a weight of zero times NaN is NaN, so that hidden
+        values that are NaN are cleared before, where a check has any."""
+        inputs = self._data.inputs_at(ops.attentions[0])
+        if not self._data.has_nan(inputs):
+            return inputs, ops.attentions[0].values
+        bits = inputs[self._data.attention.operands[1]]
+        is_nan = cupy.isnan(from_bits(bits, self._data.workload.dtype))
+        self._cleared = cupy.where(is_nan, bits.dtype.type(0), bits)
+        return inputs, int(self._cleared.data.ptr)
+
+    def _enqueue_softmax(self, lengths: int) -> None:
+        """A CTA for each query, on the current stream."""
+        shape = self._data.attention.shape
+        args = (
+            self._wide,
+            self._weights,
+            cupy.uint64(lengths),
+            cupy.int32(shape.max_length),
+            cupy.int32(shape.new_tokens),
+            cupy.int32(shape.query_heads),
+            cupy.int32(shape.kv_heads),
+            cupy.float32(shape.score_scale),
+            cupy.int32(_IS_BF16[self._data.workload.dtype]),
+        )
+        self._softmax((shape.sequences * shape.kv_heads * shape.columns,), (_THREADS,), args)
+
+    def abort_record(self) -> str | None:
+        """The library never waits."""
+        return None
+
+    def overwritten(self) -> str:
+        """The library has no memory that it must not write but the problem's."""
+        return ""
+
+    def poison(self) -> None:
+        """Scores and weights."""
+        self._wide.fill(cupy.nan)
+        self._weights.fill(0x7FFF)
