@@ -6,24 +6,20 @@ Source: cuBLAS library documentation, "Using the cuBLASLt API", cublasLtMatrixLa
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_void_p
+from ctypes import byref, c_float, c_int32, c_size_t, c_void_p
 from dataclasses import dataclass
 
 from tuner.core.problem.workload import Dtype
-from tuner.errors import WorkerError
 
 from .cublaslt import (
     COMPUTE_32F,
     DATA_TYPES,
     DESC_TRANSA,
-    NUM_ALGORITHMS,
     OP_N,
     OP_T,
-    PREFERENCE_MAX_WORKSPACE_BYTES,
     R_32F,
     WORKSPACE_BYTES,
     CublasLt,
-    Heuristic,
 )
 
 _LAYOUT_BATCH_COUNT, _LAYOUT_BATCH_OFFSET = 5, 6
@@ -64,7 +60,7 @@ class BatchedGemm:
         self._y = self._layout(data_type, shape.k, shape.n, shape.batch, shape.k * shape.n)
         out_type = R_32F if shape.is_wide else data_type
         self._d = self._layout(out_type, shape.m, shape.n, shape.batch, shape.m * shape.n)
-        self._algorithms = self._found_algorithms()
+        self._algorithms = lt.algorithms(self._descriptor, self._x, self._y, self._d)
 
     @property
     def num_algorithms(self) -> int:
@@ -94,24 +90,3 @@ class BatchedGemm:
             size = c_size_t(ctypes.sizeof(value))
             self._lt.call("cublasLtMatrixLayoutSetAttribute", layout, attribute, byref(value), size)
         return layout
-
-    def _found_algorithms(self) -> list[Heuristic]:
-        preference, limit, found = c_void_p(), c_size_t(WORKSPACE_BYTES), c_int(0)
-        self._lt.call("cublasLtMatmulPreferenceCreate", byref(preference))
-        self._lt.call(
-            "cublasLtMatmulPreferenceSetAttribute",
-            preference,
-            PREFERENCE_MAX_WORKSPACE_BYTES,
-            byref(limit),
-            c_size_t(ctypes.sizeof(limit)),
-        )
-        results = (Heuristic * NUM_ALGORITHMS)()
-        status = self._lt.raw("cublasLtMatmulAlgoGetHeuristic")(
-            self._lt.handle, self._descriptor, self._x, self._y, self._d, self._d, preference,
-            c_int(NUM_ALGORITHMS), results, byref(found),
-        )  # fmt: skip
-        self._lt.call("cublasLtMatmulPreferenceDestroy", preference)
-        offered = [results[i] for i in range(found.value) if results[i].state == 0] if status == 0 else []
-        if not offered:
-            raise WorkerError(f"cuBLASLt offers no algorithm for this batch of products (cublasStatus {status})")
-        return offered

@@ -110,6 +110,31 @@ class CublasLt:
         """The function itself, for calls whose status is judged by the caller."""
         return getattr(self._lib, name)
 
+    def algorithms(self, descriptor: c_void_p, a: c_void_p, b: c_void_p, d: c_void_p) -> list[Heuristic]:
+        """What the heuristic offers for a product with these layouts, the likeliest first.
+
+        Raises:
+            WorkerError: the library offers none.
+        """
+        preference, limit, found = c_void_p(), c_size_t(WORKSPACE_BYTES), c_int(0)
+        self.call("cublasLtMatmulPreferenceCreate", byref(preference))
+        self.call(
+            "cublasLtMatmulPreferenceSetAttribute",
+            preference,
+            PREFERENCE_MAX_WORKSPACE_BYTES,
+            byref(limit),
+            c_size_t(ctypes.sizeof(limit)),
+        )
+        results = (Heuristic * NUM_ALGORITHMS)()
+        status = self.raw("cublasLtMatmulAlgoGetHeuristic")(
+            self.handle, descriptor, a, b, d, d, preference, c_int(NUM_ALGORITHMS), results, byref(found)
+        )
+        self.call("cublasLtMatmulPreferenceDestroy", preference)
+        offered = [results[i] for i in range(found.value) if results[i].state == 0] if status == 0 else []
+        if not offered:
+            raise WorkerError(f"cuBLASLt offers no algorithm for this GEMM (cublasStatus {status})")
+        return offered
+
 
 class LibraryGemm:
     """C = activation(A W^T + bias) + R by the library, to which our row-major C[m, n] is a column-major D[n, m].
@@ -138,7 +163,7 @@ class LibraryGemm:
         self._w = self._layout(data_type, op.k, op.weight_rows)
         self._a = self._layout(data_type, op.k, op.m)
         self._c = self._layout(data_type, op.weight_rows, op.m)
-        self._algorithms = self._found_algorithms()
+        self._algorithms = lt.algorithms(self._descriptor, self._w, self._a, self._c)
 
     def _set(self, attribute: int, value: Any) -> None:
         self._lt.call(
@@ -165,29 +190,6 @@ class LibraryGemm:
     def num_algorithms(self) -> int:
         """How many the heuristic offers, the likeliest first."""
         return len(self._algorithms)
-
-    def _found_algorithms(self) -> list[Heuristic]:
-        preference = c_void_p()
-        self._lt.call("cublasLtMatmulPreferenceCreate", byref(preference))
-        limit = c_size_t(WORKSPACE_BYTES)
-        self._lt.call(
-            "cublasLtMatmulPreferenceSetAttribute",
-            preference,
-            PREFERENCE_MAX_WORKSPACE_BYTES,
-            byref(limit),
-            c_size_t(ctypes.sizeof(limit)),
-        )
-        found = c_int(0)
-        results = (Heuristic * NUM_ALGORITHMS)()
-        status = self._lt.raw("cublasLtMatmulAlgoGetHeuristic")(
-            self._lt.handle, self._descriptor, self._w, self._a, self._c, self._c, preference,
-            c_int(NUM_ALGORITHMS), results, byref(found),
-        )  # fmt: skip
-        self._lt.call("cublasLtMatmulPreferenceDestroy", preference)
-        offered = [results[i] for i in range(found.value) if results[i].state == 0] if status == 0 else []
-        if not offered:
-            raise WorkerError(f"cuBLASLt offers no algorithm for this GEMM (cublasStatus {status})")
-        return offered
 
     def recipe(self, op: GemmOp, *, algorithm: int) -> LibraryCall:
         """How to make this call by the heuristic's `algorithm`-th choice."""

@@ -215,6 +215,15 @@ def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
         raise IllegalSchedule(f"{schedule}: {problem}")
 
 
+def is_legal(workload: Workload, gpu: Gpu, schedule: Schedule) -> bool:
+    """Whether `check_schedule` takes it."""
+    try:
+        check_schedule(workload, gpu, schedule)
+    except IllegalSchedule:
+        return False
+    return True
+
+
 def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
     ordering, tiles, graph = schedule.ordering, schedule.tiling.tiles, tile_graph(workload, schedule.tiling)
     if problem := split_order_problem(graph, ordering.split_order):

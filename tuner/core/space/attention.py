@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from itertools import islice
 
 from tuner.core.legal.attention import attention_gpu_problem
-from tuner.core.legal.legality import check_schedule
+from tuner.core.legal.legality import is_legal
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.attention import AttentionSchedule
@@ -86,11 +86,7 @@ class AttentionSpace:
 
     def is_legal(self, schedule: Schedule) -> bool:
         """Whether the schedule is legal, offered or not."""
-        try:
-            check_schedule(self.workload, self.gpu, schedule)
-        except IllegalSchedule:
-            return False
-        return True
+        return is_legal(self.workload, self.gpu, schedule)
 
 
 #: What a search may choose from.

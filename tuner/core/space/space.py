@@ -18,6 +18,7 @@ from tuner.core.legal.legality import (
     estimated_resources,
     gpu_problem,
     grid_problem,
+    is_legal,
 )
 from tuner.core.legal.ordering_rules import (
     RUN_AHEADS,
@@ -283,11 +284,7 @@ class Space:
 
     def is_legal(self, schedule: Schedule) -> bool:
         """Whether the schedule is legal, offered or not."""
-        try:
-            check_schedule(self.workload, self.gpu, schedule)
-        except IllegalSchedule:
-            return False
-        return True
+        return is_legal(self.workload, self.gpu, schedule)
 
     def _near(self, tiling: Tiling) -> Iterator[Tiling]:
         yield from (replace(tiling, weight_hint=hint) for hint in CacheHint)
