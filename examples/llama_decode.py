@@ -4,22 +4,23 @@
     python examples/llama_decode.py llama.tunerpack --json rows.json
 
 The model is Llama-3-8B with random weights and a static cache, of which half is filled. A step is one token of each
-sequence, in a CUDA graph: eager, and by torch.compile at the batch sizes of `--compiled`. Then the MLPs are replaced in
-place. Their gate and up weights are merged, and the originals are freed. What is printed: milliseconds a step before
-and after, those of the MLPs alone, and whether the logits agree. `--shard` does the same for the MLPs of one of eight
-ranks of Llama-3-70B.
+sequence, in a CUDA graph: eager, and by torch.compile at the batch sizes of `--compiled`. A second model of the same
+weights has its MLPs replaced in place. Their gate and up weights are merged, and the originals are freed. Both models'
+graphs take turns. What is printed: milliseconds a step before and after, those of the MLPs alone, and whether the
+logits agree. `--shard` does the same for the MLPs of one of eight ranks of Llama-3-70B.
 
 Without a GPU it runs a tiny model by the operator's own PyTorch formula, which checks the replacing and no times:
 
     python examples/llama_decode.py --tiny
 
-It needs torch, transformers and tuner. About half a minute on an H200, and a minute more for each batch size that is
-compiled.
+It needs torch, transformers, tuner and 48 GB of the card. About half a minute on an H200, and a minute and a half more
+for each batch size that is compiled.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import gc
 import json
 import statistics
@@ -53,7 +54,7 @@ SHARD = (8192, 28672 // 8, 80)
 MLP_BAR, PROMISE_BAR, COMPILED_BAR, PROGRAMMATIC_BAR = 1.17, 1.05, 1.04, 1.06
 #: ||logits - those before|| / ||those before||: a few roundings of bf16, layer upon layer.
 LOGITS_BAR = 0.05
-NUM_TIMED = 40
+NUM_TURNS = 25
 
 Row = dict[str, Any]
 
@@ -141,18 +142,20 @@ def captured(step: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, to
     return graph, result
 
 
-def milliseconds(graph: torch.cuda.CUDAGraph) -> float:
-    """Of one replay: the median of some."""
-    times = []
-    for turn in range(NUM_TIMED + 5):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        if turn >= 5:  # the first ones warm up
-            times.append(begin.elapsed_time(end))
-    return statistics.median(times)
+def milliseconds(*graphs: torch.cuda.CUDAGraph) -> list[float]:
+    """Of one replay of each graph: the median of some, in which the graphs take turns. A replay that is not timed hides
+    what the host needs to launch the next one."""
+    times: list[list[float]] = [[] for _ in graphs]
+    for _ in range(NUM_TURNS):
+        for graph, kept in zip(graphs, times, strict=True):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            graph.replay()
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            kept.append(begin.elapsed_time(end))
+    return [statistics.median(kept) for kept in times]
 
 
 def programmatic_edges(graph: torch.cuda.CUDAGraph) -> int:
@@ -215,12 +218,17 @@ def promised_us(path: Path, hidden: int, intermediate: int, batch: int) -> float
 def build(sizes: dict[str, Any], device: str) -> LlamaForCausalLM:
     """A model of random weights, of one seed."""
     torch.manual_seed(11)
-    with torch.device(device):
-        model = LlamaForCausalLM(LlamaConfig(**sizes, attn_implementation="sdpa", dtype=torch.bfloat16))
-    return model.to(torch.bfloat16).eval().requires_grad_(False)
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device(device):
+            model = LlamaForCausalLM(LlamaConfig(**sizes, attn_implementation="sdpa", dtype=torch.bfloat16))
+    finally:
+        torch.set_default_dtype(usual)
+    return model.eval().requires_grad_(False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Times:
     """Milliseconds of a step at one batch size, and its logits."""
 
@@ -232,21 +240,42 @@ class Times:
     logits: torch.Tensor
 
 
-def measure(model: LlamaForCausalLM, batch: int, length: int, mode: str | None) -> Times:
-    """One model at one batch size; each step in a graph of its own. `mode`: of torch.compile, None for none."""
-    decoder = Decoder.of(model, batch, length)
-    graph, logits = captured(lambda: decoder.step(model))
-    eager_ms = milliseconds(graph)
+@dataclass(frozen=True, kw_only=True)
+class Captured:
+    """The graphs of one model at one batch size, its logits, and what the graphs use."""
+
+    eager: torch.cuda.CUDAGraph
+    mlps: torch.cuda.CUDAGraph
+    #: None where it was not compiled.
+    compiled: torch.cuda.CUDAGraph | None
+    logits: torch.Tensor
+    used: tuple[Any, ...]
+
+
+def capture(model: LlamaForCausalLM, batch: int, length: int, mode: str | None) -> Captured:
+    """Each step in a graph of its own. `mode`: of torch.compile, None for none."""
+    decoder, run, compiled = Decoder.of(model, batch, length), None, None
+    eager, logits = captured(lambda: decoder.step(model))
+    eager.replay()
     kept = logits.clone()
     x = torch.randn(batch, model.config.hidden_size, device=model.device, dtype=model.dtype)
-    mlps_ms = milliseconds(captured(mlps_step([layer.mlp for layer in model.model.layers], x))[0])
-    compiled_ms, edges = None, 0
+    mlps, _ = captured(mlps_step([layer.mlp for layer in model.model.layers], x))
     if mode is not None:
         torch.compiler.reset()
-        compiled = torch.compile(model, fullgraph=True, dynamic=False, mode=mode)
-        graph, _ = captured(lambda: decoder.step(compiled))
-        compiled_ms, edges = milliseconds(graph), programmatic_edges(graph)
-    return Times(eager_ms=eager_ms, mlps_ms=mlps_ms, compiled_ms=compiled_ms, programmatic_edges=edges, logits=kept)
+        run = torch.compile(model, fullgraph=True, dynamic=False, mode=mode)
+        compiled, _ = captured(lambda: decoder.step(run))
+    return Captured(eager=eager, mlps=mlps, compiled=compiled, logits=kept, used=(decoder, run, x))
+
+
+def measure(models: Sequence[LlamaForCausalLM], batch: int, length: int, mode: str | None) -> list[Times]:
+    """Several models at one batch size; their graphs take turns."""
+    taken = [capture(model, batch, length, mode) for model in models]
+    eager, mlps = (milliseconds(*(getattr(one, part) for one in taken)) for part in ("eager", "mlps"))
+    graphs = [one.compiled for one in taken if one.compiled is not None]
+    compiled = milliseconds(*graphs) if graphs else [None] * len(models)
+    edges = [programmatic_edges(graph) for graph in graphs] or [0] * len(models)
+    logits = [one.logits for one in taken]
+    return [Times(*of) for of in zip(eager, mlps, compiled, edges, logits, strict=True)]
 
 
 def rows_of(batch: int, before: Times, after: Times, promised_ms: float | None) -> list[Row]:
@@ -273,21 +302,18 @@ def rows_of(batch: int, before: Times, after: Times, promised_ms: float | None) 
 
 def decode(path: Path, batches: Sequence[int], length: int, modes: Mapping[int, str]) -> list[Row]:
     """The whole model on a card; `modes` of torch.compile by batch size."""
-    model = build(LLAMA_3_8B, "cuda")
-    config = model.config
-    before = {batch: measure(model, batch, length, modes.get(batch)) for batch in batches}
-    pack = runtime.load(path)
+    models = [build(LLAMA_3_8B, "cuda") for _ in range(2)]
+    config, pack = models[0].config, runtime.load(path)
     if note := pack.check():
         print(note, file=sys.stderr)
-    replace_mlps(model, pack)
-    gc.collect()
-    torch.cuda.empty_cache()
+    replace_mlps(models[1], pack)
     rows = []
     for batch in batches:
-        after = measure(model, batch, length, modes.get(batch))
+        gc.collect()
+        torch.cuda.empty_cache()
+        before, after = measure(models, batch, length, modes.get(batch))
         us = promised_us(path, config.hidden_size, config.intermediate_size, batch)
-        promised = None if us is None else us * config.num_hidden_layers / 1e3
-        rows += rows_of(batch, before[batch], after, promised)
+        rows += rows_of(batch, before, after, None if us is None else us * config.num_hidden_layers / 1e3)
     for sentence in pack.aborts():
         rows.append({"check": "llama-3-8b: aborts", "value": None, "bar": 0, "holds": False, "reason": sentence})
     return rows
@@ -310,19 +336,15 @@ def shard(path: Path, batches: Sequence[int]) -> list[Row]:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.down(torch.nn.functional.silu(self.gate(x)) * self.up(x))
 
-    mlps: list[torch.nn.Module] = [Plain() for _ in range(num_layers)]
+    plain = [Plain() for _ in range(num_layers)]
     inputs = {batch: torch.randn(batch, hidden, **half) for batch in batches}
-    before = {}
-    for batch, x in inputs.items():
-        graph, result = captured(mlps_step(mlps, x))
-        before[batch] = milliseconds(graph), result.clone()
-    for i, mlp in enumerate(mlps):
-        mlps[i] = packed(mlp.gate, mlp.up, mlp.down, pack)
+    copies = (copy.deepcopy(mlp) for mlp in plain)
+    ours = [packed(mlp.gate, mlp.up, mlp.down, pack) for mlp in copies]
     rows = []
     for batch, x in inputs.items():
-        graph, result = captured(mlps_step(mlps, x))
-        before_ms, wanted = before[batch]
-        after_ms, at = milliseconds(graph), f"llama-3-70b shard of 8, batch {batch}"
+        (graph, wanted), (our_graph, result) = captured(mlps_step(plain, x)), captured(mlps_step(ours, x))
+        before_ms, after_ms = milliseconds(graph, our_graph)
+        at = f"llama-3-70b shard of 8, batch {batch}"
         raw = {"before_ms": round(before_ms, 4), "after_ms": round(after_ms, 4)}
         rows.append(at_most(f"{at}: output", rel_error(result, wanted), LOGITS_BAR))
         rows.append(at_least(f"{at}: MLPs", before_ms / after_ms, MLP_BAR, **raw))

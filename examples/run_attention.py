@@ -96,6 +96,8 @@ class Attention:
             "queues": self._queues.data.ptr,
             "arrivals": workspace + recipe["workspace"]["arrivals"],
             "partials": workspace + recipe["workspace"]["partials"],
+            "refused": workspace + recipe["workspace"]["refused"],
+            "pages": 0,
             "trace": 0,
         }
         buffer = bytearray(recipe["parameter"]["size_bytes"])

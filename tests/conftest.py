@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import gc
 
+import hypothesis
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 from tests.support import compiled
+
+# How long an example takes is the machine's business: an example that pauses once is not a wrong one.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

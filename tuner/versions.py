@@ -13,6 +13,9 @@ WIRE_VERSION = 2
 #: The header that names it: of every answer, and of a request that wants to be refused by any other version.
 WIRE_HEADER = "Tuner-Wire-Version"
 
+#: The header of what is fetched by its digest: the service's signature of the bytes, as packs have it.
+SIGNATURE_HEADER = "Tuner-Signature"
+
 #: Of an artifact's manifest. It grows when a field goes or changes its name or its meaning.
 #: Format 1 called `start_gate` `gate`. Format 3 has `attentions`, and without a product no `kernel`.
 MANIFEST_FORMAT = 3

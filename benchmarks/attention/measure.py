@@ -27,7 +27,7 @@ from tuner.core.problem.workload import Dtype
 from tuner.core.trial.stats import median
 from tuner.workers.source.attention import render_attention
 
-from .on_card import Attention, cubin_of, make_current
+from .on_card import Attention, cubin_of, in_pages, make_current, random_pages
 from .rows import BANDWIDTH, Row, Variant, rows, tiling_of, variants
 from .timing import captured, samples_us
 
@@ -187,6 +187,8 @@ class Tensors:
         self.num_launches = max(3, min(_MOST_LAUNCHES, int(_COLD_BYTES // row.kv_bytes) + 1))
         self.q, *_ = operands(op)
         self.caches = [operands(op)[1:] for _ in range(self.num_launches)]
+        self.pages = random_pages(row)
+        self.own_caches = [tuple(in_pages(row, one, self.pages) for one in cache) for cache in self.caches]
         self.lengths = torch.tensor(row.lengths, dtype=torch.int32, device="cuda")
         self.out = torch.empty_like(self.q)
 
@@ -206,8 +208,8 @@ class Tensors:
 
     def captured_ours(self, kernel: Attention, lengths: torch.Tensor) -> torch.cuda.CUDAGraph:
         """One of our kernels."""
-        q, out = self.q, self.out
-        return captured([lambda k=k, v=v: kernel.launch(q, k, v, lengths, out) for k, v in self.caches])  # type: ignore[misc]
+        q, out, pages = self.q, self.out, self.pages
+        return captured([lambda k=k, v=v: kernel.launch(q, k, v, lengths, out, pages) for k, v in self.own_caches])  # type: ignore[misc]
 
     def error(self) -> float:
         """Of the last launch."""
@@ -230,7 +232,7 @@ def measure_row(row: Row, num_sms: int, best: int) -> dict[str, Any]:
             graphs[name] = tensors.captured_library(backend)
         except Exception as error:
             failed[name] = str(error)[:120]
-    kernels, errors = _captured_variants(tensors, variants(op, num_sms)[: best or None], num_sms, graphs, failed)
+    kernels, errors = _captured_variants(tensors, variants(row, num_sms)[: best or None], num_sms, graphs, failed)
     tried = timed(graphs, tensors.num_launches, _ROUNDS)
     ours = sorted((name for name in tried if name in kernels), key=lambda name: tried[name])
     finalists = [name for name in ours if kernels[name].variant.programmatic][:_FINALISTS]
@@ -276,7 +278,7 @@ def _captured_variants(
 
     def build(variant: Variant) -> None:
         try:
-            cubin_of(variant.tiling, dtype, False)
+            cubin_of(variant.tiling, dtype, tensors.row.form)
         except Exception as error:
             failed[str(variant)] = repr(error)[:200]
 
@@ -287,7 +289,7 @@ def _captured_variants(
         if name in failed:
             continue
         try:
-            kernel = Attention(tensors.row.op, variant, num_sms)
+            kernel = Attention(tensors.row.op, variant, num_sms, form=tensors.row.form)
             graph = tensors.captured_ours(kernel, tensors.lengths)
             tensors.out.fill_(float("nan"))
             graph.replay()
@@ -303,9 +305,9 @@ def _captured_variants(
 def _phases(tensors: Tensors, variant: Variant, num_sms: int) -> list[dict[str, Any]]:
     """Of the last launch of a row of them, by a traced build."""
     try:
-        kernel = Attention(tensors.row.op, variant, num_sms, traced=True)
-        for cache in tensors.caches[-8:]:
-            kernel.launch(tensors.q, *cache, tensors.lengths, tensors.out)
+        kernel = Attention(tensors.row.op, variant, num_sms, form=tensors.row.form, traced=True)
+        for k, v in tensors.own_caches[-8:]:
+            kernel.launch(tensors.q, k, v, tensors.lengths, tensors.out, tensors.pages)
         torch.cuda.synchronize()
         return kernel.phases()
     except Exception as error:  # times are there without it

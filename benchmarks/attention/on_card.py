@@ -11,25 +11,29 @@ import torch
 from cuda.bindings import driver
 
 from tuner.core.plan.attention import AttentionPlan, assign
+from tuner.core.plan.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 from tuner.core.proof.attention import check_attention
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionTiling
 from tuner.workers.builder.nvrtc import compile_source, parse_log
-from tuner.workers.gpu.launch import check, launch_config, programmatic_attribute
+from tuner.workers.gpu.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
 from tuner.workers.gpu.tensor_maps import encode
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
+    REFUSED_WORDS,
     TRACE_WORDS,
     TRACED_TASKS,
     AttentionBuffers,
     NextWeights,
+    RefusedLaunch,
     cache_map,
     pack_attention_args,
+    refused_launch,
     render_attention,
 )
 
-from .rows import Variant
+from .rows import Row, Variant
 
 
 def make_current() -> None:
@@ -41,38 +45,75 @@ def make_current() -> None:
 
 
 @functools.cache
-def cubin_of(tiling: AttentionTiling, dtype: Dtype, traced: bool) -> bytes:
+def cubin_of(tiling: AttentionTiling, dtype: Dtype, form: AttentionForm = PLAIN, *, traced: bool = False) -> bytes:
     """The compiled kernel; may be called by several threads for different kernels.
 
     Raises:
         RuntimeError: it spills registers.
     """
-    cubin, log = compile_source(render_attention(tiling, dtype, traced=traced), "sm_90a")
+    cubin, log = compile_source(render_attention(tiling, dtype, form=form, traced=traced), "sm_90a")
     if spilled := parse_log(log).spill_bytes:
         raise RuntimeError(f"{tiling} spills {spilled} bytes")
     return cubin
 
 
 @functools.cache
-def kernel_of(tiling: AttentionTiling, dtype: Dtype, traced: bool) -> Any:
-    """The loaded kernel."""
-    module = check(driver.cuModuleLoadData(cubin_of(tiling, dtype, traced)))
+def kernel_of(tiling: AttentionTiling, dtype: Dtype, form: AttentionForm, traced: bool, shares_sms: bool) -> Any:
+    """The loaded kernel; `shares_sms`: SMs that it runs on have room for other launches' CTAs beside it."""
+    module = check(driver.cuModuleLoadData(cubin_of(tiling, dtype, form, traced=traced)))
     function = check(driver.cuModuleGetFunction(module, ATTENTION_KERNEL.encode()))
     attributes = driver.CUfunction_attribute
     smem = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     check(driver.cuFuncSetAttribute(function, smem, tiling.smem_bytes))
     if tiling.cluster > MOST_PORTABLE_CLUSTER:
         check(driver.cuFuncSetAttribute(function, attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
+    if shares_sms:
+        prefer_shared_memory(function)
     return function
+
+
+def random_pages(row: Row) -> torch.Tensor | None:
+    """Of each sequence its page numbers, in random order, int32 [sequences, pages of the longest context]; None where
+    the cache is contiguous."""
+    if (paged := row.form.paged) is None:
+        return None
+    table = torch.full((row.op.sequences, paged.pages_of(row.op)), -1, dtype=torch.int32)
+    free = torch.randperm(paged.num_pages, dtype=torch.int32)
+    for sequence, length in enumerate(row.lengths):
+        needed = -(-length // paged.page_tokens)
+        table[sequence, :needed], free = free[:needed], free[needed:]
+    return table.cuda()
+
+
+def in_pages(row: Row, cache: torch.Tensor, pages: torch.Tensor | None) -> torch.Tensor:
+    """Keys or values [sequences, KV heads, max_length, head_dim] as our kernel reads them."""
+    if pages is None or row.form.paged is None:
+        return cache
+    paged, op = row.form.paged, row.op
+    found = torch.empty(paged.shape(op), dtype=cache.dtype, device=cache.device)
+    whole = cache.view(op.sequences, op.kv_heads, -1, paged.page_tokens, op.head_dim).transpose(1, 2)
+    for sequence, length in enumerate(row.lengths):
+        needed = -(-length // paged.page_tokens)
+        found[pages[sequence, :needed].long()] = whole[sequence, :needed]
+    return found
 
 
 class Attention:
     """One variant over caches that are given at each launch."""
 
-    def __init__(self, op: DecodeAttention, variant: Variant, num_sms: int, *, traced: bool = False) -> None:
+    def __init__(
+        self,
+        op: DecodeAttention,
+        variant: Variant,
+        num_sms: int,
+        *,
+        form: AttentionForm = PLAIN,
+        traced: bool = False,
+        shares_sms: bool = False,
+    ) -> None:
         self.op, self.variant = op, variant
         tiling = variant.tiling
-        self.function = kernel_of(tiling, op.dtype, traced)
+        self.function = kernel_of(tiling, op.dtype, form, traced, shares_sms)
         self.plan: AttentionPlan = assign(
             op,
             span_tokens=variant.span_tokens,
@@ -80,6 +121,7 @@ class Attention:
             num_queues=num_sms if tiling.cluster == 1 else self._resident(),
             contiguous=variant.contiguous,
             cluster=tiling.cluster,
+            form=form,
         )
         check_attention(self.plan, tile_tokens=tiling.tile_tokens)
         self._tasks = torch.from_numpy(self.plan.tasks.copy()).cuda()
@@ -88,7 +130,8 @@ class Attention:
         self._partials = torch.full((floats,), float("nan"), device="cuda")
         self._arrivals = torch.zeros(self.plan.num_counters, dtype=torch.int32, device="cuda")
         self._trace = torch.zeros(self.plan.num_ctas, TRACED_TASKS, TRACE_WORDS, dtype=torch.int64, device="cuda")
-        self._map = cache_map(op, tiling)
+        self._refused = torch.zeros(REFUSED_WORDS, dtype=torch.int32, device="cuda")
+        self._map = cache_map(op, tiling, form.paged)
 
     def _resident(self) -> int:
         """Clusters that the driver says are resident at once."""
@@ -106,6 +149,7 @@ class Attention:
         v: torch.Tensor,
         lengths: torch.Tensor,
         out: torch.Tensor,
+        pages: torch.Tensor | None = None,
         next_weights: NextWeights | None = None,
     ) -> None:
         """On PyTorch's current stream. `next_weights` are those of the launch behind."""
@@ -120,6 +164,8 @@ class Attention:
             partials=self._partials.data_ptr(),
             arrivals=self._arrivals.data_ptr(),
             trace=self._trace.data_ptr(),
+            refused=self._refused.data_ptr(),
+            pages=0 if pages is None else pages.data_ptr(),
         )
         args = pack_attention_args(self.plan, buffers, speculative=self.variant.speculative, next_weights=next_weights)
         kept = ctypes.create_string_buffer(args, len(args))
@@ -130,6 +176,10 @@ class Attention:
         config.attrs = [programmatic_attribute()] if self.variant.programmatic else []
         config.numAttrs = len(config.attrs)
         check(driver.cuLaunchKernelEx(config, self.function, ctypes.addressof(pointers), 0))
+
+    def refused(self) -> RefusedLaunch | None:
+        """What a launch found wrong first."""
+        return refused_launch(self._refused.tolist())
 
     def phases(self) -> list[dict[str, Any]]:
         """Of a traced build's last launch, of each of a CTA's first tasks: when phases ended, in cycles after the CTA

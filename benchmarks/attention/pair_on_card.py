@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import cupy
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tuner.core.plan.attention_form import AttentionForm
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionTiling
@@ -27,7 +29,7 @@ from tuner.workers.source.launch_args import OpBuffers, needs_co_residency
 from tuner.workers.source.launchable import Launchable, LaunchRefused
 
 from .measure import LIBRARIES, MASKED_LIBRARIES, operands
-from .on_card import Attention, cubin_of
+from .on_card import Attention, cubin_of, in_pages, random_pages
 from .pair_rows import PairVariant, floor_us, projection_of
 from .rows import Row
 from .timing import captured
@@ -59,6 +61,8 @@ class PairTensors:
         self.num_pairs = -(-max(enough, self.num_slots) // self.num_slots) * self.num_slots
         self.q, *_ = operands(op)
         self.caches = [operands(op)[1:] for _ in range(self.num_slots)]
+        self.pages = random_pages(row)
+        self.own_caches = [tuple(in_pages(row, one, self.pages) for one in cache) for cache in self.caches]
         like = {"dtype": self.q.dtype, "device": "cuda"}
         self.weights = [torch.randn(gemm.n, gemm.k, **like) * gemm.k**-0.5 for _ in range(self.num_slots)]
         self.results = [torch.empty(gemm.m, gemm.n, **like) for _ in range(self.num_slots)]
@@ -111,13 +115,15 @@ class PairTensors:
 class Projection:
     """One launch of our engine."""
 
-    def __init__(self, launchable: Launchable, *, programmatic: bool) -> None:
+    def __init__(self, launchable: Launchable, *, programmatic: bool, shares_sms: bool) -> None:
         """Loads.
 
         Raises:
             LaunchRefused: the card does not hold its CTAs at once.
         """
         self.kernel = Kernel(launchable)
+        if shares_sms:
+            self.kernel.prefer_shared_memory()
         self.plan = PlanOnDevice(launchable, programmatic=programmatic)
         plan = launchable.plans[0]
         if (programmatic or self.kernel.cluster_size > 1) and needs_co_residency(plan):
@@ -158,12 +164,12 @@ class Workshop:
 
         return dict(zip(schedules, self._threads.map(made, schedules), strict=True))
 
-    def build_attention(self, tilings: Sequence[AttentionTiling], dtype: Dtype) -> None:
+    def build_attention(self, tilings: Sequence[AttentionTiling], dtype: Dtype, form: AttentionForm) -> None:
         """So that each is at hand; one that does not build is built again where it is asked for, and says why."""
 
         def build(tiling: AttentionTiling) -> None:
             with contextlib.suppress(RuntimeError, TunerError):
-                cubin_of(tiling, dtype, False)
+                cubin_of(tiling, dtype, form)
 
         list(self._threads.map(build, tilings))
 
@@ -171,13 +177,17 @@ class Workshop:
 class OurPair:
     """Two launches of ours. The second may begin when all CTAs of the first have, and ends behind it."""
 
-    def __init__(self, tensors: PairTensors, variant: PairVariant, launchable: Launchable, num_sms: int) -> None:
-        self.tensors, self.variant = tensors, variant
-        self.attention = Attention(tensors.row.op, variant.attention, num_sms)
-        self.projection = Projection(launchable, programmatic=variant.programmatic)
+    def __init__(
+        self, tensors: PairTensors, variant: PairVariant, launchable: Launchable, num_sms: int, *, traced: bool = False
+    ) -> None:
+        self.tensors, self.variant, self.launchable = tensors, variant, launchable
+        shares = variant.shares_sms
+        op, form = tensors.row.op, tensors.row.form
+        self.attention = Attention(op, variant.attention, num_sms, form=form, traced=traced, shares_sms=shares)
+        self.projection = Projection(launchable, programmatic=variant.programmatic, shares_sms=shares)
 
-    def attend(self, slot: int) -> None:
-        """The first launch."""
+    def attend(self, slot: int, lengths: torch.Tensor | None = None) -> None:
+        """The first launch; `lengths` in the place of the row's."""
         tensors, weights = self.tensors, self.tensors.weights[slot]
         row_bytes = weights.shape[1] * weights.element_size()
         asked = NextWeights(
@@ -186,17 +196,26 @@ class OurPair:
             row_bytes=row_bytes,
             taken_bytes=int(self.variant.next_share * row_bytes) // 16 * 16,
         )
-        self.attention.launch(tensors.q, *tensors.caches[slot], tensors.lengths, tensors.attended, asked)
+        seen = tensors.lengths if lengths is None else lengths
+        self.attention.launch(tensors.q, *tensors.own_caches[slot], seen, tensors.attended, tensors.pages, asked)
 
     def project(self, slot: int) -> None:
         """The second launch."""
         tensors = self.tensors
         self.projection.launch(tensors.attended, tensors.weights[slot], tensors.results[slot])
 
-    def launch(self, slot: int) -> None:
+    def launch(self, slot: int, lengths: torch.Tensor | None = None) -> None:
         """Both."""
-        self.attend(slot)
+        self.attend(slot, lengths)
         self.project(slot)
+
+    def phases(self, num_sms: int) -> list[dict[str, Any]]:
+        """Of attention, in a graph of pairs, by a traced build of it: `taken` says how early its CTAs begin."""
+        traced = OurPair(self.tensors, self.variant, self.launchable, num_sms, traced=True)
+        graph = self.tensors.graph_of(traced.launch)
+        graph.replay()
+        torch.cuda.synchronize()
+        return traced.attention.phases()
 
     def bits_one_by_one(self) -> list[torch.Tensor]:
         """Each slot's result where every launch has the card for itself."""

@@ -1,7 +1,8 @@
 """What is tried of the pair attention -> projection at each row: an attention kernel, then a GEMM of our engine.
 
-The second launch fills its ring with weights while the first one runs, where an SM has room for both. So rings of
-several sizes are tried: each as large as an SM has room for, and both together.
+A launch may begin while the one before it ends, where an SM has room for both. So attention kernels of a few stages
+stand beside projections whose rings leave room for them: for one CTA of the projection, or for two, so that the next
+pair's weights arrive while this one's projection ends.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
-from tuner.core.legal.wgmma import STARTUP_PREFETCHES
+from tuner.core.legal.wgmma import STARTUP_PREFETCHES, stage_bytes
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
@@ -20,21 +21,25 @@ from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.space import space_of
 from tuner.errors import TunerError
 
-from .rows import BANDWIDTH, Row, Variant, tiling_of
+from .rows import BANDWIDTH, Row, Variant, fitting, tiling_of
 
 #: Columns of each model's residual stream, which the projection writes.
 WIDTHS = {"llama3-8b": 4096, "llama3-70b-tp8": 8192}
-#: Of attention CTAs that leave room for the launch behind: warps that multiply, warps that end tasks, stages. The first
-#: has an SM for itself.
-_WARPS_AND_STAGES = ((8, 4, 16), (4, 2, 3), (4, 2, 2), (8, 4, 2))
+#: Of attention CTAs: warps that multiply, warps that end tasks, stages. The first has an SM for itself.
+_WARPS_AND_STAGES = ((8, 4, 16), (4, 4, 2), (4, 4, 3))
 #: Tilings of the projection that are tried, the best by forecast: of CTAs that are alone, and of those that share k.
 _NUM_ALONE, _NUM_SHARING = 2, 1
-#: Who asks the L2 for weights early: nobody, the projection's CTAs at their start (stages beyond the ring), or the
-#: attention launch when it has requested all of its own (a share of each row).
+#: Bytes of weights that a CTA has under way at most, so that keys and values do not stand behind a whole ring of them.
+_WINDOW_BYTES = 49_152
+#: Of a projection that has an SM for itself: whether its CTAs ask the L2 at their start for stages beyond the ring, and
+#: what the attention launch asks the L2 for, when it has requested all of its own (a share of each row of the weights).
 _AHEAD = ((False, 0.0), (True, 0.0), (False, 1.0))
+#: Of a projection beside attention: CTAs of it that an SM has room for, whether there is a window, and whether its CTAs
+#: ask the L2 for stages beyond the ring.
+_BESIDE = ((1, False, False), (1, True, False), (1, True, True), (2, False, False), (2, True, False))
 #: Cluster, spans of the longest context, and whether queues are neighbours: what was fastest for attention alone
 #: (docs/findings/attention.md).
-_SPREADS = {
+_SPREADS: dict[str, tuple[int, int, bool]] = {
     "llama3-8b/1/512": (8, 1, False),
     "llama3-8b/1/2048": (8, 1, False),
     "llama3-8b/1/8192": (8, 1, False),
@@ -53,6 +58,12 @@ _SPREADS = {
     "llama3-70b-tp8/16/1-4096": (8, 1, True),
 }
 _OTHER_SPREAD = (1, 1, False)
+#: Where the fastest spread leaves SMs without a CTA: one over more of them, for kernels of few stages.
+_WIDE_SPREADS = {
+    "llama3-8b/1/2048": (2, 8, False),
+    "llama3-8b/1/8192": (2, 8, False),
+    "llama3-70b-tp8/16/8192": (2, 4, False),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +72,18 @@ class PairVariant:
 
     attention: Variant
     projection: Schedule
-    #: Of the projection's weights, what the attention launch brings into the L2: the beginning of each row.
-    next_share: float
     #: Whether each launch may begin while the one before it ends.
     programmatic: bool
+    #: Of the projection's weights, what the attention launch brings into the L2: the beginning of each row.
+    next_share: float = 0.0
+    #: Whether an SM gives all that it can to shared memory, so that CTAs of both launches may be there together.
+    shares_sms: bool = True
 
     def __str__(self) -> str:
-        ahead = f", {self.next_share:.0%} of the weights asked for" if self.next_share else ""
-        return f"{self.attention}{ahead} | {self.projection.tiling}{'' if self.programmatic else ' plain'}"
+        flags = [f"{self.next_share:.0%} of the weights asked for"] if self.next_share else []
+        flags += [] if self.shares_sms else ["default carve-out"]
+        asked = "".join(f", {flag}" for flag in flags)
+        return f"{self.attention}{asked} | {self.projection.tiling}{'' if self.programmatic else ' plain'}"
 
 
 def projection_of(row: Row) -> Workload:
@@ -86,31 +101,34 @@ def floor_us(row: Row) -> float:
 
 def attention_variants(row: Row) -> list[Variant]:
     """One that has an SM for itself, and some that leave room for the launch behind."""
-    op = row.op
-    cluster, spans, contiguous = _SPREADS.get(row.name, _OTHER_SPREAD)
+    name = row.name.partition("/pages")[0]
+    spread = _SPREADS.get(name, _OTHER_SPREAD)
+    first, *others = _WARPS_AND_STAGES
+    found = [_attention(row, spread, *first)]
+    for beside in dict.fromkeys((spread, _WIDE_SPREADS.get(name, spread))):
+        found += [_attention(row, beside, *of) for of in others]
+    return list(dict.fromkeys(found))
+
+
+def _attention(row: Row, spread: tuple[int, int, bool], warps: int, finish_warps: int, stages: int) -> Variant:
+    """With no more stages than a CTA has tiles of the longest context."""
+    op, (cluster, spans, contiguous) = row.op, spread
     tile = 64
     while tile > 16 and cluster * tile * spans > max(op.max_length, 16 * cluster * spans):
         tile //= 2
     share = cluster * tile
     span_tokens = -(-op.max_length // (spans * share)) * share
-
-    def variant(warps: int, finish_warps: int, stages: int) -> Variant:
-        tiling = tiling_of(
-            tile,
-            warps=max(warps, tile // 16),
-            stages=stages,
-            queries=op.columns,
-            cluster=cluster,
-            finish_warps=finish_warps,
-        )
-        return Variant(tiling=tiling, span_tokens=span_tokens, contiguous=contiguous, speculative=True)
-
-    first, *others = _WARPS_AND_STAGES
-    own_tiles = -(-min(span_tokens, op.max_length) // share)
-    beside = [
-        variant(warps, finish, max(min(stages, own_tiles), warps // (tile // 16))) for warps, finish, stages in others
-    ]
-    return list(dict.fromkeys((variant(*first), *beside)))
+    own_tiles, teams = -(-min(span_tokens, op.max_length) // share), warps // (tile // 16)
+    tiling = tiling_of(
+        tile,
+        warps=max(warps, tile // 16),
+        stages=stages if stages == _WARPS_AND_STAGES[0][2] else max(min(stages, own_tiles), teams),
+        queries=op.columns,
+        cluster=cluster,
+        finish_warps=finish_warps,
+    )
+    variant = Variant(tiling=tiling, span_tokens=span_tokens, contiguous=contiguous, speculative=True)
+    return fitting(row, variant)
 
 
 def schedule_of(tiling: Tiling) -> Schedule:
@@ -155,35 +173,53 @@ def _prefetched(workload: Workload, gpu: Gpu, tiling: Tiling) -> Schedule:
     return schedule_of(tiling)
 
 
+def _windowed(workload: Workload, tiling: Tiling) -> Tiling:
+    """With a window, where that is shorter than the ring."""
+    window = max(1, round(_WINDOW_BYTES / stage_bytes(workload, tiling)[1]))
+    return replace(tiling, window=window) if window < tiling.num_stages else tiling
+
+
+def _alone(workload: Workload, gpu: Gpu, tilings: list[Tiling], attention: Variant) -> list[PairVariant]:
+    """Launches of which each fills an SM, programmatic and plain."""
+    found = []
+    for tiling, (is_at_start, share), programmatic in product(tilings, _AHEAD, (True, False)):
+        found.append(
+            PairVariant(
+                attention=replace(attention, programmatic=programmatic),
+                projection=_prefetched(workload, gpu, tiling) if is_at_start else schedule_of(tiling),
+                next_share=share,
+                programmatic=programmatic,
+            )
+        )
+    return found
+
+
+def _beside(workload: Workload, gpu: Gpu, tilings: list[Tiling], attention: Variant) -> list[PairVariant]:
+    """Programmatic launches that have room beside each other on an SM."""
+    left = gpu.smem_per_sm_bytes - attention.tiling.smem_bytes - SMEM_RESERVED_PER_CTA_BYTES
+    found = []
+    for tiling, (num_ctas, has_window, is_at_start) in product(tilings, _BESIDE):
+        most = min(left // num_ctas - SMEM_RESERVED_PER_CTA_BYTES, gpu.smem_per_cta_bytes)
+        if (shorter := fitted(workload, gpu, tiling, most)) is None:
+            continue
+        chosen = _windowed(workload, shorter) if has_window else shorter
+        projection = _prefetched(workload, gpu, chosen) if is_at_start else schedule_of(chosen)
+        found.append(PairVariant(attention=attention, projection=projection, programmatic=True))
+    return found
+
+
 def pair_variants(row: Row, gpu: Gpu) -> list[PairVariant]:
-    """All that are tried. An attention kernel that fills an SM goes before a projection that does; it is launched
-    plainly too. One that does not goes before a projection that fits beside it.
+    """All that are tried; one of them a second time, with the shared memory that the driver chooses.
 
     Raises:
         TunerError: no schedule of the projection is there.
     """
-    workload, found = projection_of(row), []
+    workload = projection_of(row)
     tilings = projection_tilings(workload, gpu)
-    for place, attention in enumerate(attention_variants(row)):
-        left = gpu.smem_per_sm_bytes - attention.tiling.smem_bytes - 2 * SMEM_RESERVED_PER_CTA_BYTES
-        most = gpu.smem_per_cta_bytes if place == 0 else left
-        fitting = [
-            shorter
-            for tiling in tilings
-            if (shorter := fitted(workload, gpu, tiling, min(most, gpu.smem_per_cta_bytes)))
-        ]
-        for shorter, (is_at_start, share), programmatic in product(
-            fitting, _AHEAD, (True, False) if place == 0 else (True,)
-        ):
-            projection = _prefetched(workload, gpu, shorter) if is_at_start else schedule_of(shorter)
-            found.append(
-                PairVariant(
-                    attention=replace(attention, programmatic=programmatic),
-                    projection=projection,
-                    next_share=share,
-                    programmatic=programmatic,
-                )
-            )
+    first, *others = attention_variants(row)
+    whole = [fits for tiling in tilings if (fits := fitted(workload, gpu, tiling, gpu.smem_per_cta_bytes))]
+    beside = [variant for attention in others for variant in _beside(workload, gpu, tilings, attention)]
+    found = [*beside, *_alone(workload, gpu, whole, first), *(replace(one, shares_sms=False) for one in beside[:1])]
     if not found:
         raise TunerError(f"no schedule of {workload.describe()} fits {gpu.name}")
     return list(dict.fromkeys(found))

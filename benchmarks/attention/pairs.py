@@ -86,6 +86,8 @@ def _print(row: dict[str, Any], seconds: float) -> None:
         print(f"   {us:8} {name}")
     for name, us in list(row["variants_us"].items())[:8]:
         print(f"     {us:8} {name}")
+    for name, phases in row["phases"].items():
+        print(f"   phases of {name}: {phases}")
     for name, reason in row["failed"].items():
         print(f"   failed: {name}: {reason}", flush=True)
 
@@ -106,10 +108,11 @@ def measure_row(row: Row, workshop: Workshop, lt: CublasLt, most: int) -> dict[s
     ranked = sorted(tried, key=lambda name: tried[name])
     finalists = [name for name in ranked if ours[name].variant.programmatic][:_FINALISTS]
     plain = [name for name in ranked if not ours[name].variant.programmatic][:_PLAIN_FINALISTS]
-    best = ours[finalists[0]]
+    best, no_tokens = ours[finalists[0]], torch.zeros_like(tensors.lengths)
     alone = {
         "our attention alone": tensors.graph_of(best.attend),
         "our projection alone": tensors.graph_of(best.project),
+        "our pair without tokens": tensors.graph_of(lambda slot: best.launch(slot, no_tokens)),
     }
     again = {**library_graphs, **{name: graphs[name] for name in (*finalists, *plain)}, **alone}
     samples = samples_us(again, tensors.num_pairs, _FINAL_ROUNDS)
@@ -123,8 +126,21 @@ def measure_row(row: Row, workshop: Workshop, lt: CublasLt, most: int) -> dict[s
         "slots": tensors.num_slots,
         "finals_us": {name: round(median(us), 2) for name, us in samples.items()},
         "variants_us": {name: tried[name] for name in ranked},
+        "phases": {name: _phases(ours[name], workshop) for name in (finalists[0], *_with_default_carveout(ours))},
         "failed": failed,
     }
+
+
+def _with_default_carveout(ours: dict[str, OurPair]) -> list[str]:
+    return [name for name, pair in ours.items() if not pair.variant.shares_sms]
+
+
+def _phases(pair: OurPair, workshop: Workshop) -> list[dict[str, Any]]:
+    """They are a figure beside: times are there without them."""
+    try:
+        return pair.phases(workshop.gpu.num_sms)
+    except Exception as error:
+        return [{"failed": repr(error)[:200]}]
 
 
 def _figures(row: Row, members: dict[str, list[str]], samples: dict[str, list[float]]) -> dict[str, Any]:
@@ -184,7 +200,8 @@ def _ours(
     """Variants, their graphs and errors; failures are added to."""
     schedules = list(dict.fromkeys(variant.projection for variant in variants))
     built = workshop.launchables(tensors.workload, schedules)
-    workshop.build_attention([variant.attention.tiling for variant in variants], tensors.row.op.dtype)
+    tilings = [variant.attention.tiling for variant in variants]
+    workshop.build_attention(tilings, tensors.row.op.dtype, tensors.row.form)
     pairs, graphs, errors = dict[str, OurPair](), dict[str, torch.cuda.CUDAGraph](), dict[str, float]()
     for variant in variants:
         name, launchable = str(variant), built[variant.projection]
@@ -200,6 +217,8 @@ def _ours(
             error = tensors.error()
             if not error < 0.02:
                 raise TunerError(f"wrong numbers: the relative error is {error}")
+            if refused := pair.attention.refused():
+                raise TunerError(str(refused))
             pairs[name], graphs[name], errors[name] = pair, graph, error
     return pairs, graphs, errors
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.schedule.attention import AttentionTiling
 
@@ -57,12 +58,23 @@ class Row:
     model: str
     op: DecodeAttention
     lengths: tuple[int, ...]
+    #: Of our cache; 0: it is contiguous, as the library's is in any case.
+    page_tokens: int = 0
 
     @property
     def name(self) -> str:
         """As ``--row`` says it."""
         context = self.op.max_length if set(self.lengths) == {self.op.max_length} else f"1-{self.op.max_length}"
-        return f"{self.model}/{self.op.sequences}/{context}"
+        pages = f"/pages{self.page_tokens}" if self.page_tokens else ""
+        return f"{self.model}/{self.op.sequences}/{context}{pages}"
+
+    @property
+    def form(self) -> AttentionForm:
+        """With as many pages as the lengths need."""
+        if not self.page_tokens:
+            return PLAIN
+        num_pages = sum(-(-length // self.page_tokens) for length in self.lengths)
+        return AttentionForm(paged=PagedCache(num_pages=num_pages, page_tokens=self.page_tokens))
 
     @property
     def kv_bytes(self) -> int:
@@ -71,7 +83,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Every row: contexts as long as can be, then lengths that differ."""
+    """Every row: contexts as long as can be, then lengths that differ, and these with pages of 16 tokens."""
     found = []
     for model, (heads, kv_heads) in MODELS.items():
         for batch, context, is_ragged in [*((b, c, False) for b in BATCHES for c in CONTEXTS), (16, 4096, True)]:
@@ -85,6 +97,7 @@ def rows() -> list[Row]:
             drawn = random.Random(0)
             lengths = tuple(drawn.randint(1, context) if is_ragged else context for _ in range(batch))
             found.append(Row(model=model, op=op, lengths=lengths))
+        found.append(replace(found[-1], page_tokens=16))
     return found
 
 
@@ -119,8 +132,9 @@ def tiling_of(
     raise ValueError(f"no ring of tiles of {tile_tokens} tokens fits")
 
 
-def variants(op: DecodeAttention, num_sms: int) -> list[Variant]:
+def variants(row: Row, num_sms: int) -> list[Variant]:
     """Clusters of each size with one span or as many as are resident; around the best of one CTA a task, the rest."""
+    op = row.op
     pairs = op.sequences * op.kv_heads
 
     def variant(cluster: int, spans: int, tile: int = 64, **changes: Any) -> Variant | None:
@@ -150,4 +164,9 @@ def variants(op: DecodeAttention, num_sms: int) -> list[Variant]:
     most = max(1, num_sms // pairs)
     found += [variant(1, most, parts_at_once=8), variant(1, 2 * most, finish_warps=0), variant(1, most, tile=16)]
     found += [variant(1, most, tile=128), variant(1, most, warps=4), variant(1, 2 * most, contiguous=True)]
-    return list(dict.fromkeys(v for v in found if v is not None))
+    return list(dict.fromkeys(fitting(row, v) for v in found if v is not None))
+
+
+def fitting(row: Row, variant: Variant) -> Variant:
+    """Of a paged cache nothing can be requested before a length is known."""
+    return replace(variant, speculative=variant.speculative and not row.page_tokens)

@@ -14,7 +14,8 @@ def boundaries_of(trace: Trace) -> list[dict[str, Any]]:
 
     `idle_us`: from the last product of a CTA's task before to the first operands of its first task of the op.
     `spread_us`: from the median to the last end of the tasks before. `signal_us`: from that last end to the median CTA
-    that is ready. `load_us`: from there to its operands.
+    that is ready, and below 0 where it begins on what is there, slice by slice or in band. `load_us`: from there to its
+    operands, and what it polls in band until they come.
     """
     first: dict[int, dict[int, TaskSpan]] = defaultdict(dict)
     before: dict[tuple[int, int], TaskSpan] = {}

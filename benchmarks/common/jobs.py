@@ -147,17 +147,18 @@ def open_jobs(
 @contextmanager
 def jobs_over(
     evaluator: Evaluator,
-    *,
+    *others: Evaluator,
     winners: ShippedWinners,
     num_rounds: int | None = None,
     data: Path | None = None,
     search: Search = search_here,
 ) -> Iterator[Jobs]:
-    """As `open_jobs`, over an evaluator, which ends with them; `search` begins a search, here or in another process."""
+    """As `open_jobs`, over an evaluator and `others` of its target, which end with them; `search` begins a search, here
+    or in another process."""
     target_id, environment = evaluator.target.id, evaluator.environment()
     folder = data or DATA / target_id.replace(":", "-") / commit()[:12]
     finals = FinalsProcedure(num_rounds=num_rounds or FinalsProcedure.num_rounds)
-    dispatcher = LocalDispatcher([evaluator])
+    dispatcher = LocalDispatcher([evaluator, *others])
     service = Service(Store.open(folder), dispatcher, finals=finals, winners=winners, search=search)
     with closing(service):
         service.start()

@@ -34,7 +34,7 @@ from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, default_regime
 from tuner.core.trial.records import Best, FinalRow, Verdict
 from tuner.store import Store, bests, jobs
-from tuner.store.gathering import gathering, write_now
+from tuner.store.gathering import gathering
 from tuner.store.models import JobRow
 
 TARGET = "simulated:h200"
@@ -65,24 +65,26 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
         artifact_digest=None,
         environment=Environment(gpu_name="simulated NVIDIA H200", simulated=True),
     )
-    shapes = [
-        (chance.randrange(1, 4097), chance.choice(SIZES), chance.choice(SIZES), chance.choice(SIZES))
-        for _ in range(num_jobs)
-    ]
+    shapes = set[tuple[int, int, int, int]]()  # no two open jobs may ask the same
+    while len(shapes) < num_jobs:
+        shapes.add((chance.randrange(1, 4097), chance.choice(SIZES), chance.choice(SIZES), chance.choice(SIZES)))
     store, budget = Store.open(directory), Budget(trials=60, seconds=60)
-    with store.write() as session, gathering(session):
-        for m, d_in, d_hidden, d_out in shapes:
-            asked = ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out)
-            objective = Objective(regime=default_regime(m))
-            spec = JobSpec(workload=asked, target_id=TARGET, objective=objective, budget=budget)
-            job = jobs.insert(session, spec, 1.0)
-            bests.insert(session, replace(best, job_id=job.id))
-        write_now(session)
+    with store.write() as session, session.no_autoflush:
+        made = []
+        with gathering(session):
+            for m, d_in, d_hidden, d_out in shapes:
+                asked = ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out)
+                objective = Objective(regime=default_regime(m))
+                spec = JobSpec(workload=asked, target_id=TARGET, objective=objective, budget=budget)
+                made.append(jobs.insert(session, spec, 1.0).id)
+        for job_id in made:
+            bests.insert(session, replace(best, job_id=job_id))
+        session.flush()
         # All at once: the steps of ten thousand jobs, one by one, take minutes.
         ended = {"state": str(JobState.SUCCEEDED), "started_at": 2.0, "finished_at": 2.0}
         session.execute(update(JobRow).values(ended))
     store.close()
-    return shapes
+    return sorted(shapes)
 
 
 @contextmanager

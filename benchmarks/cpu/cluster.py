@@ -1,26 +1,28 @@
-"""What a cluster adds to a trial, and what it brings: real processes on the loopback interface over mutual TLS.
+"""What a cluster adds to a trial, what it brings, and what kills cost it: real processes on the loopback interface over
+mutual TLS.
 
-python -m benchmarks.cpu.cluster [--out benchmarks/results/cpu/service.json]
+python -m benchmarks.cpu.cluster [--trials 60] [--out benchmarks/results/cpu/service.json]
 
-Takes about three minutes. It wants the machine for itself. Rows of other programs in the file stay.
+Takes about five minutes. It wants the machine for itself. Rows of other programs in the file stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import NO_GPU, at_least_row, check_row, merge_report
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.trial.job import Budget, JobSpec, Objective
+from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, PriorsChoice, Trial
 from tuner.dispatch.cluster.certificates import create
 from tuner.dispatch.cluster.join import join_as_server
 from tuner.search import SearchProcesses
@@ -35,36 +37,59 @@ SLEEP_S = 0.5
 NUM_FIRST = 10
 
 
+class Workers:
+    """The worker processes of a cluster; each can be killed, and is started again at once."""
+
+    def __init__(self, options: Sequence[str], num_workers: int, latency_s: float) -> None:
+        self._options = options
+        self._latency_s = latency_s
+        self._processes = [self._start(number) for number in range(num_workers)]
+
+    def kill(self, number: int) -> None:
+        """SIGKILL for one, and another one of its name."""
+        _end(self._processes[number])
+        self._processes[number] = self._start(number)
+
+    def close(self) -> None:
+        """Ends all."""
+        for process in self._processes:
+            _end(process)
+
+    def _start(self, number: int) -> subprocess.Popen[str]:
+        latency = {"TUNER_SIMULATED_LATENCY_S": str(self._latency_s)}
+        return _start("worker", *self._options, "--name", f"w{number}", **latency)
+
+
 @contextmanager
-def cluster(num_workers: int, cards_each: int, latency_s: float) -> Iterator[Service]:
+def cluster(num_workers: int, cards_each: int, latency_s: float) -> Iterator[tuple[Service, Workers]]:
     """A service over workers in processes of their own, all of whose cards are there."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as ends:
         folder = Path(name)
         tls = create(folder / "tls", ["member"], 1)[0]
-        processes = []
-        try:
-            processes.append(_start("scheduler", "--port", "0", "--tls", str(tls)))
-            assert processes[0].stdout is not None
-            address = processes[0].stdout.readline().strip()
-            for number in range(num_workers):
-                processes.append(_start(
-                    "worker", "--scheduler", address, "--tls", str(tls), "--gpu", TARGET, "--count", str(cards_each),
-                    "--name", f"w{number}", "--listen", "127.0.0.1", "--cache", str(folder / "builds"), "--places", "1",
-                    TUNER_SIMULATED_LATENCY_S=str(latency_s),
-                ))  # fmt: skip
-            dispatcher = join_as_server(address, tls, insecure=False)
-            while dispatcher.num_workers(TARGET) < num_workers * cards_each:
-                time.sleep(0.1)
-            searches = SearchProcesses(os.cpu_count() or 1)  # as `tuner serve` has them
-            service = Service(Store.open(folder / "data"), dispatcher, search=searches.search)
-            service.start()
-            yield service
-            service.close()
-            searches.close()
-        finally:
-            for process in processes:
-                process.kill()
-                process.communicate()
+        scheduler = _start("scheduler", "--port", "0", "--tls", str(tls))
+        ends.callback(_end, scheduler)
+        assert scheduler.stdout is not None
+        address = scheduler.stdout.readline().strip()
+        options = (
+            "--scheduler", address, "--tls", str(tls), "--gpu", TARGET, "--count", str(cards_each),
+            "--listen", "127.0.0.1", "--cache", str(folder / "builds"), "--places", "1",
+        )  # fmt: skip
+        workers = Workers(options, num_workers, latency_s)
+        ends.callback(workers.close)
+        dispatcher = join_as_server(address, tls, insecure=False)
+        while dispatcher.num_workers(TARGET) < num_workers * cards_each:
+            time.sleep(0.1)
+        searches = SearchProcesses(os.cpu_count() or 1)  # as `tuner serve` has them
+        ends.callback(searches.close)
+        service = Service(Store.open(folder / "data"), dispatcher, search=searches.search)
+        service.start()
+        ends.callback(service.close)
+        yield service, workers
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
 
 
 def _start(*command: str, **environment: str) -> subprocess.Popen[str]:
@@ -76,17 +101,35 @@ def _start(*command: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def finish_times(service: Service, d_hiddens: list[int], num_trials: int) -> list[list[float]]:
-    """When each trial of each job was recorded, seconds; the jobs run side by side."""
+def submit(service: Service, d_hiddens: list[int], num_trials: int, target: str = TARGET) -> list[str]:
+    """A job for each of these pairs of 16 rows, none of which knows of earlier ones."""
     jobs = []
     for d_hidden in d_hiddens:
         workload = ffn_pair(m=16, d_in=4096, d_hidden=d_hidden, d_out=4096)
         budget = Budget(trials=num_trials, seconds=3600)
-        spec = JobSpec(workload=workload, target_id=TARGET, objective=Objective(), budget=budget)
-        jobs.append(service.submit(spec)[0].id)
+        asked: dict[str, Any] = {"workload": workload, "target_id": target, "objective": Objective(), "budget": budget}
+        jobs.append(service.submit(JobSpec(**asked, priors=PriorsChoice.NONE))[0].id)
+    return jobs
+
+
+def trials_of(service: Service, job: str) -> list[Trial]:
+    """All that are recorded, by number."""
+    found, cursor = list[Trial](), None
+    while True:
+        page = service.trials(job, cursor=cursor, limit=MAX_PAGE)
+        found += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def finish_times(service: Service, jobs: list[str], num_trials: int) -> list[list[float]]:
+    """When each trial of each job was recorded, seconds; the jobs run side by side."""
     while any(service.job(job).num_trials < num_trials for job in jobs):
+        if failed := [job for job in jobs if service.job(job).state is JobState.FAILED]:
+            raise SystemExit(f"{failed[0]} failed: {service.job(failed[0]).reason}")
         time.sleep(0.2)
-    return [sorted(trial.finished_at for trial in service.trials(job, limit=MAX_PAGE).items) for job in jobs]
+    return [sorted(trial.finished_at for trial in trials_of(service, job)) for job in jobs]
 
 
 def rate(finished: list[list[float]]) -> float:
@@ -99,32 +142,58 @@ def rate(finished: list[list[float]]) -> float:
 
 
 def measure(num_trials: int) -> list[dict[str, Any]]:
-    """The rows."""
+    """The rows of how fast it is."""
     rows = []
-    with cluster(1, 1, SLEEP_S) as service:
-        (times,) = finish_times(service, [14336], num_trials)
+    with cluster(1, 1, SLEEP_S) as (service, _):
+        (times,) = finish_times(service, submit(service, [14336], num_trials), num_trials)
     one = rate([times])
     raw = {"trials": len(times) - NUM_FIRST, "cores": os.cpu_count()}
     check = f"overhead of a trial on a cluster, beside {SLEEP_S:g} s of evaluation, seconds"
     rows.append(check_row(check, 1 / one - SLEEP_S, 0.02, **raw, load_average=os.getloadavg()[0]))
-    with cluster(2, 1, SLEEP_S) as service:
-        two = rate(finish_times(service, [14336, 11008], num_trials))
+    with cluster(2, 1, SLEEP_S) as (service, _):
+        two = rate(finish_times(service, submit(service, [14336, 11008], num_trials), num_trials))
     check = "trials a second of two sleeping evaluators over those of one"
     rows.append(at_least_row(check, two / one, 1.9, **raw, load_average=os.getloadavg()[0]))
-    with cluster(2, 16, 0.0) as service:
-        many = rate(finish_times(service, [8192 + 128 * n for n in range(32)], num_trials))
+    with cluster(2, 16, 0.0) as (service, _):
+        jobs = submit(service, [8192 + 128 * n for n in range(32)], num_trials)
+        many = rate(finish_times(service, jobs, num_trials))
     check = "trials a second of 32 simulated GPUs at 16 rows"
     rows.append(at_least_row(check, many, 15.0, **raw, load_average=os.getloadavg()[0]))
     return rows
+
+
+def measure_kills(seconds: float, num_workers: int = 4) -> dict[str, Any]:
+    """A row: what is lost while half of the workers are killed at random moments for so long."""
+    chance, kept, num_kills = random.Random(1), dict[tuple[str, int], Trial](), 0
+    num_trials, wrong = max(NUM_FIRST, round(seconds / SLEEP_S / 2)), 0
+    with cluster(num_workers, 1, SLEEP_S) as (service, workers):
+        jobs = submit(service, [8192 + 128 * n for n in range(num_workers)], num_trials)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(chance.uniform(1.0, 4.0))
+            kept |= {(job, trial.number): trial for job in jobs for trial in trials_of(service, job)}
+            workers.kill(chance.randrange(num_workers // 2))
+            num_kills += 1
+        for job in jobs:
+            while not service.job(job).state.is_final:
+                time.sleep(0.2)
+            found = {(job, trial.number): trial for trial in trials_of(service, job)}
+            wrong += service.job(job).state is not JobState.SUCCEEDED
+            wrong += abs(num_trials - len(found)) + len(found) - len({one.candidate for one in found.values()})
+            wrong += sum(key[0] == job and found.get(key) != trial for key, trial in kept.items())
+    raw = {"kills": num_kills, "seconds": seconds, "jobs": len(jobs), "trials": num_trials * len(jobs)}
+    check = f"trials lost, changed or tried twice while half of {num_workers} workers are killed at random"
+    return check_row(check, wrong, 0, **raw, trials_seen_before_a_kill=len(kept), load_average=os.getloadavg()[0])
 
 
 def main() -> None:
     """Measures and writes its rows into the results file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=60.0, help="for which workers are killed")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/service.json"))
     arguments = parser.parse_args()
-    rows = measure(arguments.trials)
+    rows = [*measure(arguments.trials), measure_kills(arguments.seconds)]
     merge_report(arguments.out, rows, NO_GPU)
     for row in rows:
         print(row)

@@ -56,9 +56,11 @@ def ladder_rows(rounds: Rounds, kernels: Kernels, folder: Path, chosen: Sequence
     entry = make_entry(Shape.of_workload(chosen[-1].workload.to_json()), results, min_gain=DEFAULT_MIN_GAIN)
     served = [m for m in VLLM_ROWS if (rung := entry.at(m)) is not None and rung.kernel is not None]
     write_pack([entry], folder / "ladder.tunerpack")
+    own = {result.m: result.kernel for result in results}
     with closing(Pack(folder / "ladder.tunerpack")) as pack:
         for m in served:
-            if m not in found:
+            rung = entry.at(m)
+            if rung is not None and rung.kernel is not own.get(m):
                 found[m] = between_winners(rounds, pack, chosen[-1], m)
     return judge(str(entry.shape), {m: found[m] for m in served})
 

@@ -129,8 +129,12 @@ def verify(steps: Steps, model: Model, packs: Path) -> list[Row]:
     name = f"verify, {model.name}: gain here over the gain in the pack"
     found = steps.run("-m", "tuner.client.cli", "verify", str(model.pack(packs)), "--json")
     gains = {one["kernel"]: one["speedup"] for one in map(json.loads, found.splitlines())}
-    rungs = [rung for entry in read_pack(model.pack(packs).read_bytes()).entries for rung in entry.rungs if rung.kernel]
-    ratios = {rung.m_hi: round(gains[rung.kernel.digest] / (rung.speedup or 1.0), 4) for rung in rungs if rung.kernel}
+    rungs = [rung for entry in read_pack(model.pack(packs).read_bytes()).entries for rung in entry.rungs]
+    ratios = {
+        rung.m_hi: round(gains[rung.kernel.digest] / rung.speedup, 4)
+        for rung in rungs
+        if rung.kernel and rung.speedup and rung.interval  # measured with these rows
+    }
     return [at_least_row(name, median(list(ratios.values())), VERIFIED_BAR, by_m=ratios)]
 
 

@@ -105,7 +105,9 @@ def times_us(prepared: Any, runners: Sequence[Any], num_rounds: int) -> list[lis
     from tuner.workers.gpu.measure import time_together
 
     for runner in runners:
-        check_numbers(prepared.data, partial(prepared.run_once, runner), Work(plan_kind=LIBRARY.plan_kind))
+        check_numbers(
+            prepared.data, prepared.comparer, partial(prepared.run_once, runner), Work(plan_kind=LIBRARY.plan_kind)
+        )
         prepared.check_intact(runner)
     graphs = [prepared.timer.capture(runner) for runner in runners]
     found, _ = time_together(prepared, graphs, num_rounds)

@@ -1,4 +1,4 @@
-"""Jobs whose time is taken, and contests between what they found: a service in this process, over one card."""
+"""Jobs whose time is taken, and contests between what they found: services in this process, over one card."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.jobs import Ended, JobError, Jobs, jobs_over
 from benchmarks.common.rows import Row
-from benchmarks.search.timed import Span, TimedEvaluator, card_figures
+from benchmarks.search.timed import LentEvaluator, Span, TimedEvaluator, card_figures
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.batch import BatchRecord
-from tuner.core.trial.evaluator import Prepared, Problem
+from tuner.core.trial.evaluator import Environment, Evaluator, Prepared, Problem
 from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
@@ -33,6 +34,8 @@ from tuner.winners import ShippedWinners
 #: Of search, more than any job here needs.
 SEARCH_LIMIT_S = 500.0
 _POLL_S = 0.02
+#: The folder of cubins.
+BUILDS = "builds"
 
 
 class HeldOutWinners(ShippedWinners):
@@ -215,7 +218,8 @@ class Bench:
             else:
                 reasons.append(f"{candidate.plan_kind}: {preparation.reason}")
         lane = self.jobs.dispatcher.lane(self.jobs.target_id)
-        times = lane.finals(problem, tuple(ready), FinalsProcedure.num_rounds).result()
+        num_rounds = FinalsProcedure().rounds_in(problem.objective.regime)
+        times = lane.finals(problem, tuple(ready), num_rounds).result()
         reasons += [reason for reason in times.reasons if reason]
         return {one: us for one, us in zip(ready, times.times_us, strict=True) if us}, reasons
 
@@ -237,18 +241,46 @@ def loss_of(
     return median(paired_ratios(own, min(times_us.values(), key=median))) - 1
 
 
+class Card:
+    """One card of this machine, or a simulated one, on which one service follows the other."""
+
+    def __init__(self, evaluator: Evaluator, scratch: Path, samples: Path | None) -> None:
+        """Takes `evaluator` over; its builds are in the folder `scratch`, and so is what services keep."""
+        self._evaluator = evaluator
+        self._scratch = scratch
+        self._samples = samples
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="card")
+        self._processes = SearchProcesses(1)
+        self._num_services = 0
+
+    @property
+    def environment(self) -> Environment:
+        """As it was at the start."""
+        return self._evaluator.environment()
+
+    @contextmanager
+    def open_bench(self) -> Iterator[Bench]:
+        """A service with an empty folder."""
+        self._num_services += 1
+        lent, winners = LentEvaluator(self._evaluator, self._thread), HeldOutWinners()
+        data, builds = self._scratch / f"data{self._num_services}", self._scratch / BUILDS
+        with jobs_over(lent, winners=winners, data=data, search=self._processes.search) as jobs:
+            yield Bench(jobs, lent, winners, builds, self._samples)
+
+    def close(self) -> None:
+        """Ends its processes."""
+        self._processes.close()
+        self._evaluator.close()
+        self._thread.shutdown()
+
+
 @contextmanager
-def open_bench(gpu: str, samples: Path | None = None) -> Iterator[Bench]:
-    """With this machine's first card, or a simulated one; nothing of it is kept, but what goes to `samples`."""
+def open_card(gpu: str, samples: Path | None = None) -> Iterator[Card]:
+    """This machine's first card, or a simulated one; nothing of it is kept, but what goes to `samples`."""
     with tempfile.TemporaryDirectory() as scratch:
-        builds, winners = Path(scratch) / "builds", HeldOutWinners()
-        evaluators, why = make_evaluators(gpu, build_cache=builds)
+        evaluators, why = make_evaluators(gpu, build_cache=Path(scratch) / BUILDS)
         print(why, flush=True)
         for other in evaluators[1:]:
             other.close()
-        evaluator, processes = TimedEvaluator(evaluators[0]), SearchProcesses(1)
-        try:
-            with jobs_over(evaluator, winners=winners, data=Path(scratch) / "data", search=processes.search) as jobs:
-                yield Bench(jobs, evaluator, winners, builds, samples)
-        finally:
-            processes.close()
+        with closing(Card(evaluators[0], Path(scratch), samples)) as card:
+            yield card

@@ -2,13 +2,14 @@
 
 python -m benchmarks.search.measure [--part burst ...] [--task own/64 ...] [--seconds 540] [--samples FILE.jsonl.gz]
 
-Parts, in the order of their worth: burst, ladder, sustained, long, own, seeds, more, priors. A part has a service of
-its own with an empty folder, so no job knows of another part's. A job of burst, sustained, long, more or ladder begins
+Parts, in the order of their worth: burst, long, sustained, more, priors, seeds, ladder, own. Where there are several
+cards of one model, each takes tasks of its own, with its share of the cores. A part has a service of its own on each
+card, with an empty folder, so no job knows of another part's. A job of burst, sustained, long, more or ladder begins
 with no cubin. What a contest compares was timed in the rounds of one finals.
 
 The file is written after every task. What it has of the same card and kernel stays, so a run may be cut, and go on:
 after `--seconds` nothing is begun that is not expected to fit. `--again` runs what is there anew. `--samples` keeps
-every trial with its samples and its seconds by stage.
+every trial with its samples and its seconds by stage, in a file a card.
 """
 
 from __future__ import annotations
@@ -17,21 +18,18 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import commit, machine_of, results_file, write_report
-from benchmarks.common.workbench import Watch, message_of
-from benchmarks.search.bench import Bench, open_bench
+from benchmarks.common.report import commit, results_file, write_report
+from benchmarks.common.workbench import Watch
+from benchmarks.search.cards import Done, Opened, SideBySide, cards_here, run_on_cards
 from benchmarks.search.judge import judge
 from benchmarks.search.tasks import Entry, Task, all_tasks
 from tuner.errors import InvalidInput
 
-#: What a service takes until its first job can begin, and to end, seconds.
-OPENING_S = 15.0
 #: What of a machine must be the same, so that entries stay.
 _SAME = ("gpu", "driver", "kernel_version")
 
@@ -39,18 +37,22 @@ _SAME = ("gpu", "driver", "kernel_version")
 class Table:
     """The file: entries by name, and the checks that follow from them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, anew: Collection[str] = ()) -> None:
+        """Of `path`, without the entries that are to be made `anew`."""
         self.path = path
+        self._anew = frozenset(anew)
         self._kept = json.loads(path.read_text()) if path.exists() else {"meta": {}, "jobs": []}
         self.entries: dict[str, Entry] = {}
         self._machine: dict[str, Any] = {}
 
     def open(self, machine: dict[str, Any], *, simulated: bool) -> None:
-        """Takes over what the file has of this machine.
+        """Takes over what the file has of this machine; called for each of its cards.
 
         Raises:
-            InvalidInput: it is of a card, and this machine simulates.
+            InvalidInput: the file is of a card and this machine simulates, or its cards are not alike.
         """
+        if self._machine and any(self._machine[name] != machine[name] for name in _SAME):
+            raise InvalidInput("gpu", "the cards of this machine differ", "choose one by CUDA_VISIBLE_DEVICES")
         before = self._kept["meta"]
         if simulated and before and not before.get("simulated"):
             raise InvalidInput(
@@ -58,7 +60,8 @@ class Table:
             )
         self._machine = machine | {"simulated": simulated}
         if all(before.get(name) == machine[name] for name in _SAME):
-            self.entries = {job["job"]: job for job in self._kept["jobs"]} | self.entries
+            kept = {job["job"]: job for job in self._kept["jobs"] if job["job"] not in self._anew}
+            self.entries |= {name: job for name, job in kept.items() if name not in self.entries}
 
     def names(self) -> set[str]:
         """What the file has, whatever it is of."""
@@ -74,43 +77,27 @@ class Table:
 
 
 def run_tasks(
-    tasks: Sequence[Task], table: Table, gpu: str, limit_s: float, *, again: bool = False, samples: Path | None = None
+    tasks: Sequence[Task], table: Table, gpu: str, limit_s: float, *, samples: Path | None = None
 ) -> list[str]:
-    """Runs the parts one after the other; the names of the tasks that failed, each with its reason."""
+    """Runs the tasks on the cards that are here; the names of those that failed, each with its reason."""
     watch, failures = Watch(), list[str]()
-    for part, members in groupby(tasks, key=lambda task: task.part):
-        wanted = [task for task in members if again or task.name not in table.entries]
-        if not wanted or watch.seconds + OPENING_S + min(task.seconds for task in wanted) > limit_s:
-            continue
-        print(f"{watch.seconds} s: {part}", flush=True)
-        with open_bench(gpu, samples) as bench:
-            table.open(machine_of(bench.jobs.environment), simulated=bench.jobs.environment.simulated)
-            for task in wanted:
-                if task.name in table.entries and not again:  # the file has it, of this very machine
-                    continue
-                if watch.seconds + task.seconds > limit_s:
-                    print(f"{watch.seconds} s: {task.name} is left, it takes about {task.seconds:g} s", flush=True)
-                    continue
-                if failure := _run(task, bench, table, watch):
-                    failures.append(failure)
+
+    def opened(card: Opened) -> None:
+        table.open(card.machine, simulated=card.simulated)
+
+    def done(task: Done) -> None:
+        if task.entry is None:
+            failures.append(f"{task.name}: {task.failure}")
+            print(f"{watch.seconds} s: {task.name} FAILED: {task.failure}", flush=True)
+            return
+        table.put(task.name, task.entry | {"wall_s": task.wall_s})
+        print(f"{watch.seconds} s: {task.name} took {task.wall_s} s: {_line(task.entry)}", flush=True)
+
+    line = SideBySide(tasks, table.entries, lambda: limit_s - watch.seconds)
+    run_on_cards(gpu, cards_here(gpu), line, table.entries, opened, done, samples)
+    if left := line.not_begun():
+        print(f"{watch.seconds} s: not begun: {', '.join(left)}", flush=True)
     return failures
-
-
-def _run(task: Task, bench: Bench, table: Table, watch: Watch) -> str:
-    """Runs one task and keeps its entry; why it failed, empty where it did not."""
-    missing = [name for name in task.needs if name not in table.entries]
-    if missing:
-        print(f"{watch.seconds} s: {task.name} needs {', '.join(missing)} first", flush=True)
-        return ""
-    own = Watch()
-    try:
-        entry = task.run(bench, table.entries)
-    except Exception as error:  # whatever it is, the other tasks may come through
-        print(f"{watch.seconds} s: {task.name} FAILED: {message_of(error)}", flush=True)
-        return f"{task.name}: {message_of(error)}"
-    table.put(task.name, entry | {"wall_s": own.seconds})
-    print(f"{watch.seconds} s: {task.name} took {own.seconds} s: {_line(entry)}", flush=True)
-    return ""
 
 
 def _line(entry: Entry) -> str:
@@ -126,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tasks = all_tasks()
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--part", action="append", choices=list(dict.fromkeys(task.part for task in tasks)))
-    parser.add_argument("--task", action="append", help="one entry, e.g. own/64")
+    parser.add_argument("--task", action="append", help="one entry, e.g. own/64; run as named")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin nothing that does not fit")
     parser.add_argument("--again", action="store_true", help="run what the file has anew")
     parser.add_argument("--list", action="store_true", help="only say what there is, and its expected seconds")
@@ -138,15 +125,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for task in tasks
         if (not options.part or task.part in options.part) and (not options.task or task.name in options.task)
     ]
+    if options.task:
+        chosen.sort(key=lambda task: options.task.index(task.name))
     if not chosen:
         sys.exit(f"no entry is called so; there are: {', '.join(task.name for task in tasks)}")
     path = options.out or results_file("h200" if options.gpu == "auto" else options.gpu, "search")
-    table = Table(path)
+    table = Table(path, [task.name for task in chosen] if options.again else ())
     if options.list:
         for task in chosen:
             print(f"{task.name}: {task.seconds:g} s{', kept' if task.name in table.names() else ''}")
         return
-    failures = run_tasks(chosen, table, options.gpu, options.seconds, again=options.again, samples=options.samples)
+    failures = run_tasks(chosen, table, options.gpu, options.seconds, samples=options.samples)
     for row in judge(table.entries):
         print(json.dumps({name: row.get(name) for name in ("check", "value", "bar", "holds", "of", "reason")}))
     if failures:

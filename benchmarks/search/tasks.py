@@ -166,27 +166,26 @@ def all_tasks() -> tuple[Task, ...]:
     """In the order of their worth."""
     seeds = [f"seed/{seed}" for seed in range(1, NUM_SEEDS)]
     return (
-        *(_job("burst", name, 30.0) for name in BURST),
-        Task(name="ladder", part="ladder", seconds=200.0, run=run_ladder),
-        *(_job("sustained", name, 100.0) for name in SUSTAINED),
-        _job("long", LONG, 90.0, NUM_LONG),
-        *(_own(m) for m in OWN_MS[:4]),
-        *(
-            Task(name=name, part="seeds", seconds=20.0, run=partial(run_seed, seed))
-            for seed, name in enumerate(seeds, 1)
-        ),
-        Task(name="seeds", part="seeds", seconds=15.0, run=run_seeds_contest, needs=(f"burst/{SEEDS}", *seeds)),
-        *(_job("more", name, 30.0) for name in MORE),
+        *(_job("burst", name, 20.0) for name in BURST),
+        _job("long", LONG, 55.0, NUM_LONG),
+        *(_job("sustained", name, 80.0) for name in SUSTAINED),
+        *(_job("more", name, 20.0) for name in MORE),
         *(
             Task(
                 name=f"priors/{name}",
                 part="priors",
-                seconds=50.0 if name in SUSTAINED else 15.0,
+                seconds=40.0 if name in SUSTAINED else 12.0,
                 run=partial(run_with_priors, name),
             )
             for name in QUALITY
         ),
-        *(_own(m) for m in OWN_MS[4:]),
+        *(
+            Task(name=name, part="seeds", seconds=15.0, run=partial(run_seed, seed))
+            for seed, name in enumerate(seeds, 1)
+        ),
+        Task(name="seeds", part="seeds", seconds=15.0, run=run_seeds_contest, needs=(f"burst/{SEEDS}", *seeds)),
+        Task(name="ladder", part="ladder", seconds=170.0, run=run_ladder),
+        *(_own(m) for m in OWN_MS),
     )
 
 
@@ -195,4 +194,4 @@ def _job(part: str, name: str, seconds: float, num_trials: int = NUM_TRIALS) -> 
 
 
 def _own(m: int) -> Task:
-    return Task(name=f"own/{m}", part="own", seconds=30.0, run=partial(run_own, m), needs=("ladder",))
+    return Task(name=f"own/{m}", part="own", seconds=20.0, run=partial(run_own, m), needs=("ladder",))

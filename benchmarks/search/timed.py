@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from tuner.core.insight.tracing import no_trace
@@ -122,6 +124,35 @@ class TimedEvaluator:
     def close(self) -> None:
         """Ends its processes."""
         self._evaluator.close()
+
+
+class LentEvaluator(TimedEvaluator):
+    """One whose owner goes on to use what is behind it. Its processes end with the thread that started them, so that
+    thread is the owner's."""
+
+    def __init__(self, evaluator: Evaluator, thread: ThreadPoolExecutor) -> None:
+        super().__init__(evaluator)
+        self._thread = thread
+
+    def probe(self) -> None:
+        """Looks whether the card is fit."""
+        self._thread.submit(super().probe).result()
+
+    def measure(
+        self,
+        problem: Problem,
+        prepared: Prepared,
+        incumbent_speedup: float | None = None,
+    ) -> Outcome:
+        """Checks and times."""
+        return self._thread.submit(super().measure, problem, prepared, incumbent_speedup).result()
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **options: Any) -> FinalsTimes:
+        """Times all against each other."""
+        return self._thread.submit(partial(super().finals, **options), problem, candidates).result()
+
+    def close(self) -> None:
+        """Its owner does."""
 
 
 def card_figures(spans: Sequence[Span]) -> dict[str, Any]:

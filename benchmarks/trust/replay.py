@@ -1,11 +1,13 @@
 """Whether the preview drops a candidate that would have ended near the best: a replay of recorded raw samples.
 
-python -m benchmarks.trust.replay [--gpu auto] [--trials 60] [--seconds 480] [--quick] [--out FILE]
+python -m benchmarks.trust.replay [--kept] [--searches] [--samples FILE ...] [--meta FILE] [--seconds 480] [--out FILE]
 
-Under sustained load a candidate is previewed by short samples before its first round (docs/measuring.md). Here every
-candidate is previewed and gets its rounds all the same, by searches without priors. Their raw samples are kept in
-build/replay-<gpu>.json: a run that was cut goes on. Then the rule is applied to the previews, each time with the best
-that the search knew by then, and what it drops is compared with where the candidate ended.
+Under sustained load a candidate is previewed by short samples before its first round (docs/measuring.md). Here it gets
+its rounds whatever the preview says: `--searches` runs searches without priors, and `--kept` measures the winners that
+ship with the program. `--samples` takes jobs that were recorded by `benchmarks.search.measure --samples`; with `--meta`
+no card is needed for that. What was measured is kept in build/replay.json: a run that was cut goes on, and a later one
+has it. Then the rule is applied to the previews, each time with the best that was known by then, and what it drops is
+compared with where the candidate ended.
 
 A row for each share of the incumbent's speed-up below which the rule drops. Of the candidates that ended within 2 % of
 the best of their search, `near`, so many are `dropped`. `value` is the upper 95 % bound of the true share. The row with
@@ -17,28 +19,46 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.rows import Row, choose_rows
 from benchmarks.common.setting import twin_of
-from tuner.core.space.space import Space
-from tuner.core.trial.evaluator import Evaluator, evaluate
-from tuner.core.trial.job import Regime, Trial
-from tuner.core.trial.outcome import Measured
-from tuner.core.trial.samples import Round, kept, previews, speedups
-from tuner.core.trial.stats import median, proportion_upper_bound
-from tuner.search import Searcher
+from benchmarks.common.workbench import Watch
+from benchmarks.trust.previews import Seen, of_jobs, of_search, of_winners
+from tuner.core.trial.evaluator import Evaluator
+from tuner.core.trial.stats import proportion_upper_bound
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.places import places_here
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.timing.stop_rules import PREVIEW
 
-#: Rows of the pairs that are timed under sustained load.
+#: Rows whose kept winners are measured: those first of which most ended near the best.
+KEPT_ROWS = (
+    "prefill-plain/gpt3-tp8/m1536",
+    "prefill-swiglu/llama3-70b-tp8/m1024",
+    "prefill-swiglu/llama3-70b-tp8/m1536",
+    "prefill-swiglu/llama3-8b/m1536",
+    "prefill-swiglu/llama3-8b/m2048",
+    "prefill-plain/llama3-8b/m2048",
+    "prefill-swiglu/llama3-8b/m1024",
+    "prefill-plain/llama3-8b/m1024",
+    "prefill-swiglu/llama3-70b-tp8/m512",
+    "prefill-plain/gpt3-tp8/m4096",
+    "prefill-swiglu/llama3-70b-tp8/m4096",
+    "prefill-plain/llama3-8b/m4096",
+    "prefill-swiglu/llama3-8b/m4096",
+    "prefill-swiglu/llama3-8b/m512",
+    "prefill-plain/gpt3-tp8/m512",
+    "prefill-plain/llama3-8b/m1536",
+    "prefill-plain/gpt3-tp8/m1024",
+)
+#: Rows that are searched.
 ROWS = (
     "middle/llama3-8b/m256",
     "middle/llama3-70b-tp8-swiglu/m256",
@@ -50,58 +70,10 @@ ROWS = (
 #: So near to the best of its search a candidate must not be dropped, relative; and the most that may be, at 95 %.
 NEAR = 0.02
 MOST_DROPPED = 0.02
-SHARES = (0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
+SHARES = (0.75, 0.8, 0.85, 0.87, 0.9, 0.95, 0.98)
 NUM_SEEDS = 4
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seen:
-    """One candidate of a search."""
-
-    #: Library time over its own, in each short sample and in each round that counts.
-    previewed: tuple[float, ...]
-    rounds: tuple[float, ...]
-    #: Seconds of the card that the rounds took.
-    rounds_s: float
-
-    @property
-    def speedup(self) -> float:
-        """Where it ended."""
-        return median(self.rounds)
-
-
-def seen_of(outcome: Measured) -> Seen | None:
-    """The raw samples of a trial; None where it was not previewed, or no round of it counts."""
-    previewed, counted = speedups(previews(outcome.rounds)), speedups(kept(outcome.rounds))
-    if not previewed or not counted:
-        return None
-    return Seen(previewed=tuple(previewed), rounds=tuple(counted), rounds_s=_rounds_s(outcome.rounds))
-
-
-def _rounds_s(rounds: Iterable[Round]) -> float:
-    """What rounds take: a sample of 10 ms behind 80 ms of load, of the candidate and of the library."""
-    return 2 * 0.09 * sum(one.dropped is None for one in rounds)
-
-
-def record(evaluator: Evaluator, row: Row, seed: int, num_trials: int) -> list[Seen]:
-    """A search in which nothing is dropped; candidates that were not measured are left out."""
-    problem = replace(row.problem, objective=replace(row.problem.objective, regime=Regime.SUSTAINED))
-    searcher, found = Searcher(Space(row.workload, evaluator.target.gpu), seed=seed, num_trials=num_trials), []
-    for number in range(num_trials):
-        candidate = searcher.ask()
-        if candidate is None:
-            break
-        outcome, now = evaluate(evaluator, problem, candidate), time.time()
-        searcher.tell(
-            Trial(
-                number=number, num_known=number, candidate=candidate, outcome=outcome, started_at=now, finished_at=now
-            )
-        )
-        if isinstance(outcome, Measured) and candidate.plan_kind.is_ours and (seen := seen_of(outcome)):
-            found.append(seen)
-    return found
 
 
 def judge(searches: Sequence[Sequence[Seen]], share: float) -> Json:
@@ -139,48 +111,102 @@ def report_rows(searches: Sequence[Sequence[Seen]]) -> list[Json]:
     return [in_use, *(judge(searches, share) for share in SHARES)]
 
 
-def searches_here(
-    evaluator: Evaluator, names: Sequence[str], num_seeds: int, num_trials: int, limit_s: float, cache: Path
-) -> list[list[Seen]]:
-    """The searches of an earlier run, and those that are missing, as far as the time goes."""
-    begin_s, rows = time.monotonic(), [row for name in names for row in choose_rows(names=[name])]
-    data: dict[str, list[Json]] = json.loads(cache.read_text()) if cache.exists() else {}
-    wanted = [(f"{row.name} seed {seed} trials {num_trials}", row, seed) for seed in range(num_seeds) for row in rows]
-    for name, row, seed in wanted:
-        if name in data or time.monotonic() - begin_s > limit_s:
-            continue
-        data[name] = [vars(one) for one in record(evaluator, row, seed, num_trials)]
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        cache.write_text(json.dumps(data))
-        print(f"{time.monotonic() - begin_s:6.1f} s  {name}: {len(data[name])} candidates", flush=True)
-    return [[_seen(one) for one in data[name]] for name, _, _ in wanted if name in data]
+class Kept:
+    """What was measured, by name, in a file that is written after each search."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._data: dict[str, list[Json]] = json.loads(path.read_text()) if path.exists() else {}
+        self._watch = Watch()
+
+    def has(self, name: str) -> bool:
+        """Whether it was measured before."""
+        return name in self._data
+
+    def put(self, name: str, seen: Iterable[Seen]) -> None:
+        """Adds a search."""
+        self._data[name] = [vars(one) for one in seen]
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps(self._data))
+        print(f"{self._watch.seconds} s  {name}: {len(self._data[name])} candidates", flush=True)
+
+    def all(self) -> list[list[Seen]]:
+        """All searches."""
+        return [[Seen.from_json(one) for one in search] for search in self._data.values()]
 
 
-def _seen(data: Json) -> Seen:
-    return Seen(**data | {"previewed": tuple(data["previewed"]), "rounds": tuple(data["rounds"])})
+def measure_winners(evaluator: Evaluator, names: Sequence[str], kept: Kept, limit_s: float) -> None:
+    """The kept winners of the rows that are not there yet, as far as the time goes."""
+    watch, rows = Watch(), [row for row in _rows(names) if not kept.has(f"kept {row.name}")]
+    for name, seen in of_winners(evaluator, rows):
+        kept.put(f"kept {name}", seen)
+        if watch.seconds > limit_s:
+            break
+
+
+def measure_searches(
+    evaluator: Evaluator, names: Sequence[str], num_seeds: int, num_trials: int, kept: Kept, limit_s: float
+) -> None:
+    """The searches that are not there yet, as far as the time goes."""
+    watch = Watch()
+    for seed in range(num_seeds):
+        for row in _rows(names):
+            name = f"{row.name} seed {seed} trials {num_trials}"
+            if not kept.has(name) and watch.seconds <= limit_s:
+                kept.put(name, of_search(evaluator, row, seed, num_trials))
+
+
+def _rows(names: Sequence[str]) -> Iterator[Row]:
+    for name in names:
+        yield from choose_rows(names=[name])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Records, replays, prints the rows and writes the results file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
+    parser.add_argument("--searches", action="store_true", help="search, and measure whatever is tried")
+    parser.add_argument("--kept", action="store_true", help="measure the winners that ship with the program")
+    parser.add_argument("--row", action="append", help="instead of the usual ones")
+    parser.add_argument("--samples", type=Path, nargs="*", default=(), help="jobs that were recorded")
     parser.add_argument("--trials", type=int, default=60)
-    parser.add_argument("--seconds", type=float, default=480.0, help="begin no search after that")
+    parser.add_argument("--seconds", type=float, default=480.0, help="begin nothing after that")
     parser.add_argument("--quick", action="store_true", help="one short search: whether it runs, not what it finds")
-    parser.add_argument("--cache", type=Path, help="the raw samples; by default build/replay-<gpu>.json")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--meta", type=Path, help="of recorded jobs alone: the results file that names their card")
+    parser.add_argument("--cache", type=Path, default=Path("build/replay.json"), help="what was measured, to be kept")
+    parser.add_argument("--out", type=Path, default=results_file("h200", "preview"))
     options = parser.parse_args(arguments)
-    names, seeds, trials = (ROWS[:1], 1, 6) if options.quick else (ROWS, NUM_SEEDS, options.trials)
-    with tempfile.TemporaryDirectory() as scratch:
-        twin = twin_of(options.gpu)
-        with closing(twin or GpuSupervisor(usable_gpus()[0], Path(scratch) / "builds")) as evaluator:
-            target_id, machine = evaluator.target.id, machine_of(evaluator.environment())
-            cache = options.cache or Path("build") / f"replay-{target_id.replace(':', '-')}.json"
-            searches = searches_here(evaluator, names, seeds, trials, options.seconds, cache)
+    names, seeds, trials = (ROWS[:1], 1, 6) if options.quick else (options.row or ROWS, NUM_SEEDS, options.trials)
+    kept = Kept(options.cache)
+    if options.meta:
+        machine = _recorded(options.meta)
+    else:
+        with tempfile.TemporaryDirectory() as scratch, closing(_evaluator(options.gpu, Path(scratch))) as evaluator:
+            machine = machine_of(evaluator.environment())
+            if options.kept:
+                measure_winners(evaluator, options.row or KEPT_ROWS, kept, options.seconds)
+            if options.searches or options.quick:
+                measure_searches(evaluator, names, seeds, trials, kept, options.seconds)
+    searches = [*kept.all(), *(seen for path in options.samples for seen in of_jobs(path))]
     rows = report_rows(searches)
-    write_report(options.out or results_file(target_id, "preview"), rows, machine)
+    write_report(options.out, rows, machine)
     for row in rows:
         print(row)
+
+
+def _recorded(path: Path) -> Json:
+    """The machine of a results file, and which program was measured there when."""
+    meta = json.loads(path.read_text())["meta"]
+    own = {"recorded_at": meta.pop("commit"), "recorded": meta.pop("date"), "recorded_by": meta.pop("command")}
+    return meta | own
+
+
+def _evaluator(gpu: str, scratch: Path) -> Evaluator:
+    """A simulated card, or this machine's first, with a builder that takes all cores."""
+    if twin := twin_of(gpu):
+        return twin
+    with closing(Builder(scratch / "builds", num_processes=places_here())) as builder:
+        return GpuSupervisor(usable_gpus()[0], scratch / "builds", builder=builder)
 
 
 if __name__ == "__main__":

@@ -7,18 +7,19 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.support.attention_cases import CASES, Case, plan_of, tiling_of
+from tests.support.attention_cases import CASES, Case, form_of, plan_of, tiling_of
 from tests.support.compiled import compile_source
 from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, attention_library
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless
+from tuner.core.plan.attention_form import AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 from tuner.core.proof.attention import check_attention
 from tuner.core.schedule.attention import AttentionTiling
 from tuner.errors import IllegalSchedule
 from tuner.workers.builder.nvrtc import parse_log
-from tuner.workers.source.attention import NextWeights, render_attention
+from tuner.workers.source.attention import NextWeights, refused_launch, render_attention
 
 TILINGS = [
     AttentionTiling(
@@ -42,7 +43,11 @@ def test_teams_that_share_a_stage_are_refused(stages: int, warps: int, says: str
         AttentionTiling(head_dim=128, columns=8, tile_tokens=64, num_stages=stages, math_warps=warps)
 
 
-QUICK = ("ragged", "new tokens", "clusters, spans")
+FORMS = [
+    AttentionForm(paged=PagedCache(num_pages=9, page_tokens=16, heads_first=False)),
+    AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0),
+]
+QUICK = ("ragged", "new tokens", "tiles left over", "clusters, spans")
 
 
 def is_whole(_: int, tiling: AttentionTiling) -> bool:
@@ -57,18 +62,27 @@ def test_a_kernel_compiles_without_spills_or_warnings(tiling: AttentionTiling, t
     assert (resources.spill_bytes, resources.warnings) == (0, ())
 
 
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("tiling", soak_unless(is_whole, [t for t in TILINGS if t.tile_tokens >= 32]), ids=str)
+def test_a_kernel_of_each_form_compiles_without_spills(tiling: AttentionTiling, form: AttentionForm) -> None:
+    _, log = compile_source(render_attention(tiling, Dtype.BF16, form=form), "sm_90a")
+    resources = parse_log(log)
+    assert (resources.spill_bytes, resources.warnings) == (0, ())
+
+
 def worst(case: Case, *changes: tuple[str, str]) -> float:
     """Error of the worst element over two plans, each launched twice on the same counters; bits must not differ."""
     op = DecodeAttention(**case.op)
     tiling = tiling_of(case, op)
-    library = attention_library(tiling, op, changes)
-    run = EmulatedAttention(op=op, lengths=case.lengths)
+    form = form_of(case, op)
+    library = attention_library(tiling, op, changes, form)
+    run = EmulatedAttention(op=op, lengths=case.lengths, form=form)
     found = []
     for contiguous in (False, True):
         plan = plan_of(case, op, contiguous=contiguous)
         check_attention(plan, tile_tokens=tiling.tile_tokens)
         found += [run.run(library, plan, tiling, speculative=case.speculative) for _ in range(2)]
-    if any((bits != found[0]).any() for bits in found):
+    if any((bits != found[0]).any() for bits in found) or refused_launch(run.refused.tolist()):
         return np.inf
     expected = run.expected()
     errors = np.abs(from_bits(found[0], op.dtype) - expected) / np.sqrt((expected**2).mean())
@@ -86,18 +100,65 @@ def test_attention_leaves_the_right_numbers(name: str) -> None:
     ("name", "before", "after"),
     [
         ("new tokens", "values[i] &= masks[i / 2]", "values[i] &= 0xFFFFFFFFu"),
-        ("new tokens", "args.arrivals_per_launch - num_live + 1", "args.arrivals_per_launch - num_live"),
+        ("new tokens", "arrivals_per_launch - live.count() + 1", "arrivals_per_launch - live.count()"),
         ("new tokens", "most * scale_log2", "most"),
         ("new tokens", "if (is_masked) mask_scores", "if (false) mask_scores"),
         ("new tokens", "softmax.sums[group][step][half] *= kept", "softmax.sums[group][step][half] *= 1.0f"),
-        ("clusters, spans", "(cluster_rank() + tile * kCluster)", "(tile * kCluster)"),
+        ("tiles left over", "kTeams - place % kTeams", "kTeams"),
+        ("clusters, spans", "cluster_rank() + tile * kCluster", "tile * kCluster"),
         ("clusters, spans", "cluster_rank() * kFromOneBytes", "0 * kFromOneBytes"),
         ("clusters, spans", "there + 16 * (item - share.first)", "there"),
+        ("ragged", "load_length(args, task.sequence())", "load_length(args, 0)"),
+        ("pages of 16", "place + tile, box, row", "place + tile, 0, row"),
+        ("pages of 16", "static_cast<long long>(sequence) * args.max_pages", "0"),
+        ("pages of 16", "token >= hand.length ||", ""),
+        ("many pages", "pages = next, next = page_of", "next = page_of"),
+        ("pages of 64, tokens before heads", "hand.task.head() * args.lines_per_head", "0"),
+        ("pages of 64, tokens before heads", "(token + box * kBoxTokens) % page_tokens", "0"),
+        ("window", "token < seen - args.window", "token < seen - args.window - 1"),
+        ("window", "hand.task.span() == live.first", "hand.task.span() == 0"),
+        ("window", "first <= token && token < end", "token < end"),
+        ("window", "skipped_tiles(args, task.span(), length) + cluster_rank()", "cluster_rank()"),
+        ("window, clusters, pages of 32", "|| token + kBoxTokens <= first_seen(args, hand.length)", ""),
+        ("soft cap", "args.cap - 2 * args.cap", "args.cap - args.cap"),
     ],
 )
 def test_a_fault_in_the_device_code_shows(name: str, before: str, after: str) -> None:
     case = CASES[name]
     assert not worst(case, (before, after)) < case.most
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize(
+    ("lengths", "page", "says"),
+    [
+        ((300, -1, 129, 17), 0, "sequence 1 has the length -1: use 0 to 300"),
+        ((300, 301, 129, 17), 0, "sequence 1 has the length 301: use 0 to 300"),
+        ((300, 0, 129, 17), -3, "sequence 2 has the page -3: use 0 to 32"),
+        ((300, 0, 129, 17), 33, "sequence 2 has the page 33: use 0 to 32"),
+    ],
+)
+def test_what_a_launch_cannot_use_is_told_and_not_read(lengths: tuple[int, ...], page: int, says: str) -> None:
+    case = CASES["pages of 16"]
+    op, form = DecodeAttention(**case.op), form_of(case, DecodeAttention(**case.op))
+    tiling = tiling_of(case, op)
+    run = EmulatedAttention(op=op, lengths=case.lengths, form=form)
+    run.lengths = lengths
+    if page:
+        run.pages[2, 8] = page
+    if lengths[1] > 0:
+        run.pages[1] = run.pages[0]
+    out = run.run(
+        attention_library(tiling, op, form=form), plan_of(case, op, contiguous=False), tiling, speculative=False
+    )
+    assert str(refused_launch(run.refused.tolist())) == says
+    assert np.isfinite(from_bits(out, op.dtype)).all()
+
+
+@pytest.mark.parametrize("kind", [np.uint32, np.int32])
+def test_what_was_refused_reads_the_same_signed_or_not(kind: type) -> None:
+    words = np.array([2, 1, -3, 33], np.int32).view(kind)
+    assert str(refused_launch(words.tolist())) == "sequence 1 has the page -3: use 0 to 32"
 
 
 def rows_asked_for(*changes: tuple[str, str]) -> list[tuple[int, int]]:

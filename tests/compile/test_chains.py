@@ -19,6 +19,7 @@ from tuner.workers.source.render import render
 #: Shapes of a model: four ops at 16 rows.
 DECODE = block(16, heads=4096, width=4096, hidden=14336, qkv=6144)
 SHARD = block(64, heads=1024, width=8192, hidden=3584, qkv=1280, dtype=Dtype.BF16)
+ONE_ROW = block(1, heads=1024, width=8192, hidden=3584, qkv=1280)
 
 
 def mma(*tiles: tuple[int, int, int], **fields: object) -> Tiling:
@@ -62,13 +63,44 @@ CASES = {
         block(512),
         wgmma(*((128, 176, 64), (128, 88, 64), (128, 128, 64), (128, 40, 64)), num_warps=8, epilogue=Epilogue.TMA),
     ),
+    "in_band": (
+        ONE_ROW,
+        wgmma(
+            *((16, 64, 128), (16, 56, 128), (16, 64, 128), (16, 40, 256)),
+            num_stages=6,
+            input_stages=6,
+            split_k=(1, 2, 1, 4),
+            in_band=True,
+        ),
+    ),
+    "in_band, swapped, ahead": (
+        ONE_ROW,
+        wgmma(
+            *((8, 64, 128), (8, 32, 128), (8, 64, 128), (8, 16, 512)),
+            num_stages=6,
+            input_stages=6,
+            swap_ab=True,
+            ahead_window=2,
+            in_band=True,
+        ),
+    ),
+    "in_band, as many sums as can be": (
+        ONE_ROW,
+        wgmma(
+            *((16, 128, 64), (16, 64, 64), (16, 128, 64), (16, 128, 64)),
+            num_stages=6,
+            input_stages=8,
+            split_k=(2, 4, 8, 8),
+            in_band=True,
+        ),
+    ),
     "mma": (block(40), mma(*((16, 64, 64),) * 4, split_k=(1, 1, 3, 1))),
     "simt": (block(3), simt(*((4, 16, 256), (4, 8, 256)) * 2, num_warps=4)),
 }
 
 
 #: One of each engine, and the one with the most that a chain can have.
-IN_CI = ("swapped_shared_k", "wgmma", "mma", "simt")
+IN_CI = ("swapped_shared_k", "in_band", "wgmma", "mma", "simt")
 
 
 @pytest.mark.parametrize("name", soak_unless(lambda _, name: name in IN_CI, CASES))

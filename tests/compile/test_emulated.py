@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.support.emulated.cases import CASES, Emulated
-from tests.support.emulated.chain import ABORT_OFFSET, GUARD_OFFSET, NUM_LAUNCHES, EmulatedChain, plans_of
+from tests.support.emulated.chain import ABORT_OFFSET, GUARD_OFFSET, NUM_LAUNCHES, Array, EmulatedChain, plans_of
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.workers.source.launch_args import mailbox_bytes, workspace_layout
 from tuner.workers.source.variants import Variant
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -16,7 +20,57 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 #: Of a row: a few roundings of an output.
 MOST = {"fp16": 2e-3, "bf16": 8e-3}
 #: The others are in tests/soak/emulated.py.
-FEW = ("mma, parts", "parts, fused", "swapped, shared k")
+FEW = ("mma, parts", "parts, fused", "swapped, shared k", "in band", "in band, parts, tickets")
+
+
+#: What clears the place of finished elements in the other half of a mailbox.
+TAKEN_AWAY = ("*reinterpret_cast<Elements*>(norm.next_mailbox + first) = Elements{};", "")
+#: What clears the rows there that a launch has not.
+ROWS_TAKEN_AWAY = ("clear_rows_beyond<kOp>(args.ops[kOp], task.tile_n, norm.next_mailbox);", "")
+#: Where a warp that reads in band begins to wait for slots of the ring, and by how many polls one is late there.
+WALKS = "    fill_stages(args, shared, slot, epoch, input,"
+LATE = (
+    WALKS,
+    "    for (int i = 0; slot.index < 4 && i < 1000; ++i) load_relaxed_gpu(&args.base.workspace->abort.raised);\n"
+    + WALKS,
+)
+#: A ring in which a stage is there when the warp that fills it has come, and in which the others only walk past.
+FILLED_BY_ONE = (
+    ("2 + kReaderWarps : 1", "2 : 1"),
+    ("mbarrier_arrive(ring.full(place));  // others", "// others"),
+    (
+        "if (threadIdx.x % 32 == 0) mbarrier_arrive(shared.inputs",
+        "if (reads && step % kReaderWarps == reader && threadIdx.x % 32 == 0) mbarrier_arrive(shared.inputs",
+    ),
+)
+
+
+def mailboxes_of(plan: VerifiedPlan) -> tuple[int, int]:
+    """Where they begin in the workspace, and where they end."""
+    end = workspace_layout(plan)["slots"]
+    return end - mailbox_bytes(plan.graph.workload), end
+
+
+def halves_from(begin: int, sizes: list[int]) -> Iterator[tuple[int, int]]:
+    """Where each half of mailboxes of these sizes begins, and its bytes: those of one follow each other."""
+    for size in sizes:
+        for _ in range(2):
+            yield begin, size
+            begin += -(-size // 256) * 256
+
+
+def left_in_mailboxes(
+    case: Emulated, rows: tuple[int, ...], *changes: tuple[str, str]
+) -> tuple[list[Array], list[Array]]:
+    """The words that an even number of runs, of so many rows each, leaves in the first and in the second halves."""
+    chain = EmulatedChain(case.workload)
+    (plan,) = plans_of(case.workload, case.tiling, case.ordering, is_fused=True)
+    chain.run(case.tiling, [plan], changes, rows=rows)
+    begin, end = mailboxes_of(plan)
+    sizes = [case.workload.ops[0].m * op.n * 2 for op in case.workload.ops[:-1]]
+    assert begin + 2 * sum(-(-size // 256) * 256 for size in sizes) == end
+    halves = [chain.workspaces[0][at : at + size].view(np.uint32) for at, size in halves_from(begin, sizes)]
+    return halves[::2], halves[1::2]
 
 
 def worst_row(case: Emulated, *changes: tuple[str, str]) -> float:
@@ -39,6 +93,48 @@ def test_a_chain_leaves_the_right_numbers(name: str) -> None:
 )
 def test_a_broken_norm_shows(name: str, before: str, after: str) -> None:
     assert not worst_row(CASES[name], (before, after)) < MOST[CASES[name].workload.dtype]
+
+
+@pytest.mark.parametrize(("change", "leaves_zeros"), [((), True), ((TAKEN_AWAY,), False)])
+def test_a_launch_leaves_zeros_where_the_next_one_writes(
+    change: tuple[tuple[str, str], ...], leaves_zeros: bool
+) -> None:
+    """The two launches of a run write a half of each mailbox each, and the second one is what the first began with."""
+    for of_first, of_second in zip(*left_in_mailboxes(CASES["in band"], (5, 5), *change), strict=True):
+        assert of_second.all(), "all elements of the last launch are there"
+        assert bool(of_first.any()) != leaves_zeros
+
+
+@pytest.mark.parametrize("name", ["in band", "in band, parts, tickets", "in band, swapped, shared k"])
+def test_a_launch_of_few_rows_leaves_zeros_in_all_rows_where_the_next_one_writes(name: str) -> None:
+    case = CASES[name]
+    most = case.workload.ops[0].m
+    for of_first, of_second in zip(*left_in_mailboxes(case, (most, 2)), strict=True):
+        assert not of_first.any()
+        assert of_second.reshape(most, -1).all(axis=1).tolist() == [row < 2 for row in range(most)]
+    kept, _ = left_in_mailboxes(case, (most, 2), ROWS_TAKEN_AWAY)
+    assert all(of_first.any() for of_first in kept)
+
+
+def test_a_warp_that_comes_late_holds_the_ring_up() -> None:
+    """Else slots go on without it, and it takes the parity of a later phase for that of its own."""
+    case = CASES["in band"]
+    short = replace(case, tiling=replace(case.tiling, num_stages=2, input_stages=2))
+    assert worst_row(short, LATE) < MOST["fp16"]
+    assert worst_row(short, *FILLED_BY_ONE) < MOST["fp16"], "where nobody is late"
+    with pytest.raises(AssertionError, match="wait for ever"):
+        worst_row(short, LATE, *FILLED_BY_ONE)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("return eight.x != 0 && eight.y != 0 && eight.z != 0 && eight.w != 0;", "return true;"),
+        ("unit = across(number) % 8 ^ row % 8;", "unit = across(number) % 8;"),
+    ],
+)
+def test_a_broken_reader_in_band_shows(before: str, after: str) -> None:
+    assert not worst_row(CASES["in band"], (before, after)) < MOST["fp16"]
 
 
 @pytest.mark.parametrize("num_strangers", [0, 1])

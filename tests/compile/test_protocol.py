@@ -100,7 +100,7 @@ def reads_in_its_steps(graph: TileGraph) -> bool:
     return not any(op.residual_source or op.norm for op in graph.workload.ops)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graphs().filter(reads_in_its_steps), st.booleans(), st.randoms())
 def test_the_tables_name_the_tiles_whose_regions_overlap(graph: TileGraph, strided: bool, rng: random.Random) -> None:
     workload, tiling = graph.workload, graph.tiling

@@ -28,7 +28,7 @@ SCHEDULES = plain_schedules("parts", SplitTiles.TAIL)
 TICKET, STEALING = (SCHEDULES[f"row1 task {assignment}"] for assignment in (Assignment.TICKET, Assignment.STEALING))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(ordered_graphs())
 def test_the_tail_of_a_plan_is_what_the_definition_says(drawn: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, ordering, gpu = drawn

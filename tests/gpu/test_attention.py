@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.attention_cases import CASES, Case, plan_of, tiling_of
+from tests.support.attention_cases import CASES, Case, form_of, plan_of, tiling_of
 from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import from_bits
 from tuner.core.problem.attention import DecodeAttention
@@ -16,9 +16,11 @@ from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER
 from tuner.workers.builder.nvrtc import compile_source
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
+    REFUSED_WORDS,
     AttentionBuffers,
     cache_map,
     pack_attention_args,
+    refused_launch,
     render_attention,
 )
 
@@ -41,9 +43,10 @@ class OnCard:
         self.op = op = DecodeAttention(**case.op)
         self.tiling = tiling_of(case, op)
         self.programmatic = programmatic
-        self.inputs = EmulatedAttention(op=op, lengths=case.lengths)
+        self.form = form_of(case, op)
+        self.inputs = EmulatedAttention(op=op, lengths=case.lengths, form=self.form)
         cupy.zeros(1)  # a context
-        cubin, _ = compile_source(render_attention(self.tiling, op.dtype), "sm_90a")
+        cubin, _ = compile_source(render_attention(self.tiling, op.dtype, form=self.form), "sm_90a")
         self.function = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(cubin)), b"tuner_attention"))
         assert ATTENTION_KERNEL == "tuner_attention"
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -52,14 +55,15 @@ class OnCard:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             check(driver.cuFuncSetAttribute(self.function, attribute, 1))
         self.plan = plan_of(case, op, contiguous=False)
-        arrays = (self.inputs.q, self.inputs.k, self.inputs.v, np.array(case.lengths, np.int32))
+        arrays = (self.inputs.q, self.inputs.k, self.inputs.v, np.array(case.lengths, np.int32), self.inputs.pages)
         self.kept = [cupy.asarray(array) for array in (*arrays, self.plan.tasks, self.plan.queues)]
-        q, k, v, lengths, tasks, queues = self.kept
+        q, k, v, lengths, pages, tasks, queues = self.kept
+        self.refused = cupy.zeros(REFUSED_WORDS, dtype=cupy.uint32)
         floats = self.plan.num_slots * self.plan.num_spans * self.tiling.partial_floats
         self.partials = cupy.full(floats, cupy.nan, dtype=cupy.float32)
         self.arrivals = cupy.zeros(self.plan.num_counters, dtype=cupy.uint32)
         self.out = cupy.full(q.size + 256, CANARY, dtype=cupy.uint16)
-        maps = [encode(cache_map(op, self.tiling), op.dtype, cache.data.ptr) for cache in (k, v)]
+        maps = [encode(cache_map(op, self.tiling, self.form.paged), op.dtype, cache.data.ptr) for cache in (k, v)]
         buffers = AttentionBuffers(
             k_map=maps[0],
             v_map=maps[1],
@@ -71,6 +75,8 @@ class OnCard:
             partials=self.partials.data.ptr,
             arrivals=self.arrivals.data.ptr,
             trace=0,
+            refused=self.refused.data.ptr,
+            pages=pages.data.ptr if pages.size else 0,
         )
         self.args = pack_attention_args(self.plan, buffers, speculative=case.speculative)
 
@@ -99,7 +105,18 @@ def test_attention_is_right_and_the_same_in_each_launch(name: str, programmatic:
     size = on_card.inputs.q.size
     assert all((bits == results[0]).all() for bits in results)
     assert (results[0][size:] == CANARY).all()
+    assert refused_launch(on_card.refused.get().tolist()) is None
     expected = on_card.inputs.expected()
     given = from_bits(results[0][:size].reshape(expected.shape), on_card.op.dtype)
     errors = np.abs(given - expected) / np.sqrt((expected**2).mean())
     assert float(errors.max()) < case.most
+
+
+@pytest.mark.parametrize("page", [-3, 1 << 30])
+def test_a_page_that_is_not_there_is_told_and_not_read(page: int) -> None:
+    on_card = OnCard(CASES["pages of 16"], programmatic=False)
+    on_card.kept[4][2, 8] = page
+    on_card.launch()
+    cupy.cuda.Device().synchronize()
+    found = refused_launch(on_card.refused.get().tolist())
+    assert str(found).startswith(f"sequence 2 has the page {page}:")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.chains import run_of_block
+from tests.support.conformance import in_band
 from tests.support.conformance.chains import APART, BLOCK, FOUR, SHAPES, kinds_of
 from tests.support.conformance.launching import OnCard
 from tests.support.conformance.schedules import wide
@@ -32,6 +33,8 @@ LAG = KernelFault(
 )
 #: What keeps a programmatic launch from ending before the one before it has.
 WAIT = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
+#: What clears the place of finished elements in the other half of a mailbox.
+TAKEN_AWAY = "*reinterpret_cast<Elements*>(norm.next_mailbox + first) = Elements{};"
 
 
 def enqueued(on_card: OnCard, launchable: Launchable, seeds: tuple[int, ...]) -> list[Any]:
@@ -60,10 +63,16 @@ def enqueued(on_card: OnCard, launchable: Launchable, seeds: tuple[int, ...]) ->
 
 def launchable_with(on_card: OnCard, shape: str, *, waits: bool) -> Launchable:
     """A chain launched op by op, of which each launch's first CTA lags; `waits` where launches wait for each other."""
-    ready = on_card.ready(BLOCK, Candidate(plan_kind=APART[-1], schedule=SHAPES[shape]))
+    apart = Candidate(plan_kind=APART[-1], schedule=SHAPES[shape])
+    return lagging(on_card, BLOCK, apart, without="" if waits else WAIT)
+
+
+def lagging(on_card: OnCard, workload: Workload, candidate: Candidate, *, without: str = "") -> Launchable:
+    """A chain of which each launch's first CTA lags, in a kernel that lacks a statement."""
+    ready = on_card.ready(workload, candidate)
     source = planted_source(LAG, ready.source)
-    assert WAIT in source
-    cubin = on_card.builder.build(source if waits else source.replace(WAIT, ""), on_card.gpu.arch).cubin
+    assert without in source
+    cubin = on_card.builder.build(source.replace(without, "") if without else source, on_card.gpu.arch).cubin
     launchable = with_others(ready.work, cubin=cubin).launchable
     assert launchable is not None
     return launchable
@@ -81,6 +90,29 @@ def test_chains_back_to_back_leave_what_each_leaves_alone(on_card: OnCard, shape
 def test_launches_that_do_not_wait_for_each_other_are_caught(on_card: OnCard) -> None:
     alone = [enqueued(on_card, launchable_with(on_card, "wgmma", waits=True), (seed,))[0] for seed in range(NUM_CHAINS)]
     broken = launchable_with(on_card, "wgmma", waits=False)
+    tries = (enqueued(on_card, broken, tuple(range(NUM_CHAINS))) for _ in range(NUM_TRIES))
+    assert any(not bool((one == other).all()) for together in tries for one, other in zip(alone, together, strict=True))
+
+
+def in_band_and_lagging(on_card: OnCard, shape: str, *, without: str = "") -> Launchable:
+    """A fused chain whose intermediates are read in band."""
+    chosen = in_band.banded(in_band.SHAPES)[shape]
+    candidate = Candidate(plan_kind=PlanKind.FUSED_PDL, schedule=chosen)
+    return lagging(on_card, in_band.SEVERAL, candidate, without=without)
+
+
+@pytest.mark.parametrize("shape", ["queues", "parts", "swapped, shared k"])
+def test_chains_in_band_back_to_back_leave_what_each_leaves_alone(on_card: OnCard, shape: str) -> None:
+    launchable = in_band_and_lagging(on_card, shape)
+    alone = [enqueued(on_card, launchable, (seed,))[0] for seed in range(NUM_CHAINS)]
+    for _ in range(NUM_TRIES):
+        together = enqueued(on_card, launchable, tuple(range(NUM_CHAINS)))
+        assert all(bool((one == other).all()) for one, other in zip(alone, together, strict=True))
+
+
+def test_elements_in_band_that_nobody_takes_away_are_found_by_the_launch_after_the_next_one(on_card: OnCard) -> None:
+    alone = [enqueued(on_card, in_band_and_lagging(on_card, "queues"), (seed,))[0] for seed in range(NUM_CHAINS)]
+    broken = in_band_and_lagging(on_card, "queues", without=TAKEN_AWAY)
     tries = (enqueued(on_card, broken, tuple(range(NUM_CHAINS))) for _ in range(NUM_TRIES))
     assert any(not bool((one == other).all()) for together in tries for one, other in zip(alone, together, strict=True))
 

@@ -108,7 +108,7 @@ def test_what_is_certainly_worse_ends_early_and_keeps_its_time(watched: Session,
     assert isinstance(early, Measured)
     assert whole.speedup < 0.7 * good.speedup, "the planted candidate is not slow"
     assert (whole.truncated, early.truncated) == (False, True)
-    assert 5 <= len(early.rounds) <= 8 < len(whole.rounds)
+    assert 5 <= len(early.rounds) < len(whole.rounds)
     assert early.time_us == pytest.approx(whole.time_us, rel=0.05)
     library = Candidate(plan_kind=PlanKind.LIBRARY)
     unhurt = watched.evaluate(asked, ready(builder, gpu, library).work, 100.0).outcome

@@ -89,7 +89,9 @@ def test_the_words_of_a_schedules_line_are_those_that_schedules_have(root: Path)
     others = [
         dataclasses.replace(tiling, num_warps=8, warpgroups=Warpgroups.PING_PONG, cluster_m=2, resident_ctas=2),
         dataclasses.replace(tiling, epilogue=Epilogue.TMA, weight_hint=CacheHint.NORMAL, swap_ab=True),
-        dataclasses.replace(tiling, intermediate_hint=CacheHint.EVICT_LAST, startup_prefetch=4),
+        dataclasses.replace(
+            tiling, intermediate_hint=CacheHint.EVICT_LAST, startup_prefetch=4, ahead_window=2, in_band=True
+        ),
         dataclasses.replace(ordering, interleave=bands, part_major=True, split_tiles=schedule.SplitTiles.TAIL),
         dataclasses.replace(ordering, split_tiles=schedule.SplitTiles.STREAM),
     ]

@@ -27,6 +27,7 @@ from tests.soak.member import children
 from tests.soak.program import Program, Row, Step, main
 from tests.support.forked import Forked, command
 from tests.support.serving import body
+from tests.support.waiting import wait_until
 
 #: Kills of one cluster.
 STEP = 5
@@ -71,6 +72,8 @@ class Cluster:
         """Has a job for each card, of problems that nobody asked for before."""
         url = self._server.line()
         num_open = sum(state not in FINAL for (state,) in rows(self._folder, "select state from jobs"))
+        # A server that has just started knows no card before a worker has joined it, and refuses a job so long.
+        wait_until(lambda: bool(httpx.get(f"{url}/targets", timeout=60).raise_for_status().json()), LIMIT_S, 0.1)
         for _ in range(NUM_WORKERS - num_open):
             self._num_jobs += 1
             pair = body()["pair"] | {"d_hidden": 512 + 128 * self._num_jobs}
@@ -120,8 +123,14 @@ class Cluster:
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
     """What the database says, beside its server."""
-    with closing(sqlite3.connect(folder / "data" / "tuner.db", timeout=60)) as database:
-        return database.execute(query).fetchall()
+    return at_once(folder, query)[0]
+
+
+def at_once(folder: Path, *queries: str) -> list[list[tuple[Any, ...]]]:
+    """What the database says to several queries, all of the same moment."""
+    with closing(sqlite3.connect(folder / "data" / "tuner.db", timeout=60, isolation_level=None)) as database:
+        database.execute("begin")
+        return [database.execute(query).fetchall() for query in queries]
 
 
 def recorded(folder: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
@@ -134,9 +143,10 @@ def problem_of(folder: Path) -> str:
     sums = "select job_id, number, outcome, plan_kind, schedule, length(samples) from trials order by job_id, number"
     jobs = "select id, state, reason, num_measured, num_rejected, num_failed, samples_bytes from jobs"
     events = "select job_id, json_extract(data, '$.number') from events where kind = 'trial' order by id"
-    seen = rows(folder, events)
-    for job, state, reason, *counts, samples_bytes in rows(folder, jobs):
-        trials = [row[1:] for row in rows(folder, sums) if row[0] == job]
+    # Of one moment, since the server may go on recording meanwhile.
+    seen, all_trials, all_jobs = at_once(folder, events, sums, jobs)
+    for job, state, reason, *counts, samples_bytes in all_jobs:
+        trials = [row[1:] for row in all_trials if row[0] == job]
         by_outcome = Counter(row[1] for row in trials)
         if [row[0] for row in trials] != list(range(len(trials))):
             return f"{job} has trials {[row[0] for row in trials]}"

@@ -48,7 +48,7 @@ class Interpreter:
             place = rng.choice([queue for queue in places if queue]).pop(0)
             sequence, head = divmod(int(plan.tasks[place, 0]), 1 << 16)
             block, span = divmod(int(plan.tasks[place, 1]), 1 << 24)
-            if skipped(place) or (span > 0 and span * plan.span_tokens >= lengths[sequence]):
+            if skipped(place) or span not in plan.live_spans(lengths[sequence]):
                 continue
             slot = (sequence * op.kv_heads + head) * plan.num_blocks + block
             self._attend(tensors, lengths[sequence], (sequence, head, block, span), slot)
@@ -67,8 +67,11 @@ class Interpreter:
         (q, k, v), op, (sequence, head, block, span) = tensors, self.plan.op, task
         for column in self._columns(block):
             token, query = divmod(column, op.query_heads)
+            seen = length - op.new_tokens + 1 + token
             begin = span * self.plan.span_tokens
-            end = min(begin + self.plan.span_tokens, length - op.new_tokens + 1 + token)
+            end = min(begin + self.plan.span_tokens, seen)
+            if self.plan.form.window is not None:
+                begin = max(begin, seen - self.plan.form.window)
             self.sums[slot, span, column], self.stats[slot, span, column] = 0, (-np.inf, 0)
             if end <= begin:
                 continue
@@ -79,15 +82,15 @@ class Interpreter:
 
     def _combine(self, out: Array, length: int, task: tuple[int, int, int], slot: int) -> None:
         op, (sequence, head, block) = self.plan.op, task
-        live = self.plan.live_spans(length)
+        live = list(self.plan.live_spans(length))
         if slot in self.combined:
             self.stats[slot] = np.nan
         self.combined.add(slot)
         for column in self._columns(block):
             token, query = divmod(column, op.query_heads)
-            maxima, normalisers = self.stats[slot, :live, column].T
+            maxima, normalisers = self.stats[slot, live, column].T
             most = maxima.max()
             weights = np.exp(maxima - (most if most > -np.inf else 0))
             normaliser = weights @ normalisers
-            sums = weights @ self.sums[slot, :live, column]
+            sums = weights @ self.sums[slot, live, column]
             out[sequence, token, head * op.query_heads + query] = sums / normaliser if normaliser else sums

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.core.plan.attention import AttentionPlan, assign
+from tuner.core.plan.attention_form import AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.attention import AttentionTiling
@@ -23,6 +24,9 @@ class Case:
     cluster: int = 1
     finish_warps: int = 4
     speculative: bool = True
+    form: dict[str, Any] = field(default_factory=dict)
+    #: Tokens of a page, and whether heads come before tokens; None: the cache is contiguous.
+    pages: tuple[int, bool] | None = None
     #: Of an element, in units of the results' root mean square.
     most: float = field(default=0.03)
 
@@ -51,6 +55,14 @@ CASES = {
         queues=4,
         speculative=False,
         most=0.005,
+    ),
+    "tiles left over": Case(
+        op={"sequences": 6, "kv_heads": 1, "query_heads": 4, "head_dim": 64, "max_length": 160},
+        lengths=(96, 33, 160, 65, 20, 70),
+        tiling=(8, 32, 2, 4),
+        span=160,
+        queues=2,
+        speculative=False,
     ),
     "blocks": Case(
         op={"sequences": 2, "kv_heads": 1, "query_heads": 16, "head_dim": 64, "max_length": 130, "new_tokens": 2},
@@ -115,7 +127,74 @@ CASES = {
         cluster=2,
         finish_warps=0,
     ),
+    "pages of 16": Case(
+        op={"sequences": 4, "kv_heads": 2, "query_heads": 4, "head_dim": 128, "max_length": 300},
+        lengths=(300, 0, 129, 17),
+        tiling=(8, 64, 2, 8),
+        span=128,
+        queues=3,
+        speculative=False,
+        pages=(16, True),
+    ),
+    "pages of 64, tokens before heads": Case(
+        op={"sequences": 3, "kv_heads": 3, "query_heads": 2, "head_dim": 64, "max_length": 260, "new_tokens": 2},
+        lengths=(260, 65, 191),
+        tiling=(8, 32, 4, 4),
+        span=512,
+        queues=4,
+        cluster=4,
+        speculative=False,
+        pages=(64, False),
+    ),
+    "many pages": Case(
+        op={"sequences": 2, "kv_heads": 1, "query_heads": 8, "head_dim": 64, "max_length": 1200},
+        lengths=(1190, 641),
+        tiling=(8, 64, 4, 8),
+        span=1216,
+        queues=1,
+        speculative=False,
+        pages=(16, False),
+    ),
+    "window": Case(
+        op={"sequences": 5, "kv_heads": 1, "query_heads": 3, "head_dim": 64, "max_length": 400, "new_tokens": 3},
+        lengths=(400, 77, 2, 0, 257),
+        tiling=(16, 32, 2, 4),
+        span=64,
+        queues=4,
+        speculative=False,
+        form={"window": 75},
+    ),
+    "window, clusters, pages of 32": Case(
+        op={"sequences": 3, "kv_heads": 2, "query_heads": 4, "head_dim": 128, "max_length": 700},
+        lengths=(700, 33, 515),
+        tiling=(8, 64, 2, 4),
+        span=256,
+        queues=3,
+        cluster=2,
+        speculative=False,
+        form={"window": 275},
+        pages=(32, True),
+    ),
+    "soft cap": Case(
+        op={"sequences": 2, "kv_heads": 2, "query_heads": 4, "head_dim": 64, "max_length": 200, "scale": 1.5},
+        lengths=(200, 63),
+        tiling=(8, 32, 2, 4),
+        span=96,
+        queues=3,
+        form={"soft_cap": 5.0},
+    ),
 }
+
+
+def form_of(case: Case, op: DecodeAttention) -> AttentionForm:
+    """What the case's attention does beyond its shapes; some pages belong to nobody."""
+    if case.pages is None:
+        return AttentionForm(**case.form)
+    page_tokens, heads_first = case.pages
+    num_pages = sum(-(-max(length, 0) // page_tokens) for length in case.lengths) + 3
+    return AttentionForm(
+        paged=PagedCache(num_pages=num_pages, page_tokens=page_tokens, heads_first=heads_first), **case.form
+    )
 
 
 def tiling_of(case: Case, op: DecodeAttention) -> AttentionTiling:
@@ -142,4 +221,5 @@ def plan_of(case: Case, op: DecodeAttention, *, contiguous: bool) -> AttentionPl
         num_queues=case.queues,
         contiguous=contiguous,
         cluster=case.cluster,
+        form=form_of(case, op),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.support.cases import adds, decoder_block, gemms, tiling
 from tuner.core.plan.tile_graph import tile_graph
 
@@ -39,5 +41,10 @@ CHAIN_GRAPHS = (
     tile_graph(
         gemms(32, ("a", "x", 32, 32, {}), ("b", "x", 64, 32, {}), ("c", "b", 32, 64, {"norm": "b", **adds("a")})),
         tiling((16, 32), (32, 32), (32, 32), split=(1, 1, 2)),
+    ),
+    tile_graph(decoder_block(16, 64, 32, 32), replace(tiling(*[(16, 32)] * 4), in_band=True)),
+    tile_graph(
+        gemms(16, ("a", "x", 64, 32, {}), ("b", "a", 64, 64, adds("a")), ("c", "b", 32, 64, {"norm": "a"})),
+        replace(tiling((16, 32), (16, 64), (16, 32), split=(1, 2, 2)), in_band=True),
     ),
 )

@@ -103,7 +103,7 @@ def interpret(
         LivenessError: CTAs hold tasks, and none can go on.
     """
     plan = Plan.from_words(plan.words)
-    graph = graph.with_parts(strided=plan.strided_parts)
+    graph = graph.with_parts(strided=plan.strided_parts).with_in_band(plan.in_band_ops)
     memory = {name: array.copy() for name, array in tensors.items()}
     signals = np.zeros(plan.num_signals, dtype=np.int64)
     for epoch in range(num_launches):
@@ -141,7 +141,7 @@ def _launch(
         cta, task = -1, None
         for cta in rng.sample(range(len(held)), len(held)):
             task = held[cta]
-            if task is not None and _is_ready(plan, task, signals, epoch):
+            if task is not None and _is_ready(plan, graph, memory, task, signals, epoch):
                 break
         else:
             stuck = ", ".join(task_name(plan, graph, task.index) for task in held if task is not None)
@@ -149,7 +149,7 @@ def _launch(
         assert task is not None
         if task.done < len(task.steps):
             _multiply(plan, graph, memory, task)
-        if task.done < len(task.steps) or not _is_ready(plan, task, signals, epoch):
+        if task.done < len(task.steps) or not _is_ready(plan, graph, memory, task, signals, epoch):
             continue
         post = plan.tasks[task.index, 5]
         if _store(plan, graph, memory, partial, task) and post >= 0:
@@ -180,9 +180,21 @@ def _begin(plan: Plan, graph: TileGraph, queue: list[int]) -> _Held | None:
     return _Held(index=index, steps=steps, done=0, sums=[])
 
 
-def _is_ready(plan: Plan, task: _Held, signals: npt.NDArray[np.int64], epoch: int) -> bool:
+def _is_ready(
+    plan: Plan,
+    graph: TileGraph,
+    memory: Mapping[str, Matrix],
+    task: _Held,
+    signals: npt.NDArray[np.int64],
+    epoch: int,
+) -> bool:
     """Whether what the plan says of the task's next k-step, and of those before, has come; behind the last one what it
-    says of the epilogue."""
+    says of the epilogue. What is read in band says so itself."""
+    op, tile_m, tile_n = plan.tasks[task.index, :3].tolist()
+    if plan.in_band_ops >> op & 1 and task.done < len(task.steps):
+        rows, *_ = graph.reads(op, tile_m, tile_n, task.steps[task.done])
+        if np.isnan(_block(memory, rows)).any():
+            return False
     reached = EPILOGUE_STEP if task.done == len(task.steps) else task.done
     waits = plan.waits[plan.tasks[task.index, 3] : plan.tasks[task.index, 4]].tolist()
     return all(

@@ -40,6 +40,8 @@ class Table(NamedTuple):
     num_slots: int
     #: Tasks that are dealt, one to each CTA, before the rest is drawn; else 0.
     num_assigned: int
+    #: Bit i: op i reads A in band.
+    in_band: int
 
 
 def read(words: list[int]) -> Table:
@@ -73,6 +75,7 @@ def read(words: list[int]) -> Table:
         strided,
         words[14],
         num_ctas * (assignment == 3),
+        words[15],
     )
 
 
@@ -87,11 +90,14 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
         return {"words"}
     if not _is_covered(table, graph):
         return {"coverage"}
+    if table.in_band & ~_able_in_band(graph):
+        return {"residency"}
     found = _epoch_faults(table)
     steps = [_columns_by_step(task, graph, strided=table.strided) for task in table.tasks]
     for task, mine in zip(table.tasks, steps, strict=True):
         places = [wait[4] for wait in task.waits]
-        known = {*range(len(mine)), *([EPILOGUE] if _reads_in_epilogue(task.op, graph) else [])}
+        reads_late = _reads_in_epilogue(task.op, graph) or table.in_band >> task.op & 1
+        known = {*range(len(mine)), *([EPILOGUE] if reads_late else [])}
         if places != sorted(places) or not set(places) <= known:
             found.add("safety")  # the device looks for waits step by step, and would pass over one
     # From here on the epilogue is one step more, which comes last.
@@ -112,6 +118,8 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
 
 def _are_words_in_range(words: list[int], table: Table) -> bool:
     """Whether every count is at most 2^24, every k-step below 2^26, and nothing but a post below 0."""
+    if not 0 <= table.in_band < 2**8:
+        return False
     counts = [*words[2:5], *words[9:12], words[14]]
     counts += [count for task in table.tasks for count in (task.row, task.col, task.slot, task.post + 1)]
     waits = [words[at : at + 8] for at in range(words[8], words[8] + 8 * words[9], 8)]
@@ -124,6 +132,13 @@ def _reads_in_epilogue(op: int, graph: TileGraph) -> bool:
     """Whether the op adds, or norms, what another op of the launch writes."""
     of_launch = {graph.workload.ops[other].name for other in graph.op_indices}
     return bool(of_launch & {graph.workload.ops[op].residual_source, graph.workload.ops[op].norm})
+
+
+def _able_in_band(graph: TileGraph) -> int:
+    """Bit i: op i reads as A what another op of the launch writes, in a kernel that reads in band."""
+    ops, of_launch = graph.workload.ops, {graph.workload.ops[other].name for other in graph.op_indices}
+    able = (op for op in graph.op_indices if graph.tiling.in_band and ops[op].source in of_launch)
+    return sum(2**op for op in able)
 
 
 def _epilogue_placed(task: Task, num_steps: int) -> Task:
@@ -201,11 +216,16 @@ def _columns_by_step(task: Task, graph: TileGraph, *, strided: bool) -> list[set
 def _producers(table: Table, graph: TileGraph, steps: list[list[set[int]]]) -> list[list[set[int]]]:
     """[task] [step] the tasks that write, or help to write, an element of what it reads in that k-step; and behind
     these steps, of what it reads in its epilogue: the residual of its own tile, and whole rows of what it norms.
-    Whichever part of a tile is the last reads that, so each part counts as one that does."""
+    Whichever part of a tile is the last reads that, so each part counts as one that does. What it reads in band says
+    itself that it is there, in each k-step; so that the post says more than that, whole rows of it count as read in the
+    epilogue."""
     ops, tiles = graph.workload.ops, graph.tiling.tiles
 
     def columns_written(task: Task) -> set[int]:
         return set(range(task.col * tiles[task.op].n, (task.col + 1) * tiles[task.op].n))
+
+    def in_band(task: Task) -> bool:
+        return bool(table.in_band >> task.op & 1)
 
     def rows(task: Task) -> set[int]:
         height = tiles[task.op].m
@@ -222,8 +242,10 @@ def _producers(table: Table, graph: TileGraph, steps: list[list[set[int]]]) -> l
 
     return [
         [
-            *(writers(task, ops[task.op].source, columns) for columns in mine),
-            writers(task, ops[task.op].residual_source, columns_written(task)) | writers(task, ops[task.op].norm, None),
+            *(set() if in_band(task) else writers(task, ops[task.op].source, columns) for columns in mine),
+            writers(task, ops[task.op].residual_source, columns_written(task))
+            | writers(task, ops[task.op].norm, None)
+            | (writers(task, ops[task.op].source, None) if in_band(task) else set()),
         ]
         for task, mine in zip(table.tasks, steps, strict=True)
     ]

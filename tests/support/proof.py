@@ -41,6 +41,7 @@ REASONS = {
 #: At most nine tasks each, so that every state can be visited.
 GRAPHS = (
     tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32))),
+    tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), replace(tiling((16, 32), (16, 32)), in_band=True)),
     tile_graph(ffn_pair(m=32, d_in=32, d_hidden=96, d_out=32), tiling((16, 32), (16, 32))),
     tile_graph(ffn_pair(m=48, d_in=32, d_hidden=64, d_out=32), tiling((16, 32), (16, 32))),
     tile_graph(ffn_pair(m=48, d_in=32, d_hidden=32, d_out=64), tiling((16, 32), (32, 32))),
@@ -311,6 +312,11 @@ def _word_made_extreme(plan: Plan, rng: random.Random) -> Plan:
     return replace(plan, **{rng.choice(counts): value})  # type: ignore[arg-type]
 
 
+def _band_changed(plan: Plan, rng: random.Random) -> Plan:
+    """An op reads in band that did not, or the other way round."""
+    return replace(plan, in_band_ops=plan.in_band_ops ^ 1 << rng.randrange(4))
+
+
 MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "wait removed": _wait_removed,
     "wait narrowed": _wait_narrowed,
@@ -332,6 +338,7 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "part made whole": _made_whole,
     "slot changed": _slot_changed,
     "posts per launch changed": _step_changed,
+    "read in band or not": _band_changed,
     "wait one k-step earlier": _wait_changed(4, -1),
     "wait one k-step later": _wait_changed(4, 1),
     "word made extreme": _word_made_extreme,

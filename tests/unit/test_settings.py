@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 from pydantic import ValidationError
 
-from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.problem.objective import FinalsProcedure, Regime
 from tuner.core.trial.limits import Limits
 from tuner.settings import Settings
 
@@ -28,6 +28,7 @@ def test_rounds_and_tie_band_of_the_finals_are_settings(monkeypatch: pytest.Monk
     monkeypatch.setenv("TUNER_FINALS_ROUNDS", "5")
     monkeypatch.setenv("TUNER_TIE_BAND", "0.03")
     assert Settings().finals == FinalsProcedure(num_rounds=5, min_tie_band=0.03)
+    assert [Settings().finals.rounds_in(regime) for regime in (Regime.BURST, Regime.SUSTAINED)] == [5, 2]
 
 
 @pytest.mark.parametrize(

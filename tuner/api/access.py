@@ -88,7 +88,10 @@ class AccessGuard:
         needed = role_for(scope["method"], scope["path"])
         if needed is None:
             return replace(LOCAL, role=Role.READ, address=address)
-        if not (self._access.is_known_to_be_on or await to_thread.run_sync(lambda: self._access.is_on)):
+        is_on = self._access.is_known_to_be_on
+        if is_on is None:
+            is_on = await to_thread.run_sync(lambda: self._access.is_on)
+        if not is_on:
             return replace(LOCAL, address=address)
         token = await self._token(connection, address)
         if not self._rates.take(token.id):

@@ -9,9 +9,17 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import default_target_id
 from tuner.service import Service
+from tuner.versions import SIGNATURE_HEADER
 from tuner.wire.best_query import BestQuery
 from tuner.wire.responses import BestMatchView, TargetView
 
+#: For OpenAPI.
+_SIGNATURE = {
+    SIGNATURE_HEADER: {
+        "description": "`ed25519`, the service's public key, and its signature of the body, both hexadecimal",
+        "schema": {"type": "string"},
+    }
+}
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="sha256 of the zip, 64 hex digits")]
 
 
@@ -34,15 +42,19 @@ def result_routes(service: Service) -> APIRouter:
     @router.get(
         "/artifacts/{digest}",
         response_class=Response,
-        responses={200: {"content": {"application/zip": {}}}, 304: {"description": "The asker has it already"}},
+        responses={
+            200: {"content": {"application/zip": {}}, "headers": _SIGNATURE},
+            304: {"description": "The asker has it already"},
+        },
     )
     def get_artifact(digest: Digest, if_none_match: Annotated[str | None, Header()] = None) -> Response:
-        """A kernel as a zip: source, cubin, plan, and a manifest that is the launch recipe."""
+        """A kernel as a zip: source, cubin, plan, and a manifest that is the launch recipe. A header signs it."""
         headers = {"ETag": f'"{digest}"', "Cache-Control": "private, max-age=31536000, immutable"}
         content = service.artifact(digest)
         seen = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
         if headers["ETag"] in seen or "*" in seen:
             return Response(status_code=304, headers=headers)
+        headers[SIGNATURE_HEADER] = service.signature(content)
         headers["Content-Disposition"] = f'attachment; filename="tuner-{digest[:12]}.zip"'
         return Response(content, headers=headers, media_type="application/zip")
 

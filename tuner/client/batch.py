@@ -146,13 +146,14 @@ def best_of(client: Client, batch_id: str) -> Json:
     return client.batch_best(batch_id)
 
 
-def write_kernels(client: Client, best: Json, folder: Path) -> None:
-    """Writes `ladders.json` and the kernel of each range as a zip into a folder; each file whole or not at all."""
+def write_kernels(client: Client, best: Json, folder: Path, key: str | None = None) -> None:
+    """Writes `ladders.json` and the kernel of each range as a zip into a folder; each file whole or not at all. `key`
+    must have signed them, where one is given."""
     for ladder in best["ladders"]:
         for index, kernel in enumerate(ladder["kernels"]):
             if kernel["artifact"] is None:
                 continue
-            artifact = client.artifact(kernel["artifact"]["digest"])
+            artifact = client.artifact(kernel["artifact"]["digest"], key)
             name = f"ladder{ladder['number']}-kernel{index}.zip"
             folder.mkdir(parents=True, exist_ok=True)
             write_or_print(artifact.in_format("zip"), folder / name)

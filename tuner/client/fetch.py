@@ -17,7 +17,8 @@ from tuner.client.http import Client
 from tuner.client.lock import Cache
 from tuner.client.options import match_options, pair_options, take_question
 from tuner.client.output import document, write_or_print
-from tuner.client.packs import default_cache, fetch_locked, pinned
+from tuner.client.packs import default_cache, fetch_locked
+from tuner.client.signatures import pinned
 from tuner.core.schedule.plan_kinds import PlanKind
 
 FORMATS = ("json", "manifest", "cu", "cubin", "zip")
@@ -59,6 +60,7 @@ def fetch(
 @click.option("--driver", help="The driver it will run with.")
 @click.option("--cuda", help="The CUDA version it will run with.")
 @click.option("--kernel-version", help="The kernel sources' version that is wanted.")
+@click.option("--key", help="The public key that must have signed it, as `tuner key show` prints it.")
 @click.pass_obj
 def fetch_best(
     client: Client,
@@ -71,6 +73,7 @@ def fetch_best(
     format: str,
     output: Path | None,
     elsewhere: bool,
+    key: str | None,
     **options: Any,
 ) -> None:
     """Writes the best result: of a job, or for a pair and a target.
@@ -79,7 +82,7 @@ def fetch_best(
     is written for a weaker match, or where the answer is not to fuse, unless that is asked for.
     """
     if batch_id is not None:
-        _fetch_batch(client, batch_id, format, output)
+        _fetch_batch(client, batch_id, format, output, pinned(key))
         return
     if output is not None and output.is_dir():
         raise click.UsageError(f"{output} is a folder; give -o the name of a file")
@@ -92,10 +95,10 @@ def fetch_best(
         click.echo("tuner-client: the result is simulated: no card has run it", err=True)
     check_match(found, accept_nearest=accept_nearest)
     check_answer(best, accept_unfused=accept_unfused, even_if_slower=even_if_slower)
-    write_or_print(_content(client, found, format), output)
+    write_or_print(_content(client, found, format, pinned(key)), output)
 
 
-def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None) -> None:
+def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None, key: str | None) -> None:
     """Writes the answers of a batch: as JSON, or with its kernels into a folder.
 
     Raises:
@@ -114,7 +117,7 @@ def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None
         raise click.UsageError("of a batch --format json writes the answers, and -o FOLDER all of its kernels")
     if not any(ladder["kernels"] for ladder in best["ladders"]):
         raise LibraryWins(f"the library is the answer of {batch_id} for all rows; nothing is written")
-    write_kernels(client, best, output)
+    write_kernels(client, best, output, key)
 
 
 def find(client: Client, job_id: str | None, options: dict[str, Any], asker: Asker) -> dict[str, Any]:
@@ -185,14 +188,14 @@ def _call_line(call: Mapping[str, Any]) -> str:
     )
 
 
-def _content(client: Client, found: dict[str, Any], format: str) -> bytes:
+def _content(client: Client, found: dict[str, Any], format: str, key: str | None) -> bytes:
     """The bytes of the format asked for."""
     best = found["best"]
     if format == "json":
         return document(found)
     if best["artifact"] is None:
         raise NoResult(f"{best['job_id']} has no kernel of ours: the verdict is {best['verdict']!r}")
-    artifact = client.artifact(best["artifact"]["digest"])
+    artifact = client.artifact(best["artifact"]["digest"], key)
     if artifact.simulated != best["simulated"]:
         raise Refused("result and artifact disagree on whether they are simulated")
     return artifact.in_format(format)

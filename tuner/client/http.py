@@ -26,7 +26,8 @@ from tuner.client.errors import (
     Unreachable,
 )
 from tuner.client.event_lines import parse_events
-from tuner.versions import DISTRIBUTION, WIRE_HEADER, WIRE_VERSION
+from tuner.client.signatures import check_signed
+from tuner.versions import DISTRIBUTION, SIGNATURE_HEADER, WIRE_HEADER, WIRE_VERSION
 
 Json = dict[str, Any]
 
@@ -223,9 +224,13 @@ class Client:
             raise NothingSeen(f"the {kind} of trial {number} of {job_id} could not be taken: {found['reason']}")
         return self._json("GET", path, params=query) if query else found
 
-    def artifact(self, digest: str) -> Artifact:
-        """A kernel, every byte of it checked."""
-        return open_artifact(self._request("GET", f"/artifacts/{digest}").content, digest)
+    def artifact(self, digest: str, key: str | None = None) -> Artifact:
+        """A kernel, every byte of it checked; and that the service's public `key` signed it, where one is given."""
+        answer = self._request("GET", f"/artifacts/{digest}")
+        if key is not None:
+            line = answer.headers[SIGNATURE_HEADER]
+            check_signed(answer.content, f"{line}\n".encode() if line else b"", key)
+        return open_artifact(answer.content, digest)
 
     def make_pack(self, order: Json) -> Json:
         """A signed pack of finished jobs; `order` as `POST /packs` takes it.
@@ -354,8 +359,8 @@ class Client:
                 raise Unreachable(f"{self.url} had not sent its answer after {_ANSWER_DEADLINE_S:g} s; try again")
             if len(body) > _MAX_ANSWER_BYTES:
                 raise Unreachable(f"{self.url} sends more than {_MAX_ANSWER_BYTES} bytes; is it a tuner service?")
-        media_type = {"content-type": head.headers.get("content-type", "")}
-        return httpx.Response(head.status_code, headers=media_type, content=bytes(body), request=head.request)
+        headers = {name: head.headers.get(name, "") for name in ("content-type", SIGNATURE_HEADER)}
+        return httpx.Response(head.status_code, headers=headers, content=bytes(body), request=head.request)
 
 
 def _job_path(job_id: str) -> str:

@@ -17,12 +17,13 @@ from tuner.client.http import Client
 from tuner.client.lock import Cache, Lock, LockedPack, place_of, read_lock, write_lock
 from tuner.client.options import lock_option, pack_options
 from tuner.client.output import print_table, write_or_print
+from tuner.client.signatures import check_signed, pinned
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Entry, Rung, Shape
 from tuner.packs.ladder import MAX_ROWS
 from tuner.packs.read import Pack, read_pack
-from tuner.packs.signing import SigningUnavailable, WrongSignature, check_key, signer, verify
+from tuner.packs.signing import signer
 
 Json = dict[str, Any]
 
@@ -37,23 +38,6 @@ def opened(content: bytes) -> Pack:
         return read_pack(content)
     except InvalidInput as error:
         raise Refused(str(error)) from error
-
-
-def check_signature(pack: Pack, key: str, *, is_demanded: bool) -> None:
-    """That `key` signed the pack.
-
-    Raises:
-        Refused: it did not.
-        click.UsageError: the library is not installed, and the check was demanded.
-    """
-    try:
-        verify(pack.sums, pack.signature, key)
-    except WrongSignature as error:
-        raise Refused(str(error)) from error
-    except SigningUnavailable as error:
-        if is_demanded:
-            raise click.UsageError(str(error)) from error
-        click.echo(f"tuner-client: the signature is not verified: {error}", err=True)
 
 
 def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_invariant: bool = False) -> Json:
@@ -102,7 +86,7 @@ def _made(client: Client, order: Json, key: str | None) -> tuple[bytes, Pack]:
     content = client.content(made["digest"])
     pack = opened(content)
     if (expected := key or signer(pack.signature)) is not None:
-        check_signature(pack, expected, is_demanded=key is not None)
+        check_signed(pack.sums, pack.signature, expected, is_demanded=key is not None)
     return content, pack
 
 
@@ -164,7 +148,8 @@ def fetch_locked(
         if len(content) != pack.size_bytes:
             raise Refused(f"{pack.path} has {len(content)} bytes, and the lock says {pack.size_bytes}")
         if (expected := key or lock.key) is not None:
-            check_signature(opened(content), expected, is_demanded=key is not None)
+            whole = opened(content)
+            check_signed(whole.sums, whole.signature, expected, is_demanded=key is not None)
         found.append((place_of(folder, pack), pack.sha256, content))
     for place, sha256, content in found:
         cache.put(sha256, content)
@@ -175,18 +160,6 @@ def fetch_locked(
 def default_cache() -> Path:
     """Where packs are kept unless somebody says otherwise."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tuner" / "packs"
-
-
-def pinned(key: str | None) -> str | None:
-    """A key that was given.
-
-    Raises:
-        click.UsageError: it is none.
-    """
-    try:
-        return None if key is None else check_key(key)
-    except InvalidInput as error:
-        raise click.UsageError(str(error)) from error
 
 
 def ladder_table(pack: Pack) -> Table:

@@ -16,8 +16,9 @@ from tuner.client.http import Client
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import pack_options
 from tuner.client.output import print_table
-from tuner.client.packs import ladder_table, make, order_of_jobs, pinned
+from tuner.client.packs import ladder_table, make, order_of_jobs
 from tuner.client.row_counts import row_counts
+from tuner.client.signatures import pinned
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Shape
 

@@ -16,7 +16,8 @@ from rich.table import Table
 from tuner.client import render
 from tuner.client.errors import NotVerified, Simulated
 from tuner.client.output import as_json, print_json, print_table
-from tuner.client.packs import check_signature, opened, pinned
+from tuner.client.packs import opened
+from tuner.client.signatures import check_signed, pinned
 from tuner.packs.contents import Kernel, Rung, Shape
 from tuner.packs.read import Pack
 from tuner.packs.signing import signer
@@ -35,9 +36,10 @@ def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None
     """Checks a pack, runs its kernels on this machine's card against a reference, and says what they gain here."""
     pack = opened(path.read_bytes())
     named = signer(pack.signature)
+    signed = "not signed"
     if (expected := pinned(key) or named) is not None:
-        check_signature(pack, expected, is_demanded=key is not None)
-    signed = f"signed by {named}" if named else "not signed"
+        is_verified = check_signed(pack.sums, pack.signature, expected, is_demanded=key is not None)
+        signed = f"signed by {named}" if is_verified else f"signed, as it says, by {named}"
     click.echo(f"tuner-client: {path} is intact; {signed}", err=True)
     if bytes_only:
         return

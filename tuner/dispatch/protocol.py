@@ -99,7 +99,8 @@ class MeasureLane(Protocol):
 class Dispatcher(Protocol):
     """All build pools and measure lanes of a service, which end with it. Thread-safe.
 
-    A target may have several workers, cards of one model, counted from 0; a job stays with one of them.
+    A target may have several workers, cards of one model, counted from 0; a job stays with one of them, and
+    those without a job may measure for its search.
     """
 
     @property

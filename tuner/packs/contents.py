@@ -122,7 +122,8 @@ class Rung:
     kernel: Kernel | None
     #: The library's recipe where it is known: algorithm, versions; for people.
     library: Mapping[str, Any] = field(default_factory=dict)
-    #: The library's time over the kernel's, and its 95 % interval; None where nothing was measured.
+    #: At `m_hi` rows: the library's time over the kernel's, and its 95 % interval; None where nothing was measured. The
+    #: kernel may have been measured with more rows. What it gains here is then a bound, and has no interval.
     speedup: float | None = None
     interval: tuple[float, float] | None = None
     #: Where it comes from, e.g. the job; for people.

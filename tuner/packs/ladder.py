@@ -40,38 +40,69 @@ class Found:
         """Whether our kernel is worth it."""
         return self.kernel is not None and self.speedup is not None and self.speedup >= min_gain
 
-    def is_kept_below(self, library_below_us: float | None, min_gain: float) -> bool:
-        """Whether our kernel gains at fewer rows, too, down to those where the library took `library_below_us`."""
-        if self.time_us is None or self.library_us is None:
-            return False
-        return gains_between(self.time_us, self.library_us, library_below_us, min_gain)
+    def gain_over(self, library_us: float | None) -> float | None:
+        """What our kernel gains at no more rows than its own, at least; `library_us`: what the library takes there."""
+        if self.kernel is None or self.time_us is None or library_us is None:
+            return None
+        return library_us / self.time_us
 
 
 def make_entry(shape: Shape, results: Sequence[Found], *, min_gain: float = DEFAULT_MIN_GAIN) -> Entry:
     """The ladder of a shape: every number of rows has exactly one answer, the library above the largest m.
 
     A kernel serves its own m where it gains enough there, and rows between that and the next smaller m where it must
-    gain as much. Elsewhere the library does.
+    gain as much. It takes no longer with fewer rows. So it serves a smaller m, too, where it is no slower with all of
+    its rows than the kernel of that m, and then all rows between two m that it serves. Elsewhere the library does.
     """
     rungs: list[Rung] = []
     end, library_below_us = 0, None
-    for result in sorted(results, key=lambda result: result.m):
+    ordered = sorted(results, key=lambda result: result.m)
+    for i, result in enumerate(ordered):
+        server = _server(result, ordered[i + 1 :], min_gain)
         begin = served_from(result.m, end)
-        if result.is_kept(min_gain) and not result.is_kept_below(library_below_us, min_gain):
+        if server is not None and not _serves_below(server, result, library_below_us, min_gain):
             begin = result.m
+        elif server is not None and rungs and rungs[-1].kernel is server.kernel:
+            begin = end + 1
         if begin > end + 1:
             rungs.append(Rung(m_lo=end + 1, m_hi=begin - 1, kernel=None))
-        rungs.append(
-            Rung(
-                m_lo=begin,
-                m_hi=result.m,
-                kernel=result.kernel if result.is_kept(min_gain) else None,
-                library=result.library,
-                speedup=result.speedup,
-                interval=result.interval,
-                provenance=result.provenance,
-            )
-        )
+        rungs.append(_rung(begin, result, server))
         end, library_below_us = result.m, result.library_us
     rungs.append(Rung(m_lo=end + 1, m_hi=MAX_ROWS, kernel=None))
     return Entry(shape=shape, rungs=tuple(rungs))
+
+
+def _server(result: Found, larger: Sequence[Found], min_gain: float) -> Found | None:
+    """Whose kernel runs at the m of a result: the fastest of its own and of those for more rows; of equal ones that for
+    the most rows, so that few kernels do. None: the library's."""
+    own = [result] if result.is_kept(min_gain) else []
+    if own and result.time_us is None:
+        return result
+    gaining = [other for other in larger if (other.gain_over(result.library_us) or 0.0) >= min_gain]
+    return min([*own, *gaining], key=lambda found: (found.time_us, -found.m), default=None)
+
+
+def _serves_below(server: Found, result: Found, library_below_us: float | None, min_gain: float) -> bool:
+    """Whether it gains at fewer rows than the result's, too, down to those where the library took so long."""
+    if server.time_us is None or result.library_us is None:
+        return False
+    return gains_between(server.time_us, result.library_us, library_below_us, min_gain)
+
+
+def _rung(begin: int, result: Found, server: Found | None) -> Rung:
+    """The rows up to those of a result. What another's kernel gains there is a bound, without an interval."""
+    if server is None or server is result:
+        kernel = None if server is None else server.kernel
+        speedup, interval, provenance = result.speedup, result.interval, result.provenance
+    else:
+        kernel, speedup = server.kernel, server.gain_over(result.library_us)
+        interval, provenance = None, server.provenance
+    return Rung(
+        m_lo=begin,
+        m_hi=result.m,
+        kernel=kernel,
+        library=result.library,
+        speedup=speedup,
+        interval=interval,
+        provenance=provenance,
+    )

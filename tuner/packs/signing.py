@@ -1,4 +1,5 @@
-"""Ed25519 signatures of packs: the service signs `SHA256SUMS`, and whoever has pinned its public key verifies them.
+"""Ed25519 signatures: the service signs the `SHA256SUMS` of a pack, and whatever is fetched by its digest. Whoever has
+pinned its public key verifies them.
 
 A signature file is one line: ``ed25519``, the public key and the signature, both hexadecimal. The library
 `cryptography` comes with the extras `server` and `verify`, and is imported only where it is used.
@@ -26,7 +27,7 @@ class SigningUnavailable(StoreError):
 
 
 class WrongSignature(TunerError):
-    """A pack is not signed, or not by the key that was expected, or it was changed afterwards."""
+    """Something is not signed, or not by the key that was expected, or it was changed afterwards."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,15 +120,16 @@ def verify(data: bytes, signature: bytes, key: str) -> None:
     """
     found = _LINE.fullmatch(signature)
     if found is None:
-        raise WrongSignature("the pack is not signed" if not signature else "the pack's signature is of no known form")
+        raise WrongSignature("it is not signed" if not signature else "its signature is of no known form")
     if found[1].decode() != key:
-        raise WrongSignature(f"the pack is signed by {found[1].decode()}, not by {key}, which is pinned")
+        raise WrongSignature(f"it is signed by {found[1].decode()}, not by {key}, which is pinned")
+    ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature
 
     try:
-        _ed25519().Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(found[2].decode()), data)
+        ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(found[2].decode()), data)
     except InvalidSignature as error:
-        raise WrongSignature(f"the signature of {key} is not of these bytes: the pack was changed") from error
+        raise WrongSignature(f"the signature of {key} is not of these bytes: they were changed") from error
 
 
 def _ed25519() -> Any:

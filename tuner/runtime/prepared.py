@@ -60,6 +60,8 @@ def sentence_of(record: AbortRecord) -> str:
         )
     if record.task == -1:
         return f"the start gate saw {record.seen} of the first launch's {record.expected} CTAs start"
+    if record.signal < 0:
+        return f"CTA {record.cta}, task {record.task} polled an intermediate whose elements did not come"
     return (
         f"CTA {record.cta}, task {record.task} waited for signal {record.signal}: {record.seen} posts seen, "
         f"{record.expected} expected"

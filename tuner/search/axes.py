@@ -61,9 +61,11 @@ def _product_distributions(num_ops: int) -> dict[str, BaseDistribution]:
         "num_warps": IntDistribution(1, 32),
         "input_stages": IntDistribution(0, 64),
         "window": IntDistribution(0, 64),
+        "ahead_window": IntDistribution(0, 64),
         "startup_prefetch": IntDistribution(0, 64),
         "warpgroups": _choices(Warpgroups),
         "swap_ab": CategoricalDistribution([False, True]),
+        "in_band": CategoricalDistribution([False, True]),
         "epilogue": _choices(Epilogue),
         "cluster_m": IntDistribution(1, 16),
         "cluster_n": IntDistribution(1, 16),
@@ -111,9 +113,11 @@ def _product_params(schedule: Schedule) -> dict[str, Any]:
         "num_warps": tiling.num_warps,
         "input_stages": tiling.input_stages,
         "window": tiling.window,
+        "ahead_window": tiling.ahead_window,
         "startup_prefetch": tiling.startup_prefetch,
         "warpgroups": str(tiling.warpgroups),
         "swap_ab": tiling.swap_ab,
+        "in_band": tiling.in_band,
         "epilogue": str(tiling.epilogue),
         "cluster_m": tiling.cluster_m,
         "cluster_n": tiling.cluster_n,
@@ -166,9 +170,11 @@ def _product_from_params(params: dict[str, Any]) -> Schedule:
             num_warps=params["num_warps"],
             input_stages=params["input_stages"],
             window=params["window"],
+            ahead_window=params["ahead_window"],
             startup_prefetch=params["startup_prefetch"],
             warpgroups=Warpgroups(params["warpgroups"]),
             swap_ab=params["swap_ab"],
+            in_band=params["in_band"],
             epilogue=Epilogue(params["epilogue"]),
             cluster_m=params["cluster_m"],
             cluster_n=params["cluster_n"],
@@ -212,6 +218,7 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
     features += [math.log2(max(1, tiling.input_stages)), (tiling.window or tiling.num_stages) / tiling.num_stages]
     features += [float(tiling.warpgroups is Warpgroups.PING_PONG), float(tiling.swap_ab)]
     features += [0.5 * (tiling.epilogue is Epilogue.TMA), 0.2 * math.log2(1 + tiling.startup_prefetch)]
+    features += [0.5 * tiling.in_band, (tiling.ahead_window or tiling.num_stages) / tiling.num_stages]
     features += [math.log2(edge) for edge in (tiling.cluster_m, tiling.cluster_n, tiling.cluster_k)]
     features.append(float(tiling.resident_ctas))
     given = (hint for hint in CacheHint if hint is not CacheHint.DEFAULT)

@@ -11,6 +11,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.space.attention import any_space_of
 from tuner.core.trial.job import Trial
+from tuner.search.meanwhile import Begin
 from tuner.search.searcher import Searcher
 
 
@@ -29,14 +30,15 @@ class SearchOrder:
     #: The budget, where there is one.
     num_trials: int | None = None
 
-    def begin(self) -> Searcher:
-        """The searcher."""
+    def begin(self, begin: Begin | None = None) -> Searcher:
+        """The searcher, which has work done meanwhile by `begin`."""
         return Searcher(
             any_space_of(self.workload, self.gpu),
             seed=self.seed,
             history=self.history,
             priors=self.priors,
             num_trials=self.num_trials,
+            begin=begin,
         )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -24,18 +25,20 @@ NUM_NEAR = 400
 
 
 def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
-    """The schedule without the choices that mean nothing to `kind`: separate launches do not interleave, and wait for
-    each other's tiles on two streams only, from queues. Runs alone have a cut."""
+    """The schedule without the choices that mean nothing to `kind`: separate launches do not interleave, hand nothing
+    over in band, and wait for each other's tiles on two streams only, from queues. Runs alone have a cut."""
     if kind.is_in_runs or not schedule.tiling.tiles:
         return schedule
     if schedule.ordering.run_starts:
         schedule = replace(schedule, ordering=replace(schedule.ordering, run_starts=()))
     if kind.is_fused:
         return schedule
+    schedule = replace(schedule, tiling=replace(schedule.tiling, in_band=False))
     ordering = replace(schedule.ordering, interleave=Interleave(), partition=0)
     if ordering.assignment is Assignment.STEALING:
         ordering = replace(ordering, assignment=Assignment.TICKET)
     if not kind.is_side_by_side:
+        schedule = replace(schedule, tiling=replace(schedule.tiling, ahead_window=0))
         ordering = replace(
             ordering, granularity=Granularity.ROW, sync_width=1, wait_position=WaitPosition.TASK, run_ahead=100
         )
@@ -59,6 +62,8 @@ class Pool:
         self._tilings: dict[Tiling, list[float]] = {}
         #: What was drawn ahead, by period.
         self._ahead: dict[int, list[Schedule]] = {}
+        #: Periods that somebody else draws, and what gives them.
+        self._elsewhere: dict[int, Callable[[], list[Schedule]]] = {}
         whole = list(islice(space, NUM_DRAWN + 1))
         self._whole = whole if len(whole) <= NUM_DRAWN else None
         #: Ways to cut the ops into runs, for the kind that has them.
@@ -69,16 +74,26 @@ class Pool:
         if self._whole is not None:
             all_starts = self._run_starts or ((),)
             return self._plain(in_runs(schedule, starts) for schedule in self._whole for starts in all_starts)
-        return self._ahead.pop(period, None) or self._draw(period)
+        return self._ahead.pop(period, None) or self._elsewhere.pop(period, partial(self.draw, period))()
 
     def draw_ahead(self, period: int) -> bool:
         """Draws what a period will take, unless that was done; whether there was anything to do."""
-        if self._whole is not None or period in self._ahead:
+        if self._whole is not None or period in self._ahead or period in self._elsewhere:
             return False
-        self._ahead = {period: self._draw(period)}
+        self._ahead = {period: self.draw(period)}
         return True
 
-    def _draw(self, period: int) -> list[Schedule]:
+    def take_draws(self, draws: Mapping[int, Callable[[], list[Schedule]]]) -> None:
+        """Has it take what `draw` gives for these periods from elsewhere."""
+        self._elsewhere.update(draws)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the space is too large to be in the pool as a whole."""
+        return self._whole is None
+
+    def draw(self, period: int) -> list[Schedule]:
+        """The draw of a period, whatever was drawn before."""
         rng = random.Random(f"{self._seed}/{self._kind}/{period}")
         drawn = self._space.sample(rng, NUM_DRAWN)
         if self._run_starts:

@@ -23,6 +23,7 @@ from typing import Any
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.job import Trial
 from tuner.errors import SearchLost
+from tuner.search.meanwhile import begin_here
 from tuner.search.order import SearchOrder
 from tuner.search.searcher import Searcher
 
@@ -264,7 +265,7 @@ def _answer(searches: dict[int, Searcher], request: _Request) -> _Answer:
         searches.pop(number, None)
     try:
         if request.order is not None:
-            searches[request.number] = request.order.begin()
+            searches[request.number] = request.order.begin(begin_here())
         searcher = searches[request.number]
         for trial in request.trials:
             searcher.tell(trial)

@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial
 from threadpoolctl import ThreadpoolController
 
 from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.tiling import Tiling
 from tuner.search.axes import Features, from_params, to_params
 from tuner.search.pool import Pool, Untried
 from tuner.search.surrogate import Matrix, Scales, Surrogate, expected_improvement
@@ -67,6 +68,8 @@ class PoolSampler(BaseSampler):
         #: What each offered schedule promises, and the number of observed trials that this rests on.
         self._promise: Matrix = np.zeros(0)
         self._ranked_by = -1
+        #: Where there are any, a choice is made among schedules of these tilings, as long as such are left.
+        self.preferred: frozenset[Tiling] = frozenset()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All axes at once."""
@@ -121,6 +124,9 @@ class PoolSampler(BaseSampler):
             self._promise = self._rank(self._history[:count])
             self._ranked_by = count
         left = np.flatnonzero(self._untried.is_left)
+        if self.preferred:
+            built = [index for index in left if self._untried.schedules[index].tiling in self.preferred]
+            left = np.array(built) if built else left
         return int(left[np.argmax(self._promise[left])])
 
     def _rank(self, history: Sequence[_Observed]) -> Matrix:

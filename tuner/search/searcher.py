@@ -7,13 +7,15 @@ in another way, so they have no model: their turn tries the best schedule of the
 
 Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *repeat*
 tried soon, which is what separate launches can take over of it. The last trials of a budget give every kind the best
-schedule that it has not tried, so that it is in the finals.
+schedule that it has not tried, so that it is in the finals. From a few trials before these on
+the model varies the order of kernels that are built.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import optuna
 from optuna.trial import TrialState, create_trial
@@ -26,9 +28,17 @@ from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.search.axes import distributions, from_params, to_params
+from tuner.search.meanwhile import Begin
 from tuner.search.pool import Pool, canonical, in_runs
-from tuner.search.sampler import PoolExhausted, PoolSampler
-from tuner.search.seeds import NUM_SEEDS, first_guesses, policy_guesses, runs_by_forecast
+from tuner.search.sampler import REDRAWN_EVERY, RENEWED_EVERY, PoolExhausted, PoolSampler
+from tuner.search.seeds import (
+    NUM_SEEDS,
+    drawn_guesses,
+    first_guesses,
+    policy_guesses,
+    runs_by_forecast,
+    waiting_guesses,
+)
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind is no news
 
@@ -44,6 +54,11 @@ FIRST_VARIATION = 4
 REPEAT_EVERY = 6
 #: One in so many trials of a budget, at most, is among the last.
 LAST_SHARE = 4
+#: From so many trials before the last ones on, the model chooses among orders of what is built: a build that begins now
+#: would be waited for by itself.
+NUM_SETTLING = 5
+#: Name of the call that draws first guesses.
+_GUESSES = "guesses"
 
 
 class _KindSearch:
@@ -51,7 +66,8 @@ class _KindSearch:
 
     def __init__(self, space: AnySpace, kind: PlanKind, seed: int) -> None:
         self._axes = distributions(len(space.workload.ops), len(space.workload.attentions))
-        self._sampler = PoolSampler(Pool(space, kind, seed), self._axes)
+        self.pool = Pool(space, kind, seed)
+        self._sampler = PoolSampler(self.pool, self._axes)
         self._study = optuna.create_study(sampler=self._sampler)
         self._asked: dict[Schedule, optuna.Trial] = {}
         #: What was observed, in order: library's time over this one's, inverted; None where it was not measured.
@@ -59,8 +75,11 @@ class _KindSearch:
         #: What was given away or observed: not to be given again.
         self.given: set[Schedule] = set()
 
-    def ask(self) -> Schedule | None:
-        """The model's choice; None where nothing legal is left untried."""
+    def ask(self, *, is_built: bool = False) -> Schedule | None:
+        """The model's choice, with `is_built` among schedules of measured tilings where there are any; None where
+        nothing legal is left untried."""
+        measured = (schedule.tiling for schedule, value in self.tried.items() if value is not None)
+        self._sampler.preferred = frozenset(measured if is_built else ())
         try:
             asked = self._study.ask(self._axes)
         except PoolExhausted:
@@ -111,9 +130,10 @@ class Searcher:
         priors: Iterable[Candidate] = (),
         seeds: Sequence[Schedule] | None = None,
         num_trials: int | None = None,
+        begin: Begin | None = None,
     ) -> None:
-        """`priors` are legal candidates of ours that are tried first, behind the library; `seeds` what `first_guesses`
-        would give, where it is known already; `num_trials` the budget, where there is one."""
+        """`priors` are legal candidates of ours that are tried first, behind the library; `seeds` the first guesses,
+        where they are known already; `num_trials` the budget, where there is one; `begin` has work done meanwhile."""
         self._space = space
         self._seed = seed
         num_ops = space.workload.num_ops
@@ -136,7 +156,8 @@ class Searcher:
         self._ranked_runs: dict[Schedule, list[Schedule]] = {}
         self._priors = deque(priors)
         self._known_seeds = list(seeds or ())
-        self._more_seeds = first_guesses(space, seed) if seeds is None else iter(())
+        self._drawn_guesses: Callable[[], list[Schedule]] = partial(drawn_guesses, space, seed)
+        self._more_seeds = first_guesses(space, seed, lambda: self._drawn_guesses()) if seeds is None else iter(())
         self._policies: tuple[Schedule, ...] | None = None
         self._num_last = min(len(self._repeats), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
@@ -147,6 +168,27 @@ class Searcher:
         self._on_their_way: set[Candidate] = set()
         for trial in history:
             self.tell(trial)
+        #: Whether the draws are begun: whoever thinks ahead then would wait for them.
+        self._has_begun = begin is not None and not self._num_observed and self._is_worth_thinking_ahead
+        if begin and self._has_begun:
+            self._begin_draws(begin)
+
+    def _begin_draws(self, begin: Begin) -> None:
+        """Begins with the draws that later choices take, in the order in which they come to them. They depend on the
+        seed alone."""
+        take = begin({_GUESSES: self._drawn_guesses})
+        self._drawn_guesses = partial(take, _GUESSES)
+        pools = {kind: search.pool for kind, search in reversed(self._kinds.items()) if search.pool.is_drawn}
+        calls = dict[tuple[PlanKind, int], Callable[[], list[Schedule]]]()
+        for step in range(1 + self._first_of_last // (RENEWED_EVERY * REDRAWN_EVERY)):
+            for kind, pool in pools.items():
+                every = 1 if kind is self._main else APART_EVERY
+                if step % every == 0:
+                    calls[kind, step // every] = partial(pool.draw, step // every)
+        if calls:
+            take = begin(calls)
+        for kind, pool in pools.items():
+            pool.take_draws({period: partial(take, (one, period)) for one, period in calls if one is kind})
 
     def _seeds(self) -> Iterator[Schedule]:
         """The first guesses, each computed when it is needed first."""
@@ -167,13 +209,18 @@ class Searcher:
         """Does a piece of the work that a later choice needs, while nobody waits for one; whether there was any.
 
         What is chosen stays the same. A small budget may never come to that choice, so nothing is done for it."""
-        num_left = self._first_of_last - self._num_given
-        if self._first_of_last <= 2 * NUM_SEEDS or num_left < NUM_SEEDS:
+        if not self._is_worth_thinking_ahead:
             return False
-        if len(self._known_seeds) < NUM_SEEDS and (schedule := next(self._more_seeds, None)) is not None:
+        is_short = not self._has_begun and len(self._known_seeds) < NUM_SEEDS
+        if is_short and (schedule := next(self._more_seeds, None)):
             self._known_seeds.append(schedule)
             return True
         return self._kinds[self._main].think_ahead()
+
+    @property
+    def _is_worth_thinking_ahead(self) -> bool:
+        """Whether the budget has choices left that need more than the first guesses."""
+        return self._first_of_last > 2 * NUM_SEEDS and self._first_of_last - self._num_given >= NUM_SEEDS
 
     def wind_up(self) -> None:
         """Ends the search but for its last trials: from now on only what kinds have not tried of the best is given."""
@@ -184,6 +231,11 @@ class Searcher:
         """Whether the next choice is the first of the last trials of the budget. They repeat the best that there is, so
         it is better made when nothing is on its way."""
         return self._num_last > 0 and self._num_given == self._first_of_last
+
+    @property
+    def _is_settling(self) -> bool:
+        """Whether the budget is near its end."""
+        return self._num_last > 0 and self._num_given >= self._first_of_last - NUM_SETTLING
 
     @property
     def _num_given(self) -> int:
@@ -217,7 +269,7 @@ class Searcher:
         if candidate := self._late_repeat() or self._variation(apart) or self._repeat():
             return candidate
         for kind in self._in_order(is_apart=apart and self._is_apart_due):
-            schedule = self._guess(kind) or self._kinds[kind].ask()
+            schedule = self._guess(kind) or self._kinds[kind].ask(is_built=self._is_settling)
             if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)
         return self._vary(self._variations)
@@ -314,8 +366,9 @@ class Searcher:
         return next((guess for guess in guesses if guess not in given), None)
 
     def _orders_of_policies(self) -> tuple[Schedule, ...]:
-        """What each policy gives for the best of the first guesses; nothing before all of these were observed. Which
-        ones were observed first does not change any more, so a search that goes on after a restart finds the same."""
+        """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing
+        before all of these were observed. Which ones were observed first does not change any more, so a search that
+        goes on after a restart finds the same."""
         if isinstance(self._space, AttentionSpace):
             return ()
         if self._policies is None:
@@ -324,7 +377,11 @@ class Searcher:
             if len(first) < NUM_SEEDS:
                 return ()
             best = min(measured, key=lambda item: item[0], default=None)
-            self._policies = policy_guesses(self._space, best[1]) if best else ()
+            if best:
+                others = (*waiting_guesses(self._space, best[1]), *policy_guesses(self._space, best[1]))
+                self._policies = tuple(dict.fromkeys(others))
+            else:
+                self._policies = ()
         return self._policies
 
     def tell(self, trial: Trial) -> None:

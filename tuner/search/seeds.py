@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
+from tuner.core.legal.wgmma import stage_bytes
 from tuner.core.model import forecast
 from tuner.core.model.runs import ranked_ways
 from tuner.core.plan.rasters import COLUMN, ROW
@@ -34,7 +36,7 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.space.policy_orders import policy_schedules
-from tuner.core.space.space import Space
+from tuner.core.space.space import Space, read_in_band
 from tuner.errors import IllegalSchedule, PlanError
 from tuner.search.attention_seeds import attention_guesses
 
@@ -50,6 +52,8 @@ RASTERS = (ROW, COLUMN, *(Raster(kind=RasterKind.GROUPED, width=width) for width
 STREAM_PARTS = (2, 3)
 #: Tiles that a signal stands for, where a guess without parts waits slice by slice.
 SLICE_TILES = 8
+#: Weights that are under way while a ring fills for a task that waits, about.
+AHEAD_WINDOW_BYTES = 65_536
 #: First guesses, at most: those, between them one with strided parts or even shares, and one that waits by slice.
 NUM_SEEDS = NUM_GUESSES + 2 + NUM_DRAWN
 
@@ -63,11 +67,10 @@ def forecast_us(space: Space, candidate: Candidate, limit_us: float = math.inf) 
         return float("inf")
 
 
-def seed_schedules(space: Space, rng: random.Random) -> Iterator[Schedule]:
+def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Iterator[Schedule]:
     """First come the space's own guesses, each in its best plain order. Then the best of them with strided parts, or of
-    independent ops with the last wave in even shares. Then the best without parts, which waits slice by slice. Then the
-    schedules of a random draw with the shortest forecasts, each of another tiling: the best one of each engine, and the
-    next best of all.
+    independent ops with the last wave in even shares. Then the best without parts, which waits slice by slice. Then
+    what `drawn` gives.
 
     None twice. Each is computed when it is asked for: with many tiles the forecasts of all of them take half a minute.
     """
@@ -85,19 +88,42 @@ def seed_schedules(space: Space, rng: random.Random) -> Iterator[Schedule]:
     varied = _streamed if space.workload.kind is WorkloadKind.INDEPENDENT else _strided
     yield from fresh(_shortest(space, (schedule for tiling in guesses for schedule in varied(space, tiling))))
     yield from fresh(_shortest(space, _sliced(space, plain)))
-    yield from fresh(_best_drawn(space, space.sample(rng, NUM_FORECASTS)))
+    yield from fresh(drawn())
 
 
-def first_guesses(space: AnySpace, seed: int) -> Iterator[Schedule]:
-    """What a search of this seed begins with."""
+def drawn_guesses(space: AnySpace, seed: int) -> list[Schedule]:
+    """The schedules of a random draw with the shortest forecasts, each of another tiling: the best one of each engine,
+    and the next best of all. Of an attention's space those of the product behind it."""
+    products = space.products if isinstance(space, AttentionSpace) else space
+    if products is None:
+        return []
+    return _best_drawn(products, products.sample(random.Random(f"{seed}/seeds"), NUM_FORECASTS))
+
+
+def first_guesses(
+    space: AnySpace, seed: int, drawn: Callable[[], Iterable[Schedule]] | None = None
+) -> Iterator[Schedule]:
+    """What a search of this seed begins with; `drawn` gives its drawn guesses where somebody makes them already."""
+    drawn = drawn or partial(drawn_guesses, space, seed)
     if isinstance(space, AttentionSpace):
-        return attention_guesses(space, first_guesses(space.products, seed) if space.products else iter(()))
-    return seed_schedules(space, random.Random(f"{seed}/seeds"))
+        return attention_guesses(space, seed_schedules(space.products, drawn) if space.products else iter(()))
+    return seed_schedules(space, drawn)
 
 
 def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
     """What each policy gives for the kernel and the grid of a schedule, none twice: three at most."""
     return tuple(dict.fromkeys(policy_schedules(space.workload, space.gpu, best).values()))
+
+
+def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
+    """The best of the first guesses with other ways in which its tasks wait: intermediates are read in band, weights
+    run ahead with few bytes under way, or both. A forecast knows too little of either."""
+    if best.tiling.engine is not Engine.WGMMA:
+        return []
+    ahead = max(1, round(AHEAD_WINDOW_BYTES / stage_bytes(space.workload, best.tiling)[1]))
+    in_band = read_in_band(best)
+    paced = (replace(one, tiling=replace(one.tiling, ahead_window=ahead)) for one in (in_band, best))
+    return [one for one in (in_band, *paced) if space.is_legal(one)]
 
 
 def runs_by_forecast(space: Space, schedule: Schedule) -> list[Schedule]:
@@ -218,5 +244,5 @@ def _streamed(space: Space, tiling: Tiling) -> Iterator[Schedule]:
 
 def _quarter(graph: TileGraph) -> int:
     """Tiles in a quarter of the widest producer's row."""
-    columns = max(graph.grids[edge.producer][1] for edge in graph.edges) if graph.edges else 1
+    columns = max((graph.grids[edge.producer][1] for edge in graph.operand_edges), default=1)
     return -(-columns // 4)

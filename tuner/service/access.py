@@ -36,16 +36,16 @@ class Access:
     @property
     def is_on(self) -> bool:
         """Whether a token is needed: from the first one on that was ever made."""
-        if not self._is_on and time.monotonic() - self._asked_at > REMEMBERED_S:
+        if self.is_known_to_be_on is None:
             with self._store.read() as session:
                 self._is_on = tokens.has_any(session)
             self._asked_at = time.monotonic()
         return self._is_on
 
     @property
-    def is_known_to_be_on(self) -> bool:
-        """Whether `is_on` is true and asks no database to say so."""
-        return self._is_on
+    def is_known_to_be_on(self) -> bool | None:
+        """What `is_on` answers, where it needs no database to say so; else None."""
+        return None if not self._is_on and time.monotonic() - self._asked_at > REMEMBERED_S else self._is_on
 
     def remembered(self, secret: str) -> Token | None:
         """What `by_secret` answers, where it needs no database to say so; else None."""

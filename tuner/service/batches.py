@@ -175,11 +175,11 @@ class Batches:
         """Blocks until it has an event after `after_id`, at most `timeout_s`; whether it has one."""
         deadline = time.monotonic() + timeout_s
         while True:
-            seen = self._store.num_writes
+            seen = self._store.commits.num_writes
             if self.events(batch_id, after_id, 1):
                 return True
             left = deadline - time.monotonic()
-            if left <= 0 or self._store.wait_for_write(seen, left) == seen:
+            if left <= 0 or self._store.commits.wait_for_write(seen, left) == seen:
                 return False
 
 

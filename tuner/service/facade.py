@@ -26,6 +26,7 @@ from tuner.core.trial.records import (
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, InvalidInput, NotFound, WorkerError
 from tuner.packs.order import MadePack, PackOrder
+from tuner.packs.signing import signing_key
 from tuner.search import search_here
 from tuner.service.access import Access
 from tuner.service.batches import Batches
@@ -33,6 +34,7 @@ from tuner.service.charts import JobCharts
 from tuner.service.courier import Courier
 from tuner.service.desk import Desk, Submission
 from tuner.service.fleet import Fleet
+from tuner.service.helpers import Helpers
 from tuner.service.inspector import check_inspection
 from tuner.service.intake import Intake
 from tuner.service.janitor import Janitor
@@ -102,6 +104,7 @@ class Service(TrialReader):
         self.metrics = Metrics(store, dispatcher, clock)
         #: The cards, and what they have done.
         self.fleet = Fleet(store, dispatcher, self.metrics)
+        helpers = Helpers()
         self._runners = Runners(
             lambda target, worker, claims: Runner(
                 store,
@@ -117,6 +120,7 @@ class Service(TrialReader):
                 metrics=self.metrics,
                 observers=observers,
                 search=search,
+                helpers=helpers,
             )
         )
         #: What works beside the runners, in threads of its own.
@@ -310,6 +314,14 @@ class Service(TrialReader):
         NotFound: no such artifact.
         """
         return self._store.artifacts.get(digest)
+
+    def signature(self, content: bytes) -> str:
+        """What this service's key says of some bytes: the line of a signature file.
+
+        Raises:
+            SigningUnavailable: there is no key, and none can be made.
+        """
+        return signing_key(self._store.directory).sign(content).decode().strip()
 
     def targets(self) -> list[tuple[Target, Environment | None]]:
         """What this server measures on; None where a worker cannot say what it is."""

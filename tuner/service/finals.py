@@ -83,10 +83,10 @@ def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[T
 
 
 def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) -> tuple[Trial, ...]:
-    """The best measured trials of each kind, library first, and those `besides`; a truncated one only where its kind
-    has no other."""
+    """The best measured trials of each kind by their ratios to the library, which comes first, and those `besides`; a
+    truncated one only where its kind has no other."""
     measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
-    measured.sort(key=lambda item: (item[0].truncated, item[0].time_us, item[1].number))
+    measured.sort(key=lambda item: (item[0].truncated, -item[0].speedup, item[1].number))
     chosen = [
         trial
         for kind in PlanKind

@@ -79,7 +79,8 @@ class Finisher:
         if not finalists or finalists[0].candidate.plan_kind.is_ours:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
         candidates = tuple(trial.candidate for trial in finalists)
-        times = self._await(lambda: self._lane.finals(problem, candidates, self._finals.num_rounds))
+        num_rounds = self._finals.rounds_in(problem.objective.regime)
+        times = self._await(lambda: self._lane.finals(problem, candidates, num_rounds))
         if times.times_us[0] is None:
             raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
         energies_mj = None if within is None else self._energies_mj(problem, candidates, times)

@@ -27,15 +27,16 @@ class Keeper:
         #: Why it waits; empty while it does not.
         self.trouble = ""
 
-    def write(self, work: Callable[[Session], T]) -> T:
+    def write(self, work: Callable[[Session], T], *, brings_work: bool = True) -> T:
         """What `work` answers in a writing session, tried until the database takes it; `work` may run several times.
+        `brings_work` is as `Store.write` has it.
 
         Raises:
             Stopped: the service is closing, and the database has not taken it.
         """
 
         def attempt() -> T:
-            with self._store.write() as session:
+            with self._store.write(brings_work=brings_work) as session:
                 return work(session)
 
         return self._until_done(attempt)

@@ -2,12 +2,17 @@
 
 All three go on at the same time. An outcome that is there before others that were chosen earlier does not wait for
 them; only the library's trial is overtaken by none, since it is what the others are compared with.
+
+Lanes of cards that have nothing else to do may help. What one of these refuses or fails is measured again by the job's
+own card, and one that does not work is not asked again.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,16 +21,21 @@ from typing import Any, Protocol, Self
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import Preparation, Prepared, Problem
 from tuner.core.trial.job import Trial
-from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome
 from tuner.dispatch import BuildPool, MeasureLane
 from tuner.errors import Quarantined, WorkerError
 from tuner.service.ahead import Ahead
 from tuner.service.forecasts import with_forecast
+from tuner.service.helpers import Lanes, by_helper
 from tuner.service.waiting import Patience, Stopped, wait_for_one
 
-#: Candidates that are handed to the lane: one that is measured, and one behind it, so that the card does not wait for
+_log = logging.getLogger(__name__)
+
+#: Candidates that are handed to a lane: one that is measured, and one behind it, so that the card does not wait for
 #: this thread.
 IN_LANE = 2
+#: Times that the library's trial is measured, where the card's process dies in it: without it nothing can be compared.
+LIBRARY_TRIES = 3
 
 
 class Chooser(Protocol):
@@ -63,7 +73,7 @@ class Arrival:
     num_known: int
     #: When it was chosen, seconds since the epoch.
     chosen_at: float
-    #: Seconds for which it had the card.
+    #: Seconds for which it had the job's own card.
     card_s: float
 
 
@@ -76,13 +86,19 @@ class _Traveller:
     chosen_at: float
     preparing: Future[Preparation]
     prepared: Prepared | None = None
+    #: Where it is measured, and the outcome to come; None before.
+    lane: MeasureLane | None = None
     measuring: Future[Outcome] | None = None
+    #: Whether the job's own card has to measure it.
+    is_own: bool = False
     outcome: Outcome | None = None
     #: When it was handed to the lane, and when it came out, by the monotonic clock; 0 before.
     sent_at: float = 0.0
     done_at: float = 0.0
-    #: Seconds between, without those behind another candidate.
+    #: Seconds between on the job's own card, without those behind another candidate.
     card_s: float = 0.0
+    #: Times that the card's process died in it.
+    num_crashes: int = 0
 
     @property
     def pending(self) -> Future[Any] | None:
@@ -90,6 +106,13 @@ class _Traveller:
         if self.outcome is not None:
             return None
         return self.preparing if self.prepared is None else self.measuring
+
+    def is_to_be_repeated(self, outcome: Outcome) -> bool:
+        """Whether this outcome of the library's trial tells of the process at the card only; counts it."""
+        if self.candidate.plan_kind.is_ours or not isinstance(outcome, Failed) or outcome.kind != FailureKind.CRASH:
+            return False
+        self.num_crashes += 1
+        return self.num_crashes < LIBRARY_TRIES
 
 
 class Pipeline:
@@ -107,14 +130,18 @@ class Pipeline:
         num_trials: int,
         stop: threading.Event,
         drain: threading.Event | None = None,
+        helpers: Lanes = tuple,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`searcher` knows `num_known` trials already; with those there are to be `num_trials`. Once `drain` is set,
-        it ends by itself when what is at the card has its outcome."""
+        it ends by itself when what is at the card has its outcome. `helpers` says which lanes measure, too."""
         self._searcher = searcher
         self._problem = problem
         self._builds = builds
         self._lane = lane
+        self._helpers = helpers
+        #: Helpers that failed.
+        self._forsaken: list[MeasureLane] = []
         self._ahead = ahead
         self._stop = stop
         self._drain = drain or threading.Event()
@@ -132,8 +159,8 @@ class Pipeline:
         #: Work ahead of a later choice, while none is wanted; None where there is none left.
         self._thinking: Future[bool] | None = None
         self._has_thought = False
-        #: When the lane gave its last outcome.
-        self._lane_free_at = 0.0
+        #: When each lane gave its last outcome, by its identity.
+        self._free_at: dict[int, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -264,12 +291,15 @@ class Pipeline:
             return
         try:
             if one.measuring is not None:
-                one.outcome = one.measuring.result()
-                self._note_measured(one)
+                self._note_measured(one, one.measuring.result())
             else:
                 self._note_prepared(one, one.preparing.result())
         except WorkerError as error:
-            self._patience.failed(error)
+            if one.lane is None or one.lane is self._lane:
+                self._patience.failed(error)
+            else:
+                _log.warning("a card that helps failed, and is left out: %s", error)
+                self._forsaken.append(one.lane)
             if one.measuring is not None:
                 one.measuring = None
             else:
@@ -282,12 +312,23 @@ class Pipeline:
         else:
             one.outcome = preparation
 
-    def _note_measured(self, one: _Traveller) -> None:
-        self._patience.worked()
-        one.card_s = max(0.0, one.done_at - max(one.sent_at, self._lane_free_at))
-        if one.candidate.plan_kind.is_ours and one.card_s > 0:  # in the library's trial the card's process starts
-            self._ahead.saw_measured(one.card_s)
-        self._lane_free_at = max(self._lane_free_at, one.done_at)
+    def _note_measured(self, one: _Traveller, outcome: Outcome) -> None:
+        is_own = one.lane is self._lane
+        free_at = self._free_at.get(id(one.lane), 0.0)
+        card_s = max(0.0, one.done_at - max(one.sent_at, free_at))
+        self._free_at[id(one.lane)] = max(free_at, one.done_at)
+        if one.candidate.plan_kind.is_ours and card_s > 0:  # in the library's trial the card's process starts
+            self._ahead.saw_measured(card_s)
+        if is_own and one.is_to_be_repeated(outcome):
+            _log.warning("the library's trial is measured again: %s", getattr(outcome, "reason", ""))
+            one.measuring = None
+        elif is_own:
+            self._patience.worked()
+            one.outcome, one.card_s = outcome, card_s
+        elif isinstance(outcome, Measured):
+            one.outcome = by_helper(outcome)
+        else:
+            one.measuring, one.is_own = None, True
 
     def _arrived(self) -> Arrival | None:
         """The first of those chosen whose outcome is there, taken off the way."""
@@ -308,18 +349,24 @@ class Pipeline:
 
     def _feed(self, incumbent_speedup: float | None) -> None:
         """Hands to the lane what is ready, the first that was chosen first."""
-        num_in_lane = sum(one.measuring is not None for one in self._travellers)
+        helpers = [lane for lane in self._helpers() if lane not in self._forsaken]
+        self._ahead.num_lanes = 1 + len(helpers)
+        in_lane = Counter(id(one.lane) for one in self._travellers if one.measuring is not None)
         for one in self._travellers:
-            if num_in_lane < IN_LANE and one.prepared and not one.measuring:
-                self._send(one, one.prepared, incumbent_speedup)
-                num_in_lane += 1
+            if one.prepared and not one.measuring and not one.outcome:
+                needs_own = one.is_own or not one.candidate.plan_kind.is_ours
+                lanes = [self._lane] if needs_own else [self._lane, *helpers]
+                lane = min(lanes, key=lambda lane: in_lane[id(lane)])
+                if in_lane[id(lane)] < IN_LANE:
+                    self._send(one, one.prepared, incumbent_speedup, lane)
+                    in_lane[id(lane)] += 1
             if not one.candidate.plan_kind.is_ours:
                 return
 
-    def _send(self, one: _Traveller, prepared: Prepared, incumbent_speedup: float | None) -> None:
+    def _send(self, one: _Traveller, prepared: Prepared, incumbent_speedup: float | None, lane: MeasureLane) -> None:
         def note_end(_: Future[Outcome]) -> None:
             one.done_at = time.monotonic()
 
         one.sent_at = time.monotonic()
-        one.measuring = self._lane.measure(self._problem, prepared, incumbent_speedup)
+        one.lane, one.measuring = lane, lane.measure(self._problem, prepared, incumbent_speedup)
         one.measuring.add_done_callback(note_end)

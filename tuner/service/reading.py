@@ -132,12 +132,13 @@ class TrialReader:
         """Blocks until the job has an event after `after_id`, at most `timeout_s`; whether it has one."""
         deadline = time.monotonic() + timeout_s
         while True:
-            seen = self._store.num_writes
+            seen = self._store.commits.num_writes
             if self.events(job_id, after_id, 1):
                 return True
             left = deadline - time.monotonic()
-            if left <= 0 or self._store.wait_for_write(seen, left) == seen:
+            if left <= 0:
                 return False
+            self._store.commits.wait_for_event(job_id, seen, left)
 
     def priors(self, job_id: str) -> list[PriorUse]:
         """What the job's search began with, and what each prior gave; none before the search began.

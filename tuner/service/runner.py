@@ -25,27 +25,27 @@ from tuner.service.ahead import Ahead
 from tuner.service.claims import Claims
 from tuner.service.finals import best_speedup
 from tuner.service.finisher import Finisher
+from tuner.service.helpers import Helpers, Lanes
 from tuner.service.inspector import Inspector, problem_of
 from tuner.service.keeper import Keeper
 from tuner.service.ladder_maker import LadderMaker
 from tuner.service.metrics import Metrics, Observer
 from tuner.service.pipeline import Chooser, Pipeline
 from tuner.service.priors import PriorBook
+from tuner.service.probing import Probing
 from tuner.service.progress import Progress
 from tuner.service.searching import LostSearches, Search, order_of
 from tuner.service.siblings import GivenCandidates, Siblings
 from tuner.service.turns import Turn
-from tuner.service.waiting import GaveWay, JobFailed, Stopped, result_of
+from tuner.service.waiting import GaveWay, JobFailed, Stopped
 from tuner.service.watched_lane import WatchedLane
 from tuner.store import Store, batches, jobs, queue, trials
 
 _log = logging.getLogger(__name__)
 
-#: Pauses before the probes of a card in quarantine, seconds; the last one again and again.
-PROBE_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-
-#: Between two looks whether a quarantine has ended by itself, seconds.
-_RECHECK_S = 0.5
+#: A runner that has nothing to do asks so often whether there is something, where no write says so, seconds. To ask
+#: costs milliseconds of the interpreter, and there is a runner for each card.
+_ASK_AGAIN_S = 1.0
 
 
 class Runner:
@@ -67,13 +67,16 @@ class Runner:
         metrics: Metrics,
         observers: Sequence[Observer] = (),
         search: Search = search_here,
+        helpers: Helpers | None = None,
     ) -> None:
-        """`claims` is shared by the runners of a service; `finals` says how those of a job are held; `max_ahead` is how
-        many candidates may be on their way besides one, at most; jobs begin with `winners`, where they suit. `metrics`
-        and `observers` are told what happens. `search` begins a search, here or in another process."""
+        """`claims` and `helpers` are shared by the runners of a service; `finals` says how those of a job are held;
+        `max_ahead` is how many candidates may be on their way besides one, at most; jobs begin with `winners`, where
+        they suit. `metrics` and `observers` are told what happens. `search` begins a search, here or in another
+        process."""
         self.target = target
         self._worker = worker
         self._claims = claims
+        self._helpers = helpers or Helpers()
         self._store = store
         self._dispatcher = dispatcher
         self._max_ahead = max_ahead
@@ -81,7 +84,6 @@ class Runner:
         self._observers = (metrics, *observers)
         self._lane = WatchedLane(dispatcher.lane(target.id, worker), metrics.busy_clock(target.id, worker))
         self._clock = clock
-        self._num_probes = 0
         self._search_by = search
         self._lost = LostSearches()
         self._num_failures = 0
@@ -91,6 +93,7 @@ class Runner:
         #: Set where it is to end when what is at the card has its outcome.
         self._drain = threading.Event()
         self._is_working = False
+        self._probing = Probing(dispatcher, self._lane, worker, self._stop)
         self._keeper = Keeper(store, self._stop)
         self._inspector = Inspector(store, self._lane, target, claims, self._keeper, self._stop, clock)
         self._finisher = Finisher(store, self._keeper, self._lane, finals, disk_limit_bytes, self._stop, clock)
@@ -144,15 +147,19 @@ class Runner:
                 return
             self.fault = f"{type(error).__name__}: {error}"
             _log.critical("the runner of %s has ended; restart the server", self.target.id, exc_info=error)
+        finally:
+            self._helpers.withdraw(self._lane)
 
     def _turn(self) -> None:
         """One job, one ladder, one inspection, or a short wait for any."""
         try:
-            if not self._is_fit():
+            if not self._probing.is_fit():
+                self._helpers.withdraw(self._lane)
                 return
-            seen = self._store.num_writes
+            seen = self._store.commits.num_works
             is_busy = self._work_on_next() or self._ladders.take_one() or self._inspector.take_one()
         except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
+            self._helpers.withdraw(self._lane)
             _log.warning("%s is in quarantine: %s", self.target.id, error)
             self._metrics.saw_quarantine(self.target.id, self._worker)
             return
@@ -162,43 +169,26 @@ class Runner:
             return
         self._num_failures = 0
         self._keeper.is_well()
-        if not is_busy:
+        if is_busy:
+            self._helpers.withdraw(self._lane)
+        else:
+            self._helpers.lend(self._lane)
+            self._rest(seen)
+
+    def _rest(self, seen: int) -> None:
+        """Waits for a write that may bring work. Time alone may bring some, too: another runner leaves what it had."""
+        end = time.monotonic() + _ASK_AGAIN_S
+        while not (self._stop.is_set() or self._drain.is_set()) and time.monotonic() < end:
             # A write wakes it at once; the limit only bounds how long `stop` waits.
-            self._store.wait_for_write(seen, 0.2)
-
-    def _is_fit(self) -> bool:
-        """Whether the card may be measured on; one in quarantine is probed, after a pause that grows."""
-        if self._dispatcher.quarantine(self.target.id, self._worker) is None:
-            self._num_probes = 0
-            return True
-        pause_s = PROBE_PAUSES_S[min(self._num_probes, len(PROBE_PAUSES_S) - 1)]
-        self._num_probes += 1
-        if not self._pause(pause_s) or self._dispatcher.quarantine(self.target.id, self._worker) is None:
-            return False
-        try:
-            result_of(self._lane.probe(), self._stop)
-        except (Stopped, WorkerError) as error:
-            _log.info("%s stays in quarantine: %s", self.target.id, error)
-            return False
-        _log.warning("%s is fit again", self.target.id)
-        return True
-
-    def _pause(self, pause_s: float) -> bool:
-        """Waits before a probe, or until the quarantine has ended without one, as it does where a worker has come back;
-        whether the service goes on."""
-        end = time.monotonic() + pause_s
-        while (left := end - time.monotonic()) > 0:
-            if self._stop.wait(min(left, _RECHECK_S)):
-                return False
-            if self._dispatcher.quarantine(self.target.id, self._worker) is None:
-                break
-        return True
+            if self._store.commits.wait_for_work(seen, 0.2) != seen:
+                return
 
     def _work_on_next(self) -> bool:
         """Works off one open job; whether there was one that no other runner has."""
         with self._claims.jobs.take(self._next_job) as job:
             if job is None:
                 return False
+            self._helpers.withdraw(self._lane)
             try:
                 self._is_working = True
                 with about(job_id=job.id):
@@ -327,7 +317,10 @@ class Runner:
         number, incumbent = len(past), best_speedup(past)
         progress = Progress(patience, past)
         index_of = {prior.candidate: index for index, prior in enumerate(priors)}
-        with self._pipeline(job, chooser, past, num_trials) as pipeline:
+        with (
+            self._helpers.for_job(job.id, self._lane) as helpers,
+            self._pipeline(job, chooser, past, num_trials, helpers) as pipeline,
+        ):
             mark = time.monotonic()
             self._end_if_due(pipeline, progress, left_s)
             while (arrival := pipeline.next(incumbent)) is not None:
@@ -350,7 +343,8 @@ class Runner:
                         search_s=spent_s,
                         card_s=arrival.card_s,
                         since_progress=progress.num_since,
-                    )
+                    ),
+                    brings_work=False,
                 )
                 left_s -= spent_s
                 self._lost.recorded()
@@ -383,7 +377,9 @@ class Runner:
         elif progress.is_over:
             pipeline.wind_up()
 
-    def _pipeline(self, job: JobRecord, chooser: Chooser, past: list[Trial], num_trials: int) -> Pipeline:
+    def _pipeline(
+        self, job: JobRecord, chooser: Chooser, past: list[Trial], num_trials: int, helpers: Lanes
+    ) -> Pipeline:
         """The way of the candidates that are still to be tried."""
         builds = self._dispatcher.builds(self.target.id, self._worker)
         return Pipeline(
@@ -396,5 +392,6 @@ class Runner:
             num_trials=num_trials,
             stop=self._stop,
             drain=self._drain,
+            helpers=helpers,
             clock=self._clock,
         )

@@ -38,7 +38,7 @@ class Turn:
         self._checked_at = now
         try:
             with self._store.read() as session:
-                if jobs.get(session, self._job.id).is_paused:
+                if jobs.is_paused(session, self._job.id):
                     return True
                 others = self._claims.jobs.besides(self._job.id)
                 if now - self._began_at < TURN_S:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, Select, bindparam, func, select
 from sqlalchemy.orm import Session, aliased, defer
 
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -261,10 +262,9 @@ def is_behind(session: Session, job_id: str) -> bool:
     return session.scalar(select(JobRow.seq).where(JobRow.id == job_id, must_wait())) is not None
 
 
-def next_unanswered(
-    session: Session, target_id: str, besides: Collection[tuple[str, int]] = ()
-) -> tuple[str, int] | None:
-    """A ladder of a target, by batch and number, all of whose jobs have ended and that has no answer yet."""
+@cache
+def _unanswered() -> Select[str, int]:
+    """Built once: each runner without work asks it."""
     answer, open_job = aliased(BatchLadderRow), aliased(JobRow)
     place = aliased(BatchJobRow)
     is_answered = select(answer.ladder).where(
@@ -276,15 +276,22 @@ def next_unanswered(
         .where(place.batch_seq == BatchJobRow.batch_seq, place.ladder == BatchJobRow.ladder)
         .where(open_job.state.in_(OPEN_STATES))
     )
-    query = (
+    return (
         select(BatchRow.id, BatchJobRow.ladder)
         .join(BatchJobRow, BatchJobRow.batch_seq == BatchRow.seq)
-        .where(BatchRow.target_id == target_id, BatchRow.cancelled_at.is_(None))
+        .where(BatchRow.target_id == bindparam("target_id"), BatchRow.cancelled_at.is_(None))
         .where(~is_answered.exists(), ~is_open.exists())
         .distinct()
         .order_by(BatchRow.id, BatchJobRow.ladder)
     )
-    found = ((str(batch_id), int(ladder)) for batch_id, ladder in session.execute(query))
+
+
+def next_unanswered(
+    session: Session, target_id: str, besides: Collection[tuple[str, int]] = ()
+) -> tuple[str, int] | None:
+    """A ladder of a target, by batch and number, all of whose jobs have ended and that has no answer yet."""
+    rows = session.execute(_unanswered(), {"target_id": target_id})
+    found = ((str(batch_id), int(ladder)) for batch_id, ladder in rows)
     return next((one for one in found if one not in besides), None)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from tuner.errors import StoreError, StoreUnavailable
@@ -20,16 +19,15 @@ from tuner.store import migrate
 from tuner.store.artifacts import ArtifactFolder
 from tuner.store.backups import upgrade_with_backup
 from tuner.store.checking import check_file
+from tuner.store.commits import Commits, jobs_with_events
 from tuner.store.directory import make_folder
 from tuner.store.engines import make_engine, writing
 from tuner.store.faults import as_store_errors
+from tuner.store.foreign import ForeignWrites
 from tuner.store.gc import Collector, Freed
 from tuner.store.leadership import Leadership
 from tuner.store.removal import Sweeper, Swept
 from tuner.store.shapes import ShapeIndex
-
-#: A store that others write to, too, is looked at so often for their writes, seconds.
-_POLL_S = 0.2
 
 
 class Store:
@@ -54,8 +52,8 @@ class Store:
         self._foreign = ForeignWrites(engine) if shared else None
         self._lock_patience_s = lock_patience_s
         self._writer = threading.Lock()
-        self._changed = threading.Condition()
-        self._num_writes = 0
+        #: For who waits for one.
+        self.commits = Commits(self._foreign)
 
     @classmethod
     def open(
@@ -106,8 +104,9 @@ class Store:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[Session]:
-        """The only writing session; commits at the end, or leaves nothing behind where the block raises.
+    def write(self, *, brings_work: bool = True) -> Iterator[Session]:
+        """The only writing session; commits at the end, or leaves nothing behind where the block raises. `brings_work`
+        says whether a runner that has nothing to do may have something behind it.
 
         Raises:
             StoreUnavailable: the database is locked for too long, or the disk is full; nothing was changed.
@@ -118,34 +117,10 @@ class Store:
             with as_store_errors(), Session(self._writing_engine) as session, session.begin():
                 session.connection()  # begins, and so waits, before the block reads anything
                 yield session
+                job_ids = jobs_with_events(session)
         finally:
             self._writer.release()
-        with self._changed:
-            self._num_writes += 1
-            self._changed.notify_all()
-
-    @property
-    def num_writes(self) -> int:
-        """Commits since the store was opened; hand it to `wait_for_write`."""
-        return self._num_writes
-
-    def wait_for_write(self, seen: int, timeout_s: float) -> int:
-        """Blocks until there are more than `seen` commits, at most `timeout_s`; answers their number. In a shared store
-        the commits of others count as well."""
-        if self._foreign is None:
-            with self._changed:
-                self._changed.wait_for(lambda: self._num_writes > seen, timeout_s)
-                return self._num_writes
-        end = time.monotonic() + timeout_s
-        while (left := end - time.monotonic()) > 0:
-            with self._changed:
-                if self._changed.wait_for(lambda: self._num_writes > seen, min(left, _POLL_S)):
-                    break
-            if self._foreign.have_come():
-                with self._changed:
-                    self._num_writes += 1
-                    self._changed.notify_all()
-        return self._num_writes
+        self.commits.note(job_ids, brings_work=brings_work)
 
     def collect_garbage(self, limit_bytes: int) -> Freed:
         """Bounds what artifacts, builds and samples of ended jobs take; what a result names stays."""
@@ -173,44 +148,6 @@ class Store:
             self._foreign.close()
         self.leadership.release()
         self.engine.dispose()
-
-
-class ForeignWrites:
-    """Whether another process has written; any thread may ask, and the database is asked only so often."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._lock = threading.Lock()
-        self._asked_at = 0.0
-        #: Of SQLite, which tells each connection of others' writes.
-        self._connection = None if engine.dialect.name == "postgresql" else engine.raw_connection()
-        self._version = self._ask()
-
-    def have_come(self) -> bool:
-        """Whether the database has changed since it was asked last."""
-        with self._lock:
-            if time.monotonic() < self._asked_at + _POLL_S / 2:
-                return False
-            before, self._version = self._version, self._ask()
-            return self._version != before
-
-    def close(self) -> None:
-        """Ends its connection."""
-        if self._connection is not None:
-            self._connection.close()
-
-    def _ask(self) -> object:
-        self._asked_at = time.monotonic()
-        try:
-            if self._connection is None:
-                with self._engine.connect() as connection:
-                    return connection.execute(text("select last_value, is_called from events_id_seq")).one()
-            cursor = self._connection.cursor()
-            cursor.execute("pragma data_version")
-            version: object = cursor.fetchone()
-            return version
-        except (DBAPIError, sqlite3.Error):  # whoever waits asks the database itself, and is told
-            return None
 
 
 def _upgrade_shared(engine: Engine, leadership: Leadership, directory: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
@@ -29,7 +31,13 @@ def candidate_to_json(candidate: Candidate) -> dict[str, Any]:
 def candidate_from_json(data: dict[str, Any]) -> Candidate:
     """Inverse of `candidate_to_json`."""
     schedule = data["schedule"]
-    return Candidate(plan_kind=PlanKind(data["plan_kind"]), schedule=schedule and Schedule.from_json(schedule))
+    return Candidate(plan_kind=PlanKind(data["plan_kind"]), schedule=schedule and _schedule(pickle.dumps(schedule)))
+
+
+@lru_cache(maxsize=4096)
+def _schedule(pickled: bytes) -> Schedule:
+    """`Schedule.from_json`: pages show the same schedules again and again, and other plan kinds share them."""
+    return Schedule.from_json(pickle.loads(pickled))
 
 
 def _outcome_columns(outcome: Outcome) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from tuner.core.trial.records import Event
-from tuner.store import gathering
+from tuner.store import commits, gathering
 from tuner.store.models import EventRow, table_of
 
 #: By the table, since nobody asks the session for the row again.
@@ -17,6 +17,7 @@ _INSERT = insert(table_of(EventRow))
 
 def append(session: Session, job_id: str, kind: str, at: float, data: dict[str, Any]) -> None:
     """Adds an event, in the transaction of what it tells."""
+    commits.note_event(session, job_id)
     gathering.add(session, _INSERT, {"job_id": job_id, "kind": kind, "at": at, "data": data})
 
 

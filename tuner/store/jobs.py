@@ -42,6 +42,7 @@ _ROW = (
     .options(lazyload(JobRow.owners), lazyload(JobRow.labels))
     .where(JobRow.id == bindparam("job_id"), IS_KEPT)
 )
+_IS_PAUSED = select(JobRow.is_paused).where(JobRow.id == bindparam("job_id"), IS_KEPT)
 _IS_THERE = select(JobRow.seq).where(JobRow.id == bindparam("job_id"), IS_KEPT)
 #: Of a new job, what the database has under the same name.
 _INSERTED = (
@@ -49,8 +50,8 @@ _INSERTED = (
 )  # fmt: skip
 
 
-def to_record(row: JobRow) -> JobRecord:
-    """The domain's view of a row."""
+def to_record(row: JobRow, *, is_bare: bool = False) -> JobRecord:
+    """The domain's view of a row. A bare one has neither owners nor labels, for which the database must be asked."""
     return JobRecord(
         id=row.id,
         spec=JobSpec.from_json(row.spec),
@@ -67,10 +68,10 @@ def to_record(row: JobRow) -> JobRecord:
         search_s=row.search_s,
         card_s=row.card_s,
         since_progress=row.since_progress,
-        owners=tuple(one.owner for one in row.owners),
+        owners=() if is_bare else tuple(one.owner for one in row.owners),
         priority=row.priority,
         project=row.project,
-        labels=tuple(one.label for one in row.labels),
+        labels=() if is_bare else tuple(one.label for one in row.labels),
         deadline_at=row.deadline_at,
         is_paused=row.is_paused,
         batch_id=row.batch_id,
@@ -94,6 +95,16 @@ def check_there(session: Session, job_id: str) -> None:
     """
     if session.connection().scalar(_IS_THERE, {"job_id": job_id}) is None:
         raise NotFound(_why_absent(session, job_id))
+
+
+def is_paused(session: Session, job_id: str) -> bool:
+    """Raises:
+    NotFound: no such job.
+    """
+    found = session.connection().scalar(_IS_PAUSED, {"job_id": job_id})
+    if found is None:
+        raise NotFound(_why_absent(session, job_id))
+    return bool(found)
 
 
 def _why_absent(session: Session, job_id: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobState
@@ -22,6 +22,31 @@ _MAX_AHEAD = 1000
 
 _owner_column: ColumnElement[str] = func.coalesce(JobOwnerRow.owner, "")
 
+# Built once: to build one takes longer than the database takes to answer it, and a search asks behind every trial.
+
+#: The conditions of a job that a runner may take.
+_WAITS = (
+    JobRow.target_id == bindparam("target_id"),
+    JobRow.state.in_(OPEN_STATES),
+    JobRow.id.not_in(bindparam("besides", expanding=True)),
+    JobRow.is_paused.is_(False),
+    ~must_wait(),
+)
+_IS_QUEUED = JobRow.state == str(JobState.QUEUED)
+_OVERDUE = (
+    select(JobRow).where(*_WAITS, _IS_QUEUED, JobRow.deadline_at <= bindparam("now")).order_by(JobRow.seq).limit(1)
+)
+_TOP = select(func.max(JobRow.priority)).where(*_WAITS)
+_OF_TOP = (
+    select(JobRow)
+    .outerjoin(JobOwnerRow, JobOwnerRow.job_seq == JobRow.seq)
+    .where(*_WAITS, JobRow.priority == bindparam("top"))
+)
+_FIRST_OF_EACH = _OF_TOP.with_only_columns(_owner_column, func.min(JobRow.seq)).group_by(_owner_column)
+#: One that was begun goes before a queued one.
+_FIRST = _OF_TOP.where(_owner_column == bindparam("owner")).order_by(_IS_QUEUED, JobRow.seq).limit(1)
+_OUTRANKING = select(JobRow.seq).where(*_WAITS, JobRow.priority > bindparam("priority")).limit(1)
+
 
 def next_open(session: Session, target_id: str, now: float, besides: Collection[str] = ()) -> JobRecord | None:
     """The job that a runner of a target should take, none of `besides`.
@@ -30,39 +55,23 @@ def next_open(session: Session, target_id: str, now: float, besides: Collection[
     ends. Then the highest priority counts; of its jobs' owners the one who had the GPU for the shortest time in the
     last hour; of that one's jobs one that was begun, else the oldest.
     """
-    waits = _waits(target_id, besides)
-    is_overdue = (JobRow.state == str(JobState.QUEUED), JobRow.deadline_at <= now)
-    overdue = session.scalar(select(JobRow).where(*waits, *is_overdue).order_by(JobRow.seq).limit(1))
+    asked = {"target_id": target_id, "besides": list(besides)}
+    overdue = session.scalar(_OVERDUE, {**asked, "now": now})
     if overdue is not None:
         return to_record(overdue)
-    top = session.scalar(select(func.max(JobRow.priority)).where(*waits))
+    top = session.scalar(_TOP, asked)
     if top is None:
         return None
-    jobs = (
-        select(JobRow).outerjoin(JobOwnerRow, JobOwnerRow.job_seq == JobRow.seq).where(*waits, JobRow.priority == top)
-    )
-    firsts = session.execute(jobs.with_only_columns(_owner_column, func.min(JobRow.seq)).group_by(_owner_column)).all()
+    firsts = session.execute(_FIRST_OF_EACH, {**asked, "top": top}).all()
     used_s = _used_s(session, target_id, now) if len(firsts) > 1 else {}
     owner = min(firsts, key=lambda one: (used_s.get(one[0], 0.0), one[1]))[0]
-    begun_first = (JobRow.state == str(JobState.QUEUED), JobRow.seq)
-    return to_record(session.scalars(jobs.where(_owner_column == owner).order_by(*begun_first).limit(1)).one())
+    return to_record(session.scalars(_FIRST, {**asked, "top": top, "owner": owner}).one())
 
 
 def is_outranked(session: Session, target_id: str, priority: int, besides: Collection[str]) -> bool:
     """Whether a job of a higher priority waits, none of `besides`: much less to ask than which one is next."""
-    above = select(JobRow.seq).where(JobRow.priority > priority, *_waits(target_id, besides))
-    return session.scalar(above.limit(1)) is not None
-
-
-def _waits(target_id: str, besides: Collection[str]) -> tuple[ColumnElement[bool], ...]:
-    """The conditions of a job that a runner may take."""
-    return (
-        JobRow.target_id == target_id,
-        JobRow.state.in_(OPEN_STATES),
-        JobRow.id.not_in(besides),
-        JobRow.is_paused.is_(False),
-        ~must_wait(),
-    )
+    asked = {"target_id": target_id, "besides": list(besides), "priority": priority}
+    return session.scalar(_OUTRANKING, asked) is not None
 
 
 def _used_s(session: Session, target_id: str, now: float) -> dict[str, float]:

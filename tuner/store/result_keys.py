@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from tuner.core.problem.attention_op import ATTENTION
@@ -28,6 +29,7 @@ def _digest(value: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+@lru_cache(maxsize=1024)
 def form_digest(workload: Workload) -> str:
     """16 hex digits that workloads share which differ in sizes alone; of chains, in rows alone. So the sizes of two ops
     tell how far any two of a form are apart."""
@@ -77,17 +79,18 @@ def closest_job(session: Session, question: Question, shapes: ShapeIndex) -> str
     That is the best exact fit on the target, else the nearest shape there, else the nearest on another target. A shape
     that is too far away answers only where no other is left, so that a refusal can name it.
     """
-    found = session.scalar(_exact(question))
+    facts = _facts(question)
+    known = tuple(name for name in _COMPARED if name in facts)
+    found = session.scalar(_exact(known), facts)
     if found is not None:
         return found
-    asked = form_digest(question.workload), question.target_id, _log_sizes(question.workload)
-    is_simulated, refused = question.target_id.startswith(SIMULATED_PREFIX), []
+    asked, refused = (facts["form_digest"], question.target_id, _log_sizes(question.workload)), []
     for elsewhere in (False, True):
-        shape = shapes.nearest(session, *asked, is_simulated=is_simulated, elsewhere=elsewhere)
+        shape = shapes.nearest(session, *asked, is_simulated=facts["is_simulated"], elsewhere=elsewhere)
         if shape is not None and shape.distance <= question.max_distance:
-            return session.scalar(_best_of(question, shape))
+            return session.scalar(_best_of(known), facts | _facts_of(shape))
         refused += [shape] if shape is not None else []
-    return session.scalar(_best_of(question, refused[0])) if refused else None
+    return session.scalar(_best_of(known), facts | _facts_of(refused[0])) if refused else None
 
 
 #: The best of results that fit equally well: what was shown to gain most, by the larger budget, the newest.
@@ -112,38 +115,41 @@ def distance_to(workload: Workload) -> ColumnElement[float]:
     )
 
 
-def _known(question: Question) -> list[ColumnElement[bool]]:
-    """A condition for each thing that the asker knows of the machine that will run the kernel."""
+def _facts(question: Question) -> dict[str, Any]:
+    """What is asked, by the columns that have it; of the machine that will run the kernel what the asker knows."""
     simulated = question.target_id.startswith(SIMULATED_PREFIX)
-    known = question.machine.known(simulated=simulated)
-    return [getattr(ResultKeyRow, name) == value for name, value in known.items()]
+    return {
+        "form_digest": form_digest(question.workload),
+        "workload_digest": question.workload.digest,
+        "target_id": question.target_id,
+        "is_simulated": simulated,
+        "objective": objective_key(question.objective),
+        **question.machine.known(simulated=simulated),
+    }
 
 
-def _exact(question: Question) -> Select[str]:
-    return (
-        select(ResultKeyRow.job_id)
-        .where(
-            ResultKeyRow.workload_digest == question.workload.digest,
-            ResultKeyRow.target_id == question.target_id,
-            ResultKeyRow.objective == objective_key(question.objective),
-            *_known(question),
-        )
-        .order_by(*_BEST_FIRST)
-        .limit(1)
-    )
+def _facts_of(shape: NearShape) -> dict[str, Any]:
+    sizes = {column.key: size for column, size in zip(SIZES, shape.sizes, strict=True)}
+    return {"target_id": shape.target_id, **sizes}
 
 
-def _best_of(question: Question, shape: NearShape) -> Select[str]:
+def _same(*names: str) -> list[ColumnElement[bool]]:
+    """A condition for each of these columns, which are named like the facts that they are compared with."""
+    return [getattr(ResultKeyRow, name) == bindparam(name) for name in names]
+
+
+# Built once for each set of `known` columns of the machine: to build such a statement takes longer than to answer it.
+
+
+@lru_cache(maxsize=64)
+def _exact(known: tuple[str, ...]) -> Select[str]:
+    same = _same("workload_digest", "target_id", "objective", *known)
+    return select(ResultKeyRow.job_id).where(*same).order_by(*_BEST_FIRST).limit(1)
+
+
+@lru_cache(maxsize=64)
+def _best_of(known: tuple[str, ...]) -> Select[str]:
     """The best of a shape's results; of those first what has the objective and suits the machine."""
-    unlike = [~(ResultKeyRow.objective == objective_key(question.objective)), *(~same for same in _known(question))]
-    return (
-        select(ResultKeyRow.job_id)
-        .where(
-            ResultKeyRow.form_digest == form_digest(question.workload),
-            ResultKeyRow.is_simulated == question.target_id.startswith(SIMULATED_PREFIX),
-            ResultKeyRow.target_id == shape.target_id,
-            *(column == size for column, size in zip(SIZES, shape.sizes, strict=True)),
-        )
-        .order_by(*unlike, *_BEST_FIRST)
-        .limit(1)
-    )
+    same = _same("form_digest", "is_simulated", "target_id", *(column.key for column in SIZES))
+    unlike = [~condition for condition in _same("objective", *known)]
+    return select(ResultKeyRow.job_id).where(*same).order_by(*unlike, *_BEST_FIRST).limit(1)

@@ -110,8 +110,11 @@ class ShapeIndex:
 
 def _nearest_of(shapes: _Shapes, target_id: str, sizes: Sequence[float]) -> tuple[tuple[float, int], NearShape]:
     """With what it is ordered by: the distance, and the newest first."""
-    distances = np.round(np.abs(shapes.sizes - np.array(sizes)).sum(axis=1), DISTANCE_DIGITS)
-    closest = np.flatnonzero(distances == distances.min())
+    exact = np.abs(shapes.sizes - np.array(sizes)).sum(axis=1)
+    # Only what is as near as the nearest, but for rounding, is rounded: to round all takes longer than to find it.
+    near = np.flatnonzero(exact <= exact.min() + 10.0**-DISTANCE_DIGITS)
+    distances = np.round(exact[near], DISTANCE_DIGITS)
+    closest = near[distances == distances.min()]
     at = int(closest[np.argmax(shapes.seqs[closest])])
-    shape = NearShape(target_id=target_id, sizes=tuple(shapes.sizes[at].tolist()), distance=float(distances[at]))
+    shape = NearShape(target_id=target_id, sizes=tuple(shapes.sizes[at].tolist()), distance=float(distances.min()))
     return (shape.distance, -int(shapes.seqs[at])), shape

@@ -26,7 +26,7 @@ __all__ = [
     "record",
 ]  # fmt: skip
 
-#: By an index that has all of it.
+#: In the order of an index that has all of it: a kind without a time is not looked for among all trials.
 _FASTEST = (
     select(TrialRow.time_us, TrialRow.number)
     .where(
@@ -34,7 +34,7 @@ _FASTEST = (
         TrialRow.plan_kind == bindparam("kind"),
         TrialRow.time_us.is_not(None),
     )
-    .order_by(TrialRow.time_us, TrialRow.number)
+    .order_by(TrialRow.time_us, TrialRow.speedup, TrialRow.number)
     .limit(1)
 )
 
@@ -85,7 +85,7 @@ def _improve(job: JobRow, trial: Trial) -> bool:
 
 
 def _summary(trial: Trial, job: JobRow) -> dict[str, Any]:
-    schedule, outcome, so_far = trial.candidate.schedule, trial.outcome, to_record(job)
+    schedule, outcome, so_far = trial.candidate.schedule, trial.outcome, to_record(job, is_bare=True)
     if isinstance(outcome, Measured):
         figures = {"time_us": outcome.time_us, "speedup": outcome.speedup, "reason": outcome.remark}
     else:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
@@ -38,13 +39,19 @@ class CandidateView(View):
     @classmethod
     def of(cls, candidate: Candidate, workload: Workload) -> Self:
         """Copies `candidate`."""
-        schedule = candidate.schedule
-        return cls(
-            plan_kind=candidate.plan_kind,
-            schedule=None if schedule is None else schedule.to_json(),
-            text="" if schedule is None else str(schedule),
-            words=candidate_words(candidate, workload),
-        )
+        return cls(**_candidate_fields(candidate, workload))
+
+
+@lru_cache(maxsize=4096)
+def _candidate_fields(candidate: Candidate, workload: Workload) -> dict[str, Any]:
+    """Of a `CandidateView`, which copies them: pages show the same candidates again and again."""
+    schedule = candidate.schedule
+    return {
+        "plan_kind": candidate.plan_kind,
+        "schedule": None if schedule is None else schedule.to_json(),
+        "text": "" if schedule is None else str(schedule),
+        "words": candidate_words(candidate, workload),
+    }
 
 
 class MetricView(View):
@@ -309,5 +316,5 @@ class TargetView(View):
 class PageView(View, Generic[T]):
     """One page of a listing."""
 
-    items: Sequence[T]
+    items: list[T]
     next_cursor: str | None = Field(description="give it as `cursor` for the next page; null on the last one")

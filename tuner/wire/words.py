@@ -133,6 +133,8 @@ def _engine(tiling: Tiling) -> str:
         return f"{tiling.engine}, {tiling.num_stages} pipeline stages, {tiling.num_warps} warps{capped}"
     window = f", of which {tiling.window} may be under way" if tiling.window else ""
     stages = f"{tiling.num_stages} stages of weights{window}, {tiling.input_stages} of inputs"
+    if tiling.ahead_window:
+        stages += f", of weights {tiling.ahead_window} may be under way while the ring fills for a task that waits"
     if tiling.startup_prefetch:
         stages += f", {tiling.startup_prefetch} more of weights brought into the L2 at the start"
     cluster = f", clusters of {' x '.join(map(str, tiling.cluster))} CTAs" if tiling.cluster_size > 1 else ""
@@ -141,7 +143,8 @@ def _engine(tiling: Tiling) -> str:
     turns = ", a task by four of them and the next by the others" if tiling.warpgroups is Warpgroups.PING_PONG else ""
     swapped = ", weights as operand A" if tiling.swap_ab else ""
     stores = ", tiles stored by the copy engine" if tiling.epilogue is Epilogue.TMA else ""
-    warps = f"{tiling.num_warps} warps that multiply{turns}, and 4 that copy"
+    readers = ", and 4 that read the intermediate as its elements come" if tiling.in_band else ""
+    warps = f"{tiling.num_warps} warps that multiply{turns}, and 4 that copy{readers}"
     return f"{tiling.engine}{swapped}, {stages}, {warps}{cluster}{stores}"
 
 

@@ -16,7 +16,14 @@ from tuner.core.proof.candidate_plans import attention_plans_for
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 
-from ..source.attention import cache_map, next_weights_of, render_attention, workspace_words
+from ..source.attention import (
+    REFUSED_WORDS,
+    cache_map,
+    contiguous_rows,
+    next_weights_of,
+    render_attention,
+    workspace_words,
+)
 from ..source.attention_launchable import AttentionLaunchable
 from ..source.launch_args import MAP_BYTES
 from ..source.tensor_maps import TENSOR_MAP_TYPES
@@ -167,6 +174,8 @@ def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
     add("partials", "pointer", 8, "in the workspace")
     add("arrivals", "pointer", 8, "in the workspace")
     add("trace", "pointer", 8, "null: only a traced build writes there")
+    add("pages", "pointer", 8, "null: the cache has no pages")
+    add("refused", "pointer", 8, "in the workspace")
     add("next_rows", "pointer", 8, "weights that the launch behind reads, or null", tensor=weights)
     numbers = {
         "next_num_rows": asked.num_rows,
@@ -188,6 +197,10 @@ def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
     add("scale_log2", "float32", 4, "scale of the scores times log2(e)", value=scale)
     add("speculative", "int32", 4, "whether first tiles are requested before a length is known",
         value=int(one.schedule.speculative))  # fmt: skip
+    for name, value in contiguous_rows(op.shape).items():
+        add(name, "int32", 4, str(value), value=value)
+    for name in ("cap", "tanh_scale_log2"):
+        add(name, "float32", 4, "no soft cap", value=0.0)
     num_bytes = _TASK_BYTES * MOST_QUEUES
     add("first_tasks", f"bytes[{num_bytes}]", num_bytes, "as the launch gives them, hexadecimal")
     return {"size_bytes": -(-size // _ARGS_ALIGNMENT) * _ARGS_ALIGNMENT, "fields": fields}
@@ -211,16 +224,20 @@ def _tensor_map(one: AttentionKernel, operand: str) -> dict[str, Any]:
 
 
 def _workspace(one: AttentionKernel) -> dict[str, Any]:
-    """Counters first, then what spans leave of their sums."""
-    words = workspace_words(one.plan, one.schedule)
-    arrivals, partials = (-(-4 * num // _WORKSPACE_ALIGNMENT) * _WORKSPACE_ALIGNMENT for num in words)
+    """Counters first, then what a launch refused, then what spans leave of their sums."""
+    counters, floats = workspace_words(one.plan, one.schedule)
+    arrivals, refused, partials = (
+        -(-4 * num // _WORKSPACE_ALIGNMENT) * _WORKSPACE_ALIGNMENT for num in (counters, REFUSED_WORDS, floats)
+    )
     return {
         "arrivals": 0,
-        "partials": arrivals,
-        "bytes": arrivals + partials,
-        "zero_bytes": arrivals,
+        "refused": arrivals,
+        "partials": arrivals + refused,
+        "bytes": arrivals + refused + partials,
+        "zero_bytes": arrivals + refused,
         "alignment_bytes": _WORKSPACE_ALIGNMENT,
         "per": "stream: launches that may run at once need one each",
         "zero": "once, when it is allocated; what lies from partials on need not be",
         "counters": "they only grow, no launch resets them",
+        "refused_fields": ["kind", "sequence", "value", "end"],
     }

@@ -11,11 +11,13 @@ from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER
 
 from ..source.attention import (
     ATTENTION_KERNEL,
+    REFUSED_WORDS,
     AttentionBuffers,
     NextWeights,
     cache_map,
     next_weights_of,
     pack_attention_args,
+    refused_launch,
     workspace_words,
 )
 from ..source.attention_launchable import AttentionLaunchable
@@ -56,6 +58,7 @@ class AttentionOnDevice:
         arrivals, partials = workspace_words(self.plan, launchable.schedule)
         self._arrivals = Guarded(np.zeros(arrivals, dtype=np.uint32))
         self._partials = Guarded(np.full(partials, FP32_NAN, dtype=np.uint32))
+        self._refused = Guarded(np.zeros(REFUSED_WORDS, dtype=np.uint32))
         self._map = cache_map(launchable.op.shape, tiling)
 
     def launch(self, given: AttentionAddresses, next_weights: int, stream: int) -> None:
@@ -73,6 +76,7 @@ class AttentionOnDevice:
             partials=self._partials.address,
             arrivals=self._arrivals.address,
             trace=0,
+            refused=self._refused.address,
         )
         asked = next_weights_of(launchable.workload, launchable.index, launchable.schedule, next_weights)
         args = self.parameter(buffers, speculative=launchable.schedule.speculative, next_weights=asked)
@@ -98,9 +102,20 @@ class AttentionOnDevice:
         for what, guarded, words in (("tasks", self._tasks, plan.tasks), ("queues", self._queues, plan.queues)):
             if not np.array_equal(guarded.words.get(), words.reshape(-1)):
                 return f"the {what} of {name}"
-        guards = {"tasks": self._tasks, "queues": self._queues, "counters": self._arrivals, "sums": self._partials}
+        guards = {
+            "tasks": self._tasks,
+            "queues": self._queues,
+            "counters": self._arrivals,
+            "sums": self._partials,
+            "refusals": self._refused,
+        }
         changed = next((what for what, guarded in guards.items() if not guarded.is_guarded()), "")
         return f"what lies around the {changed} of {name}" if changed else ""
+
+    def refused(self) -> str | None:
+        """What a launch found wrong first among the lengths, in words."""
+        found = refused_launch(self._refused.words.get().tolist())
+        return f"{self.launchable.op.name}: {found}" if found else None
 
     def unload(self) -> None:
         """Frees the module; no launch may be under way."""
@@ -130,8 +145,9 @@ class AttentionRunner:
             self._products.enqueue(tuple(ops), stream)
 
     def abort_record(self) -> str | None:
-        """The products' first one; an attention waits for no other CTA but of its cluster."""
-        return self._products.abort_record() if self._products else None
+        """What an attention refused, else the products' first one: an attention waits for no CTA but of its cluster."""
+        found = next((found for one in self._attentions if (found := one.refused())), None)
+        return found or (self._products.abort_record() if self._products else None)
 
     def overwritten(self) -> str:
         """The first that any of its launches wrote."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
 
 Array = Any  # of NumPy or of CuPy
@@ -21,9 +22,17 @@ class Attended(NamedTuple):
     magnitude: Array
 
 
-def attention(op: DecodeAttention, q: Array, k: Array, v: Array, lengths: Sequence[int], xp: Any) -> Array:
+def attention(
+    op: DecodeAttention,
+    q: Array,
+    k: Array,
+    v: Array,
+    lengths: Sequence[int],
+    xp: Any,
+    form: AttentionForm = PLAIN,
+) -> Array:
     """The values alone, of operands in float64."""
-    return attend(op, q, k, v, lengths, xp).values
+    return attend(op, q, k, v, lengths, xp, form=form).values
 
 
 def attend(
@@ -33,6 +42,7 @@ def attend(
     v: Array,
     lengths: Sequence[int],
     xp: Any,
+    form: AttentionForm = PLAIN,
     widen: Callable[[Array], Array] = lambda array: array,
 ) -> Attended:
     """Results in float64.
@@ -44,6 +54,7 @@ def attend(
         v: the same.
         lengths: of each sequence, its new tokens included.
         xp: the module of the arrays, `numpy` or `cupy`.
+        form: window and soft cap. Of a paged cache give what `gathered` makes of it.
         widen: makes float64 of a part of an operand, so that a cache is never held whole.
     """
     found = Attended(*(xp.zeros(q.shape, dtype=xp.float64) for _ in Attended._fields))
@@ -53,10 +64,13 @@ def attend(
             if seen <= 0:
                 continue
             queries = widen(q[sequence, token]).reshape(op.kv_heads, op.query_heads, op.head_dim)
-            scores = op.score_scale * xp.matmul(queries, widen(k[sequence, :, :seen]).swapaxes(1, 2))
+            first = 0 if form.window is None else max(seen - form.window, 0)
+            scores = op.score_scale * xp.matmul(queries, widen(k[sequence, :, first:seen]).swapaxes(1, 2))
+            if form.soft_cap is not None:
+                scores = form.soft_cap * xp.tanh(scores / form.soft_cap)
             weights = xp.exp(scores - scores.max(axis=2, keepdims=True))
             weights /= weights.sum(axis=2, keepdims=True)
-            values = widen(v[sequence, :, :seen])
+            values = widen(v[sequence, :, first:seen])
             rows = (
                 xp.matmul(weights, values),
                 xp.sqrt(xp.matmul(weights**2, values**2)),
@@ -64,4 +78,27 @@ def attend(
             )
             for whole, row in zip(found, rows, strict=True):
                 whole[sequence, token] = row.reshape(whole[sequence, token].shape)
+    return found
+
+
+def gathered(
+    op: DecodeAttention, paged: PagedCache, cache: Array, table: Array, lengths: Sequence[int], xp: Any
+) -> Array:
+    """A paged cache as [sequences, KV heads, max_length, head_dim]; zeros behind the lengths.
+
+    Args:
+        op: shapes.
+        paged: the cache's pages.
+        cache: `paged.shape(op)`.
+        table: of each sequence its page numbers, [sequences, pages of the longest context].
+        lengths: of each sequence.
+        xp: the module of the arrays.
+    """
+    heads_first = cache if paged.heads_first else cache.swapaxes(1, 2)
+    found = xp.zeros((op.sequences, op.kv_heads, op.max_length, op.head_dim), dtype=cache.dtype)
+    for sequence, length in enumerate(lengths):
+        for begin in range(0, length, paged.page_tokens):
+            end = min(begin + paged.page_tokens, length)
+            page = heads_first[int(table[sequence, begin // paged.page_tokens])]
+            found[sequence, :, begin:end] = page[:, : end - begin]
     return found

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import cupy
 from cuda.bindings import driver
 
-from tuner.core.problem.workload import Activation, Dtype, GemmOp
+from tuner.core.problem.workload import Activation, GemmOp
 from tuner.core.trial.library_recipe import LibraryRecipe
 
 from ..protocol.messages import Work
@@ -18,14 +18,12 @@ from ..source.library_epilogue import Epilogue, split_epilogue
 from ..timing.library_choice import Picked
 from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from .data import ProblemData, bits_type
-from .launch import Kernel, PlanOnDevice, check
+from .launch import IS_BF16, Kernel, PlanOnDevice, check, fill
 from .library_norms import LibraryNorms
 from .squares import InputSquares, SquaresTables
 
 #: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it.
 EPILOGUE_WIDTH = 8
-#: The element type, as `tuner_epilogue` is told it.
-_IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 
 
 class Runner(Protocol):
@@ -277,7 +275,7 @@ class LibraryRunner:
             cupy.uint32(op.n),
             cupy.int32(list(Activation).index(rest.activation)),
             cupy.int32(rest.gated),
-            cupy.int32(_IS_BF16[self._dtype]),
+            cupy.int32(IS_BF16[self._dtype]),
         )
         self._epilogue((min(-(-num_vectors // 256), 4096),), (256,), args)
 
@@ -294,4 +292,4 @@ class LibraryRunner:
         self._norms.poison()
         for sums in self._sums:
             if sums is not None:
-                sums.fill(0x7FFF)
+                fill(sums, 0x7FFF)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-import cupy
 import numpy as np
 
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.tolerance import MAX_REL_ERROR
+from tuner.core.problem.workload import Dtype
 
 from ..protocol.messages import Work
 from ..source.launch_args import OpBuffers
-from .data import NUM_CHECK_SEEDS, ProblemData, from_bits
+from .compare import Comparer
+from .data import NUM_CHECK_SEEDS, ProblemData
 from .reference import Reference
 
 #: Runs the candidate once on these operands and waits for it; the sentence of an abort, or None.
@@ -27,7 +29,7 @@ class Aborted(Exception):
     """A bounded wait expired; the message is the waiter's record."""
 
 
-def check_numbers(data: ProblemData, run: Run, work: Work) -> float:
+def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -> float:
     """Checks all seeds but the last, each launched twice; the worst relative error.
 
     Raises:
@@ -36,19 +38,19 @@ def check_numbers(data: ProblemData, run: Run, work: Work) -> float:
     """
     worst = 0.0
     for seed_index in range(NUM_CHECK_SEEDS):
-        worst = max(worst, _check_seed(data, run, work, seed_index))
+        worst = max(worst, _check_seed(data, comparer, run, work, seed_index))
         first = [output.bits.copy() for output in data.outputs[0].values()]
         _launch_poisoned(data, run, seed_index)
         for op_index, before in zip(data.outputs[0], first, strict=True):
             after = data.outputs[0][op_index].bits
-            if not bool((before == after).all()):
+            if not comparer.are_same(before, after):
                 raise WrongNumbers(f"a second launch of {data.workload.numbered_ops[op_index].name} gave other bits")
     return worst
 
 
-def check_after_timing(data: ProblemData, run: Run, work: Work) -> float:
+def check_after_timing(data: ProblemData, comparer: Comparer, run: Run, work: Work) -> float:
     """One more check with inputs not used before: a launch that read the last one's intermediate fails here."""
-    return _check_seed(data, run, work, NUM_CHECK_SEEDS)
+    return _check_seed(data, comparer, run, work, NUM_CHECK_SEEDS)
 
 
 def _launch_poisoned(data: ProblemData, run: Run, seed_index: int) -> None:
@@ -59,34 +61,39 @@ def _launch_poisoned(data: ProblemData, run: Run, seed_index: int) -> None:
         raise Aborted(record)
 
 
-def _check_seed(data: ProblemData, run: Run, work: Work, seed_index: int) -> float:
+def _check_seed(data: ProblemData, comparer: Comparer, run: Run, work: Work, seed_index: int) -> float:
     _launch_poisoned(data, run, seed_index)
     worst = 0.0
     for op_index, reference in data.references[seed_index].items():
         output = data.outputs[0][op_index]
-        worst = max(worst, _compare(data, work, op_index, output.bits, reference))
+        worst = max(worst, _compare(data, comparer, work, op_index, output.bits, reference))
     return worst
 
 
-def _compare(data: ProblemData, work: Work, op_index: int, bits: cupy.ndarray, want: Reference) -> float:
-    op = data.workload.numbered_ops[op_index]
-    got = from_bits(bits, data.workload.dtype, as_type=cupy.float64)
-    difference = cupy.abs(got - want.values)
-    bad = ~(difference <= want.tolerance)  # NaN is bad
-    num_bad = int(bad.sum())
-    if num_bad:
-        row, column = divmod(int(bad.ravel().argmax()), op.n)
+def _compare(data: ProblemData, comparer: Comparer, work: Work, op_index: int, bits: Any, want: Reference) -> float:
+    op, dtype = data.workload.numbered_ops[op_index], data.workload.dtype
+    found = comparer.difference(bits, dtype, want)
+    if found.num_bad:
+        row, column = divmod(found.first_bad, op.n)
+        got = _value(bits[row, column].get(), dtype)
         raise WrongNumbers(
-            f"{num_bad} of {op.m * op.n} elements of {op.name} are wrong, the first at [{row}, {column}]"
-            f"{_where(data, work, op_index, row, column)}: {float(got[row, column]):.6g} instead of "
-            f"{float(want.values[row, column]):.6g} within {float(want.tolerance[row, column]):.2g}"
+            f"{found.num_bad} of {op.m * op.n} elements of {op.name} are wrong, the first at [{row}, {column}]"
+            f"{_where(data, work, op_index, row, column)}: {got:.6g} instead of "
+            f"{float(want.values[row, column].get()):.6g} within {float(want.tolerance[row, column].get()):.2g}"
         )
-    norm = float(cupy.linalg.norm(want.values))
-    rel_error = float(cupy.linalg.norm(difference)) / norm if norm else 0.0
-    limit = MAX_REL_ERROR[data.workload.dtype]
-    if not rel_error <= limit:
-        raise WrongNumbers(f"{op.name}: relative error {rel_error:.2e}, at most {limit:.0e} is allowed")
-    return rel_error
+    limit = MAX_REL_ERROR[dtype]
+    if not found.rel_error <= limit:
+        raise WrongNumbers(f"{op.name}: relative error {found.rel_error:.2e}, at most {limit:.0e} is allowed")
+    return found.rel_error
+
+
+def _value(bits: np.ndarray[Any, Any], dtype: Dtype) -> float:
+    """The number that the bits of one element are."""
+    match dtype:
+        case Dtype.FP16:
+            return float(bits.view(np.float16))
+        case Dtype.BF16:  # the upper half of a float32
+            return float((bits.astype(np.uint32) << 16).view(np.float32))
 
 
 def _where(data: ProblemData, work: Work, op_index: int, row: int, column: int) -> str:

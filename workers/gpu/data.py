@@ -18,6 +18,7 @@ from tuner.core.trial.job import CacheState
 from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers
 from .integrity import Region, region
+from .launch import fill
 from .reference import Operands, Reference, reference
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
@@ -99,7 +100,7 @@ class GuardedOutput:
 
     def poison(self) -> None:
         """Every element becomes NaN."""
-        self.bits.fill(self._nan_bits)
+        fill(self.bits, self._nan_bits)
 
     def surroundings(self, name: str) -> list[Region]:
         """What lies before and behind it."""

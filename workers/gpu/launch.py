@@ -15,6 +15,7 @@ import numpy as np
 from cuda.bindings import driver
 
 from tuner.core.insight.tracing import STAMP_WORDS, Stamps
+from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.limits import Limits
 from tuner.errors import WorkerError
@@ -33,6 +34,9 @@ from ..source.render import KERNEL_NAME, START_GATE_NAME
 from ..source.tensor_maps import tensor_maps
 from .tensor_maps import encode
 
+#: Of an SM's memory, what may be shared memory.
+_MOST_CARVEOUT_PERCENT = 100
+
 
 class CudaError(WorkerError):
     """A driver call failed; the CUDA context may be unusable afterwards."""
@@ -44,6 +48,13 @@ def check(result: tuple[Any, ...]) -> Any:
     if status != driver.CUresult.CUDA_SUCCESS:
         raise CudaError(f"{driver.CUresult(status).name}")
     return values[0] if len(values) == 1 else values
+
+
+def fill(array: Any, bits: int) -> None:
+    """Every element of a contiguous array of 2 or 4 bytes becomes `bits`, by the driver, on the current stream."""
+    set_bits = {2: driver.cuMemsetD16Async, 4: driver.cuMemsetD32Async}[array.itemsize]
+    if array.size:
+        check(set_bits(int(array.data.ptr), bits, array.size, cupy.cuda.get_current_stream().ptr))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +70,8 @@ class AbortRecord:
     def __str__(self) -> str:
         if self.task < 0:
             return f"the start gate saw {self.seen} of the first launch's {self.expected} CTAs start"
+        if self.signal < 0:
+            return f"CTA {self.cta}, task {self.task} polled an intermediate whose elements did not come"
         return (
             f"CTA {self.cta}, task {self.task} waited for signal {self.signal}: "
             f"{self.seen} posts seen, {self.expected} expected"
@@ -86,6 +99,10 @@ class Kernel:
         width = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
         #: CTAs of a cluster, as the source says; 1 where it has none.
         self.cluster_size = max(1, int(check(driver.cuFuncGetAttribute(width, self._function))))
+
+    def prefer_shared_memory(self) -> None:
+        """Asks for SMs that give all they can to shared memory, so that CTAs of another launch find room beside."""
+        prefer_shared_memory(self._function)
 
     def ctas_per_sm(self) -> int:
         """How many CTAs the driver says one SM holds."""
@@ -157,6 +174,12 @@ class Kernel:
         check(driver.cuModuleUnload(self._module))
 
 
+def prefer_shared_memory(function: Any) -> None:
+    """Of a kernel: SMs that it runs on give all they can to shared memory, whatever it needs itself."""
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+    check(driver.cuFuncSetAttribute(function, attribute, _MOST_CARVEOUT_PERCENT))
+
+
 def launch_config(num_ctas: int, num_threads: int, smem_bytes: int, stream: int) -> Any:
     """What cuLaunchKernelEx takes, without attributes."""
     config = driver.CUlaunchConfig()
@@ -203,9 +226,13 @@ class Guarded:
 
     def is_guarded(self) -> bool:
         """Whether both canaries are as they were."""
-        return bool((self._whole[:_GUARD_WORDS] == _GUARD).all() & (self._whole[-_GUARD_WORDS:] == _GUARD).all())
+        return all(
+            bool((guard.get() == _GUARD).all()) for guard in (self._whole[:_GUARD_WORDS], self._whole[-_GUARD_WORDS:])
+        )
 
 
+#: The element type, as kernels of tools.cu are told it.
+IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 #: The bits of an fp32 NaN.
 FP32_NAN = 0x7FFFFFFF
 #: Words of one canary, and what each holds.
@@ -281,7 +308,7 @@ class PlanOnDevice:
 
     def poison_sums(self) -> None:
         """NaN where parts of tiles leave their sums; on the current stream."""
-        self._workspace.words[self._layout["slots"] // WORD_BYTES :].fill(FP32_NAN)
+        fill(self._workspace.words[self._layout["slots"] // WORD_BYTES :], FP32_NAN)
 
     def overwritten(self) -> str:
         """What a launch wrote that it must not, in words; empty where it did not."""

@@ -10,17 +10,16 @@ from typing import Any
 
 import cupy
 
-from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
+from tuner.core.problem.workload import Activation, GemmOp, Workload
 from tuner.errors import WorkerError
 
 from ..source.launch_args import OpBuffers
 from ..source.library_epilogue import split_epilogue
 from .data import bits_type
+from .launch import IS_BF16, fill
 
 #: Elements that a thread of `tuner_norm` takes at a time where a row is a multiple of it, times, and threads of a CTA.
 _WIDTH, _TIMES, _MAX_THREADS = 8, 4, 1024
-#: The element type, as `tuner_norm` is told it.
-_IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 
 
 class LibraryNorms:
@@ -83,7 +82,7 @@ class LibraryNorms:
     def poison(self) -> None:
         """NaN wherever the next run must write."""
         for array in (*self._normed.values(), *self._sums.values()):
-            array.fill(0x7FFF)
+            fill(array, 0x7FFF)
 
     def _launch(self, key: tuple[str, float], x: int, residual: int, added: int) -> None:
         out = self._normed[key]
@@ -92,7 +91,7 @@ class LibraryNorms:
         threads = min(_MAX_THREADS, 32 * -(-columns // (32 * width)))
         addresses = (cupy.uint64(address) for address in (x, residual, added, out.data.ptr))
         dtype = self._workload.dtype
-        args = (*addresses, cupy.uint32(columns), cupy.float32(key[1]), cupy.int32(_IS_BF16[dtype]))
+        args = (*addresses, cupy.uint32(columns), cupy.float32(key[1]), cupy.int32(IS_BF16[dtype]))
         self._kernel((rows,), (threads,), args)
         self._done.add(key)
 

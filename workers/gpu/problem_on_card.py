@@ -18,6 +18,7 @@ from .attention_library import AttentionLibrary
 from .attention_products import AttentionProducts
 from .baselines import LibraryRunner, Runner
 from .card import CardView
+from .compare import Comparer
 from .cublaslt import CublasLt
 from .data import ProblemData
 from .integrity import Integrity, Overwritten
@@ -47,6 +48,7 @@ class ProblemOnCard:
         kind = AttentionData if problem.workload.attentions else ProblemData
         self.data = kind(problem, int(properties["l2CacheSize"]), watch)
         self.timer = Timer(self.data, tools, view)
+        self.comparer = Comparer(tools)
         self.library = library_of(lt, self.data, tools)
         self.input_squares = InputSquares(problem.workload, tools.get_function("tuner_squares"))
         self.stream = cupy.cuda.Stream(non_blocking=True)
@@ -71,6 +73,11 @@ class ProblemOnCard:
             runner.enqueue(ops, self.stream.ptr)
         self.stream.synchronize()
         return runner.abort_record()
+
+    def leave_busy(self) -> None:
+        """Has the library keep the card in its power state until the next candidate, once its time is known."""
+        if self.library_us is not None:
+            self.timer.leave_busy(self.library_graph, self.library_us)
 
     def check_intact(self, runner: Runner) -> None:
         """That nothing was written by what ran since the problem was made but what may be.

@@ -106,7 +106,7 @@ def reference(
     if operands.residual_tolerance is not None:
         tolerance = tolerance + operands.residual_tolerance
     tolerance = tolerance + 2 * roundoff * cupy.abs(y) + 2 * step
-    return Reference(values=y, tolerance=tolerance.astype(cupy.float32))
+    return Reference(values=cupy.ascontiguousarray(y), tolerance=cupy.ascontiguousarray(tolerance.astype(cupy.float32)))
 
 
 def _gated(z: Array, error: Array, op: GemmOp) -> tuple[Array, Array]:

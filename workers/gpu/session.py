@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import cupy
@@ -78,6 +79,8 @@ class Session:
             return answer
         try:  # only now: until its frames were gone, a failure kept what it was working with
             kernels.unload()
+            if self._prepared is not None:
+                self._prepared.leave_busy()
         except Exception as error:
             return EvaluateAnswer(outcome=_failure(Stage.TIME, error, answer.outcome.stage_s), poisoned=True)
         return answer
@@ -102,14 +105,14 @@ class Session:
             finish(Stage.LAUNCH, "prepare")
             runner = load_runner(prepared, work, kernels)
             finish(Stage.CHECK, "load")
-            rel_error = check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
+            rel_error = check_numbers(prepared.data, prepared.comparer, partial(prepared.run_once, runner), work)
             prepared.check_intact(runner)
             finish(Stage.TIME, "check")
             num_foreign = self._num_foreign()
             measured = measure(prepared, runner, work, incumbent_speedup)
             foreign = _foreign_metric(num_foreign, self._num_foreign())
             finish(Stage.CHECK, "time")
-            last = check_after_timing(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
+            last = check_after_timing(prepared.data, prepared.comparer, partial(prepared.run_once, runner), work)
             prepared.check_intact(runner)
             finish(Stage.CHECK, "check_after")
         except LaunchRefused as error:
@@ -209,6 +212,8 @@ class Session:
         return answer
 
     def _prepare(self, problem: Problem, picked: Picked | None = None) -> ProblemOnCard:
+        if self._prepared is not None:
+            self._prepared.timer.rest()
         if self._prepared is None or self._prepared.problem != problem:
             self._prepared = None
             cupy.get_default_memory_pool().free_all_blocks()
@@ -328,7 +333,7 @@ def _fault(prepared: ProblemOnCard, runner: Runner, work: Work) -> str:
     """
     reason = ""
     try:
-        check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
+        check_numbers(prepared.data, prepared.comparer, partial(prepared.run_once, runner), work)
     except (WrongNumbers, Aborted) as error:
         reason = str(error)
     prepared.check_intact(runner)

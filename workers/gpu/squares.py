@@ -11,16 +11,14 @@ import numpy as np
 from cuda.bindings import driver
 
 from tuner.core.plan.norm_slots import squares_bytes
-from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
 
 from ..source.launch_args import WORD_BYTES, OpBuffers
-from .launch import FP32_NAN, Guarded, check, launch_config, programmatic_attribute
+from .launch import FP32_NAN, IS_BF16, Guarded, check, fill, launch_config, programmatic_attribute
 
 #: Threads of a CTA of `tuner_squares`, which takes a row.
 _SQUARES_THREADS = 512
-#: The element type, as `tuner_squares` is told it.
-_IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 
 
 class SquaresTables:
@@ -51,7 +49,7 @@ class SquaresTables:
     def poison(self) -> None:
         """Every word becomes NaN; on the current stream."""
         for table in self._tables.values():
-            table.words.fill(FP32_NAN)
+            fill(table.words, FP32_NAN)
 
     def overwritten(self) -> str:
         """Around which table something was written, in words; empty where nothing was."""
@@ -76,7 +74,7 @@ class InputSquares:
                 ctypes.c_void_p(source),
                 ctypes.c_void_p(squares),
                 ctypes.c_uint32(columns),
-                ctypes.c_int(_IS_BF16[self._workload.dtype]),
+                ctypes.c_int(IS_BF16[self._workload.dtype]),
             )
             pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
             config = launch_config(rows, _SQUARES_THREADS, 0, stream)

@@ -31,11 +31,15 @@ _DELAY_CYCLES = 90_000
 #: Idle time before a round in burst, seconds.
 _BURST_PAUSE_S = 0.002
 #: Load of the same kind in front of every sample in sustained, seconds: the card settles at its power limit.
-_SUSTAINED_LOAD_S = 0.08
+_SUSTAINED_LOAD_S = 0.04
+#: Load behind a candidate in sustained, seconds: what the next one takes until it has loads of its own. Some 40 ms
+#: without load have the power limiter let the clocks rise, and then swing for a second.
+_BETWEEN_LOAD_S = 0.06
 #: Load in front of a sample of a preview, seconds: the clocks are up, and the card is warm from the candidate before.
 _PREVIEW_LOAD_S = 0.008
-#: Length of a sample in sustained, microseconds: longer than the power limiter's swings about its mean.
-_SUSTAINED_SAMPLE_US = 10_000.0
+#: Length of a sample in sustained, microseconds: the cycles of a run are the same to 0.3 %, and what differs is the
+#: clock, which swings about its mean at the power limit. So as long as can be is sampled.
+_SUSTAINED_SAMPLE_US = 40_000.0
 _FLUSH_CTAS = 1024
 #: SMs that a reading has room for; `%smid` of a larger card's others is left out.
 _MAX_SMS = 256
@@ -85,6 +89,10 @@ class PowerState(Protocol):
         """The driver's reasons for the clocks, asked while a sample runs; 0 where they do not matter."""
         ...
 
+    def num_between(self, chain_us: float) -> int:
+        """Launches of a graph of this length that keep the card in its state from one candidate to the next."""
+        ...
+
 
 class Burst:
     """After an idle pause, clocks high."""
@@ -103,6 +111,10 @@ class Burst:
 
     def event_bits(self, timer: Timer) -> int:
         """The clock itself says enough."""
+        return 0
+
+    def num_between(self, chain_us: float) -> int:
+        """None: the state is an idle card's."""
         return 0
 
 
@@ -126,6 +138,10 @@ class Sustained:
     def event_bits(self, timer: Timer) -> int:
         """A slowdown for heat spoils a sample; the power cap does not."""
         return timer.card.clock_event_bits() if timer.card else 0
+
+    def num_between(self, chain_us: float) -> int:
+        """What lasts until the next candidate's own load."""
+        return math.ceil(1e6 * _BETWEEN_LOAD_S / chain_us)
 
 
 L2_STATES: dict[CacheState, L2State] = {CacheState.COLD: Cold(), CacheState.WARM: Warm()}
@@ -251,6 +267,16 @@ class Timer:
                         break
                 tracks[i].append(self.sample(graphs[i]))
         return tracks
+
+    def leave_busy(self, graph: Any, run_us: float) -> None:
+        """Enqueues what keeps the card in its power state until the next candidate, by a graph whose runs take
+        `run_us`; nothing is waited for."""
+        for _ in range(self._power.num_between(run_us * self.data.chain_length)):
+            graph.launch(self.stream)
+
+    def rest(self) -> None:
+        """Waits for what was left to run."""
+        self.stream.synchronize()
 
     def keep_busy(self, graph: Any, launches_a_turn: int = 1) -> Iterator[int]:
         """Launches finished so far, again and again, as long as it is asked; the next turn's are queued already, so

@@ -36,8 +36,8 @@ def trace_once(prepared: ProblemOnCard, kernel: Kernel, work: Work) -> TraceAnsw
     runner = runner_of(work, kernel, traced=True)
     reason = ""
     try:
-        check_numbers(prepared.data, lambda ops: prepared.run_once(runner, ops), work)
-        check_after_timing(prepared.data, lambda ops: traced_run(runner, ops), work)
+        check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
+        check_after_timing(prepared.data, prepared.comparer, lambda ops: traced_run(runner, ops), work)
     except (WrongNumbers, Aborted) as error:
         reason = str(error)
     prepared.check_intact(runner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tuner.core.trial.evaluator import FinalsTimes, Problem
@@ -11,6 +12,9 @@ from ..protocol.stopwatch import Stopwatch
 from .asking import Asking
 from .gpu_process import ChildLost, GpuProcesses
 
+#: Is told the works and their times in the warm process, while the fresh one starts.
+Foresight = Callable[[tuple[messages.Work, ...], messages.FinalsAnswer], None]
+
 
 def hold_finals(
     asking: Asking,
@@ -18,6 +22,7 @@ def hold_finals(
     problem: Problem,
     works: tuple[messages.Work, ...],
     num_rounds: int,
+    foresee: Foresight = lambda works, answer: None,
 ) -> FinalsTimes:
     """Where a finalist takes the process along, each is tried alone, and the finals go on without the guilty.
 
@@ -26,13 +31,13 @@ def hold_finals(
     """
     faults = [""] * len(works)
     try:
-        answer = _finals_twice(asking, processes, problem, works, num_rounds)
+        answer = _finals_twice(asking, processes, problem, works, num_rounds, foresee)
     except ChildLost:
         faults = [_fault_alone(asking, problem, work) for work in works]
         if not any(faults):
             raise
         innocent = tuple(work for work, fault in zip(works, faults, strict=True) if not fault)
-        answer = _finals_twice(asking, processes, problem, innocent, num_rounds)
+        answer = _finals_twice(asking, processes, problem, innocent, num_rounds, foresee)
     rows = iter(zip(answer.times_us, answer.reasons, strict=True))
     measured = [(None, fault) if fault else next(rows) for fault in faults]
     return replace(
@@ -48,12 +53,14 @@ def _finals_twice(
     problem: Problem,
     works: tuple[messages.Work, ...],
     num_rounds: int,
+    foresee: Foresight,
 ) -> FinalsTimes:
     """Warm, then fresh; the rounds of both, one after the other."""
     watch = Stopwatch()
     warm = asking.time_together(problem, works, num_rounds)
     watch.ended("warm")
     processes.replace(problem)
+    foresee(works, warm)
     watch.ended("replace")
     fresh = asking.time_together(problem, works, num_rounds)
     watch.ended("fresh")

@@ -9,6 +9,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from .finals import hold_finals
 from .gpu_process import ChildLost, GpuProcesses
 from .lending import Lending, num_others
 from .torch_beside import torch_time
+from .variants_ahead import build_variants_ahead
 
 
 class GpuSupervisor:
@@ -156,7 +158,8 @@ class GpuSupervisor:
             WorkerError: the card itself does not work any more.
         """
         works = tuple(self._prepare(problem, candidate).work for candidate in candidates)
-        times = hold_finals(self._asking, self._processes, problem, works, num_rounds)
+        foresee = partial(build_variants_ahead, self._builder)
+        times = hold_finals(self._asking, self._processes, problem, works, num_rounds, foresee)
         return replace(times, torch=self._torch_time(problem, num_rounds)) if self._has_torch else times
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:

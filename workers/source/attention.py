@@ -6,9 +6,11 @@ import functools
 import hashlib
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.core.plan.attention import MOST_QUEUES, AttentionPlan
+from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionSchedule, AttentionTiling
@@ -22,6 +24,7 @@ ATTENTION_FILES = (
     "config_attention.cuh",
     "ptx_attention.cuh",
     "args_attention.cuh",
+    "context_attention.cuh",
     "ring_attention.cuh",
     "products.cuh",
     "merge_attention.cuh",
@@ -33,6 +36,9 @@ ATTENTION_KERNEL = "tuner_attention"
 
 #: Tasks of a CTA that a traced build stamps, and the 64-bit words of each; `kTracedTasks` and `kTraceWords`.
 TRACED_TASKS, TRACE_WORDS = 4, 8
+#: Words that tell what a launch has refused, and what the first of them names, by `Refusal` in args_attention.cuh.
+REFUSED_WORDS = 4
+_REFUSALS = {1: "length", 2: "page"}
 #: Elements of a line of the swizzle.
 _LINE_DIMS = 64
 _ARGS_ALIGNMENT = 64
@@ -40,7 +46,7 @@ _ARGS_ALIGNMENT = 64
 
 @dataclass(frozen=True, kw_only=True)
 class CacheMap:
-    """A tensor map of a cache, innermost first: 64 elements, tokens of all heads, lines of a head."""
+    """A tensor map of a cache, innermost first: 64 elements, rows of all pages, lines of a row."""
 
     dims: tuple[int, ...]
     strides_bytes: tuple[int, ...]
@@ -90,16 +96,64 @@ class AttentionBuffers:
     arrivals: int
     #: `TRACED_TASKS * TRACE_WORDS` of each CTA, or 0.
     trace: int
+    #: `REFUSED_WORDS`, zero before the first launch.
+    refused: int
+    #: int32 [sequences, pages of the longest context]; 0 where the cache is contiguous.
+    pages: int = 0
 
 
-def cache_map(op: DecodeAttention, tiling: AttentionTiling) -> CacheMap:
+@dataclass(frozen=True, kw_only=True)
+class RefusedLaunch:
+    """What a launch found wrong first: it read nothing there, and its result is not right."""
+
+    #: `length` or `page`.
+    what: str
+    sequence: int
+    value: int
+    #: The first value that is too large.
+    end: int
+
+    def __str__(self) -> str:
+        return f"sequence {self.sequence} has the {self.what} {self.value}: use 0 to {self.end - 1}"
+
+
+def refused_launch(words: Sequence[int]) -> RefusedLaunch | None:
+    """Of `REFUSED_WORDS` words; None where all was right."""
+    kind, sequence, value, end = ((int(word) + (1 << 31)) % (1 << 32) - (1 << 31) for word in words)
+    return None if kind == 0 else RefusedLaunch(what=_REFUSALS[kind], sequence=sequence, value=value, end=end)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """Where pages and their heads lie in a tensor map; a contiguous cache has one page a sequence."""
+
+    num_pages: int
+    rows_per_page: int
+    rows_per_head: int
+    lines_per_head: int
+
+    @classmethod
+    def of(cls, op: DecodeAttention, paged: PagedCache | None) -> _Rows:
+        num_pages, tokens = (op.sequences, op.max_length) if paged is None else (paged.num_pages, paged.page_tokens)
+        if paged is None or paged.heads_first:
+            return cls(num_pages=num_pages, rows_per_page=op.kv_heads * tokens, rows_per_head=tokens, lines_per_head=0)
+        lines = op.head_dim // _LINE_DIMS
+        return cls(num_pages=num_pages, rows_per_page=tokens, rows_per_head=0, lines_per_head=lines)
+
+
+def box_tokens(tiling: AttentionTiling, paged: PagedCache | None) -> int:
+    """Tokens that one copy brings: a tile, or where pages are smaller a page."""
+    return tiling.tile_tokens if paged is None else min(tiling.tile_tokens, paged.page_tokens)
+
+
+def cache_map(op: DecodeAttention, tiling: AttentionTiling, paged: PagedCache | None = None) -> CacheMap:
     """Of K and of V alike."""
-    size = op.dtype.size_bytes
-    rows, lines = op.sequences * op.kv_heads * op.max_length, op.head_dim // _LINE_DIMS
+    size, lines, rows = op.dtype.size_bytes, op.head_dim // _LINE_DIMS, _Rows.of(op, paged)
+    row_heads = op.kv_heads if rows.lines_per_head else 1
     return CacheMap(
-        dims=(_LINE_DIMS, rows, lines),
-        strides_bytes=(op.head_dim * size, _LINE_DIMS * size),
-        box=(_LINE_DIMS, tiling.tile_tokens, lines),
+        dims=(_LINE_DIMS, rows.num_pages * rows.rows_per_page, lines * row_heads),
+        strides_bytes=(row_heads * op.head_dim * size, _LINE_DIMS * size),
+        box=(_LINE_DIMS, box_tokens(tiling, paged), lines),
     )
 
 
@@ -116,8 +170,10 @@ def attention_version() -> str:
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
 
 
-def render_attention(tiling: AttentionTiling, dtype: Dtype, *, traced: bool = False) -> str:
-    """The source of one attention kernel, the same for every number of sequences, heads and tokens."""
+def render_attention(
+    tiling: AttentionTiling, dtype: Dtype, *, form: AttentionForm = PLAIN, traced: bool = False
+) -> str:
+    """The source of one attention kernel, the same for every number of sequences, heads, tokens and pages."""
     config = f"""#define TUNER_ATTENTION_CONFIG
 constexpr int kHeadDim = {tiling.head_dim};
 constexpr int kColumns = {tiling.columns};
@@ -128,6 +184,10 @@ constexpr int kMathWarps = {tiling.math_warps};
 constexpr int kFinishWarps = {tiling.finish_warps};
 constexpr int kCluster = {tiling.cluster};
 constexpr int kPartsAtOnce = {tiling.parts_at_once};
+constexpr int kBoxTokens = {box_tokens(tiling, form.paged)};
+constexpr bool kIsPaged = {str(form.paged is not None).lower()};
+constexpr bool kHasWindow = {str(form.window is not None).lower()};
+constexpr bool kHasSoftCap = {str(form.soft_cap is not None).lower()};
 constexpr bool kTracePhases = {str(traced).lower()};
 #define TUNER_ATTENTION_CLUSTER {f"__cluster_dims__({tiling.cluster}, 1, 1)" if tiling.cluster > 1 else ""}
 """
@@ -153,24 +213,51 @@ def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule,
     return NextWeights(address=address, num_rows=reader.weight_rows, row_bytes=row_bytes, taken_bytes=taken_bytes)
 
 
+def contiguous_rows(op: DecodeAttention) -> dict[str, int]:
+    """Of a launch over a contiguous cache, the parameter's numbers of pages and of the window, in their order."""
+    rows = _Rows.of(op, None)
+    return {
+        "rows_per_page": rows.rows_per_page,
+        "rows_per_head": rows.rows_per_head,
+        "lines_per_head": rows.lines_per_head,
+        "page_shift": 0,
+        "max_pages": 0,
+        "num_pages": rows.num_pages,
+        "window": 0,
+    }
+
+
+def _pack_form(op: DecodeAttention, form: AttentionForm) -> bytes:
+    """Where pages lie, the window, and the cap, which is in units of scores that are not scaled."""
+    rows = _Rows.of(op, form.paged)
+    shift, max_pages = (form.paged.page_tokens.bit_length() - 1, form.paged.pages_of(op)) if form.paged else (0, 0)
+    cap = form.soft_cap / op.score_scale if form.soft_cap else 0.0
+    places = (rows.rows_per_page, rows.rows_per_head, rows.lines_per_head, shift, max_pages, rows.num_pages)
+    packed = struct.pack("<7i", *places, form.window or 0)
+    return packed + struct.pack("<2f", cap, 2 * math.log2(math.e) / cap if cap else 0.0)
+
+
 def pack_attention_args(
     plan: AttentionPlan, buffers: AttentionBuffers, *, speculative: bool, next_weights: NextWeights | None = None
 ) -> bytes:
     """The kernel's parameter. `speculative`: the first tiles are requested before their sequence's length is known.
 
     Raises:
-        ValueError: more queues than the parameter has room for.
+        ValueError: more queues than the parameter has room for, or tiles early that hang on the length.
     """
     if plan.num_queues > MOST_QUEUES:
         raise ValueError(f"{plan.num_queues} queues: the parameter has room for {MOST_QUEUES}")
-    op = plan.op
+    op, form = plan.op, plan.form
+    if speculative and (form.paged or form.window):
+        raise ValueError("pages and windows hang on the length: nothing can be requested before it is known")
     addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
     args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
+    args += struct.pack("<2Q", buffers.pages, buffers.refused)
     behind = next_weights or NO_WEIGHTS
     args += struct.pack("<Q4i", behind.address, behind.num_rows, behind.row_bytes, behind.taken_bytes, 0)
     args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
     args += struct.pack("<3iI", op.max_length, plan.span_tokens, plan.num_spans, plan.arrivals_per_launch)
-    args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative)
+    args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative) + _pack_form(op, form)
     args += plan.first_tasks.tobytes() + bytes(8 * (MOST_QUEUES - plan.num_queues))
     args = buffers.k_map + buffers.v_map + args
     return args + bytes(-len(args) % _ARGS_ALIGNMENT)

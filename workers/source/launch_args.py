@@ -182,13 +182,22 @@ def _scale_meaning(workload: Workload, tiling: Tiling, op_index: int) -> str:
 
 
 def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:
-    """Of one stream and one plan, bytes: where the signals start, the arrivals of the tiles that it splits, the sums of
-    their parts, and the size of all; see launch_args.cuh and fixup.cuh."""
+    """Of one stream and one plan, bytes: where signals start, the arrivals of the tiles that it splits, the sums of
+    their parts, and the size of all; see launch_args.cuh and fixup.cuh. What is handed over in band lies in front of
+    the sums, and is zero before the first launch like all that lies there."""
     workload, tiling, num_split = plan.graph.workload, plan.graph.tiling, plan.plan.num_split_tiles
     arrivals = _aligned(SIGNALS_OFFSET_BYTES + WORD_BYTES * plan.plan.num_signals)
     slots = arrivals + _aligned(WORD_BYTES * num_split * tiling.cluster_size)
+    slots += mailbox_bytes(workload) if plan.plan.in_band_ops else 0
     sizes = {"signals": SIGNALS_OFFSET_BYTES, "arrivals": arrivals, "slots": slots}
     return sizes | {"bytes": slots + num_split * slot_bytes(workload, tiling)}
+
+
+def mailbox_bytes(workload: Workload) -> int:
+    """Of all mailboxes: two halves for each op that another one reads as A, of as many rows as an op has at most."""
+    producers = {workload.producer_of(index) for index in range(len(workload.ops))}
+    rows, read = max(op.m for op in workload.ops), (op for i, op in enumerate(workload.ops) if i in producers)
+    return sum(2 * _aligned(workload.dtype.size_bytes * rows * op.n) for op in read)
 
 
 def _aligned(num_bytes: int) -> int:

@@ -14,7 +14,7 @@ from tuner.core.legal.mma import COPY_BYTES, warp_grid
 from tuner.core.legal.wgmma import wgmma_columns
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
 from tuner.core.schedule.cache_hints import hints_of
-from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
+from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
 from .tensor_maps import has_whole_lines
@@ -59,6 +59,7 @@ DEVICE_FILES = {
         "feed.cuh",
         "wgmma.cuh",
         "mainloop_wgmma.cuh",
+        "mailbox.cuh",
         "epilogue_wgmma.cuh",
         "epilogue_transposed.cuh",
         "epilogue_tma.cuh",
@@ -67,6 +68,7 @@ DEVICE_FILES = {
         "beside_wgmma.cuh",
         "post_wgmma.cuh",
         "startup_prefetch.cuh",
+        "in_band_wgmma.cuh",
         "producers_wgmma.cuh",
         "chain_wgmma.cuh",
         "start_gate.cuh",
@@ -172,7 +174,8 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     )
     names = files_of(tiling.engine, variant)
     texts = [f"// ---- {name}\n{inlined(name, variant)}" for name in names]
-    texts[0] = _with_config(texts[0], config + _chain_config(workload) + _engine_config(workload, tiling))
+    config += _chain_config(workload) + _in_band_config(workload, tiling) + _engine_config(workload, tiling)
+    texts[0] = _with_config(texts[0], config)
     if tiling.engine is Engine.WGMMA:
         widths = sorted(
             {
@@ -205,6 +208,19 @@ def _chain_config(workload: Workload) -> str:
     return f"#define TUNER_CHAIN_OPS\nconstexpr ChainOp kChainOps[kNumOps] = {{{rows}}};\n"
 
 
+def _in_band_config(workload: Workload, tiling: Tiling) -> str:
+    """Who reads in band, and from whom; empty where nobody does."""
+    if not tiling.in_band:
+        return ""
+    producers = (workload.producer_of(index) for index in range(len(workload.ops)))
+    inputs = ", ".join(str(-1 if producer is None else producer) for producer in producers)
+    return (
+        f"#define TUNER_IN_BAND\nconstexpr int kReaderWarps = {READING_THREADS // 32};\n"
+        f"constexpr int kMailboxRows = {max(op.m for op in workload.ops)};\n"
+        f"constexpr int kInputOf[kNumOps] = {{{inputs}}};\n"
+    )
+
+
 def _engine_config(workload: Workload, tiling: Tiling) -> str:
     """What one engine needs beside the common constants."""
     if tiling.engine is not Engine.WGMMA:
@@ -213,6 +229,7 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
     return (
         f"constexpr int kNumInputStages = {tiling.input_stages};\n"
         f"constexpr int kWindow = {tiling.window};\n"
+        f"constexpr int kAheadWindow = {tiling.ahead_window};\n"
         f"constexpr int kStartupPrefetch = {tiling.startup_prefetch};\n"
         f"constexpr bool kPingPong = {str(tiling.warpgroups is Warpgroups.PING_PONG).lower()};\n"
         f"constexpr bool kSwapAb = {str(tiling.swap_ab).lower()};\n"

@@ -1,7 +1,8 @@
 """Builds of one kernel beside the one that is measured, for who launches it in a program of his own.
 
-A device file holds what a variant adds between `#ifdef SWITCH` and `#endif`. No other build's source has these lines.
-So the source that is measured, its digest and `kernel_version` are the same as if there were no variants.
+A device file holds what a variant adds between `#ifdef SWITCH` and `#endif`, and what it leaves out between
+`#ifndef SWITCH` and `#endif`. The measured source has none of the first and all of the second. So that source, its
+digest and `kernel_version` are the same as if there were no variants.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class Variant(StrEnum):
     #: The one that is searched, checked and timed.
     MEASURED = "measured"
     #: It tells two launches at once on one workspace, and writes the record of an abort to the host's memory too.
+    #: It lets the next launch in when those before it have ended.
     GUARDED = "guarded"
     #: Guarded, and it waits for the launches before it in the stream before it reads weights.
     SAFE = "safe"
@@ -36,12 +38,12 @@ _SWITCHES = {
     Variant.GUARDED: frozenset({_GUARDED}),
     Variant.SAFE: frozenset({_GUARDED, _WAITS_FIRST}),
 }
-_BLOCK = re.compile(rf"^#ifdef ({_GUARDED}|{_WAITS_FIRST})\n(.*?)^#endif\n", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(rf"^#if(n?)def ({_GUARDED}|{_WAITS_FIRST})\n(.*?)^#endif\n", re.MULTILINE | re.DOTALL)
 
 
 def with_switches(text: str, variant: Variant) -> str:
     """A device file's text for a variant: the blocks of its switches, and no directive of a switch."""
-    return _BLOCK.sub(lambda block: block[2] if block[1] in variant.switches else "", text)
+    return _BLOCK.sub(lambda block: block[3] if (block[2] in variant.switches) != bool(block[1]) else "", text)
 
 
 def reads_weights_before_wait(plan: VerifiedPlan, *, programmatic: bool) -> bool:

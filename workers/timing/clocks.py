@@ -17,7 +17,7 @@ import numpy as np
 from tuner.core.problem.objective import Regime
 from tuner.core.trial.samples import DropReason
 
-#: Burst: the least share of the highest clock of all samples.
+#: Burst: the least share of the highest clock of the samples of the same graph.
 MIN_SHARE_OF_HIGHEST = 0.95
 #: Sustained: the furthest from the median clock of the samples of the same graph, relative.
 MAX_OFF_MEDIAN = 0.05
@@ -61,12 +61,16 @@ def drop_reasons(tracks: Sequence[Sequence[Sample]], regime: Regime) -> list[Dro
         return []
     rounds = list(zip(*tracks, strict=True))
     if regime is Regime.BURST:
-        least_mhz = MIN_SHARE_OF_HIGHEST * max(sample.clock_mhz for row in rounds for sample in row)
-        return [
-            DropReason.SLOW_CLOCK if any(0 < sample.clock_mhz < least_mhz for sample in row) else None for row in rounds
-        ]
+        # Graphs differ in clock by their own doing: an idle tensor core leaves power for the clock.
+        least_mhz = [MIN_SHARE_OF_HIGHEST * max(sample.clock_mhz for sample in track) for track in tracks]
+        return [DropReason.SLOW_CLOCK if _is_slow(row, least_mhz) else None for row in rounds]
     middles_mhz = [_median_known(track) for track in tracks]
     return [_why_off(row, middles_mhz) for row in rounds]
+
+
+def _is_slow(row: Sequence[Sample], least_mhz: Sequence[float]) -> bool:
+    """A round of the burst regime."""
+    return any(0 < sample.clock_mhz < least for sample, least in zip(row, least_mhz, strict=True))
 
 
 def _median_known(track: Sequence[Sample]) -> float:

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 
 from tuner.core.problem.objective import Procedure, Regime
 from tuner.core.trial.outcome import Measured, Metric
-from tuner.core.trial.samples import DropReason, Round, kept, num_dropped, previews, speedups, whole
+from tuner.core.trial.samples import (
+    DropReason,
+    Round,
+    kept,
+    num_dropped,
+    previews,
+    speedups,
+    speedups_at_one_clock,
+    whole,
+)
 from tuner.core.trial.stats import median, relative_spread
 
 from .clocks import Sample, drop_reasons
-from .stop_rules import PREVIEW, HopelessRule, StopRule
+from .stop_rules import BEHIND, PREVIEW, HopelessRule, StopRule
 
 #: With fewer rounds that count, all are taken, and the trial says so.
 MIN_KEPT = 3
@@ -48,7 +57,7 @@ def to_previews(candidate: Sequence[Sample], library: Sequence[Sample]) -> tuple
 
 def is_hopeless_by(rounds: Sequence[Round], incumbent_speedup: float | None, rule: HopelessRule = PREVIEW) -> bool:
     """Whether a preview says that a candidate is clearly behind, so that no round is taken."""
-    return rule.is_hopeless(speedups(previews(rounds)), incumbent_speedup)
+    return rule.is_hopeless(speedups_at_one_clock(previews(rounds)), incumbent_speedup)
 
 
 def counting(rounds: Sequence[Round]) -> Sequence[Round]:
@@ -72,11 +81,14 @@ class Ending:
         return self.hopeless.is_hopeless(speedups(kept(rounds)), self.incumbent_speedup)
 
     def is_enough(self, rounds: Sequence[Round], elapsed_s: float) -> bool:
-        """Whether the figure is known well enough (the ratio to the library, or the library's own time), or has cost
-        enough."""
+        """Whether the figure (the ratio to the library, or the library's own time) is known well enough for where it
+        is, or has cost enough: what is certainly behind the incumbent needs few rounds. Not of a truncation."""
         counted = kept(rounds)
         figures = speedups(counted) if _has_library(counted) else [one.time_us for one in counted]
-        return self.stop.is_over(figures, elapsed_s, num_taken=len(rounds))
+        if self.is_truncation(rounds):
+            return False
+        is_behind = BEHIND.is_hopeless(speedups(counted), self.incumbent_speedup)
+        return is_behind or self.stop.is_over(figures, elapsed_s, num_taken=len(rounds))
 
 
 def summary(
@@ -84,18 +96,20 @@ def summary(
 ) -> Measured:
     """The figures of a trial; `rel_error` and `stage_s` are not filled in.
 
-    Of a preview alone only the ratio tells: its time is that ratio of `library_us`, the library's in earlier rounds.
+    Of a preview alone only the ratio at one clock tells: its time is that ratio of `library_us`, the library's in
+    earlier rounds.
     """
     counted = counting(rounds)
     times_us = [one.time_us for one in counted]
     libraries_us = [one.library_us for one in counted if one.library_us is not None]
     time_us, base_us = median(times_us), median(libraries_us or times_us)
+    speedup = median(speedups(counted) if whole(rounds) else speedups_at_one_clock(counted))
     if library_us is not None and not whole(rounds):
-        time_us, base_us = library_us / median(speedups(counted)), library_us
+        time_us, base_us = library_us / speedup, library_us
     return Measured(
         time_us=time_us,
         library_us=base_us,
-        speedup=median(speedups(counted)),
+        speedup=speedup,
         spread=relative_spread(times_us),
         rounds=tuple(rounds),
         rel_error=0.0,

@@ -15,13 +15,13 @@ class StopRule:
     """When a series of rounds is long enough: a pure function of the ratios so far."""
 
     #: At least so many rounds, whatever they say.
-    min_rounds: int = 24
+    min_rounds: int = 8
     #: At most so many.
-    max_rounds: int = 96
+    max_rounds: int = 48
     #: Enough when the relative standard error of the median ratio is below this.
     rel_error: float = 0.002
     #: Seconds after which it stops, once `min_rounds` are there.
-    seconds: float = 0.4
+    seconds: float = 0.25
 
     def is_over(self, ratios: Sequence[float], elapsed_s: float, num_taken: int | None = None) -> bool:
         """Whether to stop after these rounds, of which `num_taken` were taken: `ratios` are of those that count."""
@@ -51,9 +51,13 @@ class HopelessRule:
         return stats.median_upper_bound(speedups) < self.share * incumbent_speedup
 
 
-#: What a preview in front of the first round is judged by: short samples behind little load, in which the card is not
-#: at its power limit yet. So they tell less than rounds do, and every one of them must say it.
-PREVIEW = HopelessRule(share=0.85, min_rounds=5)
+#: What is certainly behind the best so far by so much needs no finer figure: it ranks as well by a few rounds.
+BEHIND = HopelessRule(share=0.98)
+
+#: What a preview in front of the first round is judged by: the ratios at one clock of short samples behind little load.
+#: Every one of them must say it. What a slower kernel may gain at the power limit by a higher clock has to lie within
+#: the share: at most a tenth in what was recorded, and a twentieth in what ended near the best.
+PREVIEW = HopelessRule(share=0.87, min_rounds=5)
 
 
 def is_previewed(regime: Regime) -> bool:
@@ -62,7 +66,8 @@ def is_previewed(regime: Regime) -> bool:
 
 
 def stop_rule(regime: Regime) -> StopRule:
-    """In sustained a round costs its load, so there are fewer."""
+    """In sustained a round costs its load, so there are fewer, and each sample is longer. At the power limit the clock
+    swings with a period of 0.9 s, so rounds span one."""
     if regime is Regime.SUSTAINED:
-        return StopRule(min_rounds=8, max_rounds=14, rel_error=0.003, seconds=1.6)
+        return StopRule(min_rounds=5, max_rounds=10, rel_error=0.004, seconds=0.9)
     return StopRule()

@@ -39,7 +39,8 @@ enum { TUNER_IDENTITY = 0, TUNER_RELU = 1, TUNER_GELU = 2, TUNER_SILU = 3 };
 enum { TUNER_GATED = 1, TUNER_BIAS = 2, TUNER_RESIDUAL = 4, TUNER_ROW_SCALE = 8 };
 /* Of tuner_ffn_prepare. By default the guarded build is prepared. */
 enum {
-  TUNER_AS_MEASURED = 1, /* the build that was timed: two launches at once go unseen, and no abort reaches the host */
+  TUNER_AS_MEASURED = 1, /* the build that was timed: two launches at once go unseen, no abort reaches the host, and a
+                            programmatic launch behind it begins before the launch in front of it has ended */
   TUNER_SAFE_WEIGHTS = 2 /* what runs just before in the stream may write the weights */
 };
 /* Of tuner_ffn_launch. */
@@ -78,7 +79,7 @@ typedef struct tuner_tensors {
 /* Who gave up, and why. */
 typedef struct tuner_abort_record {
   int32_t task;   /* of the plan; -1: the start gate; -2: two launches ran at once on one workspace */
-  int32_t signal; /* that was waited for; -1 for none */
+  int32_t signal; /* that was waited for; -1 for none: the start gate, or a task that reads in band */
   uint32_t seen, expected;
   int32_t cta;
 } tuner_abort_record;

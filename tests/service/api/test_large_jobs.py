@@ -129,3 +129,17 @@ def test_the_counts_of_outcomes_are_those_of_the_trials(large: Any) -> None:
     names = [getattr(one.outcome, "kind", type(one.outcome).__name__.lower()) for one in known]
     with store.read() as session:
         assert trials.outcome_counts(session, job_id) == {name: names.count(name) for name in set(names)}
+
+
+def test_the_fastest_of_each_kind_is_looked_up_among_its_own_trials(large: Any) -> None:
+    store, job_id, known = large
+    with plans_of(store.engine) as steps, store.read() as session:
+        found = trials.fastest(session, job_id)
+    times: dict[PlanKind, list[tuple[float, int]]] = {}
+    for one in known:
+        if isinstance(one.outcome, Measured) and one.candidate.plan_kind.is_ours:
+            times.setdefault(one.candidate.plan_kind, []).append((one.outcome.time_us, one.number))
+    assert found == {kind: min(all_of_it) for kind, all_of_it in times.items()}
+    asked = [step for step in steps if "plan_kind" in step]
+    assert len(asked) == sum(kind.is_ours for kind in PlanKind)
+    assert [step for step in asked if "COVERING INDEX ix_trials_kind" not in step] == [], "it reads all trials by time"

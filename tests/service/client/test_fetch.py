@@ -15,6 +15,7 @@ from tests.service.client.test_cli import PAIR
 from tests.support.repository import ROOT
 from tests.support.serving import Server
 from tuner.client import Client, ExitCode, open_artifact
+from tuner.packs.signing import SigningKey, signing_key
 
 MAKE_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 #: The library is faster at this small pair.
@@ -36,6 +37,20 @@ def test_without_a_path_the_bytes_alone_go_to_stdout(run: Run, client: Client, j
     result = run(*FETCH, *PAIR, "--target", "simulated:h200")
     assert open_artifact(result.stdout_bytes, client.best(job_id)["artifact"]["digest"]).simulated
     assert "the result is simulated" in result.stderr
+
+
+def test_a_kernel_that_the_pinned_key_has_not_signed_is_refused(
+    run: Run, job_id: str, server: Server, tmp_path: Path
+) -> None:
+    path, key = tmp_path / "kernel.zip", signing_key(server.log.with_suffix("")).public
+    fetching = [*FETCH, "--job", job_id, "-o", str(path), "--key"]
+    stranger = SigningKey(private=bytes(32)).public
+    refused = run(*fetching, stranger)
+    assert (refused.exit_code, path.exists()) == (ExitCode.REFUSED, False)
+    assert f"it is signed by {key}, not by {stranger}" in refused.stderr
+    assert run(*fetching, "abc").exit_code == ExitCode.USAGE
+    assert run(*fetching, key).exit_code == ExitCode.OK
+    assert path.exists()
 
 
 def test_an_unchanged_file_is_left_alone(run: Run, job_id: str, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -277,6 +278,23 @@ def test_a_pack_is_verified_byte_by_byte(run: Run, forged: bytes, tmp_path: Path
     assert run("verify", str(path), "--bytes-only", "--key", "0" * 64).exit_code == ExitCode.REFUSED
     path.write_bytes(forged.replace(b"ELF measured", b"ELF Measured"))
     assert run("verify", str(path), "--bytes-only").exit_code == ExitCode.REFUSED
+
+
+def test_without_cryptography_a_pack_is_made_and_its_signature_is_not_verified(
+    run: Run, job_id: str, locked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    path = str(tmp_path / "unverified.tunerpack")
+    made = run("pack", "--job", job_id, "-o", path)
+    assert made.exit_code == 0, made.stderr
+    assert "the signature is not verified: cryptography is not installed; run: pip install" in made.stderr
+    result = run("verify", path, "--bytes-only")
+    assert result.exit_code == 0, result.stderr
+    assert "is intact; signed, as it says, by" in result.stderr
+    assert run(*fetching(locked, tmp_path / "out")).exit_code == 0
+    assert run("update", "--lock", str(locked)).exit_code == ExitCode.USAGE
 
 
 def test_a_simulated_pack_has_nothing_to_run(run: Run, tmp_path: Path) -> None:

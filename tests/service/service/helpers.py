@@ -56,6 +56,20 @@ class FailingKinds(SimulatedEvaluator):
         )
 
 
+class DyingChild(SimulatedEvaluator):
+    """The process at the card dies in the library's trial, the first `num_deaths` times."""
+
+    def __init__(self, num_deaths: int) -> None:
+        super().__init__(parse_target(TARGET), faults=Faults(hang=0, crash=0, wrong_numbers=0))
+        self.num_deaths = num_deaths
+
+    def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None) -> Outcome:
+        if candidate_of(prepared).plan_kind is PlanKind.LIBRARY and self.num_deaths > 0:
+            self.num_deaths -= 1
+            return Failed(stage=Stage.LAUNCH, kind=FailureKind.CRASH, reason="the GPU process died (signal 9)")
+        return super().measure(problem, prepared, *incumbent)
+
+
 class FailingWorker(SimulatedEvaluator):
     """The worker itself fails, the first `num_failures` times."""
 

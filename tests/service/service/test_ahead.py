@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tuner.service.ahead import BUDGET_SHARE, Ahead
+from tuner.service.ahead import BUDGET_SHARE, NUM_GUESSED, Ahead
 
 
 def ahead(made_s: Iterable[float] = (), measured_s: Iterable[float] = (), **options: int) -> Ahead:
@@ -32,6 +32,10 @@ def test_as_many_are_made_as_the_card_measures_meanwhile(made_s: float, measured
     assert ahead([made_s] * 3, [measured_s] * 3).depth == depth
 
 
+def test_what_was_built_before_does_not_hide_how_long_a_build_takes() -> None:
+    assert ahead([0.01, 1.0] * 4, [0.26] * 3).depth == 5
+
+
 def test_while_the_card_starts_every_place_is_taken() -> None:
     assert ahead().depth == ahead(made_s=[0.1]).depth == 17
 
@@ -41,7 +45,9 @@ def test_a_candidate_that_hung_changes_nothing_and_old_ones_are_forgotten() -> N
     assert ahead([9.0] * 50 + [1.0] * 8, [9.0] * 50 + [0.5] * 8).depth == 4
 
 
-@pytest.mark.parametrize(("num_trials", "depth"), [(1, 1), (BUDGET_SHARE, 1), (2 * BUDGET_SHARE, 2), (60, 10)])
+@pytest.mark.parametrize(
+    ("num_trials", "depth"), [(1, 1), (5, 1), (6, 2), (12, 4), (20, NUM_GUESSED), (6 * BUDGET_SHARE, 6), (60, 10)]
+)
 def test_a_small_budget_keeps_something_to_learn_from(num_trials: int, depth: int) -> None:
     assert ahead(num_trials=num_trials).depth == depth
 

@@ -37,13 +37,13 @@ def test_what_comes_while_the_database_is_busy_is_written_together(service: Serv
     store = service._store
     with store.write():
         answers = [service.intake.submit(Submission(spec=spec(m), caller=ALICE)) for m in range(16, 36)]
-        before = store.num_writes
+        before = store.commits.num_writes
     found = [answer.result(LIMIT_S) for answer in answers]
     assert all(is_new for _, is_new in found)
     assert {job.id for job, _ in found} == ids(service)
     assert [job.spec.workload.ops[0].m for job, _ in found] == list(range(16, 36))
     # This test's own, that of whoever came first, and one for all others.
-    assert store.num_writes - before <= 3
+    assert store.commits.num_writes - before <= 3
 
 
 def test_the_same_problem_twice_in_one_transaction_is_one_job(service: Service) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.service.service.conftest import Serve
-from tests.service.service.helpers import FailingKinds, FailingWorker, Latch, evaluator, finish
+from tests.service.service.helpers import DyingChild, FailingKinds, FailingWorker, Latch, evaluator, finish
 from tests.support.builders import spec
 from tests.support.waiting import wait_until
 from tuner.core.model.bounds import reference_us
@@ -141,6 +141,19 @@ def test_where_the_library_fails_the_job_fails_with_a_sentence(serve: Serve, in_
     assert "library" in job.reason
     with pytest.raises(NotFound, match="it failed: "):
         service.best(job.id)
+
+
+def test_a_process_that_dies_in_the_librarys_trial_costs_neither_a_trial_nor_the_job(serve: Serve) -> None:
+    service = serve(DyingChild(2))
+    job = finish(service, service.submit(spec(trials=4))[0])
+    assert (job.state, job.num_trials, job.num_failed) == (JobState.SUCCEEDED, 4, 0)
+
+
+def test_a_library_that_always_takes_its_process_along_fails_the_job(serve: Serve) -> None:
+    service = serve(DyingChild(3))
+    job = finish(service, service.submit(spec(trials=4))[0])
+    assert (job.state, job.num_failed) == (JobState.FAILED, 1)
+    assert "the library's trial ended with the GPU process died (signal 9)" in job.reason
 
 
 @pytest.fixture

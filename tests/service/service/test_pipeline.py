@@ -185,7 +185,7 @@ def test_a_job_that_is_cancelled_with_several_on_their_way_records_none_of_them_
 def test_a_quarantine_with_several_on_their_way_loses_and_doubles_no_trial(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.service.runner.PROBE_PAUSES_S", (0.01, 0.02))
+    monkeypatch.setattr("tuner.service.probing.PROBE_PAUSES_S", (0.01, 0.02))
     card = SickCard(num_trials=9, build_s=0.05)
     service = serve(card, num_places=4)
     job = service.submit(spec(trials=36))[0]

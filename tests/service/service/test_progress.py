@@ -78,7 +78,7 @@ def test_a_search_ends_when_its_patience_does_but_for_what_the_finals_lack(serve
 def test_a_restart_does_not_begin_a_search_again_whose_patience_ran_out(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.service.runner.PROBE_PAUSES_S", (0.01,))
+    monkeypatch.setattr("tuner.service.probing.PROBE_PAUSES_S", (0.01,))
     asked = replace(impatient(6), priors=PriorsChoice.NONE, seed=4)
     usual = finish(service := serve(max_ahead=0), service.submit(asked)[0])
     first = list(service.trials(usual.id, limit=500).items)

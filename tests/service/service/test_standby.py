@@ -109,12 +109,12 @@ def test_only_one_has_the_lock_and_it_is_free_when_its_store_is_closed(
 
 def test_a_shared_store_notices_what_others_write(tmp_path: Path, database_url: str | None) -> None:
     one, other = (Store.open(tmp_path / "data", database_url, shared=True) for _ in range(2))
-    seen = one.num_writes
-    while (now := one.wait_for_write(seen, 0.5)) != seen:  # to open the other one wrote, too
+    seen = one.commits.num_writes
+    while (now := one.commits.wait_for_write(seen, 0.5)) != seen:  # to open the other one wrote, too
         seen = now
     with other.write() as session:
         jobs.insert(session, spec(), 1.0)
-    assert one.wait_for_write(seen, 60) > seen
+    assert one.commits.wait_for_write(seen, 60) > seen
     one.close()
     other.close()
 

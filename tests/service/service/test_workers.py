@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import Latch, evaluator, finish
 from tests.support.builders import spec
@@ -9,6 +15,7 @@ from tests.support.waiting import wait_until
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import InspectionKind
 from tuner.service.claims import Claims
+from tuner.store import queue
 
 
 def test_two_workers_of_one_target_take_different_jobs_at_a_time(serve: Serve) -> None:
@@ -68,3 +75,22 @@ def test_what_is_held_is_offered_to_nobody_else_until_it_is_let_go(serve: Serve)
             assert second is None
     with held.take(lambda taken: None if job.id in taken else job) as third:
         assert third == job
+
+
+def test_an_idle_worker_is_woken_by_jobs_and_not_by_the_trials_of_others(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions, next_open = Counter[str](), queue.next_open
+
+    def counted(*given: Any, **named: Any) -> Any:
+        questions[threading.current_thread().name] += 1
+        return next_open(*given, **named)
+
+    monkeypatch.setattr(queue, "next_open", counted)
+    monkeypatch.setattr("tuner.service.runner._ASK_AGAIN_S", 600.0)
+    service = serve(evaluator(), evaluator())
+    finish(service, service.submit(spec(16, trials=40))[0])
+    assert len(questions) == 2
+    assert max(questions.values()) < 20, "it looks for work behind every trial"
+    for m in (32, 64):
+        finish(service, service.submit(spec(m, trials=3))[0])

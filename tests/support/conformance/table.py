@@ -9,6 +9,7 @@ from tests.support.conformance import (
     cluster_k,
     first_wave,
     hints,
+    in_band,
     mma,
     options,
     ping_pong,
@@ -36,6 +37,7 @@ TABLES = (
     options,
     hints,
     chains,
+    in_band,
     attention,
 )
 CASES: tuple[Case, ...] = tuple(case for table in TABLES for case in table.CASES)

@@ -13,11 +13,13 @@ import numpy as np
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built, encoded
 from tuner.core.plan.attention import AttentionPlan
+from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.schedule.attention import AttentionTiling
-from tuner.workers.gpu.attention_reference import attention
+from tuner.workers.gpu.attention_reference import attention, gathered
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
+    REFUSED_WORDS,
     TRACE_WORDS,
     TRACED_TASKS,
     AttentionBuffers,
@@ -33,10 +35,13 @@ Array = np.ndarray[Any, Any]
 
 
 def attention_library(
-    tiling: AttentionTiling, op: DecodeAttention, changes: Sequence[tuple[str, str]] = ()
+    tiling: AttentionTiling,
+    op: DecodeAttention,
+    changes: Sequence[tuple[str, str]] = (),
+    form: AttentionForm = PLAIN,
 ) -> ctypes.CDLL:
     """The kernel compiled by g++; `changes` are made in the generated source, each of which must be there."""
-    source = render_attention(tiling, op.dtype)
+    source = render_attention(tiling, op.dtype, form=form)
     for before, after in changes:
         assert before in source, before
         source = source.replace(before, after)
@@ -65,17 +70,45 @@ class EmulatedAttention:
     op: DecodeAttention
     lengths: Sequence[int]
     seed: int = 0
+    #: The most rounds of all threads that a copy of the copy engine takes; 0: it is done at once.
+    copy_rounds: int = 40
+    form: AttentionForm = PLAIN
 
     def __post_init__(self) -> None:
         op, rng = self.op, np.random.default_rng(self.seed)
-        cache = (op.sequences, op.kv_heads, op.max_length, op.head_dim)
+        paged = self.form.paged
+        cache = paged.shape(op) if paged else (op.sequences, op.kv_heads, op.max_length, op.head_dim)
         self.k, self.v = (to_bits(rng.standard_normal(cache), op.dtype) for _ in range(2))
         self.q = to_bits(
             rng.standard_normal((op.sequences, op.new_tokens, op.kv_heads * op.query_heads, op.head_dim)), op.dtype
         )
-        for sequence, length in enumerate(self.lengths):
-            self.k[sequence, :, max(length, 0) :] = self.v[sequence, :, max(length, 0) :] = 0x7FFF
+        self.pages = np.full((op.sequences, paged.pages_of(op) if paged else 0), -7, np.int32)
+        if paged:
+            self._fill_pages(paged, rng)
+        else:
+            for sequence, length in enumerate(self.lengths):
+                begin, end = self._seen(length)
+                for cache_bits in (self.k, self.v):
+                    cache_bits[sequence, :, :begin] = cache_bits[sequence, :, end:] = 0x7FFF
         self.arrivals = np.zeros(0, np.uint32)
+        self.refused = np.zeros(REFUSED_WORDS, np.uint32)
+
+    def _seen(self, length: int) -> tuple[int, int]:
+        """Of a context, what a query sees."""
+        return self.form.first_seen(self.op, length), max(length, 0)
+
+    def _fill_pages(self, paged: PagedCache, rng: np.random.Generator) -> None:
+        """Pages in random order; NaN in what no query sees, and no page for what lies wholly outside of that."""
+        free = [int(page) for page in rng.permutation(paged.num_pages)]
+        seen = np.zeros((paged.num_pages, paged.page_tokens), bool)
+        for sequence, length in enumerate(self.lengths):
+            begin, end = self._seen(length)
+            for token in range(begin // paged.page_tokens * paged.page_tokens, end, paged.page_tokens):
+                page = self.pages[sequence, token // paged.page_tokens] = free.pop()
+                places = np.arange(token, token + paged.page_tokens)
+                seen[page] = (begin <= places) & (places < end)
+        for cache_bits in (self.k, self.v):
+            (cache_bits.swapaxes(1, 2) if paged.heads_first else cache_bits)[~seen] = 0x7FFF
 
     def run(
         self,
@@ -94,7 +127,9 @@ class EmulatedAttention:
         partials = partials[-(partials.ctypes.data // 4) % 4 :]
         lengths = np.array(self.lengths, np.int32)
         trace = np.zeros(TRACED_TASKS * TRACE_WORDS * plan.num_ctas, np.int64)
-        maps = tuple(encoded(cache_map(self.op, tiling), cache.ctypes.data) for cache in (self.k, self.v))
+        maps = tuple(
+            encoded(cache_map(self.op, tiling, self.form.paged), cache.ctypes.data) for cache in (self.k, self.v)
+        )
         buffers = AttentionBuffers(
             k_map=maps[0],
             v_map=maps[1],
@@ -106,11 +141,14 @@ class EmulatedAttention:
             partials=partials.ctypes.data,
             arrivals=self.arrivals.ctypes.data,
             trace=trace.ctypes.data,
+            refused=self.refused.ctypes.data,
+            pages=self.pages.ctypes.data,
         )
         args = pack_attention_args(plan, buffers, speculative=speculative, next_weights=next_weights)
         aligned = np.zeros(len(args) + 64, np.uint8)
         aligned = aligned[-aligned.ctypes.data % 64 :][: len(args)]
         aligned[:] = np.frombuffer(args, np.uint8)
+        library.delay_copies(self.copy_rounds, self.seed)
         left = library.emulate(
             ctypes.c_void_p(aligned.ctypes.data), plan.num_ctas, tiling.num_threads, plan.cluster, tiling.smem_bytes
         )
@@ -120,5 +158,7 @@ class EmulatedAttention:
     def expected(self) -> Array:
         """In float64."""
         q, k, v = (from_bits(bits, self.op.dtype) for bits in (self.q, self.k, self.v))
-        expected: Array = attention(self.op, q, k, v, self.lengths, np)
+        if self.form.paged:
+            k, v = (gathered(self.op, self.form.paged, cache, self.pages, self.lengths, np) for cache in (k, v))
+        expected: Array = attention(self.op, q, k, v, self.lengths, np, self.form)
         return expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.support.cases import ordering, simt, wgmma
 from tests.support.chains import block, run_of_block, side_by_side
@@ -73,6 +73,22 @@ CASES = {
             *((64, 128, 64), (64, 56, 64), (64, 128, 64), (64, 128, 64)), num_warps=8, swap_ab=True, cluster_k=2
         ),
     ),
+    "in band": Emulated(
+        workload=block(5, **SMALL), tiling=replace(wgmma(*_LOW), in_band=True), ordering=STATIC, is_fused=True
+    ),
+    "in band, parts, tickets": Emulated(
+        workload=block(8, **SMALL, dtype=Dtype.BF16),
+        tiling=replace(_PARTS, in_band=True, ahead_window=1),
+        ordering=ordering(4),
+        is_fused=True,
+    ),
+    "in band, swapped, shared k": Emulated(
+        workload=block(3, **SMALL),
+        tiling=wgmma((16, 64, 64), (16, 24, 64), (16, 64, 64), (16, 32, 64), swap_ab=True, cluster_k=2, in_band=True),
+        ordering=STATIC,
+        is_fused=True,
+    ),
+    "in band, a launch each": Emulated(workload=block(5, **SMALL), tiling=replace(wgmma(*_LOW), in_band=True)),
     "copied": Emulated(
         workload=block(150, **SMALL),
         tiling=wgmma(

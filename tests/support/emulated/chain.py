@@ -120,9 +120,10 @@ class EmulatedChain:
         *,
         variant: Variant = Variant.MEASURED,
         num_strangers: int = 0,
+        rows: Sequence[int] = (),
     ) -> dict[str, Array]:
         """The outputs of the last run, all of which were NaN before it, as were squares and sums of parts. Before it,
-        a guarded build is told of so many CTAs of other launches that are at work."""
+        a guarded build is told of so many CTAs of other launches that are at work. `rows`: those of each run."""
         library, memory = library_of(self.workload, tiling, changes, variant), []
         for index, op in enumerate(self.workload.ops):
             if self.workload.writes_squares(index):
@@ -133,10 +134,12 @@ class EmulatedChain:
             words[:] = plan.words
             memory.append((plan, words, aligned(layout["bytes"] + 256, 0), layout["slots"]))
         self.workspaces = [workspace for _, _, workspace, _ in memory]
-        for turn in range(NUM_LAUNCHES):
+        num_runs = len(rows) or NUM_LAUNCHES
+        for turn in range(num_runs):
             self._poison()
+            self._rows = rows[turn] if rows else self._rows
             for plan, words, workspace, first_sum in memory:
-                if turn == NUM_LAUNCHES - 1:
+                if turn == num_runs - 1:
                     workspace[GUARD_OFFSET : GUARD_OFFSET + 8].view(np.uint64)[:] += np.uint64(num_strangers)
                 workspace[first_sum:] = 0xFF
                 self._launch(library, plan, words, workspace)

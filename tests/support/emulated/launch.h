@@ -2,6 +2,7 @@
 Dim threadIdx, blockIdx, gridDim;
 namespace emu {
 std::vector<Fiber> fibers; std::vector<Cta> ctas; std::vector<Warp> warps; std::vector<Cluster> clusters; int current, threads, cluster_size; u64 progress;
+std::vector<Copy> copies; u64 turn; int most_rounds; u32 drawn;
 static void* main_sp; static const KernelArgs* kernel_args;
 extern "C" void emu_switch(void** from, void* to);
 asm(R"(
@@ -32,7 +33,15 @@ static void body() {
   for (;;) yield();
 }
 constexpr size_t kStack = 96 * 1024;
+// What is due; a copy of the last round goes before one of the first.
+static void do_copies() {
+  std::vector<Copy> left; std::vector<Copy> now; now.swap(copies);
+  for (size_t i = now.size(); i-- > 0;) { if (now[i].due <= turn) now[i].run(); else left.push_back(now[i]); }
+  copies.insert(copies.begin(), left.rbegin(), left.rend());
 }
+}
+// From now on a copy is done 1 to `most` rounds of all fibers behind its request; 0: at once.
+extern "C" void delay_copies(int most, u32 seed) { emu::most_rounds = most; emu::drawn = seed; }
 extern "C" int emulate(const void* args, int num_ctas, int num_threads, int cluster, int smem_bytes) {
   using namespace emu;
   gridDim.x = num_ctas; kernel_args = reinterpret_cast<const KernelArgs*>(args); threads = num_threads; cluster_size = cluster;
@@ -45,13 +54,14 @@ extern "C" int emulate(const void* args, int num_ctas, int num_threads, int clus
     f.sp = top;
   }
   size_t left = fibers.size(); u64 seen = ~0ull; int idle = 0; int result = 0;
+  copies.clear(); turn = 0;
   while (left > 0) {
-    left = 0;
+    left = 0; ++turn; do_copies();
     for (size_t n = 0; n < fibers.size(); ++n) {
       Fiber& f = fibers[n]; if (f.done) continue; ++left;
       current = n; threadIdx.x = f.thread; blockIdx.x = f.cta; emu_switch(&main_sp, f.sp);
     }
-    if (progress == seen) { if (++idle > 2000) { result = static_cast<int>(left); break; } } else idle = 0;
+    if (progress == seen && copies.empty()) { if (++idle > 2000) { result = static_cast<int>(left); break; } } else idle = 0;
     seen = progress;
   }
   for (Fiber& f : fibers) free(f.stack);

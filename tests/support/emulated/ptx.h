@@ -39,6 +39,9 @@ inline float max_or_nan(float x, float y) { return x != x || y != y ? NAN : x > 
 inline u32 load_acquire_gpu(const u32* a) { return *a; }
 inline u32 load_relaxed_gpu(const u32* a) { emu::yield(); return *a; }
 inline u64 load_relaxed_gpu(const u64* a) { emu::yield(); return *a; }
+inline uint4 load_relaxed_gpu(const u16* a) { emu::yield(); if ((uintptr_t)a % 16) { printf("misaligned load\n"); abort(); } uint4 v; memcpy(&v, a, 16); return v; }
+inline void store_relaxed_gpu(u16* a, u32 v) { memcpy(a, &v, 4); ++emu::progress; }
+inline void store_relaxed_gpu(u16* a, const uint4& v) { if ((uintptr_t)a % 16) { printf("misaligned store\n"); abort(); } memcpy(a, &v, 16); ++emu::progress; }
 inline void add_release_gpu(u32* a, u32 v) { *a += v; ++emu::progress; }
 inline u64 fetch_add_relaxed_gpu(u64* a, u64 v) { u64 b = *a; *a += v; ++emu::progress; return b; }
 inline u32 fetch_add_acq_rel_gpu(u32* a, u32 v) { u32 b = *a; *a += v; ++emu::progress; return b; }
@@ -57,6 +60,7 @@ inline float load_past_l1(const float* a) { return *a; }
 inline float4 load_past_l1(const float4* a) { if ((uintptr_t)a % 16) { printf("misaligned vector\n"); abort(); } return *a; }
 inline void store_shared(u32 a, u16 v) { memcpy(emu::at(a, 2), &v, 2); }
 inline void store_shared(u32 a, float v) { memcpy(emu::at(a, 4), &v, 4); }
+inline void store_shared(u32 a, const uint4& v) { memcpy(emu::at(a, 16), &v, 16); }
 inline float load_shared_float(u32 a) { float v; memcpy(&v, emu::at(a, 4), 4); return v; }
 inline uint4 load_shared_vector(u32 a) { uint4 v; memcpy(&v, emu::at(a, 16), 16); return v; }
 template <CacheHint, class T> inline void store_global(T* a, T v) { *a = v; }

@@ -26,7 +26,7 @@ inline float2 load_past_l1(const float2* a) { if ((uintptr_t)a % 8) { printf("mi
 #define __cluster_dims__(...)
 inline void copy_bytes(u32 s, const void* g, u32 bytes, u32 b) {
   if (s % 16 || (uintptr_t)g % 16 || bytes % 16) { printf("misaligned bytes\n"); abort(); }
-  memcpy(emu::at(s, bytes), g, bytes); emu::complete(emu::mb(b), bytes);
+  emu::put(s, bytes_of(g, bytes), b);
 }
 // What launches have asked the L2 for since the library was loaded: addresses and sizes, as `prefetched` tells them.
 static std::vector<std::pair<u64, u32>> asked_of_l2;
@@ -38,7 +38,7 @@ extern "C" int prefetched(u64* pairs, int most) {
   for (int i = 0; i < (int)asked_of_l2.size() && i < most; ++i) pairs[2 * i] = asked_of_l2[i].first, pairs[2 * i + 1] = asked_of_l2[i].second;
   return (int)asked_of_l2.size();
 }
-inline void store_async_two(u32 a, float x, float y, u32 b) { float two[] = {x, y}; memcpy(emu::at(a, 8), two, 8); emu::complete(emu::mb(b), 8); }
+inline void store_async_two(u32 a, float x, float y, u32 b) { float two[] = {x, y}; emu::put(a, bytes_of(two, 8), b); }
 inline void store_shared_vector(u32 a, int x, int y, int z, int w) { int four[] = {x, y, z, w}; memcpy(emu::at(a, 16), four, 16); }
 inline u32 load_shared_word(u32 a) { u32 v; memcpy(&v, emu::at(a, 4), 4); return v; }
 inline float2 load_shared_two(u32 a) { float2 v; memcpy(&v, emu::at(a, 8), 8); return v; }

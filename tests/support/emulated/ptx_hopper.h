@@ -8,26 +8,23 @@ inline void mbarrier_arrive_expect(u32 b, u32 bytes) { auto& m = emu::mb(b); m.t
 inline void mbarrier_wait(u32 b, u32 parity) { auto& m = emu::mb(b); if (!m.is_init) { printf("wait at no barrier\n"); abort(); } while ((m.phase & 1) == parity) emu::yield(); }
 inline void prefetch_tensor_map(const TensorMap*) {}
 inline u32 swizzled(u32 a) { return a ^ ((a >> 7 & 7) << 4); }
+inline u32 address_in_cta(u32 a, int rank) { return 0x80000000u | (u32)rank << 24 | a; }
 // Box at coordinates (innermost first) to shared memory of the ctas of the mask; 128-byte swizzle.
 inline void copy_box(u32 shared, const TensorMap* map, const int* at, u32 barrier, int ctas) {
   const u64* o = map->opaque; const int rank = (int)o[1]; long long count = 1; for (int d = 0; d < rank; ++d) count *= o[11 + d];
-  const int first = emu::me().cta / emu::cluster_size * emu::cluster_size, own = emu::me().cta;
-  for (int c = 0; c < 16; ++c) {
-    if (ctas < 0 ? c != 0 : !(ctas >> c & 1)) continue;
-    emu::Cta& to = emu::ctas[ctas < 0 ? own : first + c];
-    for (long long e = 0; e < count; ++e) {
-      long long rest = e; u64 offset = 0; bool inside = true;
-      for (int d = 0; d < rank; ++d) {
-        const long long x = at[d] + rest % (long long)o[11 + d]; rest /= o[11 + d];
-        inside &= x >= 0 && x < (long long)o[2 + d]; offset += d == 0 ? 2 * x : x * o[7 + d - 1];
-      }
-      const u32 place = swizzled(shared + 2 * e);
-      if (place + 2 > to.memory.size()) { printf("copy out of range\n"); abort(); }
-      u16 v = 0; if (inside) memcpy(&v, (const char*)o[0] + offset, 2);
-      memcpy(to.memory.data() + place, &v, 2);
+  std::vector<unsigned char> bytes(2 * count);
+  for (long long e = 0; e < count; ++e) {
+    long long rest = e; u64 offset = 0; bool inside = true;
+    for (int d = 0; d < rank; ++d) {
+      const long long x = at[d] + rest % (long long)o[11 + d]; rest /= o[11 + d];
+      inside &= x >= 0 && x < (long long)o[2 + d]; offset += d == 0 ? 2 * x : x * o[7 + d - 1];
     }
-    emu::complete(to.mbarriers[barrier], 2 * count);
+    const u32 place = swizzled(shared + 2 * e) - shared;
+    if (place + 2 > bytes.size()) { printf("copy out of range\n"); abort(); }
+    if (inside) memcpy(bytes.data() + place, (const char*)o[0] + offset, 2);
   }
+  if (ctas < 0) return emu::put(shared, bytes, barrier);
+  for (int c = 0; c < 16; ++c) if (ctas >> c & 1) emu::put(address_in_cta(shared, c), bytes, barrier);
 }
 inline void copy_line(u32 s, const TensorMap* m, int column, int row, u32 b, u64) { int at[] = {column, row}; copy_box(s, m, at, b, -1); }
 inline void copy_lines(u32 s, const TensorMap* m, int row, int line, u32 b, u64) { int at[] = {0, row, line}; copy_box(s, m, at, b, -1); }
@@ -53,9 +50,9 @@ template <CacheHint> inline void store_box(const TensorMap* map, int column, int
 inline void bulk_commit() {}
 template <int> inline void bulk_wait_read() {}
 template <int> inline void bulk_wait() {}
-inline u32 address_in_cta(u32 a, int rank) { return 0x80000000u | (u32)rank << 24 | a; }
 inline void store_in_cluster(u32 a, u32 v) { memcpy(emu::at(a, 4), &v, 4); }
-inline void store_async(u32 a, const float* four, u32 b) { memcpy(emu::at(a, 16), four, 16); emu::complete(emu::mb(b), 16); }
+inline std::vector<unsigned char> bytes_of(const void* from, u32 n) { return {(const unsigned char*)from, (const unsigned char*)from + n}; }
+inline void store_async(u32 a, const float* four, u32 b) { emu::put(a, bytes_of(four, 16), b); }
 inline float4 load_shared_four(u32 a) { float4 v; memcpy(&v, emu::at(a, 16), 16); return v; }
 inline void mbarrier_arrive_in_cluster(u32 b) { emu::arrive(emu::mb(b)); }
 inline void mbarrier_arrive_release_cluster(u32 b) { emu::arrive(emu::mb(b)); }

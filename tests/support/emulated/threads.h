@@ -2,12 +2,15 @@
 // generated source, ptx.h and ptx_hopper.h stand in the place of its wrappers of single instructions, launch.h behind it.
 //
 // A fiber runs until it waits for others. So every access is done when the next one begins: what hangs on the order of
-// memory, or on the two proxies, is not seen here. Copies of the copy engine are done when they are requested.
+// memory, or on the two proxies, is not seen here. Copies of the copy engine, and stores to other CTAs, are done when they
+// are requested; or, where `delay_copies` says so, some rounds of all fibers later, in another order. Until then NaN lies
+// where a copy goes.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <vector>
 #include <algorithm>
@@ -26,6 +29,7 @@ static inline uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}
 using std::min; using std::max;
 static inline float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
 static inline float __uint_as_float(u32 i) { float f; memcpy(&f, &i, 4); return f; }
+static inline int __popc(u32 x) { return __builtin_popcount(x); }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 static inline float __fdividef(float a, float b) { return a / b; }
@@ -45,6 +49,14 @@ struct Fiber { void* sp; unsigned char* stack; int cta, thread; bool done; u64 c
 struct Cluster { int arrived = 0; u64 generation = 0; };
 extern std::vector<Fiber> fibers; extern std::vector<Cta> ctas; extern std::vector<Warp> warps; extern int current, threads, cluster_size;
 extern std::vector<Cluster> clusters; extern u64 progress;
+// What the copy engine has been asked for and has not done yet; the most rounds that it takes, and the last number drawn.
+struct Copy { u64 due; std::function<void()> run; };
+extern std::vector<Copy> copies; extern u64 turn; extern int most_rounds; extern u32 drawn;
+template <class Run> inline void later(Run run) {
+  if (most_rounds == 0) return run();
+  drawn = drawn * 1664525u + 1013904223u;
+  copies.push_back({turn + 1 + (drawn >> 8) % most_rounds, run});
+}
 void yield();
 inline Fiber& me() { return fibers[current]; }
 inline Cta& cta() { return ctas[me().cta]; }
@@ -72,7 +84,7 @@ inline int meet(u64 value, const u32* more = nullptr, int num_more = 0) {
   Warp& w = warp(); const int slot = w.generation % 2; const u64 generation = w.generation;
   w.values[slot][lane()] = value;
   for (int i = 0; i < num_more; ++i) w.more[slot][lane()][i] = more[i];
-  if (++w.arrived == 32) { w.arrived = 0; ++w.generation; ++progress; }
+  if (++w.arrived == 32) { w.arrived = 0; ++w.generation; }  // no progress: a warp that polls meets at each poll
   while (w.generation == generation) yield();
   return slot;
 }
@@ -89,6 +101,18 @@ inline void arrive(MBarrier& m, u32 n = 1) {
   if (m.pending == 0 && m.tx == 0) { m.pending = m.count; ++m.phase; }
 }
 inline void complete(MBarrier& m, long long bytes) { m.tx -= bytes; ++progress; if (m.pending == 0 && m.tx == 0) { m.pending = m.count; ++m.phase; } }
+// Bytes to a CTA's shared memory and then, when they are there, to its barrier.
+inline void put(u32 address, std::vector<unsigned char> bytes, u32 barrier) {
+  const int to = address & 0x80000000u ? me().cta / cluster_size * cluster_size + (int)(address >> 24 & 0x7F) : me().cta;
+  const u32 place = address & 0xFFFFFF, size = bytes.size();
+  unsigned char* there = at(address, size);
+  if (most_rounds > 0) memset(there, 0xFF, size);
+  later([=] {
+    if (ctas[to].live == 0) { printf("bytes for a CTA that has ended\n"); abort(); }
+    memcpy(ctas[to].memory.data() + place, bytes.data(), size);
+    complete(ctas[to].mbarriers[barrier & 0xFFFFFF], size);
+  });
+}
 inline float f16(u16 bits) { _Float16 h; memcpy(&h, &bits, 2); return (float)h; }
 inline u16 to16(float f) { _Float16 h = (_Float16)f; u16 b; memcpy(&b, &h, 2); return b; }
 inline float b16(u16 bits) { return __uint_as_float((u32)bits << 16); }

@@ -67,6 +67,8 @@ GRAPHS: tuple[tuple[Workload, Tiling], ...] = (
     (ffn_pair(m=16, d_in=64, d_hidden=256, d_out=128), wgmma((16, 128, 64), cluster_n=2)),
     (ffn_pair(m=64, d_in=64, d_hidden=64, d_out=64), wgmma((32, 64, 64), cluster_m=2)),
     (ffn_pair(m=16, d_in=128, d_hidden=128, d_out=64), wgmma((16, 64, 64), cluster_k=2)),
+    (ffn_pair(m=8, d_in=64, d_hidden=128, d_out=128), wgmma((16, 64, 64), in_band=True)),
+    (ffn_pair(m=8, d_in=64, d_hidden=256, d_out=64), wgmma((16, 64, 64), split_k=(1, 2), in_band=True)),
 )
 #: Three and four ops that add and norm what earlier ones write, of every engine.
 CHAINS: tuple[tuple[Workload, Tiling], ...] = (
@@ -74,6 +76,7 @@ CHAINS: tuple[tuple[Workload, Tiling], ...] = (
     (decoder_block(2, 32, 32, 32), simt(*[(1, 32, 32)] * 4)),
     (decoder_block(16, 128, 64, 64, heads=64), wgmma(*[(16, 64, 64)] * 4)),
     (decoder_block(16, 128, 64, 64, heads=64), wgmma(*[(16, 64, 64)] * 4, split_k=(1, 2, 1, 2))),
+    (decoder_block(8, 128, 64, 64, heads=64), wgmma(*[(16, 64, 64)] * 4, in_band=True)),
     (
         gemms(16, ("a", "x", 128, 64, {}), ("b", "x", 128, 64, adds("a")), ("c", "b", 64, 128, {"norm": "b"})),
         wgmma(*[(16, 128, 64)] * 3, cluster_n=2),
@@ -122,6 +125,7 @@ class Case:
             stages_ahead=chosen.num_stages - (chosen.engine is not Engine.WGMMA),
             cluster=(chosen.cluster_m, chosen.cluster_n, chosen.cluster_k),
             resident=self.resident,
+            has_readers=chosen.in_band,
         )
 
     def verdict(self, most_taken: int | None = None) -> Verdict:

@@ -102,12 +102,15 @@ class Device:
                     if key[0] == op.source and _overlap(rows, their_rows) and _overlap(columns, their_columns)
                 )
             )
-        if op.late_sources:
+        if in_band := self.table.reads_in_band(task):
+            reads = [0] * len(reads)  # each element says itself whether it is there
+        is_late = bool(op.late_sources) or in_band
+        if is_late:
             reads.append(self._read_late(task, rank))
         waits = []
         for index in range(task.wait_begin, task.wait_end):
             step = self.table.waits[index].step
-            if step == EPILOGUE and op.late_sources:
+            if step == EPILOGUE and is_late:
                 waits.append((index, len(reads) - 1))
                 continue
             waits.append((index, -((rank_k - step) // along_k) if along_k > 1 else step))
@@ -116,13 +119,18 @@ class Device:
 
     def _read_late(self, task: Task, rank: int) -> int:
         """The units that write what a unit reads in its epilogue: its own region of what it adds, and shares of its
-        rows in all columns of what it norms."""
+        rows in all columns of what it norms. What it reads in band counts as read there, so that its post stands for
+        that, too."""
         op, (rows, columns) = self.kernel.ops[task.op], self._region(*task.tile, self._place(rank))
         return sum(
             units
             for (number, *_), units, their_rows, their_columns in self._written
             if _overlap(rows, their_rows)
-            and (number == op.norms or (number == op.adds and _overlap(columns, their_columns)))
+            and (
+                number == op.norms
+                or (number == op.adds and _overlap(columns, their_columns))
+                or (number == op.source and self.table.reads_in_band(task))
+            )
         )
 
     def _table_of(self, number: int) -> dict[int, list[bool]]:

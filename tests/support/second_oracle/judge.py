@@ -67,6 +67,7 @@ def judge_pair(first: bytes, second: bytes, kernel: Kernel, *, launches: tuple[i
     shared = [(table.num_signals, table.strided, table.num_slots) for table in tables]
     is_pair = len(kernel.launched) == 2 and shared[0] == shared[1]
     is_pair &= all(table.assignment == STATIC for table in tables)
+    is_pair &= not one.in_band and not other.in_band
     is_pair &= not any(one.waits_of(task) for task in one.tasks) and all(task.post < 0 for task in other.tasks)
     if not is_pair:
         return Verdict(rules=frozenset({"pair"}))
@@ -124,7 +125,7 @@ def _stand_wrong(table: Table, kernel: Kernel) -> bool:
     for task in table.tasks:
         stands = [wait.step for wait in table.waits_of(task)]
         num_steps = len(steps_of(task, kernel, strided=table.strided))
-        late = [EPILOGUE] if kernel.ops[task.op].late_sources else []
+        late = [EPILOGUE] if kernel.ops[task.op].late_sources or table.reads_in_band(task) else []
         if stands != sorted(stands) or any(stand >= num_steps and stand not in late for stand in stands):
             return True
     return False

@@ -73,7 +73,7 @@ def any_word(words: Words, rng: random.Random) -> Words:
 
 def header_word(words: Words, rng: random.Random) -> Words:
     """A count of the header."""
-    at = rng.choice((3, 4, 10, 11, 12, 13, 14))
+    at = rng.choice((3, 4, 10, 11, 12, 13, 14, 15))
     return [*words[:at], signed(value_for(words[at], words, rng)), *words[at + 1 :]]
 
 

@@ -54,6 +54,8 @@ class Kernel(NamedTuple):
     cluster: tuple[int, int, int]
     #: CTAs, or clusters, that the card holds at once.
     resident: int
+    #: Whether it has warps that read in band.
+    has_readers: bool = False
 
     @property
     def size(self) -> int:
@@ -101,6 +103,11 @@ class Table(NamedTuple):
     queues: list[int]
     tasks: list[Task]
     waits: list[Wait]
+    #: Bit i: op i reads A in band.
+    in_band: int
+
+    def reads_in_band(self, task: Task) -> bool:
+        return bool(self.in_band >> task.op & 1)
 
     def waits_of(self, task: Task) -> list[Wait]:
         return self.waits[task.wait_begin : task.wait_end]
@@ -120,8 +127,8 @@ def read(raw: bytes) -> Table:
     _want(len(raw) % 4 == 0 and len(raw) >= 64, "size")
     words = struct.unpack(f"={len(raw) // 4}i", raw)
     magic, version, num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = words[:10]
-    first_tasks, first_ctas, held, strided, num_slots, last = words[10:16]
-    _want(magic == struct.unpack("=i", b"TUNR")[0] and version == 5 and last == 0, "magic, version, word 15")
+    first_tasks, first_ctas, held, strided, num_slots, in_band = words[10:16]
+    _want(magic == struct.unpack("=i", b"TUNR")[0] and version == 5 and 0 <= in_band < 256, "magic, version, word 15")
     for name, value in (("tasks", num_tasks), ("signals", num_signals), ("waits", num_waits), ("slots", num_slots)):
         _want(0 <= value <= COUNT, name)
     _want(1 <= num_ctas <= COUNT and 0 <= assignment <= 3 and strided in (0, 1) and 0 <= held <= STEPS, "header")
@@ -137,9 +144,8 @@ def read(raw: bytes) -> Table:
         _want(queues[0] == 0 and queues[-1] == num_tasks and queues == sorted(queues), "queues")
     waits = [_wait(words[at : at + 8], num_signals) for at in range(wait_at, len(words), 8)]
     tasks = [_task(words[at : at + 8], num_signals, num_waits) for at in range(task_at, wait_at, 8)]
-    return Table(
-        num_signals, num_ctas, assignment, first_tasks, first_ctas, held, bool(strided), num_slots, queues, tasks, waits
-    )
+    lists = (queues, tasks, waits, in_band)
+    return Table(num_signals, num_ctas, assignment, first_tasks, first_ctas, held, bool(strided), num_slots, *lists)
 
 
 def _want_lists(assignment: int, num_tasks: int, num_ctas: int, first_tasks: int, first_ctas: int) -> None:
@@ -181,6 +187,9 @@ def capacity_fault(table: Table, kernel: Kernel) -> str:
     """What is larger than what the device has for it; empty where nothing is."""
     if table.held > kernel.stages_ahead:
         return "more stages are held back than the ring has"
+    readers = (op for op in kernel.launched if kernel.has_readers and kernel.ops[op].source in kernel.launched)
+    if table.in_band & ~sum(1 << op for op in readers):
+        return "an op reads in band what no op of the launch writes, or without readers"
     if kernel.is_wgmma and table.num_ctas > WGMMA_CTAS:
         return "a CTA's first task lies behind those of the parameter"
     tiles = [-(-op.m // op.tile_m) * -(-op.n // op.tile_n) for op in kernel.ops]

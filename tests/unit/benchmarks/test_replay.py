@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from benchmarks.trust.replay import Seen, judge, main
+from benchmarks.common.rows import choose_rows
+from benchmarks.common.setting import twin_of
+from benchmarks.trust.previews import Seen, of_jobs, of_winners
+from benchmarks.trust.replay import judge, main
 from tests.support.builders import measured
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.trial.samples import DropReason, Round
 from tuner.core.trial.stats import proportion_upper_bound
 from tuner.workers.timing.clocks import Sample
 from tuner.workers.timing.rounds import is_hopeless_by, summary, to_previews
+from tuner.workers.timing.stop_rules import PREVIEW
 
 PROCEDURE = Procedure(l2=CacheState.COLD, regime=Regime.SUSTAINED, launch=LaunchStyle.PLAIN, chain_length=8)
 
@@ -54,8 +60,10 @@ def test_the_bar_takes_150_candidates_near_the_best() -> None:
     assert not judge([[seen(1.0, 1.0)] * 140], 0.85)["holds"]
 
 
-def preview(speedup: float, count: int = 5) -> tuple[Round, ...]:
-    return to_previews([Sample(time_us=10.0)] * count, [Sample(time_us=10.0 * speedup)] * count)
+def preview(speedup: float, count: int = 5, clock: float = 1.0) -> tuple[Round, ...]:
+    """By times; the library's clock is 1000 MHz, and the candidate's that times `clock`."""
+    own = Sample(time_us=10.0, clock_mhz=round(1000 * clock))
+    return to_previews([own] * count, [Sample(time_us=10.0 * speedup, clock_mhz=1000)] * count)
 
 
 def test_a_preview_drops_what_is_clearly_behind_the_incumbent_and_nothing_else() -> None:
@@ -64,6 +72,19 @@ def test_a_preview_drops_what_is_clearly_behind_the_incumbent_and_nothing_else()
     assert not is_hopeless_by(preview(0.8), None)
     assert not is_hopeless_by(preview(0.8, 4), 1.0), "four samples are too few to be sure"
     assert not is_hopeless_by((*preview(0.8, 4), *preview(0.9, 1)), 1.0), "one of five says otherwise"
+
+
+def test_a_preview_is_judged_at_one_clock() -> None:
+    assert is_hopeless_by(preview(0.9, clock=1.1), 1.0), "it was as fast by its clock alone"
+    assert not is_hopeless_by(preview(0.8, clock=0.9), 1.0), "it was slow by its clock alone"
+    found = summary(preview(0.9, clock=1.2), PROCEDURE, truncated=True, library_us=12.0)
+    assert (found.speedup, found.time_us) == (pytest.approx(0.75), pytest.approx(16.0))
+
+
+def test_without_a_clock_its_times_are_compared() -> None:
+    unknown = to_previews([Sample(time_us=10.0)] * 5, [Sample(time_us=8.0, clock_mhz=1000)] * 5)
+    assert is_hopeless_by(unknown, 1.0)
+    assert not is_hopeless_by(unknown, 0.9)
 
 
 def test_of_a_preview_alone_the_ratio_tells_and_its_time_is_that_of_earlier_rounds() -> None:
@@ -97,3 +118,36 @@ def test_the_program_runs_on_the_simulated_gpu_and_goes_on_from_what_it_kept(tmp
     assert 0 < first[0]["near"] <= first[0]["candidates"] <= 5
     main(arguments)
     assert (json.loads(out.read_text())["rows"], cache.read_bytes()) == (first, kept)
+
+
+def test_jobs_that_were_recorded_are_replayed_but_for_what_has_no_rounds(tmp_path: Path) -> None:
+    def trial(kind: str, *rounds: list[object]) -> dict[str, object]:
+        return {"candidate": {"plan_kind": kind}, "rounds": rounds}
+
+    short, whole, lost = [10.0, 9.0, 1100, 1000, "preview"], [10.0, 11.0, 0, 0, None], [10.0, 5.0, 0, 0, "off_clock"]
+    trials = [trial("library", whole), trial("fused", short, lost, whole, whole), trial("fused", short)]
+    path = tmp_path / "samples.jsonl.gz"
+    with gzip.open(path, "wt") as file:
+        file.writelines(json.dumps({"trials": some}) + "\n" for some in (trials, [trial("fused", whole)]))
+    ((only,),) = of_jobs(path)
+    assert only.previewed == (pytest.approx(0.9 * 1000 / 1100),)
+    assert only.rounds == (1.1, 1.1)
+    assert only.rounds_s == pytest.approx(0.32)
+    meta = tmp_path / "search.json"
+    meta.write_text(json.dumps({"meta": {"gpu": "a card", "commit": "abc", "date": "then", "command": "it"}}))
+    out, cache = tmp_path / "preview.json", tmp_path / "none.json"
+    main(["--samples", str(path), "--meta", str(meta), "--out", str(out), "--cache", str(cache)])
+    found = json.loads(out.read_text())
+    assert (found["meta"]["gpu"], found["meta"]["recorded_at"]) == ("a card", "abc")
+    assert (found["rows"][0]["near"], found["rows"][0]["candidates"], found["rows"][0]["holds"]) == (1, 1, False)
+
+
+def test_kept_winners_are_measured_row_by_row() -> None:
+    row = choose_rows(names=["prefill-swiglu/llama3-8b/m512"])[0]
+    twin = twin_of("simulated:h200")
+    assert twin
+    with closing(twin):
+        ((name, found),) = of_winners(twin, [row])
+    assert name == row.name
+    assert len(found) >= 5
+    assert {len(one.previewed) for one in found} == {PREVIEW.min_rounds}

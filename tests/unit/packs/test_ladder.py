@@ -1,4 +1,4 @@
-"""Every number of rows has one answer: the kernel of the next measured m where it gains enough, else the library."""
+"""Every m has one answer: the fastest kernel of its own m or a larger one where it gains enough, else the library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def found(m: int, speedup: float | None, kernel: Kernel | None = STAND_IN, libra
     return Found(m=m, kernel=kernel, speedup=speedup, interval=None, time_us=time_us, library_us=library_us)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     results=st.dictionaries(st.integers(1, 600), st.one_of(st.none(), st.floats(0.8, 1.5)), max_size=40),
     min_gain=st.floats(0.9, 1.2),
@@ -32,18 +32,20 @@ def found(m: int, speedup: float | None, kernel: Kernel | None = STAND_IN, libra
 def test_every_m_resolves_to_exactly_one_kernel_or_the_library(
     results: dict[int, float | None], min_gain: float
 ) -> None:
-    rungs = make_entry(SHAPE, [found(m, gain) for m, gain in results.items()], min_gain=min_gain).rungs
+    own = {m: found(m, gain, Kernel(files={str(m): b""})) for m, gain in results.items()}
+    rungs = make_entry(SHAPE, list(own.values()), min_gain=min_gain).rungs
     for m in (*range(1, 601), MAX_ROWS):
         [rung] = [rung for rung in rungs if rung.m_lo <= m <= rung.m_hi]
-        measured = min((other for other in results if other >= m), default=None)
-        is_near = measured is not None and (m == measured or (m > max(measured // 2, min(results))))
-        gain = results[measured] if measured is not None else None
-        assert (rung.kernel is not None) == (is_near and gain is not None and gain >= min_gain)
-        assert rung.kernel is None or rung.m_hi == measured
+        gains = {other: gain for other, gain in results.items() if other >= m and gain is not None and gain >= min_gain}
+        if m in results or rung.kernel is not None:
+            served_by = [own[other] for other in gains if own[other].kernel is rung.kernel]
+            assert [one.speedup for one in served_by] == ([max(gains.values())] if gains else [])
+        if rung.kernel is not None:
+            assert rung.m_hi == min(other for other in results if other >= m)
 
 
-def test_a_kernel_does_not_serve_less_than_half_of_its_rows() -> None:
-    rungs = make_entry(SHAPE, [found(1, 1.1), found(64, 1.1)]).rungs
+def test_a_kernel_does_not_serve_less_than_half_of_its_rows_beside_a_faster_one() -> None:
+    rungs = make_entry(SHAPE, [found(1, 1.11, Kernel(files={})), found(64, 1.1)]).rungs
     assert [(rung.m_lo, rung.m_hi, rung.kernel is not None) for rung in rungs] == [
         (1, 1, True),
         (2, 32, False),
@@ -53,15 +55,51 @@ def test_a_kernel_does_not_serve_less_than_half_of_its_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("library_below_us", "time_us", "begin"),
-    [(8.0, 7.8, 97), (8.0, 7.9, 128), (10.0, 9.8, 97), (11.0, 9.8, 97), (9.9, 9.8, 128)],
+    ("time_us", "library_us", "served"),
+    [
+        (8.2, 10.0, [(1, 1), (2, 16), (17, 64)]),  # as fast as that of one row: few kernels
+        (8.3, 10.0, [(1, 1), (9, 16), (17, 64)]),  # slower than that of one row
+        (7.9, 8.0, [(1, 1), (2, 16)]),  # gains too little at 64 rows, but it serves fewer
+        (9.9, 12.0, [(1, 1), (64, 64)]),  # gains too little where fewer rows were measured
+    ],
+)
+def test_a_kernel_serves_fewer_rows_where_it_is_no_slower_with_all_of_its_own(
+    time_us: float, library_us: float, served: list[tuple[int, int]]
+) -> None:
+    """What it gains there is told as a bound: the library's time there over its time with all of its rows."""
+    large = Kernel(files={"large": b""})
+    results = [
+        found(1, 10.0 / 8.2, Kernel(files={})),
+        found(16, None, None),
+        Found(
+            m=64,
+            kernel=large,
+            speedup=library_us / time_us,
+            interval=(1.0, 2.0),
+            time_us=time_us,
+            library_us=library_us,
+        ),
+    ]
+    rungs = [rung for rung in make_entry(SHAPE, results).rungs if rung.kernel]
+    assert [(rung.m_lo, rung.m_hi) for rung in rungs] == served
+    assert (rungs[0].kernel is large) == (time_us <= 8.2)
+    for rung in rungs:
+        if rung.kernel is large and rung.m_hi < 64:
+            assert rung.speedup == pytest.approx(10.0 / time_us)
+            assert rung.interval is None
+
+
+@pytest.mark.parametrize(
+    ("library_below_us", "time_us", "serves_below"),
+    [(8.0, 7.8, True), (8.0, 7.9, False), (10.0, 9.8, True), (11.0, 9.8, True), (9.9, 9.8, False)],
 )
 def test_between_two_measured_m_a_kernel_serves_only_where_it_beats_the_library_at_both(
-    library_below_us: float, time_us: float, begin: int
+    library_below_us: float, time_us: float, serves_below: bool
 ) -> None:
     below, own = found(96, None, None, library_below_us), found(128, 10.0 / time_us)
     entry = make_entry(SHAPE, [below, own], min_gain=1.02)
-    assert [(rung.m_lo, rung.m_hi) for rung in entry.rungs if rung.kernel] == [(begin, 128)]
+    served = [(96, 96), (97, 128)] if serves_below else [(128, 128)]
+    assert [(rung.m_lo, rung.m_hi) for rung in entry.rungs if rung.kernel] == served
     assert entry.at(97) is not None
 
 

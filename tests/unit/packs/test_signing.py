@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from tuner.packs.signing import (
     signing_key,
     verify,
 )
+from tuner.versions import install_command
 
 DATA = b"0" * 64 + b"  pack.json\n"
 
@@ -36,7 +39,7 @@ def test_a_signature_holds_for_its_bytes_and_its_key_alone(tmp_path: Path) -> No
     signature = key.sign(DATA)
     verify(DATA, signature, key.public)
     assert signer(signature) == key.public
-    with pytest.raises(WrongSignature, match="the pack was changed"):
+    with pytest.raises(WrongSignature, match="they were changed"):
         verify(DATA + b"x", signature, key.public)
     for place in range(9, len(signature) - 1):
         broken = bytearray(signature)
@@ -68,3 +71,15 @@ def test_a_key_that_others_may_read_or_that_is_none_is_refused(tmp_path: Path) -
         signing_key(tmp_path)
     with pytest.raises(InvalidInput, match="no public key"):
         check_key("A" * 64)
+
+
+def test_without_the_library_the_message_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = signing_key(tmp_path)
+    signature, public = key.sign(DATA), key.public
+    for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(SigningUnavailable, match=re.escape(install_command("verify"))):
+        verify(DATA, signature, public)

@@ -163,6 +163,8 @@ def test_an_abort_is_told_in_words_and_reset(recorder: Recorder, pack: Pack) -> 
     ]
     fields[:] = [1, 7, 3, 11, 12, 5]
     assert pack.aborts() == ["CTA 5, task 7 waited for signal 3: 11 posts seen, 12 expected"]
+    fields[:] = [1, 7, -1, 0, 0, 5]
+    assert pack.aborts() == ["CTA 5, task 7 polled an intermediate whose elements did not come"]
     pack.reset()
     assert pack.aborts() == []
 

@@ -74,7 +74,7 @@ def test_the_model_is_vllms_with_its_parameters_and_numbers_through_the_operator
     with torch.inference_mode():
         assert torch.equal(packed(x), own(x))
         calls: list[tuple[int, ...]] = []
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
             packed(x)
         calls = [event.count for event in profile.key_averages() if event.key == "tuner::ffn"]
     assert calls == [2]

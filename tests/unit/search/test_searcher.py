@@ -21,7 +21,7 @@ from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.search import Searcher
 from tuner.search.pool import canonical
-from tuner.search.searcher import REPEAT_EVERY
+from tuner.search.searcher import NUM_SETTLING, REPEAT_EVERY
 from tuner.search.seeds import NUM_SEEDS, policy_guesses
 
 GPU = CATALOGUE["a40"]
@@ -147,6 +147,17 @@ def test_at_the_end_of_a_budget_every_kind_has_tried_what_is_best(num_trials: in
     for kind, base in REPEATS:
         best = {best_of(trials[: -len(REPEATS)], base), best_of(trials, base)}  # a better one may come at the very end
         assert any(as_kind(kind, one) in tried for one in best), kind
+
+
+def test_near_the_end_of_a_budget_the_model_varies_the_order_of_what_is_built() -> None:
+    trials = take(Searcher(space(gpu=H200), seed=7, num_trials=40), time_of, 40)
+    first = 40 - len(REPEATS) - NUM_SETTLING
+    late = [trial for trial in trials[first:] if trial.candidate.plan_kind is PlanKind.FUSED]
+    assert late, "the case is of no use"
+    for trial in late:
+        before = {one.candidate.schedule.tiling for one in trials[: trial.number] if one.candidate.schedule}
+        assert trial.candidate.schedule
+        assert trial.candidate.schedule.tiling in before
 
 
 def test_a_tiny_budget_is_not_spent_on_the_last_trials() -> None:

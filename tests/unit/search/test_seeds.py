@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,21 +11,42 @@ from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Granularity,
+    RasterKind,
+    Schedule,
+    SplitOrder,
+    SplitTiles,
+    WaitPosition,
+)
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
-from tuner.search.seeds import NUM_DRAWN, NUM_GUESSES, NUM_SEEDS, SLICE_TILES, _plain, forecast_us, seed_schedules
+from tuner.search.seeds import (
+    NUM_DRAWN,
+    NUM_GUESSES,
+    NUM_SEEDS,
+    SLICE_TILES,
+    _plain,
+    drawn_guesses,
+    forecast_us,
+    seed_schedules,
+)
 
 
 def space(m: int, gpu: str = "h200") -> Space:
     return space_of(ffn_pair(m=m, d_in=1024, d_hidden=4096, d_out=1024), CATALOGUE[gpu])
 
 
+def seeds_of(here: Space) -> Iterator[Schedule]:
+    return seed_schedules(here, lambda: drawn_guesses(here, seed=1))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("m", soak_unless(lambda _, m: m == 16, [1, 16, 256]))
 def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: int) -> None:
     here = space(m)
-    seeds = list(seed_schedules(here, random.Random(1)))
+    seeds = list(seeds_of(here))
     tried = here.guesses[:NUM_GUESSES]
     guesses = len(tried)
     varied = seeds[guesses:-NUM_DRAWN]
@@ -43,7 +64,7 @@ def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: 
     assert {seed.ordering.assignment for seed in seeds[:guesses]} <= plain
     assert {seed.tiling.engine for seed in seeds[-NUM_DRAWN:]} == {tiling.engine for tiling in here.tilings}
     assert all(map(here.is_legal, seeds))
-    assert seeds == list(seed_schedules(here, random.Random(1)))
+    assert seeds == list(seeds_of(here))
 
 
 def test_a_guess_is_there_before_the_others_are_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +77,7 @@ def test_a_guess_is_there_before_the_others_are_forecast(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("tuner.search.seeds.forecast_us", counting)
     here = space(256)
-    seeds = seed_schedules(here, random.Random(1))
+    seeds = seeds_of(here)
     assert forecast == []
     first, second = next(seeds), next(seeds)
     assert set(forecast) == {first.tiling, second.tiling} == set(here.guesses[:2])
@@ -65,7 +86,7 @@ def test_a_guess_is_there_before_the_others_are_forecast(monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_independent_ops_try_their_last_wave_in_even_shares() -> None:
     here = space_of(independent_pair((1024, 1024, 4096), (512, 1024, 2048)), CATALOGUE["h200"])
-    seeds = list(seed_schedules(here, random.Random(1)))
+    seeds = list(seeds_of(here))
     shared = [seed for seed in seeds if seed.ordering.split_tiles is SplitTiles.STREAM]
     (first,) = [seed for seed in shared if seeds.index(seed) == len(here.guesses[:NUM_GUESSES])]
     assert max(first.tiling.split_k) > 1
@@ -88,4 +109,4 @@ def test_where_a_column_of_tiles_outgrows_the_l2_a_guess_walks_in_groups() -> No
 def test_a_space_without_guesses_of_its_own_is_seeded_by_the_forecast_alone() -> None:
     here = space(64, "a40")
     assert here.guesses == []
-    assert len(list(seed_schedules(here, random.Random(1)))) == NUM_DRAWN
+    assert len(list(seeds_of(here))) == NUM_DRAWN

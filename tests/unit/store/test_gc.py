@@ -109,10 +109,10 @@ def test_what_is_no_digest_is_refused(store: Store, digest: str) -> None:
 def test_samples_go_in_slices_between_which_others_write(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "_SLICE", 10)
     job_id = ended_job_of(store, 95)
-    before = store.num_writes
+    before = store.commits.num_writes
     with plans_of(store.engine) as steps:
         freed = store.collect_garbage(0)
-    assert store.num_writes - before >= 10, "one session held the writer for too much"
+    assert store.commits.num_writes - before >= 10, "one session held the writer for too much"
     assert [step for step in whole_tables(steps) if step.startswith("SCAN trials")] == []
     assert (freed.num_jobs, freed.freed_bytes, freed.kept_bytes) == (1, 95 * (4 + 2 * 24), 0)
     with store.read() as session:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.chains import rows as chains
 from benchmarks.common.rows import ROWS
 from benchmarks.pairs.shipped_finals import finals_of
 from tuner.core.legal.legality import check_kind, check_schedule
@@ -48,7 +49,7 @@ def test_every_winner_is_legal_where_it_was_found(path: Path) -> None:
 
 
 def test_a_row_has_the_workload_of_the_benchmarks_row_of_its_name() -> None:
-    rows = {row.name: row.workload for row in ROWS}
+    rows = {row.name: row.workload for row in ROWS} | {f"chains/{row.name}": row.workload for row in chains.ROWS}
     found = {one.source.removeprefix("shipped "): one.workload for one in ShippedWinners().of("h200")}
     assert found == {name: rows[name] for name in found}
 

@@ -49,6 +49,8 @@ VARIANTS: dict[str, Tiling | Ordering] = {
     "engine": WGMMA,
     "input stages": replace(WGMMA, input_stages=3),
     "window": replace(WGMMA, window=2),
+    "ahead window": replace(WGMMA, ahead_window=2),
+    "in band": replace(WGMMA, in_band=True),
     "startup prefetch": replace(WGMMA, startup_prefetch=2),
     "more startup prefetch": replace(WGMMA, startup_prefetch=4),
     "warpgroups": replace(WGMMA, warpgroups=Warpgroups.PING_PONG),

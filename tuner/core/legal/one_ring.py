@@ -18,6 +18,10 @@ def one_ring_problem(tiling: Tiling) -> str | None:
         return f"epilogue {tiling.epilogue}: the threads of {engine} store what they hold, use direct"
     if tiling.input_stages or tiling.window:
         return f"{tiling.input_stages} input stages, window {tiling.window}: {engine} has one ring, use 0 and 0"
+    if tiling.ahead_window:
+        return f"ahead window {tiling.ahead_window}: {engine} has one ring, use 0"
+    if tiling.in_band:
+        return f"in_band: {engine} has no warps that read in band, use false"
     if tiling.startup_prefetch:
         return f"startup prefetch of {tiling.startup_prefetch} stages: {engine} has none, use 0"
     return None

@@ -13,12 +13,13 @@ import numpy as np
 
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.plan.build import held_stages
+from tuner.core.plan.edges import Edges, Ints, row_edges
 from tuner.core.plan.exact_rasters import MAX_SIDE
 from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row_steps
 from tuner.core.plan.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
 from tuner.core.plan.rasters import plain_name
 from tuner.core.plan.signals import column_groups, rows_per_signal
-from tuner.core.plan.tile_graph import Edges, Ints, TileGraph, row_edges
+from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     WIDTHLESS,
@@ -205,6 +206,8 @@ def position_problem(graph: TileGraph, granularity: Granularity, width: int, pos
         return None
     if not graph.posting_ops:
         return "no tile waits for another one: use wait position task"
+    if graph.tiling.in_band:
+        return "what is read in band is waited for in front of the epilogue: use wait position task"
     if any(_waits_within(graph, edge, granularity, width) for edge in graph.edges):
         return None
     return (
@@ -221,6 +224,8 @@ def run_ahead_problem(graph: TileGraph, percent: int) -> str | None:
         return None
     if not graph.posting_ops:
         return f"no tile waits for another one, so weights run ahead of nothing: use run-ahead {RUN_AHEADS[0]}"
+    if graph.tiling.in_band:
+        return f"what is read in band has no wait in front of its k-steps: use run-ahead {RUN_AHEADS[0]}"
     held = held_stages(graph.tiling, percent)
     plain = next(value for value in RUN_AHEADS if held_stages(graph.tiling, value) == held)
     if plain != percent:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tuner.core.legal.wgmma_beside import beside_bytes
+from tuner.core.legal.wgmma_waiting import sums_in_band_problem, waiting_problem
 from tuner.core.plan.split_k import SUM_BYTES, num_steps
 from tuner.core.plan.tile_graph import product_tile
 from tuner.core.problem.gpu import Gpu
@@ -220,7 +221,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
     problem = _epilogue_problem(tiling, workload.dtype) or _reach_problem(workload, tiling)
-    return problem or _parts_problem(workload, tiling)
+    return problem or _parts_problem(workload, tiling) or waiting_problem(workload, tiling)
 
 
 def _is_busy(tiling: Tiling) -> bool:
@@ -323,6 +324,8 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
         if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:
             return f"tile {tile}: parts of {rows} rows of W are not whole blocks: use up to {per_pass}, or multiples"
         held = num_accumulators(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
+        if problem := sums_in_band_problem(tiling, index, held):
+            return problem
         if held <= most:
             continue
         if tiling.warpgroups is Warpgroups.PING_PONG and tiling.cluster_size > 1:
@@ -340,8 +343,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
             return f"tile {tile}: {held} sums a thread spill where parts and a bias are added: use at most {most}"
         if tiling.cluster_m > 1:
             return f"tile {tile}: {held} sums a thread spill where CTAs share weights and add parts: use at most {most}"
-        num_large += 1
-        if num_large > 1:
+        if (num_large := num_large + 1) > 1:
             return f"tile {tile}: {held} sums a thread spill where another op adds parts, too: use at most {most}"
     return None
 

@@ -17,5 +17,6 @@ def beside_bytes(workload: Workload, tiling: Tiling, feed_slots: int) -> int:
     normed = [rows for _, op, rows in ops if op.norm]
     squared = [rows for index, _, rows in ops if workload.writes_squares(index)]
     waits = bool(normed) or any(workload.residual_producer_of(index) is not None for index, _, _ in ops)
+    waits = waits or tiling.in_band
     factors = feed_slots * (waits * SLOT_BYTES + SUM_BYTES * max(normed, default=0))
     return factors + tiling.swap_ab * tiling.num_warps * SUM_BYTES * max(squared, default=0)

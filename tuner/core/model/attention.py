@@ -37,8 +37,8 @@ def attention_us(
     merged = 0.0
     if plan.cluster > 1:
         merged += _CLUSTER_US
-    if any(plan.live_spans(length) > 1 for length in lengths):
-        rows = plan.live_spans(max(lengths)) * plan.columns * (plan.op.head_dim + 2) * _FLOAT_BYTES / plan.cluster
+    if (most_live := max(len(plan.live_spans(length)) for length in lengths)) > 1:
+        rows = most_live * plan.columns * (plan.op.head_dim + 2) * _FLOAT_BYTES / plan.cluster
         merged += chosen.mma.arrival_us + chosen.l2_latency_us + chosen.mma.sum_us_per_kib * rows / 1024
     return float(chosen.launch_us + chosen.dram_latency_us + ends.max() + merged)
 
@@ -49,13 +49,17 @@ def loads_of(
     """Of each cluster: bytes of the cache that it requests, and tasks that are not empty."""
     op = plan.op
     sequence, span = plan.tasks[:, 0] >> 16, plan.tasks[:, 1] & 0xFFFFFF
-    left = np.clip(np.asarray(lengths)[sequence] - span * plan.span_tokens, 0, plan.span_tokens)
-    tokens = -(-left // tile_tokens) * tile_tokens
+    begin = span * plan.span_tokens
+    left = np.clip(np.asarray(lengths)[sequence] - begin, 0, plan.span_tokens)
+    seen = np.array([plan.form.first_seen(op, length) for length in lengths])[sequence]
+    skipped = np.clip(seen - begin, 0, plan.span_tokens) // tile_tokens
+    tokens = np.maximum(-(-left // tile_tokens) - skipped, 0) * tile_tokens
+    live = np.array([(spans.start, spans.stop) for spans in map(plan.live_spans, lengths)])[sequence]
     of_token = 2 * op.head_dim * op.dtype.size_bytes
     begins = plan.queues[:-1]
     return (
         np.add.reduceat(tokens * of_token, begins).astype(np.float64),
-        np.add.reduceat(((left > 0) | (span == 0)).astype(np.int64), begins).astype(np.float64),
+        np.add.reduceat(((live[:, 0] <= span) & (span < live[:, 1])).astype(np.int64), begins).astype(np.float64),
     )
 
 

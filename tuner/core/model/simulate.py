@@ -110,7 +110,7 @@ class _Run:
 
     def __init__(self, plan: VerifiedPlan, rates: Rates) -> None:
         gpu, graph = plan.gpu, plan.graph
-        words = plan.plan.without_waits() if plan.is_paired else plan.plan
+        words = plan.plan.without_waits() if plan.is_paired else plan.plan.with_in_band_waits_first()
         self._rates = rates
         self._costs = costs_of(graph, gpu, rates, has_even_parts=_has_even_parts(words, graph))
         self._memory = Memory(graph, self._costs, gpu, rates)
@@ -290,7 +290,8 @@ def _task_costs(plan: Plan, graph: TileGraph, costs: dict[int, OpCosts]) -> list
 
 
 def _polls_us(plan: VerifiedPlan, rates: Rates) -> list[float]:
-    """[task] time of the polls that find its waits over: threads look at a signal each."""
+    """[task] time of the polls that find its waits over: threads look at a signal each. Who reads in band polls what it
+    reads, and no signal besides."""
     waits = plan.plan.waits
     num_pollers = WARP if runs_ahead(plan.graph.tiling) else plan.resources.num_threads
     is_first = waits[:, 4] == 0  # those of later steps are looked at while the steps before are computed

@@ -11,8 +11,9 @@ import numpy as np
 from tuner.core.legal.mma import warp_grid
 from tuner.core.legal.wgmma import multiplied, num_groups
 from tuner.core.model.rates import EngineRates, Rates
+from tuner.core.plan.edges import Ints
 from tuner.core.plan.split_k import SUM_BYTES
-from tuner.core.plan.tile_graph import Ints, TileGraph, product_tile, tile_graph
+from tuner.core.plan.tile_graph import TileGraph, product_tile, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import ROW_SCALE_BYTES, GemmOp, Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups

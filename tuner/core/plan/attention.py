@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tuner.core.plan.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.gpu import Gpu
 
@@ -41,6 +42,7 @@ class AttentionPlan:
     queues: Places
     #: CTAs that share a task.
     cluster: int = 1
+    form: AttentionForm = PLAIN
 
     @property
     def num_queues(self) -> int:
@@ -82,20 +84,24 @@ class AttentionPlan:
         """The first task of each queue."""
         return self.tasks[self.queues[:-1]]
 
-    def live_spans(self, length: int) -> int:
-        """Spans that a sequence of that length has: one at least."""
-        return max(1, -(-length // self.span_tokens))
+    def live_spans(self, length: int) -> range:
+        """Spans of a sequence of that length that are not empty: one at least."""
+        first = self.form.first_seen(self.op, length) // self.span_tokens
+        return range(first, max(1, -(-length // self.span_tokens)))
 
     def arrivals(self, span: int, length: int) -> int:
-        """What the task of a span counts for: span 0 arrives for all that do not."""
+        """What the task of a span counts for: the first that is not empty arrives for all that do not."""
         live = self.live_spans(length)
-        if span == 0:
-            return self.arrivals_per_launch - live + 1
-        return 1 if span < live else 0
+        if span == live.start:
+            return self.arrivals_per_launch - len(live) + 1
+        return 1 if span in live else 0
 
-    def own_tiles(self, tokens: int, tile_tokens: int, rank: int) -> range:
-        """Of the tiles of so many tokens of a span, those that the CTA of that rank takes."""
-        return range(rank, -(-tokens // tile_tokens), self.cluster)
+    def own_tiles(self, span: int, length: int, tile_tokens: int, rank: int) -> range:
+        """Of the tiles of a span, those that the CTA of that rank takes: from the first that is seen on, in turns."""
+        begin = span * self.span_tokens
+        tokens = min(max(length - begin, 0), self.span_tokens)
+        skipped = max(self.form.first_seen(self.op, length) - begin, 0) // tile_tokens
+        return range(skipped + rank, -(-tokens // tile_tokens), self.cluster)
 
 
 def num_attention_clusters(gpu: Gpu, cluster: int) -> int:
@@ -104,7 +110,14 @@ def num_attention_clusters(gpu: Gpu, cluster: int) -> int:
 
 
 def assign(
-    op: DecodeAttention, *, span_tokens: int, columns: int, num_queues: int, contiguous: bool, cluster: int = 1
+    op: DecodeAttention,
+    *,
+    span_tokens: int,
+    columns: int,
+    num_queues: int,
+    contiguous: bool,
+    cluster: int = 1,
+    form: AttentionForm = PLAIN,
 ) -> AttentionPlan:
     """Tasks in the order of slots, and in a slot of spans.
 
@@ -121,4 +134,6 @@ def assign(
         sizes = [len(range(queue, len(tasks), used)) for queue in range(used)]
         tasks = np.concatenate([tasks[queue::used] for queue in range(used)])
         ends = np.array([0, *np.cumsum(sizes)], dtype=np.int32)
-    return AttentionPlan(op=op, span_tokens=span_tokens, columns=columns, tasks=tasks, queues=ends, cluster=cluster)
+    return AttentionPlan(
+        op=op, span_tokens=span_tokens, columns=columns, tasks=tasks, queues=ends, cluster=cluster, form=form
+    )

@@ -146,6 +146,7 @@ def plan_of(
         assignment=TICKET if queue is None else STATIC,
         strided_parts=graph.strided_parts,
         num_split_tiles=num_split,
+        in_band_ops=graph.in_band_ops,
     )
 
 

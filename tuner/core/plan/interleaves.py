@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.core.plan.tile_graph import RowEdges, product_tile, row_edges
+from tuner.core.plan.edges import RowEdges, row_edges
+from tuner.core.plan.tile_graph import product_tile
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Interleave, InterleaveKind
 from tuner.core.schedule.tiling import Tile

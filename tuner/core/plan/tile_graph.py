@@ -6,7 +6,7 @@ once all of them are done.
 
 A task reads the output of another op in up to three ways: as A, k-step by k-step; as the residual; and as the norm of
 its rows, of which every tile of these rows has a share. The last two are read in its epilogue, when all k-steps are
-done.
+done. A is read behind a wait or, in band, as its elements come: then the wait stands in front of the epilogue, too.
 
 What kind of op a tile belongs to ends here: orders, proofs and simulations see tasks, regions and edges only.
 """
@@ -15,16 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.plan.edges import EdgeKind, Edges, EpilogueEdges, Ints, RowEdges, Waits, row_edges
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.schedule.tiling import Tile, Tiling
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,144 +52,12 @@ def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:
     return tuple(product_tile(op, tile) for op, tile in zip(workload.ops, tiling.tiles, strict=True))
 
 
-class EdgeKind(StrEnum):
-    """As what a task reads the output of another op."""
-
-    #: As A, before the k-steps that take it.
-    OPERAND = "operand"
-    #: As the residual of its own tile, in its epilogue.
-    RESIDUAL = "residual"
-    #: Sums of squares of its tile's rows, in its epilogue.
-    NORM = "norm"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RowEdges:
-    """Which producer tile rows each consumer tile row reads."""
-
-    #: As what.
-    kind: EdgeKind = EdgeKind.OPERAND
-
-    #: Op index of the tiles that write.
-    producer: int
-    #: Op index of the tiles that read.
-    consumer: int
-    #: [consumer tile rows], non-decreasing: first producer tile row whose region overlaps what the row reads.
-    first: Ints
-    #: [consumer tile rows], non-decreasing: one past the last such row.
-    last: Ints
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Needs:
-    """What some tasks read of a producer's tile columns, each kind of need once."""
-
-    #: [needs, producer tile columns] the k-step, counted in those of the task, in which the need's tasks first read
-    #: something of the column; -1 where they read nothing of it.
-    first_reads: Ints
-    #: [tasks] the need of each.
-    of: Ints
-
-    def columns(self, need: int) -> Ints:
-        """The producer's tile columns that the need's tasks read, ascending."""
-        return np.flatnonzero(self.first_reads[need] >= 0)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Edges(RowEdges):
-    """Who reads whom between two ops, aggregated: the tasks of a consumer tile row with the same k-steps read the same
-    columns of producer tiles."""
-
-    #: Columns of the producer's output, and of a tile of it.
-    k: int
-    width: int
-    #: Depth of a k-step of the consumer.
-    depth: int
-
-    def needs(self, steps: Ints) -> Needs:
-        """What tasks with these k-steps read, as `TileGraph.steps_of` has them."""
-        keys, of = (steps[:, 0] << 40) + (steps[:, 1] << 32) + steps[:, 2], np.zeros(len(steps), dtype=np.int64)
-        if (keys[1:] == keys[:-1]).all():  # no tile is split
-            keys = keys[:1]
-        else:
-            keys, of = np.unique(keys, return_inverse=True)
-        begin, stride, count = (keys >> 40)[:, None], (keys >> 32 & 0xFF)[:, None], (keys & 0xFFFFFFFF)[:, None]
-        column = np.arange(-(-self.k // self.width), dtype=np.int64)
-        lowest = column * self.width // self.depth
-        highest = (np.minimum((column + 1) * self.width, self.k) - 1) // self.depth
-        number = np.maximum(0, -((begin - lowest) // stride))  # of the need's first k-step that is not below `lowest`
-        reads: Ints = np.where((number < count) & (begin + number * stride <= highest), number, -1)
-        return Needs(first_reads=reads, of=of.reshape(-1))
-
-
-class Waits(StrEnum):
-    """Which tasks need a wait for what they read in their epilogue."""
-
-    #: None: it is further up the chain of what they read as A.
-    NEVER = "never"
-    #: Parts of tiles: it is what they read as A, and a part waits for the columns of its own k-steps only.
-    PARTS = "parts"
-    #: All.
-    ALWAYS = "always"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class EpilogueEdges(RowEdges):
-    """Who reads what another op of this launch wrote in its epilogue."""
-
-    #: Tile columns of the producer.
-    num_cols: int
-    #: Columns of a tile of the producer, and of the consumer.
-    producer_width: int
-    consumer_width: int
-    #: Which of the consumer's tasks need a wait for it.
-    waits: Waits
-
-    def columns(self, tile_n: Ints) -> tuple[Ints, Ints]:
-        """The first of the producer's tile columns that tiles of these columns read, and one past the last."""
-        if self.kind is EdgeKind.NORM:
-            return np.zeros_like(tile_n), np.full_like(tile_n, self.num_cols)
-        first = tile_n * self.consumer_width // self.producer_width
-        last = -(-(tile_n + 1) * self.consumer_width // self.producer_width)
-        return first, np.minimum(last, self.num_cols)
-
-    def is_waited_for(self, num_parts: Ints) -> npt.NDArray[np.bool_]:
-        """Whether tasks of tiles in so many parts need a wait for it."""
-        return np.asarray(num_parts > 0 if self.waits is Waits.PARTS else num_parts >= 0)
-
-
 def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = False) -> range:
     """The k-steps of one part, of all that a tile has, where the parts are even: they differ by one step at most, and
     none is empty if there are enough."""
     if strided:
         return range(part, num_steps, num_parts)
     return range(num_steps * part // num_parts, num_steps * (part + 1) // num_parts)
-
-
-@lru_cache(maxsize=256)
-def row_edges(workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[int, ...]) -> tuple[RowEdges, ...]:
-    """Edges of all kinds between the ops `op_indices` for tile heights `tile_ms`, whatever columns are read."""
-    edges = []
-    reads = [
-        (consumer, kind, producer_of(consumer))
-        for consumer in op_indices
-        for kind, producer_of in (
-            (EdgeKind.OPERAND, workload.producer_of),
-            (EdgeKind.RESIDUAL, workload.residual_producer_of),
-            (EdgeKind.NORM, workload.norm_producer_of),
-        )
-    ]
-    for consumer, kind, producer in reads:
-        if producer is None or producer not in op_indices:
-            continue  # an input, or written by an earlier launch: stream order gives that edge
-        num_rows = workload.ops[consumer].m
-        begin = np.arange(0, num_rows, tile_ms[consumer], dtype=np.int64)
-        end = np.minimum(begin + tile_ms[consumer], num_rows)
-        first, last = begin // tile_ms[producer], -(-end // tile_ms[producer])
-        first.setflags(write=False)
-        last.setflags(write=False)
-        edges.append(RowEdges(kind=kind, producer=producer, consumer=consumer, first=first, last=last))
-    return tuple(edges)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +70,8 @@ class TileGraph:
     op_indices: tuple[int, ...]
     #: Whether a part of P takes every P-th k-step from its first one on; else they are in a row. A plan says it.
     strided_parts: bool = False
+    #: Bit i: op i reads A in band. A plan says it.
+    in_band_ops: int = 0
 
     @property
     def tile_ms(self) -> tuple[int, ...]:
@@ -221,6 +89,20 @@ class TileGraph:
 
     @cached_property
     def edges(self) -> tuple[Edges, ...]:
+        """One entry per op that reads the output of another op of this launch as A, and not in band."""
+        return tuple(edge for edge in self.operand_edges if not self.is_in_band(edge.consumer))
+
+    def is_in_band(self, op_index: int) -> bool:
+        """Whether the op reads A in band."""
+        return bool(self.in_band_ops >> op_index & 1)
+
+    @cached_property
+    def readers(self) -> int:
+        """Bit i: op i reads the output of another op of this launch as A."""
+        return sum(1 << edge.consumer for edge in self.operand_edges)
+
+    @cached_property
+    def operand_edges(self) -> tuple[Edges, ...]:
         """One entry per op that reads the output of another op of this launch as A."""
         return tuple(
             Edges(
@@ -238,10 +120,11 @@ class TileGraph:
 
     @cached_property
     def epilogue_edges(self) -> tuple[EpilogueEdges, ...]:
-        """One entry per residual and per norm that an op takes from another op of this launch."""
+        """One entry per residual and per norm that an op takes from another op of this launch, and per op that reads
+        such an output in band: that is waited for where a norm is, and covers as many columns."""
         return tuple(
             EpilogueEdges(
-                kind=edge.kind,
+                kind=EdgeKind.IN_BAND if edge.kind is EdgeKind.OPERAND else edge.kind,
                 producer=edge.producer,
                 consumer=edge.consumer,
                 first=edge.first,
@@ -249,31 +132,35 @@ class TileGraph:
                 num_cols=self.grids[edge.producer][1],
                 producer_width=self.tiling.tiles[edge.producer].n,
                 consumer_width=self.tiling.tiles[edge.consumer].n,
-                waits=self._waits_for(edge.consumer, edge.producer),
+                waits=self._waits_for(edge),
             )
             for edge in row_edges(self.workload, self.tile_ms, self.op_indices)
-            if edge.kind is not EdgeKind.OPERAND
+            if edge.kind is not EdgeKind.OPERAND or self.is_in_band(edge.consumer)
         )
 
-    def _waits_for(self, consumer: int, producer: int) -> Waits:
+    def _waits_for(self, edge: RowEdges) -> Waits:
         """Which tasks of an op need a wait for what they read in their epilogue, beside those for A.
 
         A tile reads all columns of A, and is there only once what it reads is. So whoever waits for a tile of A waits
         for all that lies further up. That covers its own rows, since each tile covers those that it reads.
         """
-        operand_of = {edge.consumer: edge.producer for edge in self.edges}
-        if operand_of.get(consumer) == producer:
-            return Waits.PARTS
-        above = operand_of.get(consumer)
+        operand_of = {one.consumer: one.producer for one in self.operand_edges}
+        above = operand_of.get(edge.consumer)
+        if above == edge.producer:
+            return Waits.ALWAYS if edge.kind is EdgeKind.OPERAND else Waits.PARTS
         while above is not None:
             above = operand_of.get(above)
-            if above == producer:
+            if above == edge.producer:
                 return Waits.NEVER
         return Waits.ALWAYS
 
     def with_parts(self, *, strided: bool) -> TileGraph:
         """The same tiles, whose parts take their k-steps so."""
         return self if strided == self.strided_parts else replace(self, strided_parts=strided)
+
+    def with_in_band(self, ops: int) -> TileGraph:
+        """The same tiles; the ops of these bits read A in band."""
+        return self if ops == self.in_band_ops else replace(self, in_band_ops=ops)
 
     def num_parts(self, op_index: int) -> int:
         """Most parts of a tile of the op; 1 where it is not split."""
@@ -297,7 +184,7 @@ class TileGraph:
 
     def edges_into(self, op_index: int) -> Edges | None:
         """The edges by which op `op_index` reads another op of this launch as A, or None."""
-        return next((edge for edge in self.edges if edge.consumer == op_index), None)
+        return next((edge for edge in self.operand_edges if edge.consumer == op_index), None)
 
     def writes(self, op_index: int, tile_m: int, tile_n: int) -> Region:
         """The region of the op's output that a tile writes."""
@@ -334,7 +221,7 @@ class TileGraph:
     def num_edges(self, tasks: npt.NDArray[np.int32]) -> int:
         """Producer task -> consumer task edges by A before aggregation, among tasks with words as a plan has them."""
         count = 0
-        for edge in self.edges:
+        for edge in self.operand_edges:
             writers, readers = (tasks[tasks[:, 0] == op] for op in (edge.producer, edge.consumer))
             rows, cols = self.grids[edge.producer]
             above = np.zeros((rows + 1, cols), dtype=np.int64)  # tasks of each column, in the rows above
@@ -369,7 +256,8 @@ class TileGraph:
 
 
 def tile_graph(workload: Workload, tiling: Tiling, op_indices: tuple[int, ...] | None = None) -> TileGraph:
-    """The tile graph of the ops that one launch runs; all of them by default.
+    """The tile graph of the ops that one launch runs; all of them by default. Where the kernel reads in band, every op
+    does that reads another one of the launch.
 
     Raises:
         ValueError: the tiling has not one tile per op, or an op index is unknown or out of order.
@@ -379,4 +267,5 @@ def tile_graph(workload: Workload, tiling: Tiling, op_indices: tuple[int, ...] |
         raise ValueError(f"{len(workload.ops)} ops need {len(workload.ops)} tiles, got {len(tiling.tiles)}")
     if list(indices) != sorted(set(indices) & set(range(len(workload.ops)))) or not indices:
         raise ValueError(f"op indices {indices} are not ascending indices of {len(workload.ops)} ops")
-    return TileGraph(workload=workload, tiling=tiling, op_indices=indices)
+    graph = TileGraph(workload=workload, tiling=tiling, op_indices=indices)
+    return graph.with_in_band(graph.readers) if tiling.in_band else graph

@@ -21,7 +21,7 @@ from tuner.errors import LivenessError, WordError
 def make_paired_plans(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[Plan, Plan]:
     """The plans of the first and of the second op of a pair, each on a grid and in queues of its own."""
     ordering = replace(ordering, interleave=Interleave(), partition=0)
-    graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
+    graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED).with_in_band(0)
     launches: list[tuple[Words, Ints]] = []
     sizes: list[int] = []
     for op in graph.op_indices:
@@ -81,6 +81,8 @@ def joined(first: Plan, second: Plan) -> Plan:
     if first.num_split_tiles != second.num_split_tiles:
         counts = f"the first has {first.num_split_tiles}, the second {second.num_split_tiles}"
         raise WordError("launches that share a workspace must agree on its slots", counts)
+    if first.in_band_ops or second.in_band_ops:
+        raise WordError("launches that share signals hand nothing over in band", "in_band_ops must be 0 in both")
     later = second.tasks.copy()
     later[:, 3:5] += len(first.waits)
     return Plan(

@@ -1,8 +1,8 @@
 """Waits: the records by which each task waits for what it reads of other ops of its launch.
 
 What a task reads as A it waits for before its k-steps. What it reads in its epilogue it waits for there, unless other
-waits cover that: its own for A, or those of the tiles that these stand for (`tile_graph.Waits`). Tasks with the same
-needs share their records.
+waits cover that: its own for A, or those of the tiles that these stand for (`tile_graph.Waits`). What it reads in band
+needs no wait before its k-steps, and counts as read in its epilogue. Tasks with the same needs share their records.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.plan.edges import Edges, EpilogueEdges, Waits
 from tuner.core.plan.signals import Signals, WaitRecord
-from tuner.core.plan.tile_graph import Edges, EpilogueEdges, TileGraph, Waits
+from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import EPILOGUE_STEP, WAIT_FIELDS, Words
 
 Ints = npt.NDArray[np.int64]
@@ -23,7 +24,7 @@ def intern_waits(graph: TileGraph, tasks: Words, signals: Mapping[int, Signals],
     """Writes each consumer's wait range into `tasks`; [waits, 5] the records."""
     records: list[WaitRecord] = []
     for op in graph.op_indices:
-        operand = graph.edges_into(op)
+        operand = None if graph.is_in_band(op) else graph.edges_into(op)
         epilogue = [edge for edge in graph.epilogue_edges if edge.consumer == op and edge.waits is not Waits.NEVER]
         if operand is None and not epilogue:
             continue

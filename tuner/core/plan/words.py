@@ -23,7 +23,7 @@ Layout (all int32, offsets counted in words from the start)::
                            could be requested ahead; 0 for none
         13 strided_parts   1 where a part takes every num_parts-th k-step from its first one on, 0 where all in a row
         14 num_split_tiles places in which the parts of a tile meet
-        15                 0
+        15 in_band_ops     bit i: op i reads as A, in band, what another op of the launch writes
     task, 8 words (at task_offset + 8 * t)
         0 op               its low 16 bits: index into the workload's ops
           part             its next 8 bits: which part of its tile it computes; 0 for a whole tile
@@ -46,7 +46,7 @@ Layout (all int32, offsets counted in words from the start)::
         5..7               0
 
 Each word has a range: `HEADER_RANGES`, `TASK_RANGES`, `WAIT_RANGES`. The sections follow each other in this order, and
-tasks begin at a multiple of 8 words; what is left between them, and behind word 14 of the header, is 0.
+tasks begin at a multiple of 8 words; what is left between them is 0.
 
 Parts: together the parts of a tile have each of the S = ceil(k / tile.k) k-steps of its op once. They are tasks of
 their own, with waits of their own. Whichever is done last adds them up, stores the tile and posts: a tile posts once,
@@ -69,6 +69,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.problem.workload import MAX_OPS
 from tuner.errors import WordError
 
 Words = npt.NDArray[np.int32]
@@ -123,7 +124,7 @@ HEADER_RANGES = (
     WordRange("held_stages", 0, MAX_STEPS),
     WordRange("strided_parts", 0, 1),
     WordRange("num_split_tiles", 0, MAX_COUNT),
-    WordRange("word 15", 0, 0),
+    WordRange("in_band_ops", 0, 2**MAX_OPS - 1),
 )
 #: Of what the words of a task say, in the order of `Plan.tasks`.
 TASK_RANGES = (
@@ -201,6 +202,8 @@ class Plan:
     #: A first wave: its tasks, as many as CTAs.
     num_first_tasks: int = 0
     num_first_ctas: int = 0
+    #: Bit i: op i reads in band what another op of the launch writes: each element says itself that it is there.
+    in_band_ops: int = 0
 
     @property
     def num_tasks(self) -> int:
@@ -240,10 +243,11 @@ class Plan:
         num_queue_words = self.queues.size if self.assignment == STATIC else 0
         queue_offset, task_offset, wait_offset, size = _layout(num_queue_words, self.num_tasks, len(self.waits))
         words = np.zeros(size, dtype=np.int32)
-        words[:15] = (
+        words[:HEADER_WORDS] = (
             MAGIC, VERSION, self.num_tasks, self.num_signals, self.num_ctas, self.assignment,
             queue_offset, task_offset, wait_offset, len(self.waits),
             self.num_first_tasks, self.num_first_ctas, self.held_stages, self.strided_parts, self.num_split_tiles,
+            self.in_band_ops,
         )  # fmt: skip
         if self.assignment == STATIC:
             words[queue_offset : queue_offset + self.queues.size] = self.queues
@@ -261,6 +265,14 @@ class Plan:
         tasks[:, 4] = tasks[:, 3]
         return replace(self, tasks=tasks)
 
+    def with_in_band_waits_first(self) -> Plan:
+        """The same tasks, of which those that read in band wait in front of their first k-step: then they begin."""
+        reads = self.in_band_ops >> self.tasks[:, 0] & 1 == 1
+        waits = self.waits.copy()
+        for begin, end in np.unique(self.tasks[reads, 3:5], axis=0).tolist():
+            waits[begin:end, 4] = 0
+        return replace(self, waits=waits)
+
     @classmethod
     def from_words(cls, words: Words | bytes) -> Plan:
         """Reads a plan's binary form. Its arrays, and its words, are views of bytes.
@@ -275,7 +287,7 @@ class Plan:
             raise WordError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
         _check_ranges(words[None, :HEADER_WORDS], HEADER_RANGES)
         num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = map(int, words[2:10])
-        num_first_tasks, num_first_ctas, held, strided, num_split_tiles = map(int, words[10:15])
+        num_first_tasks, num_first_ctas, held, strided, num_split_tiles, in_band_ops = map(int, words[10:16])
         _check_firsts(assignment, num_tasks, num_ctas, num_first_tasks, num_first_ctas)
         num_queue_words = num_ctas + 1 if assignment == STATIC else 0
         *offsets, size = _layout(num_queue_words, num_tasks, num_waits)
@@ -299,6 +311,7 @@ class Plan:
             num_split_tiles=num_split_tiles,
             num_first_tasks=num_first_tasks,
             num_first_ctas=num_first_ctas,
+            in_band_ops=in_band_ops,
         )
         _check_ranges(plan.tasks, TASK_RANGES, " of task")
         plan._check_indices()

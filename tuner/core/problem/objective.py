@@ -22,7 +22,7 @@ class Regime(StrEnum):
 
     #: After an idle pause, clocks high.
     BURST = "burst"
-    #: After at least 80 ms of load, the card at its power limit.
+    #: After at least 40 ms of load, the card at its power limit.
     SUSTAINED = "sustained"
 
 
@@ -50,7 +50,7 @@ class Procedure:
 class FinalsProcedure:
     """How finals are held and judged; kept with their verdict, which is comparable only with one of the same."""
 
-    #: Rounds in each of the two processes, the warm one and the fresh one; >= 1.
+    #: Rounds in burst in each of the two processes, the warm one and the fresh one; >= 1.
     num_rounds: int = 20
     #: Relative distance below which two times are a tie, however narrow their interval is; at least 0, below 1.
     min_tie_band: float = 0.01
@@ -61,3 +61,7 @@ class FinalsProcedure:
         if not 0 <= self.min_tie_band < 1:
             problem = f"must be at least 0 and below 1, got {self.min_tie_band:g}"
             raise InvalidInput("tie_band", problem, "0.01 is one per cent")
+
+    def rounds_in(self, regime: Regime) -> int:
+        """Rounds in each process: under sustained load two fifths, since a sample there is long."""
+        return -(-2 * self.num_rounds // 5) if regime is Regime.SUSTAINED else self.num_rounds

@@ -50,13 +50,15 @@ def attention_digest(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
 
 
 def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:
-    """Returns where a launch of the plan is right for all lengths up to the longest.
+    """Returns where a launch of the plan is right for all lengths up to the longest, and for any page numbers.
 
     Raises:
+        InvalidInput: a paged cache has more rows than a tensor map counts.
         WordError: a word is out of range, or queues do not lie one behind the other.
         ResourceError: more queues than a parameter has room for.
         CoverageError: a span is no task's, or two tasks'.
     """
+    plan.form.check_of(plan.op)
     _check_sizes(plan, tile_tokens)
     _check_queues(plan)
     _check_coverage(plan)

@@ -58,5 +58,10 @@ def _check_indices(plan: Plan, graph: TileGraph, resources: Resources) -> None:
     if tiling.engine is Engine.WGMMA and plan.num_ctas > MAX_CTAS:
         right = f"it must be at most {MAX_CTAS}: the wgmma kernel's parameter has the first task of so many"
         raise ResourceError("the grid is too large", f"num_ctas is {plan.num_ctas}; {right}")
+    able = graph.readers if tiling.in_band else 0
+    if plan.in_band_ops & ~able:
+        what = "reads another op of this launch as A, in a kernel that reads in band"
+        right = f"its bits must be among those of {able}: bit i is there where op i {what}"
+        raise ResourceError("an op cannot read in band", f"in_band_ops is {plan.in_band_ops}; {right}")
     if problem := slots_problem(graph.workload, tiling, plan.num_split_tiles):
         raise ResourceError("the slots do not fit", f"num_split_tiles is {plan.num_split_tiles}: {problem}")

@@ -24,7 +24,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.tile_graph import Edges, EpilogueEdges, Needs, TileGraph
+from tuner.core.plan.edges import Edges, EpilogueEdges, Needs
+from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import EPILOGUE_STEP, Plan
 from tuner.core.proof.implied import Implied, counted_before
 from tuner.core.proof.liveness import post_totals, range_reduce, task_name

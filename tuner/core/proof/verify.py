@@ -77,7 +77,7 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
         SafetyError: a read can precede its write.
     """
     judged = Plan.from_words(plan.words)
-    graph = graph.with_parts(strided=judged.strided_parts)
+    graph = graph.with_parts(strided=judged.strided_parts).with_in_band(judged.in_band_ops)
     check_coverage(judged, graph)
     check_capacity(judged, graph, resources, gpu)
     check_epochs(judged, graph)
@@ -103,7 +103,7 @@ def verify_paired_launches(
         raise CoverageError("the launches are not of two ops", right)
     launches = Plan.from_words(first.words), Plan.from_words(second.words)
     both = joined(*launches)
-    graph = graph.with_parts(strided=both.strided_parts)
+    graph = graph.with_parts(strided=both.strided_parts).with_in_band(both.in_band_ops)
     check_coverage(both, graph)
     waiting = np.flatnonzero(both.tasks[: launches[0].num_tasks, 4] > both.tasks[: launches[0].num_tasks, 3])
     if waiting.size:

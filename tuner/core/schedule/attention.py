@@ -46,7 +46,7 @@ class AttentionTiling:
     parts_at_once: int = 16
 
     def __post_init__(self) -> None:
-        """Checks that a stage is always the same team's within a task.
+        """Checks that a stage is always the same team's.
 
         Raises:
             IllegalSchedule: teams are not whole, or share a stage.

@@ -209,9 +209,11 @@ class Ordering:
 _LATER_TILING: dict[str, Any] = {
     "input_stages": 0,
     "window": 0,
+    "ahead_window": 0,
     "startup_prefetch": 0,
     "warpgroups": Warpgroups.COOPERATIVE,
     "swap_ab": False,
+    "in_band": False,
     "epilogue": Epilogue.DIRECT,
     "split_k": (),
     "cluster_m": 1,
@@ -222,7 +224,10 @@ _LATER_TILING: dict[str, Any] = {
     "intermediate_hint": CacheHint.DEFAULT,
 }
 #: Those of them that are counts.
-_LATER_COUNTS = ("input_stages", "window", "startup_prefetch", "cluster_m", "cluster_n", "cluster_k", "resident_ctas")
+_LATER_COUNTS = (
+    *("input_stages", "window", "ahead_window", "startup_prefetch"),
+    *("cluster_m", "cluster_n", "cluster_k", "resident_ctas"),
+)
 _LATER_ORDERING: dict[str, Any] = {
     "sync_width": 1,
     "partition": 0,
@@ -296,6 +301,7 @@ class Schedule:
                 **{name: tiling[name] for name in _LATER_COUNTS if name in tiling},
                 warpgroups=Warpgroups(tiling.get("warpgroups", Warpgroups.COOPERATIVE)),
                 swap_ab=tiling.get("swap_ab", False),
+                in_band=tiling.get("in_band", False),
                 epilogue=Epilogue(tiling.get("epilogue", Epilogue.DIRECT)),
                 split_k=tuple(tiling.get("split_k", ())),
                 weight_hint=CacheHint(tiling.get("weight_hint", CacheHint.DEFAULT)),

@@ -49,8 +49,9 @@ class Epilogue(StrEnum):
     TMA = "tma"
 
 
-#: One warpgroup, which only feeds the others.
+#: One warpgroup, which only feeds the others; and one that reads what is handed over in band.
 COPYING_THREADS = 128
+READING_THREADS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,8 @@ class Tiling:
     input_stages: int = 0
     #: Most stages of weights that are requested but have not arrived; 0 for no limit but the ring's. For wgmma.
     window: int = 0
+    #: The same while the ring fills for a task that waits; 0 for no other limit. For wgmma.
+    ahead_window: int = 0
     #: Stages of its first task's weights beyond the ring that a CTA brings into the L2 at the start, 0, 2, 4 or 8. For
     #: wgmma.
     startup_prefetch: int = 0
@@ -92,6 +95,8 @@ class Tiling:
     #: Whether the weights are operand A of wgmma, of which an instruction takes 64 rows, and the inputs operand B; else
     #: the other way round. For wgmma.
     swap_ab: bool = False
+    #: Whether an intermediate is its own signal: its readers poll the elements. For wgmma.
+    in_band: bool = False
     #: How finished tiles are stored. For wgmma.
     epilogue: Epilogue = Epilogue.DIRECT
     #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
@@ -110,8 +115,9 @@ class Tiling:
 
     @property
     def num_threads(self) -> int:
-        """Threads per CTA: those that multiply, and for wgmma the warpgroup that copies."""
-        return 32 * self.num_warps + (COPYING_THREADS if self.engine is Engine.WGMMA else 0)
+        """Threads per CTA: those that multiply, and for wgmma those that copy and that read in band."""
+        beside = COPYING_THREADS + READING_THREADS * self.in_band if self.engine is Engine.WGMMA else 0
+        return 32 * self.num_warps + beside
 
     @property
     def cluster_size(self) -> int:
@@ -143,14 +149,16 @@ class Tiling:
         tiles = "+".join(str(tile) for tile in self.tiles)
         inputs = f" i{self.input_stages}" if self.input_stages else ""
         window = f" window{self.window}" if self.window else ""
+        ahead = f" ahead-window{self.ahead_window}" if self.ahead_window else ""
         prefetch = f" prefetch{self.startup_prefetch}" if self.startup_prefetch else ""
         split = f" split{'+'.join(map(str, self.split_k))}" if self.split_k else ""
         cluster = f" cluster{'x'.join(map(str, self.cluster))}" if self.cluster_size > 1 else ""
         resident = f" resident{self.resident_ctas}" if self.resident_ctas > 1 else ""
         turns = " ping-pong" if self.warpgroups is Warpgroups.PING_PONG else ""
         swapped = " swap-ab" if self.swap_ab else ""
+        band = " in-band" if self.in_band else ""
         stores = f" {self.epilogue}-epilogue" if self.epilogue is not Epilogue.DIRECT else ""
-        shape = f"s{self.num_stages}{inputs}{window}{prefetch} w{self.num_warps}{turns}{swapped}{stores}"
+        shape = f"s{self.num_stages}{inputs}{window}{ahead}{prefetch} w{self.num_warps}{turns}{swapped}{band}{stores}"
         return f"{self.engine} {tiles} {shape}{split}{cluster}{resident}{self._hints}"
 
     @property

@@ -265,7 +265,8 @@ class Space:
     def neighbours(self, schedule: Schedule) -> list[Schedule]:
         """The legal schedules that differ from this one in the value of one axis. Some axes change together: CTAs on an
         SM and the registers that they are compiled for; the parts of tiles and which tiles are split; what a task waits
-        for and where, since neither a finer signal nor a later wait gains anything alone."""
+        for and where, since neither a finer signal nor a later wait gains anything alone; and with what is read in band
+        where tasks wait."""
         candidates = [
             Schedule(tiling=tiling, ordering=replace(schedule.ordering, split_tiles=split_tiles))
             for tiling in self._near(schedule.tiling)
@@ -279,6 +280,9 @@ class Space:
             )
             for resident, ctas in ((1, 1), (1, 2), (2, 2))
         ]
+        candidates.append(read_in_band(schedule))
+        if schedule.tiling.in_band:
+            candidates.append(replace(schedule, tiling=replace(schedule.tiling, in_band=False)))
         others = (candidate for candidate in dict.fromkeys(candidates) if candidate != schedule)
         return [candidate for candidate in others if self.is_legal(candidate)]
 
@@ -318,6 +322,12 @@ class Space:
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))
         if starts := ordering.run_starts:
             yield from (replace(ordering, run_starts=other) for other in near_run_starts(len(ordering.rasters), starts))
+
+
+def read_in_band(schedule: Schedule) -> Schedule:
+    """The same, where intermediates are read in band; it is legal at few rows."""
+    tiling = replace(schedule.tiling, in_band=True)
+    return Schedule(tiling=tiling, ordering=replace(schedule.ordering, wait_position=WaitPosition.TASK, run_ahead=100))
 
 
 @lru_cache(maxsize=2)  # one of a long search takes 100 MB

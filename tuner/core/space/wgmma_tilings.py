@@ -21,11 +21,12 @@ from tuner.core.legal.wgmma import (
     rows_problem,
     smem_bytes,
     stage_bytes,
+    stage_depths,
     workload_problem,
 )
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
+from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tile_shapes import (
     FEW_ROWS,
     NARROWEST,
@@ -34,6 +35,7 @@ from tuner.core.space.wgmma_tile_shapes import (
     WgmmaTileShapes,
     by_rate,
     tiles_of,
+    weight_stage_bytes,
 )
 
 MAX_ROWS_OF_TILES_OF_64 = 256
@@ -185,8 +187,8 @@ class WgmmaTilings:
 
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
         """Tilings that differ in one thing: the height of the tiles together with who multiplies them or shares their
-        k; who stores them; the cut of one op, its height included; or one number of the rings. Rings become shorter
-        where they would not fit."""
+        k; who stores them; the cut of one op, its height included; one number of the rings; or the depths of all ops.
+        Rings become shorter where they would not fit."""
         alone = self._heights_alone
         in_turns = (one.in_turns for one in alone if one.groups == 1 and one.swap_ab == tiling.swap_ab)
         for height in dict.fromkeys((*alone, *in_turns, *_sharing(alone, MORE_SHARERS))):
@@ -214,6 +216,8 @@ class WgmmaTilings:
             yield replace(tiling, num_stages=num_stages, window=min(tiling.window, num_stages - 1))
         yield from (replace(tiling, input_stages=stages) for stages in range(2, MAX_INPUT_STAGES + 1))
         yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
+        yield from (replace(tiling, ahead_window=window) for window in range(tiling.num_stages))
+        yield from self._fitted(self._deepened(tiling))
 
     def _of_other_heights(self, own: Height, index: int) -> Iterator[TileShape]:
         """Of an op, by the same warps and CTAs: of each other height the fastest whole tile and the widest."""
@@ -266,8 +270,22 @@ class WgmmaTilings:
         num_stages = min(tiling.num_stages, self._deepest(fixed, is_equal=is_equal))
         if num_stages >= 2:
             input_stages = num_stages if is_equal else tiling.input_stages
-            window = min(tiling.window, num_stages - 1)
-            yield replace(tiling, num_stages=num_stages, input_stages=input_stages, window=window)
+            window, ahead = (min(count, num_stages - 1) for count in (tiling.window, tiling.ahead_window))
+            fitted = replace(tiling, num_stages=num_stages, input_stages=input_stages)
+            yield replace(fitted, window=window, ahead_window=ahead)
+
+    def _deepened(self, tiling: Tiling) -> Tiling:
+        """With the stages of each op as deep as a slot of the ring allows that the others make: then the ring holds as
+        many bytes of small ops as of large ones."""
+        dtype, slot = self._workload.dtype, stage_bytes(self._workload, tiling)[1]
+
+        def deepest(op: GemmOp, tile: Tile) -> Tile:
+            fitting = (replace(tile, k=depth) for depth in stage_depths(dtype) if 2 * depth <= op.k)
+            sizes = {one: weight_stage_bytes(op, one, dtype) for one in fitting}
+            return max((one for one in (tile, *sizes) if sizes.get(one, 0) <= slot), key=lambda one: one.k)
+
+        ops = zip(self._workload.ops, tiling.tiles, strict=True)
+        return replace(tiling, tiles=tuple(deepest(op, tile) for op, tile in ops))
 
 
 def _rate(shape: TileShape) -> float:

@@ -11,7 +11,7 @@ from enum import StrEnum
 class DropReason(StrEnum):
     """Why a round does not count; both of its samples go, so that ratios stay paired."""
 
-    #: Burst: a sample ran at less than 95 % of the highest SM clock of the trial.
+    #: Burst: a sample ran at less than 95 % of the highest SM clock of its kind in the trial.
     SLOW_CLOCK = "slow_clock"
     #: Sustained: a sample ran at more than 5 % off the median SM clock of its kind in the trial.
     OFF_CLOCK = "off_clock"
@@ -59,3 +59,16 @@ def num_dropped(rounds: Sequence[Round]) -> Counter[DropReason]:
 def speedups(rounds: Sequence[Round]) -> list[float]:
     """Library time / this time of each round; 1 for the library itself."""
     return [1.0 if one.library_us is None else one.library_us / one.time_us for one in rounds]
+
+
+def speedups_at_one_clock(rounds: Sequence[Round]) -> list[float]:
+    """The same with both samples at one clock: SM cycles of the library's run over this one's; by their times where a
+    clock is not known.
+
+    Cycles hardly depend on the clock, so this is steady where the card comes to its power limit. It leaves out what a
+    candidate gains there by a higher clock.
+    """
+    return [
+        speedup * (one.library_clock_mhz / one.clock_mhz if one.clock_mhz and one.library_clock_mhz else 1.0)
+        for one, speedup in zip(rounds, speedups(rounds), strict=True)
+    ]

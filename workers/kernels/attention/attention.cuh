@@ -1,10 +1,11 @@
-// Decode attention: out = softmax(scale Q K^T) V over a contiguous cache, for a few new tokens of each sequence.
+// Decode attention: out = softmax(scale Q K^T) V over a contiguous or a paged cache, for a few new tokens of each sequence.
+// A window lets a query see the last tokens alone; a soft cap bends large scores.
 //
 // Roles. The last warp brings tasks, queries and cache (ring_attention.cuh). The first warps multiply: teams of them take a
 // task's tiles in turns, each warp its own 16 tokens (products.cuh). They leave their sums to the warps between, which end
 // the task (merge_attention.cuh) while the next one is multiplied. Without such warps the first ones end it themselves.
 //
-// Launches. Queries, cache and lengths may be written by the launch before: nothing of them is read before
+// Launches. Queries, cache, lengths and page numbers may be written by the launch before: nothing of them is read before
 // griddepcontrol.wait. The plan is read before it.
 //
 // Liveness. CTAs of a cluster run at once and wait for each other's sums. No cluster waits for another one, so the grid
@@ -12,21 +13,29 @@
 #pragma once
 #include "merge_attention.cuh"
 
-// All math warps: a task's tiles, in the order of the ring.
+// Tiles go to the teams in turns, and so do the stages of the ring: a task begins with the team whose stage is next. So a
+// stage is always the same team's, also where tasks before had tiles left over. Of a task's tiles the team's first one, which
+// is its place in the order of the sums, too; `place`: of the task's first tile in the ring.
+__device__ __forceinline__ int first_of_team(u32 place) {
+  return static_cast<int>((threadIdx.x / (32 * kSliceWarps) + kTeams - place % kTeams) % kTeams);
+}
+
+__device__ __forceinline__ int slice_of_warp() { return static_cast<int>(threadIdx.x) / 32 % kSliceWarps; }
+
+// All math warps: a task's tiles, in the order of the ring, from its `place`-th tile on.
 __device__ __forceinline__ void multiply_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
                                               int place, const Queries& queries, Softmax& softmax) {
-  const int warp = static_cast<int>(threadIdx.x) / 32, team = warp / kSliceWarps, slice = warp % kSliceWarps;
   clear(softmax);
 #pragma unroll 1
-  for (int tile = team; tile < hand.num_tiles; tile += kTeams) {
-    attend_slice(args, ring, hand, tile, place + tile, slice, queries, softmax);
-    stamp(args, kFirstK, number, tile == 0 && threadIdx.x == 0);
+  for (int tile = first_of_team(place); tile < hand.num_tiles; tile += kTeams) {
+    attend_slice(args, ring, hand, tile, place + tile, slice_of_warp(), queries, softmax);
+    stamp(args, kFirstK, number, tile == 0 && threadIdx.x % (32 * kSliceWarps) == 0);
   }
   stamp(args, kLastTile, number, threadIdx.x == 0);
 }
 
 __device__ inline void attend_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+  const int thread = static_cast<int>(threadIdx.x);
   Queries queries;
   Softmax softmax;
   int place = 0;
@@ -38,16 +47,17 @@ __device__ inline void attend_all(const AttentionArgs& args, const Ring& ring, u
     hand_back(ring, number);
     stamp(args, kTaken, number, thread == 0);
     multiply_task(args, ring, hand, number, place, queries, softmax);
+    const int first = first_of_team(place), from = first * kSliceWarps + slice_of_warp();
+    const bool has_sums = first < hand.num_tiles;
     place += hand.num_tiles;
-    const bool has_sums = warp < min(hand.num_tiles, kTeams) * kSliceWarps;
     if constexpr (kFinishWarps == 0) {
       barrier_sync<kFinishThreads>(kFinishBarrier);  // the sums of the task before are read
-      if (has_sums) leave_sums(shared, warp, softmax);
+      if (has_sums) leave_sums(shared, from, softmax);
       barrier_sync<kFinishThreads>(kFinishBarrier);
       finish_task(args, ring, hand, shared, number, thread);
     } else {
       if (number > 0) mbarrier_wait(ring.sums_empty(), (number & 1) ^ 1);
-      if (has_sums) leave_sums(shared, warp, softmax);
+      if (has_sums) leave_sums(shared, from, softmax);
       __syncwarp();
       if (thread % 32 == 0) mbarrier_arrive(ring.sums_full());
     }

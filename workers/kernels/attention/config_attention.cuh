@@ -19,6 +19,10 @@ constexpr int kMathWarps = 8;
 constexpr int kFinishWarps = 4;   // that end a task while the others begin the next one; 0: the others end it themselves
 constexpr int kCluster = 1;       // CTAs that share a task
 constexpr int kPartsAtOnce = 16;  // of a sum over spans: loads that are under way together
+constexpr int kBoxTokens = 64;    // that one copy brings: a tile, or where pages are smaller a page
+constexpr bool kIsPaged = false;
+constexpr bool kHasWindow = false;
+constexpr bool kHasSoftCap = false;
 constexpr bool kTracePhases = false;
 #define TUNER_ATTENTION_CLUSTER
 #endif
@@ -35,11 +39,15 @@ constexpr int kDimSteps = kHeadDim / 16;
 constexpr int kLineDims = 64;  // of 128 bytes, the swizzle's width
 constexpr int kTileBytes = 2 * kTileTokens * kHeadDim;
 constexpr int kStageBytes = 2 * kTileBytes;  // K, then V
+constexpr int kBoxes = kTileTokens / kBoxTokens;
+constexpr int kBoxBytes = 2 * kBoxTokens * kHeadDim;
 
 static_assert(kHeadDim == 64 || kHeadDim == 128, "a head has one line or two");
 static_assert(kLiveColumns >= 1 && kLiveColumns <= kColumns, "queries that there are, of a task's columns");
 static_assert(kCluster == 1 || kCluster == 2 || kCluster == 4 || kCluster == 8 || kCluster == 16, "a cluster's sizes");
 static_assert(kColumns == 8 || kColumns == 16, "accumulators of more columns do not fit the registers");
 // Else teams share a stage: one may be a phase behind the other, and a parity does not tell phases apart that are two apart.
-static_assert(kStages % kTeams == 0, "a stage is always the same team's within a task");
+static_assert(kStages % kTeams == 0, "a stage is always the same team's");
+static_assert(kTileTokens % kBoxTokens == 0 && kBoxTokens % kSliceTokens == 0, "a slice lies in one box");
+static_assert(kIsPaged || kBoxes == 1, "a tile of a contiguous cache is one box");
 static_assert(kMathWarps % kSliceWarps == 0 && kTileTokens % kSliceTokens == 0, "whole teams");

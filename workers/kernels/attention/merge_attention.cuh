@@ -13,11 +13,11 @@
 // stores its sums and counts itself in. The last one to arrive adds up all that are not empty. A span that is alone
 // stores the result itself.
 //
-// Order of the sum. Slices of a CTA by the number of the warp, CTAs of a cluster by rank, spans by their number, from the
+// Order of the sum. Slices of a CTA by the teams' order in the task, CTAs of a cluster by rank, spans by their number, from the
 // slot, the last one's own too. None depends on other sequences, on the grid or on who came last: a sequence's bits follow
 // from its length.
 //
-// Arrivals. Empty spans do not arrive. Span 0, which is never empty, arrives for them, and for what is missing to a power
+// Arrivals. Empty spans do not arrive. The first one that is not empty arrives for them, and for what is missing to a power
 // of two. So a slot gets the same arrivals in every launch, whatever the lengths, and its counter is never reset. The last
 // arrival of a launch is the one that makes the counter a multiple of that power, also behind 2^32. Each CTA of a cluster
 // has a counter of its own: it adds up its own items of all spans.
@@ -83,7 +83,7 @@ __device__ __forceinline__ void store_result(const AttentionArgs& args, const At
   words[0] = low, words[1] = high;
 }
 
-// One warp's sums to shared memory.
+// One warp's sums to shared memory; `warp`: its number in the order of the sum.
 __device__ __forceinline__ void leave_sums(unsigned char* shared, int warp, Softmax& softmax) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float* sums = reinterpret_cast<float*>(shared + kSumsOffset) + warp * kLiveColumns * kSumStride;
@@ -211,21 +211,22 @@ __device__ __forceinline__ void leave_item(const AttentionArgs& args, const Task
 
 // All threads that end tasks: the span counts itself in; the last one adds up this CTA's items.
 __device__ inline void arrive(const AttentionArgs& args, const TaskInHand& hand, unsigned char* shared, int number, int thread,
-                              const Share& share, int num_live) {
+                              const Share& share, const LiveSpans& live) {
   u32* flag = reinterpret_cast<u32*>(shared + kFlagOffset);
-  const u32 arrivals = hand.task.span() == 0 ? args.arrivals_per_launch - num_live + 1 : 1;
+  const u32 arrivals = hand.task.span() == live.first ? args.arrivals_per_launch - live.count() + 1 : 1;
   barrier_sync<kFinishThreads>(kFinishBarrier);
   if (thread == 0) {
     u32* counter = args.arrivals + static_cast<long long>(args.slot(hand.task)) * kCluster + cluster_rank();
     const u32 before = fetch_add_acq_rel_gpu(counter, arrivals);
-    *flag = num_live > 1 && (before + arrivals) % args.arrivals_per_launch == 0;
+    *flag = live.count() > 1 && (before + arrivals) % args.arrivals_per_launch == 0;
   }
   barrier_sync<kFinishThreads>(kFinishBarrier);
   stamp(args, kArrived, number, thread == 0);
   if (*flag == 0) return;
   for (int item = share.first + thread; item < share.end; item += kFinishThreads) {
     const int column = item / kVectors, dim = item % kVectors * 4;
-    store_result(args, hand.task, column, dim, sum_of_spans(partial_of(args, hand.task, 0), num_live, column, dim));
+    const float* first = partial_of(args, hand.task, live.first);
+    store_result(args, hand.task, column, dim, sum_of_spans(first, live.count(), column, dim));
   }
   stamp(args, kCombined, number, thread == 0);
 }
@@ -233,10 +234,11 @@ __device__ inline void arrive(const AttentionArgs& args, const TaskInHand& hand,
 // All threads that end tasks: the sums that a task's warps have left, to the slot or to the result.
 __device__ inline void finish_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, unsigned char* shared,
                                    int number, int thread) {
-  const int num_items = columns_of(args, hand.task) * kVectors, num_live = live_spans(args, hand.length);
+  const int num_items = columns_of(args, hand.task) * kVectors;
+  const LiveSpans live = live_spans(args, hand.length);
   const int num_warps = min(hand.num_tiles, kTeams) * kSliceWarps;
   const Share share = share_of(cluster_rank(), num_items);
-  const bool is_empty = hand.task.span() >= num_live;  // a cluster's first task may be
+  const bool is_empty = !live.has(hand.task.span());  // a cluster's first task may be
   const int buffer = number % 2;
   if constexpr (kCluster > 1) {
     if (number == 0) cluster_wait();
@@ -250,7 +252,7 @@ __device__ inline void finish_task(const AttentionArgs& args, const Ring& ring, 
     if constexpr (kCluster > 1) {
       send(ring, buffer, item, num_items, sum);
     } else if (!is_empty) {
-      leave_item(args, hand, share, item, num_live == 1, sum);
+      leave_item(args, hand, share, item, live.count() == 1, sum);
     }
   }
   if constexpr (kFinishWarps > 0) {
@@ -261,9 +263,9 @@ __device__ inline void finish_task(const AttentionArgs& args, const Ring& ring, 
   if constexpr (kCluster > 1) {
     mbarrier_wait_acquire_cluster(ring.received(buffer), number / 2 & 1);
     for (int item = share.first + thread; !is_empty && item < share.end; item += kFinishThreads)
-      leave_item(args, hand, share, item, num_live == 1, sum_of_ranks(ring, buffer, item, share));
+      leave_item(args, hand, share, item, live.count() == 1, sum_of_ranks(ring, buffer, item, share));
     barrier_sync<kFinishThreads>(kFinishBarrier);  // the buffer is read before the next task's items are sent
     if (args.num_spans == 1) stamp(args, kCombined, number, thread == 0);
   }
-  if (args.num_spans > 1 && !is_empty) arrive(args, hand, shared, number, thread, share, num_live);
+  if (args.num_spans > 1 && !is_empty) arrive(args, hand, shared, number, thread, share, live);
 }

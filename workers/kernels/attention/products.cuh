@@ -8,7 +8,8 @@
 // Numbers. A warp has maximum, normaliser and sums of its own slices. The maximum is in units of log2, subtracted before
 // exp2. A column that has seen no token has the maximum -inf, and normaliser and sums of 0.
 //
-// Masks. What lies behind the end of a context may hold anything, NaN too: scores are replaced, and values are cleared.
+// Masks. What lies behind the end of a context, or before all that is seen of it, may hold anything, NaN too: scores are
+// replaced, and values are cleared.
 #pragma once
 #include "ring_attention.cuh"
 
@@ -56,8 +57,8 @@ __device__ __forceinline__ void clear(Softmax& softmax) {
 
 // Where 8 elements of a token lie, from `dim` on, a multiple of 8.
 __device__ __forceinline__ u32 in_tile(u32 tile, int token, int dim) {
-  const u32 line = tile + dim / kLineDims * (kTileTokens * 128) + token * 128;
-  return line + ((dim % kLineDims * 2) ^ ((token & 7) << 4));
+  const u32 box = tile + token / kBoxTokens * kBoxBytes, line = box + dim / kLineDims * (kBoxTokens * 128);
+  return line + token % kBoxTokens * 128 + ((dim % kLineDims * 2) ^ ((token & 7) << 4));
 }
 
 // Two chains of sums, so that an instruction waits for the one before the last.
@@ -79,6 +80,17 @@ __device__ __forceinline__ void multiply_keys(u32 tile, int slice, const Queries
   }
 }
 
+// cap * tanh(score / cap) by exp2, in units of scores that are not scaled yet: args.cap is cap / scale, args.tanh_scale_log2 is
+// 2 scale / cap log2(e).
+__device__ __forceinline__ void cap_scores(const AttentionArgs& args, float (&scores)[kColumnGroups][4]) {
+#pragma unroll
+  for (int group = 0; group < kColumnGroups; ++group) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      scores[group][i] = args.cap - 2 * args.cap * reciprocal_approx(1 + exp2_approx(scores[group][i] * args.tanh_scale_log2));
+  }
+}
+
 // -inf for what a query does not see. `first_token`: of the slice. A new token sees itself and all before it.
 __device__ __forceinline__ void mask_scores(const AttentionArgs& args, const TaskInHand& hand, int first_token,
                                             float (&scores)[kColumnGroups][4]) {
@@ -89,7 +101,8 @@ __device__ __forceinline__ void mask_scores(const AttentionArgs& args, const Tas
     for (int i = 0; i < 4; ++i) {
       const int column = hand.task.block() * kColumns + 8 * group + lane % 4 * 2 + i % 2;
       const int seen = hand.length - args.new_tokens + 1 + column / args.query_heads;
-      if (first_token + lane / 4 + i / 2 * 8 >= seen) scores[group][i] = minus_infinity();
+      const int token = first_token + lane / 4 + i / 2 * 8;
+      if (token >= seen || (kHasWindow && token < seen - args.window)) scores[group][i] = minus_infinity();
     }
   }
 }
@@ -122,16 +135,16 @@ __device__ __forceinline__ void update(float scale_log2, Softmax& softmax, float
   }
 }
 
-// `num_tokens`: of the slice, those inside of the context.
+// Of the slice, tokens from `first` to `end` are seen; the others' values are cleared.
 template <bool kMasked>
-__device__ __forceinline__ void multiply_values(u32 tile, int slice, int num_tokens, const u32 (&probabilities)[kColumnGroups][2],
+__device__ __forceinline__ void multiply_values(u32 tile, int slice, int first, int end, const u32 (&probabilities)[kColumnGroups][2],
                                                 Softmax& softmax) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   u32 masks[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int token = 8 * half + lane % 4 * 2;
-    masks[half] = (token < num_tokens ? 0xFFFFu : 0u) | (token + 1 < num_tokens ? 0xFFFF0000u : 0u);
+    masks[half] = (first <= token && token < end ? 0xFFFFu : 0u) | (first <= token + 1 && token + 1 < end ? 0xFFFF0000u : 0u);
   }
 #pragma unroll
   for (int step = 0; step < kDimSteps; ++step) {
@@ -152,11 +165,13 @@ __device__ __forceinline__ void multiply_values(u32 tile, int slice, int num_tok
 __device__ __forceinline__ void attend_slice(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int tile,
                                              int place, int slice, const Queries& queries, Softmax& softmax) {
   const int stage = place % kStages, parity = place / kStages & 1;
-  const int first_token = first_token_of(args, hand.task, tile) + slice * kSliceTokens;
-  const bool is_masked = first_token + kSliceTokens > hand.length - args.new_tokens + 1;
+  const int first_token = first_token_of(args, hand.task, hand.length, tile) + slice * kSliceTokens;
+  const bool is_masked = first_token + kSliceTokens > hand.length - args.new_tokens + 1 ||
+                         (kHasWindow && first_token < hand.length - args.window);
   float scores[kColumnGroups][4];
   mbarrier_wait(ring.k_full(stage), parity);
   multiply_keys(ring.k(stage), slice, queries, scores);
+  if constexpr (kHasSoftCap) cap_scores(args, scores);
   if (is_masked) mask_scores(args, hand, first_token, scores);
   update(args.scale_log2, softmax, scores);
   u32 probabilities[kColumnGroups][2];
@@ -167,9 +182,10 @@ __device__ __forceinline__ void attend_slice(const AttentionArgs& args, const Ri
   }
   mbarrier_wait(ring.v_full(stage), parity);
   if (is_masked) {
-    multiply_values<true>(ring.v(stage), slice, hand.length - first_token, probabilities, softmax);
+    const int first = kHasWindow ? first_seen(args, hand.length) - first_token : 0;
+    multiply_values<true>(ring.v(stage), slice, first, hand.length - first_token, probabilities, softmax);
   } else {
-    multiply_values<false>(ring.v(stage), slice, kSliceTokens, probabilities, softmax);
+    multiply_values<false>(ring.v(stage), slice, 0, kSliceTokens, probabilities, softmax);
   }
   __syncwarp();
   if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.empty(stage));

@@ -1,19 +1,20 @@
 // The ring of K and V, the tasks in hand with their queries, and the warp that brings them all.
 //
-// Layout. A stage is a tile of K and the same tokens' tile of V. A tile has a line of 128 bytes of each token, then the
-// next line of each, all under the 128-byte swizzle. Behind the stages lie the mbarriers, then kTaskSlots tasks in hand,
+// Layout. A stage is a tile of K and the same tokens' tile of V. A tile has boxes behind each other, each what one copy
+// brings. A box has a line of 128 bytes of each token, then the next line of each, all under the 128-byte swizzle. Behind the stages lie the mbarriers, then kTaskSlots tasks in hand,
 // then the queries of each: a row a column, 16 bytes apart from the next one, so that 8 rows lie in different banks. Then
 // comes what merge_attention.cuh has.
 //
 // Who waits for whom. The last warp walks the queue. Of a task it brings the queries, then says what the task is, then
 // requests its tiles, task behind task, as far as there is room. So a task is at hand before the one before it ends. K and
-// V of a stage have a barrier each, so that scores begin while V is on its way. The warps of the team that multiplies a
+// V of a stage have a barrier each, so that scores begin while V is on its way. Page numbers are in the lanes' registers, a
+// batch of them ahead. The warps of the team that multiplies a
 // tile hand its stage back. All that multiply or end tasks hand a task's slot back. One arrival a warp.
 //
 // Memory order. The copy engine writes what the team reads by ldmatrix behind the barrier's phase. An arrival orders these
 // reads before the copy engine's next write.
 #pragma once
-#include "args_attention.cuh"
+#include "context_attention.cuh"
 
 constexpr int kTaskSlots = 3;
 constexpr int kRingBytes = kStages * kStageBytes;
@@ -102,16 +103,71 @@ __device__ __forceinline__ void hand_back(const Ring& ring, int number) {
   if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.task_empty(number % kTaskSlots));
 }
 
-// One thread: the CTA's tile of that number into the stage of the ring's `place`-th tile.
-__device__ __forceinline__ void request_tile(const AttentionArgs& args, const Ring& ring, const AttentionTask& task, int tile,
-                                             int place) {
+// One thread: the stage of the ring's `place`-th tile, when it is free, expects so many boxes of K and of V.
+__device__ __forceinline__ void expect_tile(const Ring& ring, int place, int num_boxes) {
   const int stage = place % kStages;
   if (place >= kStages) mbarrier_wait(ring.empty(stage), (place / kStages & 1) ^ 1);
-  const int row = (task.sequence() * args.num_kv_heads + task.head()) * args.max_length + first_token_of(args, task, tile);
-  mbarrier_arrive_expect(ring.k_full(stage), kTileBytes);
-  copy_lines(ring.k(stage), &args.k, row, 0, ring.k_full(stage), cache_policy<kEvictFirst>());
-  mbarrier_arrive_expect(ring.v_full(stage), kTileBytes);
-  copy_lines(ring.v(stage), &args.v, row, 0, ring.v_full(stage), cache_policy<kEvictFirst>());
+  mbarrier_arrive_expect(ring.k_full(stage), num_boxes * kBoxBytes);
+  mbarrier_arrive_expect(ring.v_full(stage), num_boxes * kBoxBytes);
+}
+
+// One thread: a box of both, from that row and line of the maps on.
+__device__ __forceinline__ void request_box(const AttentionArgs& args, const Ring& ring, int place, int box, int row, int line) {
+  const int stage = place % kStages, offset = box * kBoxBytes;
+  copy_lines(ring.k(stage) + offset, &args.k, row, line, ring.k_full(stage), cache_policy<kEvictFirst>());
+  copy_lines(ring.v(stage) + offset, &args.v, row, line, ring.v_full(stage), cache_policy<kEvictFirst>());
+}
+
+// One thread: the CTA's tile of that number of a contiguous cache.
+__device__ __forceinline__ void request_tile(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int tile,
+                                             int place) {
+  const int head = hand.task.sequence() * args.rows_per_page + hand.task.head() * args.rows_per_head;
+  expect_tile(ring, place, 1);
+  request_box(args, ring, place, 0, head + first_token_of(args, hand.task, hand.length, tile), 0);
+}
+
+// The page of a task's box, of which a CTA's tile has kBoxes; -1 where no query sees any of it.
+__device__ __forceinline__ int page_of(const AttentionArgs& args, const TaskInHand& hand, int box) {
+  const int token = first_token_of(args, hand.task, hand.length, box / kBoxes) + box % kBoxes * kBoxTokens;
+  if (box / kBoxes >= hand.num_tiles || token >= hand.length || token + kBoxTokens <= first_seen(args, hand.length)) return -1;
+  const int sequence = hand.task.sequence();
+  const int page = load_relaxed_gpu(args.pages + static_cast<long long>(sequence) * args.max_pages + (token >> args.page_shift));
+  if (page >= 0 && page < args.num_pages) return page;
+  refuse(args, kPageRefused, sequence, page, args.num_pages);
+  return args.num_pages;  // behind the map's end, where the copy engine finds zeros
+}
+
+// All lanes of the last warp: the CTA's tiles of a task of a paged cache. Each lane knows the page of a box, and that of one
+// 32 boxes on.
+__device__ inline void request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int place) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, line = hand.task.head() * args.lines_per_head;
+  const int page_tokens = 1 << args.page_shift;
+  int pages = page_of(args, hand, lane), next = page_of(args, hand, 32 + lane);
+#pragma unroll 1
+  for (int tile = 0; tile < hand.num_tiles; ++tile) {
+    const int first = tile * kBoxes, token = first_token_of(args, hand.task, hand.length, tile);
+    if (tile > 0 && first % 32 == 0) pages = next, next = page_of(args, hand, first + 32 + lane);
+    const u32 seen = __ballot_sync(0xFFFFFFFFu, pages >= 0) >> first % 32 & ((1u << kBoxes) - 1);
+    if (lane == 0) expect_tile(ring, place + tile, __popc(seen));
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      const int page = __shfl_sync(0xFFFFFFFFu, pages, first % 32 + box);
+      const int in_page = (token + box * kBoxTokens) % page_tokens;
+      const int row = page * args.rows_per_page + hand.task.head() * args.rows_per_head + in_page;
+      if (lane == 0 && page >= 0) request_box(args, ring, place + tile, box, row, line);
+    }
+  }
+}
+
+// All lanes of the last warp: the CTA's tiles of a task from `first` to `end`, of a paged cache all; `place`: of the task's
+// first one in the ring.
+__device__ __forceinline__ void request_tiles(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int first,
+                                              int end, int place) {
+  if constexpr (kIsPaged) {
+    request_pages(args, ring, hand, place);
+  } else if (threadIdx.x % 32 == 0) {
+    for (int tile = first; tile < end; ++tile) request_tile(args, ring, hand, tile, place + tile);
+  }
 }
 
 // All lanes of the last warp: the rows are dealt to the CTAs in turns.
@@ -128,19 +184,16 @@ __device__ inline void request_all(const AttentionArgs& args, const Ring& ring) 
   const bool is_one = threadIdx.x % 32 == 0;
   TaskInHand hand{args.first[cluster_number()], 0, 0};
   request_queries(args, ring, hand.task, 0);
-  hand.length = clamped_length(args, hand.task.sequence());
-  QueuePlace queue{__ldg(args.queues + cluster_number()) + 1, __ldg(args.queues + cluster_number() + 1)};
+  const int length = load_length(args, hand.task.sequence());  // on its way meanwhile
   int requested = first_tiles(args, hand.task);
-  if (is_one) {
-    for (int tile = 0; tile < requested; ++tile) request_tile(args, ring, hand.task, tile, tile);
-  }
-  hand.num_tiles = max(own_tiles(tokens_of(args, hand.task.span(), hand.length)), requested);
+  request_tiles(args, ring, hand, 0, requested, 0);
+  hand.length = clamped_length(args, hand.task.sequence(), length);
+  QueuePlace queue{__ldg(args.queues + cluster_number()) + 1, __ldg(args.queues + cluster_number() + 1)};
+  hand.num_tiles = max(own_tiles(args, hand.task.span(), hand.length), requested);
   int number = 0, place = 0;
   do {
-    if (is_one) {
-      announce(args, ring, hand, number % kTaskSlots);
-      for (int tile = requested; tile < hand.num_tiles; ++tile) request_tile(args, ring, hand.task, tile, place + tile);
-    }
+    if (is_one) announce(args, ring, hand, number % kTaskSlots);
+    request_tiles(args, ring, hand, requested, hand.num_tiles, place);
     place += hand.num_tiles;
     requested = 0;
     __syncwarp();

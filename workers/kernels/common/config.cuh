@@ -55,6 +55,19 @@ constexpr OpConfig kOps[kNumOps] = {
 constexpr ChainOp kChainOps[kNumOps] = {};
 #endif
 
+#ifndef TUNER_IN_BAND
+constexpr int kReaderWarps = 0;                         // that read inputs in band: mailbox.cuh
+constexpr int kMailboxRows = 0;                         // of the ops: as many as the kernel was made for
+[[maybe_unused]] constexpr int kInputOf[kNumOps] = {};  // there: the op whose output an op reads as A, or -1
+#endif
+
+// Bit i: op i reads as A what this op writes, in a kernel that reads in band.
+__device__ constexpr int readers_of(int op) {
+  int readers = 0;
+  for (int reader = 0; reader < kNumOps; ++reader) readers |= (kReaderWarps > 0 && kInputOf[reader] == op) << reader;
+  return readers;
+}
+
 // Whether any op of the kernel has one of these.
 __device__ constexpr bool any_chain_op(bool (*has)(const ChainOp&)) {
   for (const ChainOp& op : kChainOps)
@@ -63,7 +76,10 @@ __device__ constexpr bool any_chain_op(bool (*has)(const ChainOp&)) {
 }
 __device__ constexpr bool is_normed(const ChainOp& op) { return op.norm; }
 __device__ constexpr bool leaves_squares(const ChainOp& op) { return op.squares; }
-__device__ constexpr bool waits_for_epilogue(const ChainOp& op) { return op.norm || op.waits; }
+// What an op reads in band it waits for in front of its epilogue.
+__device__ constexpr bool waits_for_epilogue(const ChainOp& op) {
+  return op.norm || op.waits || (kReaderWarps > 0 && kInputOf[&op - kChainOps] >= 0);
+}
 constexpr bool kHasSquares = any_chain_op(is_normed) || any_chain_op(leaves_squares);
 constexpr bool kHasLateWaits = any_chain_op(waits_for_epilogue);
 

@@ -15,10 +15,15 @@
 // ticket that a CTA will draw is not known. So the CTA prefetches for the ticket of its own number, of its list where
 // there are two. Draws go to CTAs in about that order, and a wrong guess only brings another CTA's weights.
 //
-// Liveness. A launch lets its successor in once all of its CTAs have started or ended. So no CTA of the successor takes
-// an SM from one that has still to start. The launches before wait for no later one. As soon as they have left, a grid
-// that fits the GPU is as co-resident as in a cooperative launch. A successor's CTA that is resident meanwhile sleeps
-// in griddepcontrol.wait, holds no ticket and no lock, and is waited for by nobody.
+// Liveness. The measured build lets its successor in once all of its CTAs have started or ended, a guarded build once all
+// of them have passed their wait or ended. So no CTA of the successor takes an SM from one that has still to start. The
+// launches before wait for no later one. As soon as they have left, a grid that fits the GPU is as co-resident as in a
+// cooperative launch. A successor's CTA that is resident meanwhile sleeps in griddepcontrol.wait, holds no ticket and no
+// lock, and is waited for by nobody.
+//
+// Kernels of others. One behind ours may read, before its own wait, what the launch before ours wrote: PyTorch's compiler
+// makes such kernels. Once a guarded build lets it in, that launch has ended, and its stores are visible. The measured
+// build is for launches of ours alone, which read nothing before their wait but the plan and weights.
 #pragma once
 #include "launch_args.cuh"
 
@@ -65,7 +70,9 @@ __device__ __forceinline__ int first_drawn(const LaunchArgs& args) {
 
 // The kernel's first act.
 __device__ inline void begin_launch(const LaunchArgs& args) {
+#ifndef TUNER_GUARDED
   launch_dependents();
+#endif
   if (args.is_dependent != 0) {
     const bool is_static = args.plan.assignment == kStaticQueues;
     const int* queue = args.words + args.plan.queue_offset + blockIdx.x;
@@ -74,4 +81,7 @@ __device__ inline void begin_launch(const LaunchArgs& args) {
     if (first < end) prefetch_weights_of(args, load_task(args.words + args.plan.task_offset + kTaskWords * first));
   }
   wait_for_prerequisites();
+#ifdef TUNER_GUARDED
+  launch_dependents();
+#endif
 }

@@ -48,11 +48,33 @@ __device__ __forceinline__ u32* arrivals_of(const LaunchArgs& args, const Task& 
   return reinterpret_cast<u32*>(first) + task.slot;
 }
 
-// The sums of its parts, part by part.
+// What lies between the arrivals and the slots, where a launch hands over in band: mailboxes (mailbox.cuh), of each op that
+// has readers two halves. Bytes of those of the ops below `end`.
+__device__ __forceinline__ long long half_bytes(const OpArgs& op) { return fixup_aligned(2LL * kMailboxRows * op.n); }
+__device__ __forceinline__ long long mailbox_bytes(const LaunchArgs& args, int end) {
+  long long bytes = 0;
+  if constexpr (kReaderWarps > 0) {
+#pragma unroll
+    for (int op = 0; op < kNumOps; ++op) {
+      if (op < end && readers_of(op) != 0) bytes += 2 * half_bytes(args.ops[op]);
+    }
+    if (args.plan.in_band_ops == 0) bytes = 0;
+  }
+  return bytes;
+}
+
+// Where the mailboxes begin, and behind them the slots.
+__device__ __forceinline__ char* mailboxes_of(const LaunchArgs& args) {
+  return reinterpret_cast<char*>(args.workspace) + fixup_aligned(kSignalsOffset + 4LL * args.plan.num_signals) +
+         fixup_aligned(4LL * args.plan.num_split_tiles * kClusterSize);
+}
+__device__ __forceinline__ char* slots_of(const LaunchArgs& args) {
+  return mailboxes_of(args) + mailbox_bytes(args, kNumOps);
+}
+
+// The sums of a task's parts, part by part.
 __device__ __forceinline__ float4* sums_of(const LaunchArgs& args, const Task& task) {
-  char* first = reinterpret_cast<char*>(args.workspace) + fixup_aligned(kSignalsOffset + 4LL * args.plan.num_signals) +
-                fixup_aligned(4LL * args.plan.num_split_tiles * kClusterSize);
-  return reinterpret_cast<float4*>(first) + slot_size() / 4 * static_cast<long long>(task.slot);
+  return reinterpret_cast<float4*>(slots_of(args)) + slot_size() / 4 * static_cast<long long>(task.slot);
 }
 
 // Vectors of a thread that are under way at a time where the sums leave no registers for more: the compiler would spill.

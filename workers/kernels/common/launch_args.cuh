@@ -13,7 +13,7 @@ struct PlanHeader {
   int held_stages;                      // of weights: not requested before a task's first waits are over
   int strided_parts;                    // 1: a part of P takes every P-th k-step from its first one on; 0: in a row
   int num_split_tiles;                  // slots in which the parts of a tile meet
-  int zero;
+  int in_band_ops;                      // bit i: op i reads in band what another op of the launch writes (mailbox.cuh)
 };
 static_assert(sizeof(PlanHeader) == 64, "the plan's header is 16 words");
 

@@ -24,6 +24,8 @@ struct RowNorm {
   u32 factors;     // of the tile's rows, in shared memory
   float* squares;  // the slot of the tile, as own_slot says
   u32 scratch;     // shared memory in which warps of the same rows meet
+  u16* mailbox;    // of what is handed over in band: of this launch, null for none, and of the next one (mailbox.cuh)
+  u16* next_mailbox;
 };
 
 // Whether rows are scaled, by a vector or by a norm.

@@ -279,3 +279,56 @@ extern "C" __global__ void tuner_fingerprint(const u64* table, u64* sums) {
   for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
   if (threadIdx.x % 32 == 0) atomicAdd(sums + blockIdx.y, sum);
 }
+
+// An output against its reference.
+struct Comparison {
+  u64 num_bad, first_bad;
+  double difference, wanted;  // sums of squares
+};
+
+template <bool kBf16>
+__device__ void compare(const u16* got, const double* want, const float* tolerance, u64 count, Comparison* out) {
+  const u64 stride = static_cast<u64>(gridDim.x) * blockDim.x;
+  u64 num_bad = 0, first_bad = ~0ull;
+  double difference = 0.0, wanted = 0.0;
+  for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
+    const double off = fabs(static_cast<double>(widen<kBf16>(got[i])) - want[i]);
+    if (!(off <= static_cast<double>(tolerance[i]))) {  // a NaN is bad
+      ++num_bad;
+      if (i < first_bad) first_bad = i;
+    }
+    difference += off * off;
+    wanted += want[i] * want[i];
+  }
+  for (int offset = 16; offset > 0; offset /= 2) {
+    num_bad += __shfl_down_sync(0xFFFFFFFFu, num_bad, offset);
+    const u64 other = __shfl_down_sync(0xFFFFFFFFu, first_bad, offset);
+    if (other < first_bad) first_bad = other;
+    difference += __shfl_down_sync(0xFFFFFFFFu, difference, offset);
+    wanted += __shfl_down_sync(0xFFFFFFFFu, wanted, offset);
+  }
+  if (threadIdx.x % 32 != 0) return;
+  if (num_bad > 0) {
+    atomicAdd(&out->num_bad, num_bad);
+    atomicMin(&out->first_bad, first_bad);
+  }
+  atomicAdd(&out->difference, difference);
+  atomicAdd(&out->wanted, wanted);
+}
+
+// `out` begins as {0, ~0, 0, 0}.
+extern "C" __global__ void tuner_compare(const u16* got, const double* want, const float* tolerance, u64 count,
+                                         int is_bf16, Comparison* out) {
+  is_bf16 ? compare<true>(got, want, tolerance, count, out) : compare<false>(got, want, tolerance, count, out);
+}
+
+// How many of `count` elements differ in a bit; `num_different` begins as 0.
+extern "C" __global__ void tuner_count_different(const u16* one, const u16* other, u64 count, u64* num_different) {
+  const u64 stride = static_cast<u64>(gridDim.x) * blockDim.x;
+  u64 found = 0;
+  for (u64 i = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) {
+    found += one[i] != other[i];
+  }
+  for (int offset = 16; offset > 0; offset /= 2) found += __shfl_down_sync(0xFFFFFFFFu, found, offset);
+  if (threadIdx.x % 32 == 0 && found > 0) atomicAdd(num_different, found);
+}

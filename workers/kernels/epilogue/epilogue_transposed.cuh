@@ -188,8 +188,7 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
       const long long row = columns.row(tile_row0, first + q) + lane / 4;
       const int column = columns.column(first + q);
       if (row < op.m && column < op.n)
-        store_global<kConfig.output_hint>(reinterpret_cast<uint4*>(op.c + row * op.n + column),
-                                          make_uint4(words[0], words[1], words[2], words[3]));
+        store_finished<kOp>(op, norm, row * op.n + column, make_uint4(words[0], words[1], words[2], words[3]));
     }
 #pragma unroll
     for (int fragment = kInFours; fragment < kEndFragment; ++fragment) {
@@ -200,7 +199,7 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
       const long long row = columns.row(tile_row0, fragment) + lane / 4;
       const int column = columns.column(fragment);
       if (row < op.m && column < op.n)
-        store_global<kConfig.output_hint>(reinterpret_cast<u32*>(op.c + row * op.n + column + q * 2), two);
+        store_finished<kOp>(op, norm, row * op.n + column + q * 2, two);
     }
   }
   if (team_thread() < Tile::kHolders) squares.template leave<kFirst, kEnd>(op, tile_row0, squares_barrier());

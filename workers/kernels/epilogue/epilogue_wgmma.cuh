@@ -6,8 +6,8 @@
 // and a warp writes whole sectors. n is a multiple of 8, so a group is inside or outside as a whole.
 #pragma once
 #include "activation.cuh"
+#include "mailbox.cuh"
 #include "mainloop_wgmma.cuh"
-#include "norm.cuh"
 
 // Of four lanes, lane q gets word q of each: words[i] becomes lane i's words[q].
 __device__ __forceinline__ void transpose_four(u32 (&words)[4], int q) {
@@ -129,8 +129,7 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
         transpose_four(words, q);
         const int column = column0 + (j + q) * 8;
         if (row.is_inside && column < op.n)
-          store_global<kOps[kOp].output_hint>(reinterpret_cast<uint4*>(op.c + row.first + column),
-                                              make_uint4(words[0], words[1], words[2], words[3]));
+          store_finished<kOp>(op, norm, row.first + column, make_uint4(words[0], words[1], words[2], words[3]));
       }
 #pragma unroll
       for (int j = kInFours; j < kEnd; ++j) {
@@ -138,8 +137,7 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
         if (loaded == 0) load_residuals<kOp>(residuals, kEnd - j, op, row, column);
         const u32 two = finish_two<kOp>(sums + j * 4, op, row, column, residuals[loaded]);
         squares.add(block, half, two);
-        if (row.is_inside && column < op.n)
-          store_global<kOps[kOp].output_hint>(reinterpret_cast<u32*>(op.c + row.first + column), two);
+        if (row.is_inside && column < op.n) store_finished<kOp>(op, norm, row.first + column, two);
       }
       if constexpr (kChainOps[kOp].squares) {
         const int row_of_matrix = task.tile_m * kOps[kOp].tile_m + row_in_tile;

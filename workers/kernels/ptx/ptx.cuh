@@ -149,6 +149,24 @@ __device__ __forceinline__ u64 load_relaxed_gpu(const u64* address) {
   return value;
 }
 
+__device__ __forceinline__ uint4 load_relaxed_gpu(const u16* eight) {
+  uint4 value;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(eight)
+               : "memory");
+  return value;
+}
+
+__device__ __forceinline__ void store_relaxed_gpu(u16* address, u32 two) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(two) : "memory");
+}
+__device__ __forceinline__ void store_relaxed_gpu(u16* address, const uint4& eight) {
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(eight.x), "r"(eight.y),
+               "r"(eight.z), "r"(eight.w)
+               : "memory");
+}
+
 __device__ __forceinline__ void add_release_gpu(u32* address, u32 value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
@@ -277,6 +295,11 @@ __device__ __forceinline__ void store_shared(u32 address, u16 value) {
 
 __device__ __forceinline__ void store_shared(u32 address, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+
+__device__ __forceinline__ void store_shared(u32 address, const uint4& value) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+               : "memory");
 }
 
 __device__ __forceinline__ float load_shared_float(u32 address) {

@@ -3,6 +3,7 @@
 #include "beside_wgmma.cuh"
 #include "epilogue_tma.cuh"
 #include "fixup.cuh"
+#include "in_band_wgmma.cuh"
 #include "post_wgmma.cuh"
 #include "producers_wgmma.cuh"
 #include "startup_prefetch.cuh"
@@ -11,15 +12,17 @@
 // up. squares_barrier() comes behind these.
 __device__ __forceinline__ int team_barrier() { return kWarpgroupBarriers + kNumMathGroups + team_number(); }
 
-// What the epilogue of the task in that feed slot has for norms. CTAs that share a tile's k finish columns of it each, or with
-// swapped operands rows.
+// What the epilogue of the task in that feed slot has for norms and readers in band. CTAs that share a tile's k finish
+// columns of it each, or with swapped operands rows.
 template <int kOp>
 __device__ __forceinline__ RowNorm row_norm(const LaunchArgs& args, const Task& task, const FeedRing::Place& feed,
-                                            const Beside& beside) {
-  if constexpr (!kChainOps[kOp].is_any()) return {};
+                                            const Beside& beside, u32 epoch) {
+  if constexpr (!kChainOps[kOp].is_any() && readers_of(kOp) == 0) return {};
   constexpr int kShares = kSwapAb ? 1 : kClusterK;
-  return {beside.factors(feed), own_slot<kOp, kShares>(args, task, kShares > 1 ? rank_along_k() : 0),
-          beside.scratch(team_number())};
+  RowNorm norm{beside.factors(feed), own_slot<kOp, kShares>(args, task, kShares > 1 ? rank_along_k() : 0),
+               beside.scratch(team_number())};
+  open_mailbox<kOp>(args, task, epoch, norm);
+  return norm;
 }
 
 // A team's share of one task; false where another part of the tile will be the last. The task's words are read
@@ -56,7 +59,7 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
       mbarrier_wait(shared.beside.ready(feed), feed.parity());
       if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
     }
-    const RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside);
+    const RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside, shared.flags->epoch);
     if constexpr (kClusterK > 1) {
       sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task, norm);
     } else if constexpr (kSwapAb) {
@@ -106,15 +109,18 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
   extern __shared__ __align__(1024) unsigned char memory[];
   const Shared shared(memory);
   const int warp = static_cast<int>(threadIdx.x) / 32;
+#ifndef TUNER_GUARDED
   launch_dependents();
+#endif
   if (threadIdx.x == 0) {
     shared.flags->aborted = 0;
     shared.flags->num_ready = 0;
     mbarrier_init(shared_address(&shared.flags->ready), 1);
     if constexpr (kStartupPrefetch > 0) mbarrier_init(shared_address(&shared.flags->requested), 1);
+    if constexpr (kInBand) mbarrier_init(shared_address(&shared.flags->knows_epoch), 1);
     if constexpr (kNumTeams > 1) mbarrier_init(shared_address(&shared.flags->turn), kTeamWarps);
-    shared.weights.init(kTeamWarps, kAreJoint ? 2 : 1);
-    if constexpr (!kAreJoint) shared.inputs.init(kTeamWarps);
+    shared.weights.init(kTeamWarps, kAreJoint ? 2 + kReaderWarps : 1);
+    if constexpr (!kAreJoint) shared.inputs.init(kTeamWarps, 1 + kReaderWarps);
     shared.feed.init(feed_readers(args.base));
     for (u64& stored : shared.flags->stored) mbarrier_init(shared_address(&stored), kTeamGroups);
     if constexpr (kClusterK > 1) shared.sums.init(kTeamWarps * (kClusterK - 1));
@@ -137,6 +143,8 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
       produce_inputs(args, shared);
     } else if (warp == kPostWarp) {
       if (threadIdx.x % 32 == 0) post_tiles(args.base, shared);
+    } else if (kInBand && warp >= kFirstReaderWarp) {
+      read_in_band(args, shared);
     } else {
       if constexpr (kStartupPrefetch > 0) {
         if (threadIdx.x == 32 * kPrefetchWarp) prefetch_at_startup(args, shared);

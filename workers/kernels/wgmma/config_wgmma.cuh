@@ -9,12 +9,13 @@ constexpr bool kPingPong = false;   // whether the math warpgroups take turns wi
 constexpr bool kSwapAb = false;     // whether an instruction takes 64 rows of the weights, or of the inputs
 constexpr bool kWholeLines[kNumOps] = {true, false};  // whether rows of k are whole lines of 64 elements
 constexpr bool kTmaEpilogue = true;  // whether the copy engine stores the tiles, or the threads do
+constexpr int kAheadWindow = 1;      // the same while the ring fills for a task that waits; 0: no other limit
 constexpr int kStartupPrefetch = 2;  // stages of weights beyond the ring that are brought into the L2 at the start
 #endif
 
-// The producers' warpgroup comes behind the math warpgroups. A team of these multiplies a task: all of them, or with
-// ping-pong one.
-constexpr int kNumMathGroups = kNumWarps / 4 - 1;
+// The producers' warpgroup comes behind the math warpgroups, and one that reads in band behind that. A team of math
+// warpgroups multiplies a task: all of them, or with ping-pong one.
+constexpr int kNumMathGroups = (kNumWarps - kReaderWarps) / 4 - 1;
 constexpr int kNumTeams = kPingPong ? kNumMathGroups : 1;
 constexpr int kTeamGroups = kNumMathGroups / kNumTeams, kTeamWarps = 4 * kTeamGroups, kTeamThreads = 32 * kTeamWarps;
 static_assert(kNumTeams <= 2, "whose turn it is has one bit");

@@ -50,8 +50,9 @@ __device__ __forceinline__ FeedSlot* feed_slot(unsigned char* memory, const Feed
 }
 
 // Who releases a slot: in the leader's CTA the inputs' warp, the thread that posts, and the warps of a team that passes it
-// over; in the others their feeder too. Where there is a warp beside the math warps, it does so in each.
-constexpr int kReadersOfFeeder = (kHasLateWaits ? 3 : 2) + (kNumTeams - 1) * kTeamWarps;
+// over; in the others their feeder too. Where there is a warp beside the math warps, or are warps that read in band, they do so
+// in each.
+constexpr int kReadersOfFeeder = (kHasLateWaits ? 3 : 2) + kReaderWarps + (kNumTeams - 1) * kTeamWarps;
 constexpr int kReadersOfOthers = kReadersOfFeeder + 1;
 static_assert(kFeedSlots % kNumTeams == 0, "a team's tasks have slots of their own");
 

@@ -53,7 +53,8 @@ using InputRing = Ring<kNumInputStages, kInputStageBytes, InputSharers>;
 // weights together. So a math warp waits and releases once a step instead of twice. Each producer waits for the slot
 // and arms `full` by itself, so weights run ahead as before. A window waits for weights alone, so with one the rings
 // stay apart.
-constexpr bool kAreJoint = kNumStages == kNumInputStages && kWindow == 0 && kClusterM * kClusterN == 1;
+constexpr bool kHasWindow = kWindow > 0 || kAheadWindow > 0;
+constexpr bool kAreJoint = kNumStages == kNumInputStages && !kHasWindow && kClusterM * kClusterN == 1;
 
 // Where a math warp is in both rings; of joint ones it walks the weights' alone.
 struct StagePlaces {

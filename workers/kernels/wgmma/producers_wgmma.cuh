@@ -6,6 +6,7 @@
 // warp waits for these launches before it draws the epoch or reads anything that they may have written, and every store
 // of the math warpgroups comes after inputs that it brought. dependent_launch.cuh argues the rest.
 #pragma once
+#include "mailbox.cuh"
 #include "shared_wgmma.cuh"
 
 // Registers of a thread of the producers and of two or three math warpgroups. A team that takes turns with another one needs
@@ -48,6 +49,16 @@ struct Window {
   }
 };
 
+// Of a task that waits, the stages that fill the ring come with no more than kAheadWindow of them under way. What they wait
+// behind, other SMs' stores and posts, is what the task waits for.
+__device__ __forceinline__ void wait_for_window(const Task& task, int step, const WeightRing& ring,
+                                                const WeightRing::Place& place, Window& window) {
+  window.wait_for_oldest(ring);
+  if constexpr (kAheadWindow > 0) {
+    if (step < kNumStages && task.wait_begin != task.wait_end) ring.wait_filled(place.back(kAheadWindow));
+  }
+}
+
 // The stages of a task's weights from the `skip`-th on, at most `most`, as the ring has room for them.
 template <int kOp = 0>
 __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Task& task, int skip, int most,
@@ -59,7 +70,7 @@ __device__ __forceinline__ void request_weights(const WgmmaArgs& args, const Tas
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
-      window.wait_for_oldest(ring);
+      wait_for_window(task, step, ring, place, window);
       request_weight_stage<kOp>(ring.stage(place), ring.full(place), &args.weight_maps[kOp], steps[step], task.tile_n,
                                 args.base.ops[kOp].n, policy);
       place.advance();
@@ -78,8 +89,12 @@ __device__ __forceinline__ void request_inputs(const WgmmaArgs& args, const Task
 #pragma unroll 1
     for (int step = skip; step < steps.count && step < skip + most; ++step) {
       ring.wait_free(place);
-      request_input_stage<kOp>(ring.stage(place), ring.full(place), &args.input_maps[kOp], steps[step], task.tile_m,
-                               policy);
+      if (is_in_band(args.base, kOp)) {
+        mbarrier_arrive(ring.full(place));  // others fill it, as in_band_wgmma.cuh argues
+      } else {
+        request_input_stage<kOp>(ring.stage(place), ring.full(place), &args.input_maps[kOp], steps[step], task.tile_m,
+                                 policy);
+      }
       place.advance();
     }
   }
@@ -232,11 +247,20 @@ __device__ __forceinline__ void tell_waited(const Shared& shared, const FeedRing
   mbarrier_arrive(shared.beside.waited(feed));
 }
 
-// One warp: waits for each task's producers, and streams its inputs; of a task that waits within, those of the k-steps up
-// to its next wait. A wait that expires there is told before the inputs of later steps are requested, hence before the math
-// warpgroups have all of them and look.
+// One thread, once: the epoch, to the warps that read in band.
+__device__ __forceinline__ void tell_epoch(const Shared& shared, u32 epoch) {
+  shared.flags->epoch = epoch;
+  mbarrier_arrive(shared_address(&shared.flags->knows_epoch));
+}
+
+// One warp: waits for each task's producers, and streams its inputs, unless they are read in band; of a task that waits
+// within, those of the k-steps up to its next wait. A wait that expires there is told before the inputs of later steps are
+// requested, hence before the math warpgroups have all of them and look.
 __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& shared) {
   wait_for_prerequisites();
+#ifdef TUNER_GUARDED
+  launch_dependents();
+#endif
   const bool knows_first = knows_first_task(args.base);
   const bool is_leader = threadIdx.x % 32 == 0;
   FeedRing::Place feed;
@@ -255,6 +279,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
                                (args.base.plan.num_ctas * kClusterSize));
     epoch = __shfl_sync(0xFFFFFFFFu, epoch, 0);
   }
+  [[maybe_unused]] bool has_epoch = false;  // whether the warps that read in band know it
   for (;;) {
     wait_fed(shared.feed, feed);
     const FeedSlot slot = *feed_slot(shared.feed_memory, feed);
@@ -264,6 +289,10 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
     feed.advance();
     if (slot.index < 0) return;
     if (!knows_first) epoch = slot.epoch;
+    if constexpr (kInBand) {
+      if (is_leader && !has_epoch) tell_epoch(shared, epoch);
+      has_epoch = true;
+    }
     PendingWaits pending = all_waits(slot.task);
     bool ok = wait_for_inputs(args.base, slot.task, slot.index, epoch, 0, pending);
     if (is_leader) {

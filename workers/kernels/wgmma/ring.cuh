@@ -37,6 +37,11 @@ struct RingPlace {
     if (slot() == kSlots) packed = (packed ^ 0x10000) & 0x10000;
   }
 
+  // So many slots before, at most a round.
+  __device__ __forceinline__ RingPlace back(int count) const {
+    return {slot() >= count ? packed - count : (packed ^ 0x10000) + kSlots - count};
+  }
+
   // As often at once.
   __device__ __forceinline__ void advance_by(int count) {
     const u32 next = slot() + count;

@@ -49,6 +49,7 @@ struct Flags {
   u64 turn;       // an mbarrier, of two teams: a phase for each task, over when all its products are issued
   u64 stored[kFeedSlots];  // mbarriers: a phase for each task of a slot, over when its tile, or its part, is stored
   u64 requested;  // an mbarrier: one phase, over when the weights of a known first task are requested: startup_prefetch.cuh
+  u64 knows_epoch;  // an mbarrier, for warps that read in band: one phase, over when `epoch` is there
 };
 static_assert(sizeof(Flags) <= 80, "the host sizes shared memory by this");
 
@@ -134,5 +135,6 @@ __device__ __forceinline__ Task as_task(const FirstTask& first) {
   task.part = first.part, task.num_parts = first.num_parts;
   task.tile_m = first.tile_m, task.tile_n = first.tile_n, task.post = -1;
   task.first_step = first.first_step, task.num_steps = first.num_steps;
+  if constexpr (kAheadWindow > 0) task.wait_end = first.waits;
   return task_of_rank(task, rank_in_cluster());
 }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tuner.core.model.attention import attention_us, loads_of
 from tuner.core.plan.attention import AttentionPlan, assign
+from tuner.core.plan.attention_form import AttentionForm
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.attention import AttentionTiling
@@ -37,6 +40,13 @@ def test_all_bytes_are_some_ctas() -> None:
 def test_empty_spans_cost_nothing_and_a_tile_is_read_whole() -> None:
     num_bytes, num_tasks = loads_of(plan_of(256), [257] * 16, 64)
     assert num_bytes.sum() == OP.cache_bytes(16 * 320)
+    assert num_tasks.sum() == 16 * 8 * 2
+
+
+def test_a_window_reads_its_own_tiles_alone() -> None:
+    plan = replace(plan_of(256), form=AttentionForm(window=512))
+    num_bytes, num_tasks = loads_of(plan, FULL, 64)
+    assert num_bytes.sum() == OP.cache_bytes(16 * 512)
     assert num_tasks.sum() == 16 * 8 * 2
 
 

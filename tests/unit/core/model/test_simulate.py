@@ -32,7 +32,7 @@ def timeline_of(graph: TileGraph, order: Ordering, gpu: Gpu = H200, resources: R
     return simulate(verify(make_plan(graph, order, gpu), graph, resources, gpu))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ordered_graphs())
 def test_a_timeline_keeps_every_queue_and_every_edge(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, gpu = case
@@ -65,7 +65,7 @@ def test_a_timeline_keeps_every_queue_and_every_edge(case: tuple[TileGraph, Orde
                 assert all(end_us[edge.producer, r, c] <= read_us for r in rows for c in cols)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ordered_graphs())
 def test_no_order_beats_the_roofline(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, gpu = case

@@ -126,7 +126,7 @@ def test_rows_with_the_same_needs_share_a_wait_and_only_producers_post() -> None
 def test_static_queues_are_the_global_order_dealt_round_robin(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     graph, order, gpu = case
     plan = make_plan(graph, order, gpu)
-    assert plan.num_ctas == min(plan.num_tasks, order.ctas_per_sm * gpu.num_sms)
+    assert plan.num_ctas == min(graph.num_tasks, order.ctas_per_sm * gpu.num_sms)
     if order.assignment.is_static:
         assert plan.assignment == STATIC
     if (order.assignment, order.partition) == (Assignment.STATIC, 0) and order.split_tiles is not SplitTiles.STREAM:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cases import adds, decoder_block, gemms, graphs, tiling
-from tuner.core.plan.tile_graph import EdgeKind, Region, TileGraph, Waits, tile_graph
+from tuner.core.plan.edges import EdgeKind, Waits
+from tuner.core.plan.tile_graph import Region, TileGraph, tile_graph
 from tuner.core.problem.workload import ffn_pair, independent_pair
 
 

@@ -12,17 +12,26 @@ import pytest
 
 from tests.support.attention import Array, Arrivals, Interpreter
 from tuner.core.plan.attention import AttentionPlan, assign
+from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.proof.attention import check_attention
-from tuner.errors import CoverageError, PlanError, ResourceError, WordError
+from tuner.errors import CoverageError, InvalidInput, PlanError, ResourceError, WordError
 from tuner.workers.gpu.attention_reference import attention
 
 OP = DecodeAttention(sequences=3, kv_heads=2, query_heads=3, head_dim=64, max_length=50, new_tokens=4)
 TILE = 8
 
 
-def plan_of(op: DecodeAttention = OP, *, span: int = 16, ctas: int = 5, contiguous: bool = False) -> AttentionPlan:
-    return assign(op, span_tokens=span, columns=8, num_queues=ctas, contiguous=contiguous)
+def plan_of(
+    op: DecodeAttention = OP,
+    *,
+    span: int = 16,
+    ctas: int = 5,
+    contiguous: bool = False,
+    cluster: int = 1,
+    form: AttentionForm = PLAIN,
+) -> AttentionPlan:
+    return assign(op, span_tokens=span, columns=8, num_queues=ctas, contiguous=contiguous, cluster=cluster, form=form)
 
 
 def tensors_of(op: DecodeAttention, seed: int) -> tuple[Array, Array, Array]:
@@ -80,16 +89,65 @@ def test_every_order_gives_softmax_at_every_length(span: int, first_count: int) 
         np.testing.assert_allclose(out, attention(OP, *tensors, lengths, np), atol=1e-12)
 
 
-def test_a_slot_gets_the_same_arrivals_at_every_length() -> None:
+@pytest.mark.parametrize("window", [1, 7, 16, 30, 60])
+@pytest.mark.parametrize("span", [8, 24])
+def test_every_order_gives_softmax_over_a_window(span: int, window: int) -> None:
+    rng, tensors, form = random.Random(span), tensors_of(OP, span), AttentionForm(window=window)
+    run = Interpreter(plan_of(span=span, form=form))
+    for lengths in ([50, 0, 1], [33, 49, min(window, 50)], [min(window + 4, 50), 17, 50]):
+        out = run.launch(tensors, lengths, rng)
+        np.testing.assert_allclose(out, attention(OP, *tensors, lengths, np, form), atol=1e-12)
+
+
+@pytest.mark.parametrize("window", [None, 1, 7, 30])
+@pytest.mark.parametrize(("span", "cluster"), [(16, 1), (16, 2), (64, 4)])
+def test_tiles_of_all_ctas_hold_what_is_seen_once(span: int, cluster: int, window: int | None) -> None:
+    plan = plan_of(span=span, cluster=cluster, form=AttentionForm(window=window))
+    check_attention(plan, tile_tokens=TILE)
+    for length in range(OP.max_length + 1):
+        times = np.zeros(2 * OP.max_length, int)
+        for number in plan.live_spans(length):
+            for rank in range(cluster):
+                for tile in plan.own_tiles(number, length, TILE, rank):
+                    begin = number * span + tile * TILE
+                    times[begin : begin + TILE] += 1
+        first = plan.form.first_seen(OP, length)
+        assert (times[first:length] == 1).all()
+        assert times.max() <= 1
+        assert times.sum() <= max(length - first, 0) + 2 * TILE - 2
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        (lambda: AttentionForm(window=0), "window: 0 hides a query from itself"),
+        (lambda: AttentionForm(soft_cap=-1.0), "soft_cap: -1.0 cannot cap"),
+        (lambda: PagedCache(num_pages=0, page_tokens=16), "num_pages: 0 pages hold nothing"),
+        (lambda: PagedCache(num_pages=4, page_tokens=24), "page_tokens: 24 has no kernel"),
+        (
+            lambda: check_attention(
+                plan_of(form=AttentionForm(paged=PagedCache(num_pages=2**26, page_tokens=16))), tile_tokens=TILE
+            ),
+            "num_pages: .* at most 2147483647 rows",
+        ),
+    ],
+)
+def test_a_form_that_cannot_be_is_refused(form: Callable[[], Any], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        form()
+
+
+@pytest.mark.parametrize("window", [None, 9])
+def test_a_slot_gets_the_same_arrivals_at_every_length(window: int | None) -> None:
     for span in (8, 16, 24, 56):
-        plan = plan_of(span=span)
+        plan = plan_of(span=span, form=AttentionForm(window=window))
         for length in range(OP.max_length + 1):
             arrivals = [plan.arrivals(number, length) for number in range(plan.num_spans)]
             assert sum(arrivals) == plan.arrivals_per_launch
 
 
 def one_short(plan: AttentionPlan, span: int, length: int) -> int:
-    return plan.arrivals(span, length) - (span == 0 and plan.live_spans(length) < plan.num_spans)
+    return plan.arrivals(span, length) - (span == 0 and len(plan.live_spans(length)) < plan.num_spans)
 
 
 def one_each(plan: AttentionPlan, span: int, length: int) -> int:

@@ -53,7 +53,7 @@ def random_run(
             held[cta] = None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(broken_plans(), st.data())
 def test_one_run_stands_for_every_interleaving(case: tuple[TileGraph, Plan], data: st.DataObject) -> None:
     _, plan = case

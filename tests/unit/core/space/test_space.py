@@ -173,14 +173,14 @@ def test_neighbours_of_a_wgmma_schedule_are_of_its_engine_and_change_one_thing()
     assert {first.tiles[1]} < {tiling.tiles[1] for tiling in tilings}
     assert {tiling.num_parts(1) for tiling in tilings if tiling.tiles == first.tiles} == {1, 2, 3, 4}
     assert {3, 4, 5} < {tiling.input_stages for tiling in tilings}
-    assert {0, 1, 2, 3, 4, 5} == {tiling.window for tiling in tilings}
+    assert {0, 1, 2, 3, 4, 5} == {tiling.window for tiling in tilings} == {tiling.ahead_window for tiling in tilings}
     assert {4, 5, 6} < {tiling.num_stages for tiling in tilings if tiling.tiles == first.tiles}
     [wider] = [tiling for tiling in tilings if tiling.tiles[0] == Tile(m=16, n=224, k=64)]
     assert (wider.num_parts(0), wider.num_stages) == (2, 6)
     for tiling in tilings:
         shapes = [(tiling.tiles[op], tiling.num_parts(op)) != (first.tiles[op], first.num_parts(op)) for op in (0, 1)]
         hints = [tiling.weight_hint != first.weight_hint, tiling.intermediate_hint != first.intermediate_hint]
-        single = ("input_stages", "window", "warpgroups", "swap_ab", "epilogue", "startup_prefetch")
+        single = ("input_stages", "window", "warpgroups", "ahead_window", "swap_ab", "epilogue", "startup_prefetch")
         numbers = [getattr(tiling, name) != getattr(first, name) for name in single]
         changes = [*shapes, *hints, *numbers]
         if tiling.cluster_k > 1:  # CTAs that share k have no parts

@@ -19,7 +19,13 @@ from tuner.core.trial.evaluator import Environment
 from tuner.search.seeds import first_guesses
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
-from tuner.workers.source.attention import AttentionBuffers, next_weights_of, pack_attention_args, workspace_words
+from tuner.workers.source.attention import (
+    REFUSED_WORDS,
+    AttentionBuffers,
+    next_weights_of,
+    pack_attention_args,
+    workspace_words,
+)
 from tuner.workers.source.launchable import LaunchRefused
 
 HERE = Environment(gpu_name="H200", simulated=True)
@@ -47,7 +53,8 @@ def manifest_of(workload: Workload, schedule: Schedule) -> dict[str, Any]:
 def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
     """The parameter, as a program without tuner fills it in."""
     space = ADDRESSES["workspace"]
-    own = {name: space + recipe["workspace"][name] for name in ("arrivals", "partials")} | {"trace": 0}
+    own = {name: space + recipe["workspace"][name] for name in ("arrivals", "refused", "partials")}
+    own |= {"trace": 0, "pages": 0}
     buffer = bytearray(recipe["parameter"]["size_bytes"])
     for field in recipe["parameter"]["fields"]:
         name, offset = field["name"], field["offset"]
@@ -84,6 +91,7 @@ def test_a_recipe_fills_in_the_parameter_that_our_launches_have(d_out: int | Non
         arrivals=space + recipe["workspace"]["arrivals"],
         partials=space + recipe["workspace"]["partials"],
         trace=0,
+        refused=space + recipe["workspace"]["refused"],
     )
     weights = next_weights_of(workload, 0, kernel.schedule, WEIGHTS)
     packed = pack_attention_args(kernel.plan, buffers, speculative=kernel.schedule.speculative, next_weights=weights)
@@ -96,7 +104,8 @@ def test_a_workspace_has_room_for_counters_and_sums() -> None:
     (recipe,) = manifest_of(attention(), alone(span_tokens=192))["attentions"]
     counters, floats = workspace_words(kernel.plan, kernel.schedule)
     space = recipe["workspace"]
-    assert space["zero_bytes"] == space["partials"] >= 4 * counters
+    assert space["refused"] >= 4 * counters
+    assert space["zero_bytes"] == space["partials"] >= space["refused"] + 4 * REFUSED_WORDS
     assert space["bytes"] - space["partials"] >= 4 * floats > 4 * counters
     assert space["partials"] % space["alignment_bytes"] == 0
 

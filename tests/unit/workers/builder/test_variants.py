@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.cases import H200, wgmma
+from tests.support.cases import H200, simt, wgmma
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
@@ -15,6 +15,7 @@ from tuner.workers.source.render import DEVICE_FILES, device_text, kernel_versio
 from tuner.workers.source.variants import Variant, variants_of, with_switches
 
 WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=128)
+SIMT = simt((16, 64, 64))
 MMA = Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4)
 WGMMA = wgmma((16, 64, 64))
 
@@ -45,6 +46,28 @@ def test_a_guarded_source_counts_its_ctas_and_tells_the_host() -> None:
         for call in ("tell_host(workspace);", " count_start(args);", " count_end(args);"):
             assert source.count(call) == 1
         assert "#ifdef TUNER_GUARDED" not in source
+
+
+def body_of(source: str, head: str) -> str:
+    """Of the function that begins so: its parameters and its body."""
+    _, found, rest = source.partition(head)
+    assert found
+    return rest.partition("\n}\n")[0]
+
+
+@pytest.mark.parametrize("tiling", [SIMT, MMA, WGMMA], ids=["simt", "mma", "wgmma"])
+@pytest.mark.parametrize("variant", list(Variant))
+def test_only_the_measured_build_lets_the_next_launch_in_before_its_own_wait(tiling: Tiling, variant: Variant) -> None:
+    """A programmatic kernel of others may read there what the launch in front of ours wrote."""
+    lets_in, waits = "  launch_dependents();", "  wait_for_prerequisites();"
+    source = without_comments(render(WORKLOAD, tiling, variant=variant))
+    if tiling is WGMMA:
+        early, late = body_of(source, " tuner_chain("), body_of(source, "void produce_inputs(")
+    else:
+        early, _, late = body_of(source, "void begin_launch(").partition(waits)
+        late = waits + late
+    assert (lets_in in early) == (variant is Variant.MEASURED)
+    assert (f"{waits}\n{lets_in}\n" in f"{late}\n") == (variant is not Variant.MEASURED)
 
 
 def test_a_safe_source_waits_before_it_requests_the_first_weights() -> None:

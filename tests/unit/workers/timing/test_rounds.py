@@ -84,6 +84,29 @@ def test_one_round_that_is_good_enough_keeps_a_candidate_in_for_now() -> None:
     assert ending(1.0).is_truncation((*pairs(7, 0.5), *pairs(1, 0.9)))
 
 
+def test_what_is_certainly_behind_the_incumbent_has_enough_rounds_earlier() -> None:
+    assert not ending(1.0).is_enough(pairs(4, 0.95), 0.0)
+    assert ending(1.0).is_enough(pairs(5, 0.95), 0.0)
+    assert not ending(1.0).is_enough((*pairs(4, 0.95), *pairs(1, 0.99)), 0.0), "it may be near after all"
+    assert not ending(None).is_enough(pairs(5, 0.95), 0.0)
+
+
+def test_what_is_near_the_incumbent_goes_on_until_its_figure_is_known() -> None:
+    assert not ending(1.0).is_enough(pairs(7, 0.99, noise=0.001), 0.0)
+    assert ending(1.0).is_enough(pairs(8, 0.99, noise=0.001), 0.0)
+    assert not ending(1.0).is_enough(pairs(8, 0.99, noise=0.02), 0.0)
+
+
+def test_what_is_hopeless_is_truncated_and_not_enough() -> None:
+    assert not ending(1.0).is_enough(pairs(5, 0.7), 0.0)
+
+
+def test_a_candidate_near_the_incumbent_is_hardly_ever_taken_for_one_behind() -> None:
+    """A true ratio of 0.985 under noise of 2 %: one in 2^5 may be below by chance if the median were 0.98."""
+    hits = sum(ending(1.0).is_enough(pairs(5, 0.985, noise=0.02, seed=seed), 0.0) for seed in range(2000))
+    assert hits < 0.031 * 2000
+
+
 def test_dropped_rounds_condemn_nobody() -> None:
     dropped = tuple(Round(time_us=10.0, library_us=1.0, dropped=DropReason.SLOW_CLOCK) for _ in range(10))
     assert not ending(1.0).is_truncation(dropped)

@@ -37,7 +37,14 @@ def test_the_standard_error_decides_and_falls_with_the_rounds() -> None:
 
 
 def test_sustained_takes_fewer_rounds_since_each_costs_its_load() -> None:
-    assert stop_rule(Regime.SUSTAINED).max_rounds < stop_rule(Regime.BURST).min_rounds
+    sustained, burst = stop_rule(Regime.SUSTAINED), stop_rule(Regime.BURST)
+    assert (sustained.min_rounds, sustained.max_rounds) < (burst.min_rounds, burst.max_rounds)
+
+
+def test_sustained_rounds_span_a_swing_of_the_clock_at_the_power_limit() -> None:
+    rule, round_s = stop_rule(Regime.SUSTAINED), 0.16
+    taken = next(num for num in range(1, 20) if rule.is_over(noisy(num, 0.05), elapsed_s=num * round_s))
+    assert 0.9 < taken * round_s < 1.0
 
 
 def test_dropped_rounds_count_towards_the_limits_but_not_towards_the_error() -> None:

@@ -1,0 +1,311 @@
+"""The compiled decode step of a model with a pack and without: in turns, and kernel by kernel.
+
+python -m benchmarks.runtime.decode_step PACK [--other PACK] [--batch 1,16,64] [--seconds 95] [--out FILE]
+
+The model is that of `examples/llama_decode.py`, whose rows these are, too. `theirs` has its own MLPs, `ours` the
+operator. A step of 32 layers takes most of a minute to compile. So each model at each batch size has a process of its
+own, and all compile at once. Then their graphs take turns on the card. What is not ready when twenty seconds are left
+does not take part, and its row says so. `--kernels FILE` gets the kernels of one replay of each graph, summed up by
+name, and `--other` has another pack in the same rounds. It takes a card, PyTorch, transformers, and 18 GB of the card
+for each process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import at_least_row, failed_row, machine_of, merge_report, results_file
+from tests.support.repository import ROOT
+from tuner.core.trial.stats import median, paired_ratios, ratio_ci95
+from tuner.workers.host.cards import usable_gpus
+from tuner.workers.host.supervisor import GpuSupervisor
+
+NUM_TURNS = 25
+#: What turns and profiles need at the end.
+TURNS_S = 20.0
+#: Of torch.compile, by name. `pdl`: its own Triton kernels are launched programmatically, too.
+COMPILERS: dict[str, dict[str, Any]] = {"default": {}, "pdl": {"options": {"triton.enable_pdl": True}}}
+
+Row = dict[str, Any]
+#: Microseconds of each turn, by task and graph.
+Times = dict[tuple[str, str], list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What one process compiles and captures."""
+
+    #: `theirs` or `ours`.
+    model: str
+    #: Of COMPILERS.
+    compiler: str
+    batch: int
+    layers: int
+    #: By name; `pack` is the one that is judged.
+    packs: dict[str, Path]
+
+    def __str__(self) -> str:
+        return f"{self.model}, {self.compiler}, batch {self.batch}"
+
+
+def example() -> Any:
+    """The module `examples/llama_decode.py`."""
+    spec = importlib.util.spec_from_file_location("llama_decode", ROOT / "examples" / "llama_decode.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class Graphs:
+    """What a process has captured, by name: `step` and `mlps`, and the same with other packs and builds."""
+
+    task: Task
+    graphs: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+    #: What the graphs use.
+    kept: list[Any] = field(default_factory=list)
+
+    def capture(self) -> None:
+        """Builds the model, compiles it, and captures all."""
+        import torch
+
+        from benchmarks.runtime.graph_nodes import edges_of
+
+        task, llama = self.task, example()
+        model = llama.build(llama.LLAMA_3_8B | {"num_hidden_layers": task.layers}, "cuda")
+        decoder = llama.Decoder.of(model, task.batch, 1024)
+        ways = {"": {}} if task.model == "theirs" else self._replaced(llama, model)
+        mlps = [layer.mlp for layer in model.model.layers]
+        x = torch.randn(task.batch, model.config.hidden_size, device="cuda", dtype=model.dtype)
+        run = torch.compile(model, fullgraph=True, dynamic=False, **COMPILERS[task.compiler])
+        self.kept += [model, decoder, run, x]
+        for way, binding in ways.items():
+            if binding:
+                self._bind(mlps, **binding)
+            end = f".{way}" if way else ""
+            graph, logits = llama.captured(lambda: decoder.step(run))
+            self.graphs[f"step{end}"], self.graphs[f"mlps{end}"] = graph, llama.captured(llama.mlps_step(mlps, x))[0]
+            graph.replay()
+            self.about[f"step{end}"] = {"logits": logits.float().cpu().numpy(), "programmatic_edges": edges_of(graph)}
+
+    def _replaced(self, llama: Any, model: Any) -> dict[str, dict[str, Any]]:
+        """Puts the operator in place of the MLPs; ways to launch it, of which the first is bound."""
+        import tuner.runtime as runtime
+
+        packs = {name: runtime.load(path) for name, path in self.task.packs.items()}
+        llama.replace_mlps(model, packs["pack"])
+        self.kept.append(packs)
+        more = {name: {"pack": pack} for name, pack in packs.items() if name != "pack"}
+        return {"": {}, "measured": {"pack": packs["pack"], "as_measured": True}, **more}
+
+    def _bind(self, mlps: Sequence[Any], pack: Any, **options: Any) -> None:
+        """Lets the operators of a compiled model, which knows their numbers, launch otherwise from now on."""
+        import tuner.runtime as runtime
+        from tuner.runtime import torch_op
+
+        for mlp in mlps:
+            ffn = pack.bind(runtime.Weights(mlp.w1, mlp.w2, activation="silu", gated=True), **options)
+            self.kept.append(torch_op._prepared[mlp.number])
+            torch_op._prepared[mlp.number] = torch_op._prepared[torch_op.register(ffn)]
+            if torch_op.compiled is not None:
+                torch_op.compiled.register(mlp.number, ffn)
+
+    def replay_us(self, name: str) -> float:
+        """Of one replay; one that is not timed runs before it."""
+        import torch
+
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.graphs[name].replay()
+        begin.record()
+        self.graphs[name].replay()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) * 1e3
+
+    def kernels(self, name: str) -> list[dict[str, Any]]:
+        """Of one replay, summed up by name."""
+        from benchmarks.runtime.graph_nodes import by_kernel, timeline
+
+        return by_kernel(timeline(self.graphs[name]), self.task.layers)
+
+
+def serve(pipe: Connection, task: Task) -> None:
+    """A process: captures, tells what it has, and answers until it is told None."""
+    import torch
+
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        graphs = Graphs(task)
+        try:
+            graphs.capture()
+        except Exception:
+            pipe.send(("failed", traceback.format_exc()[-1500:]))
+            return
+        pipe.send(("ready", graphs.about))
+        answers: dict[str, Callable[[str], Any]] = {"time": graphs.replay_us, "kernels": graphs.kernels}
+        for ask, name in iter(pipe.recv, None):
+            pipe.send(answers[ask](name))
+
+
+class Client:
+    """A process as its parent sees it."""
+
+    def __init__(self, task: Task) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.task, self._begin_s = task, time.perf_counter()
+        self._pipe, there = context.Pipe()
+        self._process = context.Process(target=serve, args=(there, task))
+        self._process.start()
+        there.close()
+        self.about: dict[str, Any] = {}
+        self.failure = ""
+
+    def wait(self, seconds: float) -> None:
+        """Until it has captured, or for so long."""
+        try:
+            if not self._pipe.poll(max(0.0, seconds)):
+                self.failure = "it was not compiled in time"
+            else:
+                state, answer = self._pipe.recv()
+                self.about, self.failure = (answer, "") if state == "ready" else ({}, answer)
+        except EOFError:
+            self.failure = "its process ended"
+        print(f"{self.task}: {time.perf_counter() - self._begin_s:.1f} s {self.failure}", flush=True)
+
+    def ask(self, what: str, name: str) -> Any:
+        """Of one of its graphs."""
+        self._pipe.send((what, name))
+        return self._pipe.recv()
+
+    @property
+    def graphs(self) -> list[str]:
+        """Their names."""
+        return [name for step in self.about for name in (step, step.replace("step", "mlps"))]
+
+    def end(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.join()
+
+
+def take_turns(clients: Sequence[Client]) -> Times:
+    """Microseconds of each turn, by task and graph."""
+    asked = [(client, name) for client in clients for name in client.graphs]
+    found: Times = {(str(client.task), name): [] for client, name in asked}
+    for _ in range(NUM_TURNS):
+        for client, name in asked:
+            found[str(client.task), name].append(client.ask("time", name))
+    return found
+
+
+def rows_of(theirs: Client, ours: Client, times: Times, llama: Any) -> list[Row]:
+    """What is checked of one batch size, compiled one way."""
+    batch, compiler = ours.task.batch, ours.task.compiler
+    at = f"llama-3-8b, batch {batch}" + ("" if compiler == "default" else f", {compiler}")
+    if failure := theirs.failure or ours.failure:
+        return [failed_row(f"{at}: compiled step", failure)]
+    before, after = theirs.about["step"], ours.about["step"]
+    before_us, after_us = times[str(theirs.task), "step"], times[str(ours.task), "step"]
+    ratios, edges = paired_ratios(before_us, after_us), sum(after["programmatic_edges"].values())
+    bar = 1.0 if batch != 1 else llama.PROGRAMMATIC_BAR if edges else llama.COMPILED_BAR
+    raw = {
+        "ci95": [round(end, 4) for end in ratio_ci95(ratios)],
+        "before_ms": milliseconds(before_us),
+        "after_ms": milliseconds(after_us),
+        "mlps_before_ms": milliseconds(times[str(theirs.task), "mlps"]),
+        "mlps_after_ms": milliseconds(times[str(ours.task), "mlps"]),
+        "otherwise_ms": {name: milliseconds(times[str(ours.task), name]) for name in ours.about if name != "step"},
+        "programmatic_edges": edges,
+        "logits": round(rel_error(after["logits"], before["logits"]), 6),
+    }
+    return [at_least_row(f"{at}: compiled step", median(ratios), bar, **raw)]
+
+
+def milliseconds(us: list[float]) -> float:
+    """Of some turns: the median."""
+    return round(median(us) / 1e3, 4)
+
+
+def rel_error(found: Any, wanted: Any) -> float:
+    """Of the difference's norm to the wanted one's; arrays of numpy."""
+    return float(((found - wanted) ** 2).sum() / (wanted**2).sum()) ** 0.5
+
+
+def kernels_of(clients: Sequence[Client], times: Times) -> list[dict[str, Any]]:
+    """Of each graph: its time, its programmatic edges, and its kernels."""
+    return [
+        {
+            "task": str(client.task),
+            "graph": name,
+            "us": round(median(times[str(client.task), name]), 2),
+            "programmatic_edges": client.about.get(name, {}).get("programmatic_edges"),
+            "kernels": client.ask("kernels", name),
+        }
+        for client in clients
+        for name in client.graphs
+        if "measured" not in name
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pack", type=Path)
+    parser.add_argument("--other", type=Path, help="another pack of the same shape")
+    parser.add_argument("--batch", default="1,16,64", help="sequences of a step, with commas between them")
+    parser.add_argument("--compilers", default="default", help=f"of {', '.join(COMPILERS)}, with commas between them")
+    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=95.0)
+    parser.add_argument("--kernels", type=Path, help="where the kernels of each graph go")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    deadline_s = time.perf_counter() + options.seconds - TURNS_S
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "2")
+    packs = {"pack": options.pack} | ({"other": options.other} if options.other else {})
+    pairs = [
+        tuple(
+            Client(Task(model=model, compiler=compiler, batch=int(batch), layers=options.layers, packs=packs))
+            for model in ("theirs", "ours")
+        )
+        for compiler in options.compilers.split(",")
+        for batch in options.batch.split(",")
+    ]
+    clients = [client for pair in pairs for client in pair]
+    try:
+        with tempfile.TemporaryDirectory() as name, closing(GpuSupervisor(usable_gpus()[0], Path(name))) as card:
+            machine, target_id = machine_of(card.environment()), card.target.id
+        for client in clients:
+            client.wait(deadline_s - time.perf_counter())
+        times = take_turns(clients)
+        llama = example()
+        rows = [row for theirs, ours in pairs for row in rows_of(theirs, ours, times, llama)]
+        print(*rows, sep="\n", flush=True)
+        merge_report(options.out or results_file(target_id, "take_home"), rows, machine)
+        if options.kernels is not None:
+            found = {"machine": machine, "layers": options.layers, "graphs": kernels_of(clients, times)}
+            options.kernels.write_text(json.dumps(found, indent=1) + "\n")
+    finally:
+        for client in clients:
+            client.end()
+
+
+if __name__ == "__main__":
+    main()

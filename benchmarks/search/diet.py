@@ -1,0 +1,150 @@
+"""Which values of a schedule's axes no schedule near the best uses, by the trials of fair searches.
+
+python -m benchmarks.search.diet SAMPLES.jsonl.gz ... [--within 0.01] [--out FILE]
+
+The files are what `benchmarks.search.measure --samples` wrote of jobs without priors; several jobs of one pair count as
+one row. A row of the result for each value: in how many rows and trials it was `tried`, how many of these trials were
+within a per cent of the best of their row (`near`), and by how much the best of them was behind that (`behind`, the
+median over the rows). `kept` says how many of the winners that ship with the program have it. A value is `unused` where
+no trial near the best and no kept winner has it, though it was tried in half of the rows and in 30 trials at least.
+
+Numbers that say how much of a thing there is are two values: none (or one), and more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import write_report
+from benchmarks.search.bench import candidate_of
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.trial.stats import median, proportion_upper_bound
+from tuner.search.axes import to_params
+from tuner.winners import ShippedWinners
+
+#: A value that was tried less is not judged.
+LEAST_TRIALS, LEAST_SHARE_OF_ROWS = 30, 0.5
+#: Numbers of which there is a least, and what it is: the value beside it is "more".
+COUNTS = {
+    **dict.fromkeys(("window", "startup_prefetch", "reserved_sms", "partition", "band_rows", "band_lag"), 0),
+    **dict.fromkeys(("cluster_m", "cluster_n", "cluster_k", "resident_ctas", "ctas_per_sm", "sync_width"), 1),
+    **dict.fromkeys(("split_k", "column_chunks"), 1),
+}
+#: Sizes that are no choice of a kind.
+SIZES = ("tile_m", "tile_n", "tile_k", "num_stages", "input_stages", "raster_width")
+
+#: An axis, and a value of it.
+Value = tuple[str, str]
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What became of the trials that have a value."""
+
+    #: Over the best of their row, by row.
+    speeds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    num_kept: int = 0
+
+
+def values_of(schedule: Schedule) -> frozenset[Value]:
+    """The values that a schedule has; those of all ops under one name."""
+    found = set[Value]()
+    for name, value in to_params(schedule).items():
+        stem, _, op = name.rpartition("_")
+        axis = stem if op.isdecimal() else name
+        if axis in SIZES:
+            continue
+        if axis in COUNTS:
+            value = str(COUNTS[axis]) if value == COUNTS[axis] else "more"
+        found.add((axis, str(value)))
+    return frozenset(found)
+
+
+def trials_of(jobs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Schedule, float]]:
+    """Row, schedule and speed-up over the library of each measured trial of ours."""
+    for job in jobs:
+        row = json.dumps(job["workload"], sort_keys=True)
+        for trial in job["trials"]:
+            schedule = candidate_of(trial["candidate"]).schedule
+            counted = [(time_us, library_us) for time_us, library_us, _, _, dropped in trial["rounds"] if not dropped]
+            if schedule is not None and counted and trial["outcome"] == "measured":
+                yield row, schedule, median([library_us / time_us for time_us, library_us in counted])
+
+
+def tallies(jobs: Iterable[Mapping[str, Any]], kept: Iterable[Schedule]) -> tuple[dict[Value, Tally], int]:
+    """By value; and how many rows there are."""
+    trials = list(trials_of(jobs))
+    best = defaultdict[str, float](float)
+    for row, _, speedup in trials:
+        best[row] = max(best[row], speedup)
+    found = defaultdict[Value, Tally](Tally)
+    for row, schedule, speedup in trials:
+        for value in values_of(schedule):
+            found[value].speeds[row].append(speedup / best[row])
+    for schedule in kept:
+        for value in values_of(schedule):
+            found[value].num_kept += 1
+    return found, len(best)
+
+
+def rows_of(found: Mapping[Value, Tally], num_rows: int, within: float) -> list[dict[str, Any]]:
+    """The table, by axis; what was seen most first."""
+    rows = []
+    for (axis, value), tally in found.items():
+        speeds = [speed for of_row in tally.speeds.values() for speed in of_row]
+        num_near = sum(speed >= 1 - within for speed in speeds)
+        is_judged = len(speeds) >= LEAST_TRIALS and len(tally.speeds) >= LEAST_SHARE_OF_ROWS * num_rows
+        rows.append(
+            {
+                "axis": axis,
+                "value": value,
+                "tried": len(speeds),
+                "rows": len(tally.speeds),
+                "near": num_near,
+                "near_bound": round(proportion_upper_bound(num_near, len(speeds)), 4),
+                "behind": round(median([1 - max(of_row) for of_row in tally.speeds.values()]), 4) if speeds else None,
+                "kept": tally.num_kept,
+                "unused": is_judged and not num_near and not tally.num_kept,
+                "judged": is_judged,
+            }
+        )
+    return sorted(rows, key=lambda row: (row["axis"], -row["tried"], row["value"]))
+
+
+def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
+    """The jobs of all files."""
+    for path in paths:
+        with gzip.open(path, "rt") as file:
+            yield from map(json.loads, file)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the table, and writes it where it is asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("samples", type=Path, nargs="+")
+    parser.add_argument("--gpu", default="h200", help="whose kept winners are counted")
+    parser.add_argument("--within", type=float, default=0.01, help="of the best of a row, relative")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    kept = [one.candidate.schedule for one in ShippedWinners().of(options.gpu)]
+    found, num_rows = tallies(read(options.samples), [schedule for schedule in kept if schedule])
+    rows = rows_of(found, num_rows, options.within)
+    for row in rows:
+        mark = "unused" if row["unused"] else "" if row["judged"] else "too few"
+        print(
+            f"{row['axis']:18} {row['value']:16} {row['tried']:5} trials in {row['rows']:3} of {num_rows} rows, "
+            f"{row['near']:4} near, {row['behind']} behind, {row['kept']:4} kept  {mark}"
+        )
+    if options.out:
+        write_report(options.out, rows, {"gpu": options.gpu, "rows": num_rows, "within": options.within})
+
+
+if __name__ == "__main__":
+    main()

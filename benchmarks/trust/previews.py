@@ -1,0 +1,146 @@
+"""Candidates under sustained load whose preview and whose rounds are both known: where a replay of the rule takes them.
+
+Three sources. A search in which nothing is dropped. The winners that ship with the program for a row, most of which end
+near the best. And the jobs that `benchmarks.search.measure --samples` recorded: what their own rule dropped has no
+rounds, and is left out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.rows import Row
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.space import Space
+from tuner.core.trial.evaluator import Evaluator, Prepared, Problem, evaluate
+from tuner.core.trial.job import Regime, Trial
+from tuner.core.trial.outcome import Measured, Outcome
+from tuner.core.trial.samples import DropReason, Round, kept, previews, speedups, speedups_at_one_clock
+from tuner.core.trial.stats import median
+from tuner.search import Searcher
+from tuner.winners import ShippedWinners
+
+#: Builds at once: as many wait for the builder's processes, which are one a core.
+_NUM_AHEAD = 32
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One candidate of a search."""
+
+    #: Library time over its own: at one clock in each short sample, and in each round that counts.
+    previewed: tuple[float, ...]
+    rounds: tuple[float, ...]
+    #: Seconds of the card that the rounds took.
+    rounds_s: float
+
+    @property
+    def speedup(self) -> float:
+        """Where it ended."""
+        return median(self.rounds)
+
+    @staticmethod
+    def from_json(data: Json) -> Seen:
+        """Inverse of `vars`, as JSON."""
+        return Seen(**data | {"previewed": tuple(data["previewed"]), "rounds": tuple(data["rounds"])})
+
+
+def seen_of(rounds: Sequence[Round]) -> Seen | None:
+    """The raw samples of a trial; None where it was not previewed, or no round of it counts."""
+    previewed, counted = speedups_at_one_clock(previews(rounds)), speedups(kept(rounds))
+    if not previewed or not counted:
+        return None
+    return Seen(previewed=tuple(previewed), rounds=tuple(counted), rounds_s=_rounds_s(rounds))
+
+
+def _rounds_s(rounds: Iterable[Round]) -> float:
+    """What rounds take: a sample of 40 ms behind 40 ms of load, of the candidate and of the library."""
+    return 2 * 0.08 * sum(one.dropped is None for one in rounds)
+
+
+def _sustained(row: Row) -> Problem:
+    return replace(row.problem, objective=replace(row.problem.objective, regime=Regime.SUSTAINED))
+
+
+def of_search(evaluator: Evaluator, row: Row, seed: int, num_trials: int) -> list[Seen]:
+    """A search in which nothing is dropped; candidates that were not measured are left out."""
+    problem, found = _sustained(row), list[Seen]()
+    searcher = Searcher(Space(row.workload, evaluator.target.gpu), seed=seed, num_trials=num_trials)
+    for number in range(num_trials):
+        candidate = searcher.ask()
+        if candidate is None:
+            break
+        outcome, now = evaluate(evaluator, problem, candidate), time.time()
+        searcher.tell(
+            Trial(
+                number=number, num_known=number, candidate=candidate, outcome=outcome, started_at=now, finished_at=now
+            )
+        )
+        if candidate.plan_kind.is_ours:
+            found += _seen(outcome)
+    return found
+
+
+def _seen(outcome: Outcome) -> list[Seen]:
+    one = seen_of(outcome.rounds) if isinstance(outcome, Measured) else None
+    return [one] if one else []
+
+
+def of_winners(evaluator: Evaluator, rows: Sequence[Row]) -> Iterator[tuple[str, list[Seen]]]:
+    """Row by row, the kept winners, the fastest first; those of all rows are built ahead."""
+    kept_by_source: dict[str, list[Any]] = {}
+    for one in sorted(ShippedWinners().of(evaluator.target.gpu.id), key=lambda one: one.time_us):
+        kept_by_source.setdefault(one.source, []).append(one.candidate)
+    with ThreadPoolExecutor(_NUM_AHEAD) as builds:
+        preparing = {
+            row.name: [
+                builds.submit(evaluator.prepare, _sustained(row), candidate)
+                for candidate in kept_by_source.get(f"shipped {row.name}", ())
+            ]
+            for row in rows
+        }
+        try:
+            for row in rows:
+                found = list[Seen]()
+                for one in preparing[row.name]:
+                    prepared = one.result()
+                    if isinstance(prepared, Prepared):
+                        found += _seen(evaluator.measure(_sustained(row), prepared))
+                yield row.name, found
+        finally:
+            builds.shutdown(cancel_futures=True)
+
+
+def of_jobs(path: Path) -> list[list[Seen]]:
+    """The jobs of a file of samples that were previewed."""
+    with gzip.open(path, "rt") as file:
+        jobs = [json.loads(line) for line in file]
+    found = [[seen for trial in job["trials"] if (seen := _seen_of_trial(trial))] for job in jobs]
+    return [seen for seen in found if seen]
+
+
+def _seen_of_trial(trial: Json) -> Seen | None:
+    """A trial of a job."""
+    if not PlanKind(trial["candidate"]["plan_kind"]).is_ours:
+        return None
+    return seen_of(
+        [
+            Round(
+                time_us=time_us,
+                library_us=library_us,
+                clock_mhz=clock_mhz,
+                library_clock_mhz=library_clock_mhz,
+                dropped=DropReason(dropped) if dropped else None,
+            )
+            for time_us, library_us, clock_mhz, library_clock_mhz, dropped in trial["rounds"]
+        ]
+    )

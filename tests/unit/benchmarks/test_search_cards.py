@@ -1,0 +1,48 @@
+"""Tasks of several cards: each is begun once, the first one first, behind what it needs and within the time."""
+
+from __future__ import annotations
+
+from benchmarks.search.bench import Bench
+from benchmarks.search.cards import SideBySide
+from benchmarks.search.tasks import Entry, Table, Task
+
+
+def run(bench: Bench, table: Table) -> Entry:
+    raise AssertionError("no card is here")
+
+
+def task(name: str, seconds: float = 10.0, needs: tuple[str, ...] = ()) -> Task:
+    return Task(name=name, part="part", seconds=seconds, run=run, needs=needs)
+
+
+def name_of(given: Task | None) -> str | None:
+    return given and given.name
+
+
+def test_each_task_is_begun_once_in_order() -> None:
+    line = SideBySide([task("a"), task("b")], {}, lambda: 100.0)
+    assert [name_of(line.next()) for _ in range(3)] == ["a", "b", None]
+    assert line.not_begun() == []
+
+
+def test_what_needs_another_ones_entry_waits_and_others_overtake_it() -> None:
+    table: dict[str, Entry] = {}
+    line = SideBySide([task("first"), task("second", needs=("first",)), task("third")], table, lambda: 100.0)
+    assert [name_of(line.next()) for _ in range(3)] == ["first", "third", None]
+    table["first"] = {}
+    assert name_of(line.next()) == "second"
+
+
+def test_what_does_not_fit_is_left_and_a_shorter_one_is_begun() -> None:
+    left_s = [15.0]
+    line = SideBySide([task("long", 20.0), task("short", 10.0)], {}, lambda: left_s[0])
+    assert name_of(line.next()) == "short"
+    left_s[0] = 5.0
+    assert line.next() is None
+    assert line.not_begun() == ["long"]
+
+
+def test_what_the_file_has_is_not_run_again() -> None:
+    line = SideBySide([task("kept"), task("new")], {"kept": {}}, lambda: 100.0)
+    assert name_of(line.next()) == "new"
+    assert line.not_begun() == []

@@ -1,0 +1,40 @@
+"""Whether the key that was pinned signed what was fetched."""
+
+from __future__ import annotations
+
+import click
+
+from tuner.client.errors import Refused
+from tuner.errors import InvalidInput
+from tuner.packs.signing import SigningUnavailable, WrongSignature, check_key, verify
+
+
+def pinned(key: str | None) -> str | None:
+    """A key that was given.
+
+    Raises:
+        click.UsageError: it is none.
+    """
+    try:
+        return None if key is None else check_key(key)
+    except InvalidInput as error:
+        raise click.UsageError(str(error)) from error
+
+
+def check_signed(data: bytes, signature: bytes, key: str, *, is_demanded: bool = True) -> bool:
+    """That `key` signed `data`, a signature file as `signature`; False where nothing can verify it.
+
+    Raises:
+        Refused: it did not.
+        click.UsageError: the library is not installed, and the check was demanded.
+    """
+    try:
+        verify(data, signature, key)
+        return True
+    except WrongSignature as error:
+        raise Refused(str(error)) from error
+    except SigningUnavailable as error:
+        if is_demanded:
+            raise click.UsageError(str(error)) from error
+        click.echo(f"tuner-client: the signature is not verified: {error}", err=True)
+        return False

@@ -1,0 +1,105 @@
+"""What a search will need later, done by a fork of its process meanwhile.
+
+A fork begins with all that the search has computed, and so at once: another process would import the program and
+enumerate the space first. It may die at any moment, and then its work is done here.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+#: Calls by name, in the order in which they will be wanted. What they give depends on nothing that changes.
+Calls = Mapping[Any, Callable[[], Any]]
+#: Gives what one of the calls does, each once.
+Take = Callable[[Hashable], Any]
+Begin = Callable[[Calls], Take]
+
+#: Where there are fewer cores, a fork would take its core from a build.
+LEAST_CORES = 4
+#: Results that wait to be taken, besides the one in the pipe: a long search does not work for a later one that may not
+#: come.
+_NUM_AHEAD = 1
+#: Descriptors that may be open in a search's process, generously.
+_MOST_FILES = 4096
+
+
+def in_fork(calls: Calls) -> Take:
+    """Begins with the calls in a fork of this process, whose only Python thread the caller must be."""
+    return _Fork(calls).take
+
+
+def begin_here() -> Begin | None:
+    """How work is begun on this machine; None where it has no core to spare."""
+    return in_fork if len(os.sched_getaffinity(0)) >= LEAST_CORES else None
+
+
+class _Fork:
+    """A fork, and what came from it. It is killed with the object."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._found: dict[Hashable, Any] = {}
+        reader, writer = multiprocessing.Pipe(duplex=False)
+        with warnings.catch_warnings():
+            # Python 3.12 counts the threads of BLAS, which knows forks.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            _work(calls, writer)
+        writer.close()
+        self._reader = reader
+        self._end = weakref.finalize(self, _end, pid, reader)
+
+    def take(self, name: Hashable) -> Any:
+        """What the call of that name gives."""
+        while name not in self._found and self._end.alive:
+            try:
+                found, value = self._reader.recv()
+            except (EOFError, OSError):
+                self._end()
+            else:
+                self._found[found] = value
+        return self._found.pop(name) if name in self._found else self._calls[name]()
+
+
+def _end(pid: int, reader: Connection) -> None:
+    reader.close()
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def _work(calls: Calls, writer: Connection) -> None:
+    """What the fork does; it never returns. It lets go of what else is open, by which others see its parent's end."""
+    try:
+        os.closerange(3, writer.fileno())
+        os.closerange(writer.fileno() + 1, _MOST_FILES)
+        results: queue.Queue[Any] = queue.Queue(_NUM_AHEAD)
+        sender = threading.Thread(target=_send, args=(results, writer))
+        sender.start()
+        for name, call in calls.items():
+            results.put((name, call()))
+        results.put(None)
+        sender.join()
+    finally:
+        os._exit(0)
+
+
+def _send(results: queue.Queue[Any], writer: Connection) -> None:
+    """Ends the fork behind the last result, or when nobody reads any more."""
+    try:
+        while (result := results.get()) is not None:
+            writer.send(result)
+    finally:
+        os._exit(0)

@@ -1,0 +1,79 @@
+"""Commits, and who waits for one: each is woken by what concerns it, since to look costs the interpreter's time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from sqlalchemy.orm import Session
+
+from tuner.store.foreign import POLL_S, ForeignWrites
+
+_KEY = "tuner.store.commits"
+#: What one may wait for, beside the events of a job, which its id names.
+_ANY, _WORK = "any commit", "work"
+
+
+def note_event(session: Session, job_id: str) -> None:
+    """Notes that a transaction adds an event of a job."""
+    session.info.setdefault(_KEY, set()).add(job_id)
+
+
+def jobs_with_events(session: Session) -> frozenset[str]:
+    """Jobs of which the transaction adds events."""
+    return frozenset(session.info.get(_KEY, ()))
+
+
+class Commits:
+    """How many there were since the store was opened. Thread-safe. Those of other processes are seen where `foreign`
+    looks for them, and may concern anybody."""
+
+    def __init__(self, foreign: ForeignWrites | None) -> None:
+        self._foreign = foreign
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[threading.Event]] = {}
+        #: All, and those that may bring work to a runner.
+        self.num_writes = self.num_works = 0
+
+    def note(self, job_ids: Collection[str] | None, *, brings_work: bool) -> None:
+        """Counts one, which added events of these jobs; None where that is not known."""
+        with self._lock:
+            self.num_writes += 1
+            self.num_works += brings_work
+            concerned = self._waiting if job_ids is None else (_ANY, *([_WORK] if brings_work else ()), *job_ids)
+            for concern in concerned:
+                for one in self._waiting.get(concern, ()):
+                    one.set()
+
+    def wait_for_write(self, seen: int, timeout_s: float) -> int:
+        """Blocks until there are more than `seen`, at most `timeout_s`; answers their number."""
+        self._wait(_ANY, lambda: self.num_writes > seen, timeout_s)
+        return self.num_writes
+
+    def wait_for_work(self, seen: int, timeout_s: float) -> int:
+        """The same of those that may bring work."""
+        self._wait(_WORK, lambda: self.num_works > seen, timeout_s)
+        return self.num_works
+
+    def wait_for_event(self, job_id: str, seen: int, timeout_s: float) -> None:
+        """Blocks until a job may have an event that it did not have when there were `seen` commits, at most so long."""
+        self._wait(job_id, lambda: self.num_writes > seen, timeout_s)
+
+    def _wait(self, concern: str, is_over: Callable[[], bool], timeout_s: float) -> None:
+        end, own = time.monotonic() + timeout_s, threading.Event()
+        with self._lock:
+            if is_over():
+                return
+            self._waiting.setdefault(concern, []).append(own)
+        try:
+            while (left := end - time.monotonic()) > 0:
+                if own.wait(left if self._foreign is None else min(left, POLL_S)):
+                    return
+                if self._foreign is not None and self._foreign.have_come():
+                    self.note(None, brings_work=True)
+        finally:
+            with self._lock:
+                self._waiting[concern].remove(own)
+                if not self._waiting[concern]:
+                    del self._waiting[concern]

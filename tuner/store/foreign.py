@@ -1,0 +1,51 @@
+"""What other processes write into a store that is shared."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
+
+#: A store that others write to, too, is looked at so often for their writes, seconds.
+POLL_S = 0.2
+
+
+class ForeignWrites:
+    """Whether another process has written; any thread may ask, and the database is asked only so often."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._asked_at = 0.0
+        #: Of SQLite, which tells each connection of others' writes.
+        self._connection = None if engine.dialect.name == "postgresql" else engine.raw_connection()
+        self._version = self._ask()
+
+    def have_come(self) -> bool:
+        """Whether the database has changed since it was asked last."""
+        with self._lock:
+            if time.monotonic() < self._asked_at + POLL_S / 2:
+                return False
+            before, self._version = self._version, self._ask()
+            return self._version != before
+
+    def close(self) -> None:
+        """Ends its connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _ask(self) -> object:
+        self._asked_at = time.monotonic()
+        try:
+            if self._connection is None:
+                with self._engine.connect() as connection:
+                    return connection.execute(text("select last_value, is_called from events_id_seq")).one()
+            cursor = self._connection.cursor()
+            cursor.execute("pragma data_version")
+            version: object = cursor.fetchone()
+            return version
+        except (DBAPIError, sqlite3.Error):  # whoever waits asks the database itself, and is told
+            return None

@@ -1,0 +1,108 @@
+// What of a context a launch reads: lengths, the window, spans that are not empty, tiles of a CTA, and the way through a queue.
+//
+// Spans. A span is empty that lies behind the end of its sequence, or before all that its queries see. Nobody runs it, but
+// where it is the first of a queue. A sequence has one span at least that is not: of length 0 its first one, which stores
+// the zeros.
+//
+// The window. A query sees the last tokens up to its own. The first token that any new one sees is where a context begins.
+// The CTAs of a cluster take the tiles from there on.
+//
+// Memory order. Lengths may be written by the launch before. They are read behind griddepcontrol.wait, past L1.
+#pragma once
+#include "args_attention.cuh"
+
+// A task and what its sequence's length makes of it.
+struct TaskInHand {
+  AttentionTask task;
+  int length;     // of the sequence, inside of the plan's range
+  int num_tiles;  // that this CTA requests; below 0: the queue is at its end
+};
+
+// A cluster's way through its queue: each CTA walks it by itself, and all come to the same tasks.
+struct QueuePlace {
+  int next, end;
+};
+
+__device__ __forceinline__ int load_length(const AttentionArgs& args, int sequence) {
+  return load_relaxed_gpu(args.lengths + sequence);
+}
+
+// A length as the launch can use it.
+__device__ __forceinline__ int clamped_length(const AttentionArgs& args, int sequence, int length) {
+  const int inside = min(max(length, 0), args.max_length);
+  if (length != inside) refuse(args, kLengthRefused, sequence, length, args.max_length + 1);
+  return inside;
+}
+
+// The first token of a context that a new one sees.
+__device__ __forceinline__ int first_seen(const AttentionArgs& args, int length) {
+  return kHasWindow ? max(length - args.new_tokens + 1 - args.window, 0) : 0;
+}
+
+// The spans of a context that are not empty.
+struct LiveSpans {
+  int first, end;
+
+  __device__ __forceinline__ int count() const { return end - first; }
+  __device__ __forceinline__ bool has(int span) const { return first <= span && span < end; }
+};
+
+__device__ __forceinline__ LiveSpans live_spans(const AttentionArgs& args, int length) {
+  const int end = max((length + args.span_tokens - 1) / args.span_tokens, 1);
+  return {kHasWindow ? first_seen(args, length) / args.span_tokens : 0, end};
+}
+
+__device__ __forceinline__ int tokens_of(const AttentionArgs& args, int span, int length) {
+  return min(max(length - span * args.span_tokens, 0), args.span_tokens);
+}
+
+// The tiles of a span that lie before all that is seen.
+__device__ __forceinline__ int skipped_tiles(const AttentionArgs& args, int span, int length) {
+  return kHasWindow ? max(first_seen(args, length) - span * args.span_tokens, 0) / kTileTokens : 0;
+}
+
+// Of a span's tiles, how many are this CTA's: from the first one that is not skipped on, it takes each kCluster-th.
+__device__ __forceinline__ int own_tiles(const AttentionArgs& args, int span, int length) {
+  const int tiles = (tokens_of(args, span, length) + kTileTokens - 1) / kTileTokens - skipped_tiles(args, span, length);
+  return (max(tiles, 0) + kCluster - 1 - cluster_rank()) / kCluster;
+}
+
+// Where the CTA's tile of that number begins in the context.
+__device__ __forceinline__ int first_token_of(const AttentionArgs& args, const AttentionTask& task, int length, int tile) {
+  const int place = skipped_tiles(args, task.span(), length) + cluster_rank() + tile * kCluster;
+  return task.span() * args.span_tokens + place * kTileTokens;
+}
+
+// What is requested of a CTA's first task before the length is there. Pages and windows hang on the length.
+__device__ __forceinline__ int first_tiles(const AttentionArgs& args, const AttentionTask& task) {
+  if (kIsPaged || kHasWindow || args.is_speculative == 0) return 0;
+  return min(kStages, own_tiles(args, task.span(), args.max_length));
+}
+
+// All lanes of a warp: the next task that is not empty, if there is one.
+__device__ inline bool take(const AttentionArgs& args, QueuePlace& queue, TaskInHand& hand) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  while (queue.next < queue.end) {
+    AttentionTask task{};
+    int length = 0;
+    bool has_work = false;
+    if (queue.next + lane < queue.end) {
+      const int2 words = __ldg(reinterpret_cast<const int2*>(args.tasks) + queue.next + lane);
+      task = {words.x, words.y};
+      length = clamped_length(args, task.sequence(), load_length(args, task.sequence()));
+      has_work = live_spans(args, length).has(task.span());
+    }
+    const u32 found = __ballot_sync(0xFFFFFFFFu, has_work);
+    if (found == 0) {
+      queue.next += 32;
+      continue;
+    }
+    const int from = __ffs(static_cast<int>(found)) - 1;
+    queue.next += from + 1;
+    hand.task = {__shfl_sync(0xFFFFFFFFu, task.sequence_head, from), __shfl_sync(0xFFFFFFFFu, task.block_span, from)};
+    hand.length = __shfl_sync(0xFFFFFFFFu, length, from);
+    hand.num_tiles = own_tiles(args, hand.task.span(), hand.length);
+    return true;
+  }
+  return false;
+}

@@ -1,0 +1,80 @@
+// What an op hands over in band: readers poll the elements themselves, and no post stands between.
+//
+// Layout. In front of the slots of the workspace each op whose output another one reads as A has a mailbox: two halves [rows,
+// n] of 16-bit elements, each from a multiple of 256 bytes on. It has the rows that the kernel was made for, also where a
+// launch has fewer. A launch writes and reads the half of its epoch's parity. The plan says which ops read in band: those
+// whose input another launch wrote do not. Where none does, there are no mailboxes.
+//
+// What says that an element is there. Elements are stored with all bits inverted, two of them at least at a time. So 32 bits
+// are zero where their two elements are not there yet, and never else: rounding makes 0x7FFF of every NaN, so no element is
+// 0xFFFF. Who stores some elements stores zeros at the same place of the other half, which the launch behind writes. Of rows
+// that a launch has not it stores zeros there alone, since the launch before may have had them. The workspace begins with
+// zeros, and is zeroed again after an abort.
+//
+// Who waits for whom. Each element is stored once in a launch, by the task whose tile it belongs to. A task that reads in band
+// also has a wait for all these tiles, in front of its epilogue. So what the proof says of waits holds of polls. A poll ends
+// when posts have come or are about to. Who waits for a task's post has waited for all that it read in band.
+//
+// Memory order. Elements are stored and loaded relaxed at GPU scope, 32 bits at a time at least, and each says itself that it
+// is there. Nothing is read that was not looked at, so nothing else needs an order. Zeros for the next launch are
+// visible there, since each launch waits for the one before it to end.
+#pragma once
+#include "fixup.cuh"
+#include "norm.cuh"
+
+constexpr bool kInBand = kReaderWarps > 0;
+[[maybe_unused]] constexpr int kElementsOfLoad = 8;
+
+// Whether an op's inputs come in band in this launch.
+__device__ __forceinline__ bool is_in_band(const LaunchArgs& args, int op) {
+  return kInBand && (args.plan.in_band_ops >> op & 1) != 0;
+}
+
+// The half of an op's mailbox that launches of that parity write.
+__device__ __forceinline__ u16* mailbox_of(const LaunchArgs& args, int op, u32 parity) {
+  return reinterpret_cast<u16*>(mailboxes_of(args) + mailbox_bytes(args, op) + parity * half_bytes(args.ops[op]));
+}
+
+// Zeros for the next launch in the tile's columns of the rows that this one has not; by the threads that store the tile.
+template <int kOp>
+__device__ __forceinline__ void clear_rows_beyond(const OpArgs& op, int tile_n, u16* next_mailbox) {
+  constexpr int kAcross = kOps[kOp].tile_n / kElementsOfLoad;
+  const int thread = static_cast<int>(threadIdx.x) % 32;  // every warp that stores some of the tile clears all of it
+#pragma unroll 1
+  for (int i = op.m * kAcross + thread; i < kMailboxRows * kAcross; i += 32) {
+    const int column = tile_n * kOps[kOp].tile_n + i % kAcross * kElementsOfLoad;
+    const long long place = static_cast<long long>(i / kAcross) * op.n + column;
+    if (column < op.n) *reinterpret_cast<uint4*>(next_mailbox + place) = uint4{};
+  }
+}
+
+// Both halves for who stores a tile of the op; null where no op of this launch reads it in band.
+template <int kOp>
+__device__ __forceinline__ void open_mailbox(const LaunchArgs& args, const Task& task, u32 epoch, RowNorm& norm) {
+  if constexpr (readers_of(kOp) != 0) {
+    if ((args.plan.in_band_ops & readers_of(kOp)) == 0) return;
+    norm.mailbox = mailbox_of(args, kOp, epoch & 1);
+    norm.next_mailbox = mailbox_of(args, kOp, ~epoch & 1);
+    clear_rows_beyond<kOp>(args.ops[kOp], task.tile_n, norm.next_mailbox);
+  }
+}
+
+__device__ __forceinline__ u32 inverted(u32 two) { return ~two; }
+__device__ __forceinline__ uint4 inverted(const uint4& eight) { return make_uint4(~eight.x, ~eight.y, ~eight.z, ~eight.w); }
+
+// Whether all of the eight elements are there.
+__device__ __forceinline__ bool are_there(const uint4& eight) {
+  return eight.x != 0 && eight.y != 0 && eight.z != 0 && eight.w != 0;
+}
+
+// Finished elements, two or eight, from the `first` one on of C: to C, and to the readers' mailbox.
+template <int kOp, class Elements>
+__device__ __forceinline__ void store_finished(const OpArgs& op, const RowNorm& norm, long long first, const Elements& elements) {
+  if constexpr (readers_of(kOp) != 0) {
+    if (norm.mailbox != nullptr) {
+      store_relaxed_gpu(norm.mailbox + first, inverted(elements));
+      *reinterpret_cast<Elements*>(norm.next_mailbox + first) = Elements{};
+    }
+  }
+  store_global<kOps[kOp].output_hint>(reinterpret_cast<Elements*>(op.c + first), elements);
+}
