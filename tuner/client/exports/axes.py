@@ -18,10 +18,13 @@ PLAN_KIND = "plan_kind"
 
 
 def axes_of(candidate: Candidate) -> dict[str, Value]:
-    """E.g. ``plan_kind``, ``num_stages``, ``tiles_0_m``, ``interleave_kind``; of the library its plan kind alone."""
+    """E.g. ``plan_kind``, ``num_stages``, ``tiles_0_m``, ``interleave_kind``, and of an attention
+    ``attentions_0_cluster``; of the library its plan kind alone."""
     found: dict[str, Value] = {PLAN_KIND: candidate["plan_kind"]}
-    if candidate["schedule"] is not None:
-        for half in asdict(Schedule.from_json(candidate["schedule"])).values():
+    if (given := candidate["schedule"]) is not None:
+        whole = asdict(Schedule.from_json(given))
+        attentions = whole.pop("attentions")
+        for half in (*(part for name, part in whole.items() if name in given), {"attentions": attentions}):
             found |= _flat(half)
     return found
 
