@@ -197,7 +197,8 @@ class OurPair:
             taken_bytes=int(self.variant.next_share * row_bytes) // 16 * 16,
         )
         seen = tensors.lengths if lengths is None else lengths
-        self.attention.launch(tensors.q, *tensors.own_caches[slot], seen, tensors.attended, tensors.pages, asked)
+        keys, values = tensors.own_caches[slot]
+        self.attention.launch(tensors.q, keys, values, seen, tensors.attended, tensors.pages, asked)
 
     def project(self, slot: int) -> None:
         """The second launch."""

@@ -31,7 +31,6 @@ from tuner.workers.source.render import kernel_version, render
 #: For few rows every engine is offered, for many every tile height.
 FEW_ROWS, NUM_ROWS = 1, 512
 #: What an epilogue can be asked for, all at once: the most registers that it takes.
-EVERY_OPTION = {"bias": True, "gated": True, "residual": True, "row_scale": True}
 #: What a compile may take, seconds of one core.
 MEDIAN_LIMIT_S, LIMIT_S = 2.0, 4.0
 
@@ -43,7 +42,10 @@ def pair(m: int = NUM_ROWS) -> Workload:
 
 def full_pair(m: int = NUM_ROWS) -> Workload:
     """The same pair with a gate, biases, residuals and row scales."""
-    return ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.SILU, **EVERY_OPTION)
+    return ffn_pair(
+        m=m, d_in=4096, d_hidden=14336, d_out=4096, activation=Activation.SILU,
+        bias=True, gated=True, residual=True, row_scale=True,
+    )  # fmt: skip
 
 
 def compile_one(workload: Workload, tiling: Tiling, arch: str) -> dict[str, Any]:

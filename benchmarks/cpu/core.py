@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -20,8 +21,9 @@ from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.queues import PARTITION_EIGHTHS
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import Plan
+from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import (
@@ -51,6 +53,11 @@ def median_ms(call: Callable[[], object]) -> float:
         call()
         times.append(1e3 * (time.perf_counter() - begin_s))
     return round(median(times), 2)
+
+
+def _verify(words: Words, graph: TileGraph, resources: Resources) -> None:
+    """As a launch has a plan verified: from its words."""
+    verify(Plan.from_words(words), graph, resources, GPU)
 
 
 def graph_of(m: int, tile_m: int, tile_n: int) -> TileGraph:
@@ -90,8 +97,8 @@ def verify_rows() -> list[dict[str, Any]]:
         case = {"granularity": granularity, "sync_width": sync_width, "wait_position": position}
         case["assignment"] = assignment
         size = {"tasks": graph.num_tasks, "edges": graph.num_edges(made.tasks), "signals": made.num_signals}
-        proven = median_ms(lambda words=words: verify(Plan.from_words(words), graph, resources, GPU))
-        drawn = median_ms(lambda ordering=ordering: make_plan(graph, ordering, GPU))
+        proven = median_ms(partial(_verify, words, graph, resources))
+        drawn = median_ms(partial(make_plan, graph, ordering, GPU))
         rows.append({"check": "verify_ms", **case, **size, "value": proven})
         rows.append({"check": "make_plan_ms", **case, **size, "value": drawn})
     return rows
@@ -108,7 +115,7 @@ def simulate_rows() -> list[dict[str, Any]]:
             ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment, partition=partition)
             plan = make_plan(graph, ordering, GPU)
             proven = verify(plan, graph, resources, GPU)
-            value = median_ms(lambda proven=proven: simulate(proven))
+            value = median_ms(partial(simulate, proven))
             rows.append({"check": "simulate_ms", "assignment": assignment, "tasks": graph.num_tasks, "value": value})
     return rows
 

@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks.common.report import write_report
 from benchmarks.common.rows import Row, choose_rows
 from tuner.client import Client
+from tuner.client.documents import Best, FinalRow, Trial
 from tuner.demo import running_server
 
 #: What is run where nothing is named: rows of the front page.
@@ -81,7 +82,7 @@ def run_row(client: Client, row: Row, num_trials: int, priors: str) -> tuple[dic
     return figures, _measured(row, trials)
 
 
-def _measured(row: Row, trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _measured(row: Row, trials: list[Trial]) -> list[dict[str, Any]]:
     """Every measured schedule of ours with its time: what a forecast is judged by."""
     workload = row.workload.to_json()
     return [
@@ -98,7 +99,7 @@ def _measured(row: Row, trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _search_figures(trials: list[dict[str, Any]]) -> dict[str, Any]:
+def _search_figures(trials: list[Trial]) -> dict[str, Any]:
     """Counts, and the wall time between consecutive recorded outcomes."""
     ends = [datetime.fromisoformat(trial["finished_at"]).timestamp() for trial in trials]
     gaps = [after - before for before, after in pairwise(ends)]
@@ -119,16 +120,17 @@ def _search_figures(trials: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _result_figures(best: dict[str, Any], trials: list[dict[str, Any]]) -> dict[str, Any]:
+def _result_figures(best: Best, trials: list[Trial]) -> dict[str, Any]:
     """The finals' figures; times are medians over the interleaved rounds of two processes."""
-    timed = [row for row in best["finals"] if row["time_us"] is not None]
-    fastest: dict[str, dict[str, Any]] = {}
-    for row in sorted(timed, key=lambda row: -row["time_us"]):
-        fastest[row["candidate"]["plan_kind"]] = row
-    ours = min((row for kind, row in fastest.items() if kind != "library"), key=lambda row: row["time_us"])
+    timed = [(row["time_us"], row) for row in best["finals"] if row["time_us"] is not None]
+    fastest: dict[str, tuple[float, FinalRow]] = {}
+    for time_us, row in sorted(timed, key=lambda one: -one[0]):
+        fastest[row["candidate"]["plan_kind"]] = time_us, row
+    _, ours = min((one for kind, one in fastest.items() if kind != "library"), key=lambda one: one[0])
+    assert ours["speedup"] is not None  # since it has a time
     outcomes = {trial["number"]: trial["outcome"] for trial in trials}
     return {
-        "kind_us": {kind: round(row["time_us"], 2) for kind, row in fastest.items()},
+        "kind_us": {kind: round(time_us, 2) for kind, (time_us, _) in fastest.items()},
         "best_kind": best["winner"],
         "verdict": best["verdict"],
         "tie_band": best["tie_band"],

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -246,7 +247,7 @@ def milliseconds(us: list[float]) -> float:
 
 def rel_error(found: Any, wanted: Any) -> float:
     """Of the difference's norm to the wanted one's; arrays of numpy."""
-    return float(((found - wanted) ** 2).sum() / (wanted**2).sum()) ** 0.5
+    return math.sqrt(((found - wanted) ** 2).sum() / (wanted**2).sum())
 
 
 def kernels_of(clients: Sequence[Client], times: Times) -> list[dict[str, Any]]:

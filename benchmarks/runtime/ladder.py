@@ -51,8 +51,12 @@ def ladder_rows(rounds: Rounds, kernels: Kernels, folder: Path, chosen: Sequence
         m, kernel = one.workload.ops[0].m, kernels.get(one)
         with closing(Pack(pack_of(folder, kernel))) as pack:
             found[m] = measured = at_winner(rounds, pack, one, kernel, kernels.gpu)
-        times = {"time_us": measured.finals_us, "library_us": measured.library_us}
-        results.append(Found(m=m, kernel=kernel, speedup=measured.library_over_finals, interval=None, **times))
+        results.append(
+            Found(
+                m=m, kernel=kernel, speedup=measured.library_over_finals, interval=None,
+                time_us=measured.finals_us, library_us=measured.library_us,
+            )
+        )  # fmt: skip
     entry = make_entry(Shape.of_workload(chosen[-1].workload.to_json()), results, min_gain=DEFAULT_MIN_GAIN)
     served = [m for m in VLLM_ROWS if (rung := entry.at(m)) is not None and rung.kernel is not None]
     write_pack([entry], folder / "ladder.tunerpack")

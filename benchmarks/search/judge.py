@@ -63,7 +63,7 @@ def _seeds(table: Table) -> list[dict[str, Any]]:
     entry: Entry | None = table.get("seeds")
     if entry is None:
         return [failed_row(check, "not measured") for check in ("verdict_flips", "seeds_loss")]
-    verdicts = Counter(entry["verdicts"])
+    verdicts: Counter[str] = Counter(entry["verdicts"])
     flips = len(entry["verdicts"]) - verdicts.most_common(1)[0][1]
     values = {f"seed/{seed}": loss for seed, loss in enumerate(entry["losses"]) if loss is not None}
     return [

@@ -270,7 +270,7 @@ def phases_us(trace: Trace) -> dict[str, list[float]]:
             [span.stored_ns - span.computed_ns for span in spans],
         )
         ends = [min(span.taken_ns for span in spans), max(span.stored_ns for span in spans)]
-        found[str(op)] = [round(1e-3 * value, 3) for value in (*map(median, steps), *ends)]
+        found[str(op)] = [round(1e-3 * value, 3) for value in (*(float(median(step)) for step in steps), *ends)]
     return found
 
 

@@ -92,7 +92,7 @@ def to_vector(rates: Rates) -> Vector:
     """Logarithms, in the order of `names`."""
     data = rates.to_json()
     values = [data[name] if "." not in name else data[name.split(".")[0]][name.split(".")[1]] for name in names()]
-    return np.log(np.array(values))
+    return np.log(np.array(values, dtype=np.float64))
 
 
 def from_vector(vector: Vector) -> Rates:
@@ -172,7 +172,8 @@ def improve(linear: Linear, start: Vector, is_used: npt.NDArray[np.bool_]) -> Ve
     normal = slopes.T @ (slopes * scale[:, None]) + np.eye(len(start)) / PENALTY_WIDTH**2
     move = np.linalg.solve(normal, -slopes.T @ (scale * values) - (linear.at - start) / PENALTY_WIDTH**2)
     most = np.log([MOST.get(name.split(".")[-1], math.inf) for name in names()])
-    return np.minimum(linear.at + np.clip(move, -MAX_MOVE, MAX_MOVE), most)
+    changed: Vector = np.minimum(linear.at + np.clip(move, -MAX_MOVE, MAX_MOVE), most)
+    return changed
 
 
 def loss(values: Vector) -> float:

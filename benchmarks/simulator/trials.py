@@ -48,7 +48,7 @@ class DataSet:
     def noise(self, pair: str) -> float:
         """Median relative difference of two measurements of one schedule in different company."""
         twice = [row for row in self.of(pair) if "again_us" in row]
-        return median(abs(row["again_us"] / row["time_us"] - 1) for row in twice)
+        return float(median(abs(row["again_us"] / row["time_us"] - 1) for row in twice))
 
 
 def pack(lines: list[Row]) -> DataSet:

@@ -237,8 +237,9 @@ def measure_noise(evaluator: Evaluator, data: Path, out: Path, size: Size) -> li
         outcomes: list[Measured] = []
         for _ in range(size.num_repeats):
             prepared = dispatcher.builds(target_id).prepare(PROBLEM, CANDIDATE).result()
-            is_ready = isinstance(prepared, Prepared)
-            outcome = dispatcher.lane(target_id).measure(PROBLEM, prepared).result() if is_ready else prepared
+            if not isinstance(prepared, Prepared):
+                raise RuntimeError(f"the candidate was not built: {prepared.reason}")
+            outcome = dispatcher.lane(target_id).measure(PROBLEM, prepared).result()
             if not isinstance(outcome, Measured):
                 raise RuntimeError(f"the candidate was not measured: {outcome.reason}")
             outcomes.append(outcome)

@@ -111,8 +111,8 @@ def of_winners(evaluator: Evaluator, rows: Sequence[Row]) -> Iterator[tuple[str,
         try:
             for row in rows:
                 found = list[Seen]()
-                for one in preparing[row.name]:
-                    prepared = one.result()
+                for build in preparing[row.name]:
+                    prepared = build.result()
                     if isinstance(prepared, Prepared):
                         found += _seen(evaluator.measure(_sustained(row), prepared))
                 yield row.name, found

@@ -196,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _recorded(path: Path) -> Json:
     """The machine of a results file, and which program was measured there when."""
-    meta = json.loads(path.read_text())["meta"]
+    meta: Json = json.loads(path.read_text())["meta"]
     own = {"recorded_at": meta.pop("commit"), "recorded": meta.pop("date"), "recorded_by": meta.pop("command")}
     return meta | own
 

@@ -95,7 +95,7 @@ def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
     assert words.index("Measured") < words.index("Bounds: ")
     code, _, complaint = explained(open_job, "--data", str(tmp_path))
     assert code == 1
-    assert "has no result with a fused schedule" in complaint
+    assert "has no result with a schedule of ours" in complaint
     code, _, complaint = explained("job-000000000000", "--data", str(tmp_path))
     assert code == 1
     assert "job-000000000000" in complaint

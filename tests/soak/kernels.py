@@ -13,7 +13,7 @@ from functools import cache
 from tests.compile.test_wgmma import CASES as WGMMA_CASES
 from tests.compile.test_wgmma import SUMS, each_shape_once, gated_of, most_registers
 from tests.soak.program import Program, Row, Step, main
-from tests.support.conformance.sources import distinct, kernels
+from tests.support.conformance.sources import AttentionKernel, Kernel, distinct, kernels
 from tests.support.conformance.table import CASES
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
@@ -23,48 +23,52 @@ from tuner.workers.source.render import render
 
 STEP = 5
 #: As many as there are, or a few more: a run takes each once.
-SIZE = 288 * STEP
+SIZE = 305 * STEP
 
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
     """One kernel to compile."""
 
-    id: str
-    workload: Workload
-    tiling: Tiling
+    kernel: Kernel | AttentionKernel
     traced: bool = False
+
+    @property
+    def id(self) -> str:
+        """The kernel's, and whether it has stamps."""
+        return f"{self.kernel.id}{', traced' * self.traced}"
+
+    @property
+    def source(self) -> str:
+        """As it is compiled."""
+        if isinstance(self.kernel, AttentionKernel):
+            return self.kernel.source
+        return render(self.kernel.workload, self.kernel.tiling, traced=self.traced)
 
     def problem(self) -> str:
         """What is not as it should be; empty where all is. Stamps take registers, so that they may spill."""
         try:
-            resources = parse_log(compile_source(render(self.workload, self.tiling, traced=self.traced), "sm_90a")[1])
+            resources = parse_log(compile_source(self.source, "sm_90a")[1])
         except BuildError as error:
             return str(error).splitlines()[0]
         if self.traced:
-            is_too_much = resources.registers_per_thread > most_registers(self.tiling)
+            is_too_much = resources.registers_per_thread > most_registers(self.kernel.tiling)
             return f"takes {resources.registers_per_thread} registers" if is_too_much else ""
         is_clean = resources.spill_bytes == 0 and not resources.warnings
         return "" if is_clean else f"spills {resources.spill_bytes} bytes {resources.warnings}"
 
 
+def _named(workload: Workload, tiling: Tiling) -> Kernel:
+    return Kernel(id=f"{workload.describe()}, {tiling}", workload=workload, tiling=tiling)
+
+
 @cache
 def builds() -> list[Build]:
     """All, in an order of which a part is a fair sample."""
-    found = [Build(id=kernel.id, workload=kernel.workload, tiling=kernel.tiling) for kernel in distinct(kernels(CASES))]
-    found += [
-        Build(
-            id=f"{workload.describe()}, {tiling}{', traced' * traced}", workload=workload, tiling=tiling, traced=traced
-        )
-        for workload, tiling in WGMMA_CASES
-        for traced in (False, True)
-    ]
-    found += [
-        Build(id=f"{workload.describe()}, {tiling}", workload=workload, tiling=tiling)
-        for workload in (gated_of(16), gated_of(192))
-        for tiling in each_shape_once(workload)
-    ]
-    found += [Build(id=f"{workload.describe()}, {one}", workload=workload, tiling=one) for workload, one in SUMS]
+    found = [Build(kernel=kernel) for kernel in distinct(kernels(CASES))]
+    found += [Build(kernel=_named(*case), traced=traced) for case in WGMMA_CASES for traced in (False, True)]
+    gated = [(workload, tiling) for workload in (gated_of(16), gated_of(192)) for tiling in each_shape_once(workload)]
+    found += [Build(kernel=_named(*case)) for case in (*gated, *SUMS)]
     random.Random(0).shuffle(found)
     return found
 

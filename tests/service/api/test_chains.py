@@ -115,5 +115,9 @@ def test_the_trace_of_a_chain_has_its_four_ops(http: httpx.Client, job: dict[str
     ids=["pair", "fan-out", "one op"],
 )
 def test_chains_of_other_shapes_are_searched_too(http: httpx.Client, pair: dict[str, Any], kinds: set[str]) -> None:
-    best = http.get(submit(http, {"kind": "chain", **pair})["links"]["best"]).json()
-    assert kinds <= {row["candidate"]["plan_kind"] for row in best["finals"]}
+    """Every kind is tried. The twin lets a trial fail now and then, so not each is sure to be in the finals."""
+    job = submit(http, {"kind": "chain", **pair})
+    trials = http.get(f"{job['links']['self']}/trials").json()["items"]
+    assert kinds <= {trial["candidate"]["plan_kind"] for trial in trials}
+    best = http.get(job["links"]["best"]).json()
+    assert {row["candidate"]["plan_kind"] for row in best["finals"]} > {"library"}

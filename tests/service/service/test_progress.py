@@ -79,9 +79,13 @@ def test_a_restart_does_not_begin_a_search_again_whose_patience_ran_out(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.service.probing.PROBE_PAUSES_S", (0.01,))
-    asked = replace(impatient(6), priors=PriorsChoice.NONE, seed=4)
-    usual = finish(service := serve(max_ahead=0), service.submit(asked)[0])
-    first = list(service.trials(usual.id, limit=500).items)
+    service = serve(max_ahead=0)
+    for seed in range(20):  # until a search has last trials behind the one where its patience ran out
+        asked = replace(impatient(6), priors=PriorsChoice.NONE, seed=seed)
+        usual = finish(service, service.submit(asked)[0])
+        first = list(service.trials(usual.id, limit=500).items)
+        if len(first) > stalled_at(first, 6) + 2:
+            break
     card = SickCard(stalled_at(first, 6) + 1)
     service = serve(card, max_ahead=0)
     job = service.submit(asked)[0]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from tests.support.conformance.case import Case
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.schedule.attention import AttentionTiling
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Tiling
+from tuner.workers.source.attention import render_attention
 from tuner.workers.source.render import render, without_comments
 
 #: Fields of a tiling that say nothing alone, or much too much.
@@ -17,7 +20,7 @@ _OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """What a source is made from, and the first row that asks for it."""
+    """What the source of products is made from, and the first row that asks for it."""
 
     id: str
     workload: Workload
@@ -39,18 +42,47 @@ class Kernel:
         return {(engine, *value) for value in found}
 
 
-def kernels(cases: tuple[Case, ...]) -> list[Kernel]:
+@dataclass(frozen=True, kw_only=True)
+class AttentionKernel:
+    """What the source of an attention is made from, and the first row that asks for it."""
+
+    id: str
+    tiling: AttentionTiling
+    dtype: Dtype
+
+    @property
+    def source(self) -> str:
+        """As it is compiled."""
+        return render_attention(self.tiling, self.dtype)
+
+    @property
+    def values(self) -> set[Hashable]:
+        """What is compiled in, an axis at a time."""
+        found = {(field.name, getattr(self.tiling, field.name)) for field in fields(self.tiling)}
+        return {("attention", *value) for value in found | {("dtype", self.dtype)}}
+
+
+def kernels(cases: tuple[Case, ...]) -> list[Kernel | AttentionKernel]:
     """Every tiling of every workload that the table names, in its order. Some are the same source."""
-    found: dict[tuple[Workload, Tiling], Kernel] = {}
+    found: dict[Hashable, Kernel | AttentionKernel] = {}
     for case in cases:
         workload = case.built_for or case.workload
         for candidate in (case.candidate, *case.others):
-            if candidate.schedule is not None:
-                tiling = candidate.schedule.tiling
-                found.setdefault((workload, tiling), Kernel(id=case.id, workload=workload, tiling=tiling))
+            for kernel in _kernels_of(case.id, workload, candidate):
+                found.setdefault(replace(kernel, id=""), kernel)
     return list(found.values())
 
 
-def distinct(some: list[Kernel]) -> list[Kernel]:
+def _kernels_of(row: str, workload: Workload, candidate: Candidate) -> list[Kernel | AttentionKernel]:
+    if (schedule := candidate.schedule) is None:
+        return []
+    found: list[Kernel | AttentionKernel] = [
+        AttentionKernel(id=f"{row}, {op.name}", tiling=one.tiling_of(op.shape), dtype=workload.dtype)
+        for op, one in zip(workload.attentions, schedule.attentions, strict=True)
+    ]
+    return found + ([Kernel(id=row, workload=workload, tiling=schedule.tiling)] if workload.ops else [])
+
+
+def distinct(some: list[Kernel | AttentionKernel]) -> list[Kernel | AttentionKernel]:
     """Each source once, comments aside."""
     return list({without_comments(kernel.source): kernel for kernel in reversed(some)}.values())

@@ -288,7 +288,7 @@ class Schedule:
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Inverse of `to_json`."""
         attentions = tuple(map(AttentionSchedule.from_json, data.get("attentions", ())))
-        if "tiling" not in data:
+        if attentions and "tiling" not in data:
             return cls(tiling=NO_TILING, ordering=NO_ORDERING, attentions=attentions)
         tiling, ordering = data["tiling"], data["ordering"]
         interleave = ordering["interleave"]
