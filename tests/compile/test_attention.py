@@ -12,8 +12,8 @@ from tests.support.compiled import compile_source
 from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, attention_library
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless
-from tuner.core.plan.attention_form import AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import AttentionForm, PagedCache
 from tuner.core.problem.workload import Dtype
 from tuner.core.proof.attention import check_attention
 from tuner.core.schedule.attention import AttentionTiling

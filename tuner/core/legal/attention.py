@@ -97,6 +97,9 @@ def _plan_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str
     num_tasks = op.shape.sequences * op.shape.kv_heads * blocks * spans
     if schedule.contiguous and num_tasks <= num_attention_clusters(gpu, schedule.cluster):
         return f"each of {num_tasks} tasks has a queue of its own, whatever its neighbours: use contiguous false"
+    if schedule.speculative and not op.form.knows_tokens_early:
+        what = "a window" if op.form.paged is None else "pages"
+        return f"with {what} nothing can be requested before a length is known: use speculative false"
     return None
 
 

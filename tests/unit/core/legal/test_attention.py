@@ -48,6 +48,14 @@ def test_a_schedule_outside_of_the_space_is_refused_with_what_would_be_right(fie
     assert says in refusal(attention(), alone(**fields))
 
 
+@pytest.mark.parametrize(("form", "what"), [({"page_tokens": 16}, "pages"), ({"window": 64}, "a window")])
+def test_nothing_is_requested_before_a_length_that_says_what(form: dict[str, Any], what: str) -> None:
+    workload = attention(form=form)
+    check_schedule(workload, H200, alone())
+    assert f"with {what} nothing can be requested before" in refusal(workload, alone(speculative=True))
+    check_schedule(attention(form={"soft_cap": 5.0}), H200, alone(speculative=True))
+
+
 def test_a_ring_that_does_not_fit_is_refused() -> None:
     assert "bytes of shared memory" in refusal(attention(head_dim=128), alone(tile_tokens=128, num_stages=18))
 
