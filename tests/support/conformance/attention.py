@@ -54,7 +54,7 @@ SCHEDULES = {
 #: Where nothing is known before a length is.
 WAITING = {
     name: replace(schedule, attentions=(replace(schedule.attentions[0], speculative=False),))
-    for name, schedule in named(SCHEDULES, "one span", "spans", "cluster of 4, spans", "tiles of 128").items()
+    for name, schedule in named(SCHEDULES, "spans", "cluster of 4, spans", "tiles of 128").items()
 }
 FEW_THREADS = {
     name: replace(schedule, attentions=(replace(schedule.attentions[0], finish_warps=2),))
@@ -92,7 +92,9 @@ CASES = [
     *cross("attention", "alone", SCHEDULES, WORKLOADS, kinds=KINDS, error_below=1.6e-2),
     *cross("attention", "odd", named(SCHEDULES, "spans", "cluster of 4, spans"), ODD, kinds=KINDS),
     *cross("attention", "odd", FEW_THREADS, ONE_SEQUENCE, kinds=KINDS),
-    *cross("attention", "form", WAITING, FORMS, kinds=KINDS[1:], error_below=1.6e-2),
+    *cross("attention", "form", named(WAITING, "spans", "cluster of 4, spans"), FORMS, kinds=KINDS[1:],
+           error_below=1.6e-2),
+    *cross("attention", "form", named(WAITING, "tiles of 128"), named(FORMS, "pages of 16"), kinds=KINDS[1:]),
     *cross("attention", "form", named(BEHIND_PAGES, "wgmma, 50 % asked for"), {"pair": PAGED_PAIR}, kinds=KINDS),
     *cross("attention", "pair", BEHIND, {"pair": PAIR}, kinds=KINDS, error_below=1.6e-2),
     *cross("attention", "pair", named(BEHIND, "wgmma, 50 % asked for"), {"ragged": RAGGED_PAIR}, kinds=KINDS),
