@@ -57,7 +57,7 @@ WAITING = {
     for name, schedule in named(SCHEDULES, "spans", "cluster of 4, spans", "tiles of 128").items()
 }
 FEW_THREADS = {
-    name: replace(schedule, attentions=(replace(schedule.attentions[0], finish_warps=2),))
+    name: replace(schedule, attentions=(replace(schedule.attentions[0], math_warps=4, finish_warps=2),))
     for name, schedule in named(SCHEDULES, "spans", "cluster of 4, spans").items()
 }
 

@@ -60,6 +60,29 @@ def test_a_ring_that_does_not_fit_is_refused() -> None:
     assert "bytes of shared memory" in refusal(attention(head_dim=128), alone(tile_tokens=128, num_stages=18))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "fields", "says"),
+    [
+        (
+            {},
+            {"parts_at_once": 32, "span_tokens": 128},
+            "32 loads at once take a thread 192 registers",
+        ),
+        ({"head_dim": 128, "query_heads": 16}, {"num_stages": 2}, "16 queries of 128 take a thread 176 registers"),
+        ({"head_dim": 128, "query_heads": 16}, {"num_stages": 2, "finish_warps": 0}, "288 threads leave it 168"),
+    ],
+)
+def test_what_would_spill_is_refused(sizes: dict[str, Any], fields: dict[str, Any], says: str) -> None:
+    assert says in refusal(attention(**sizes), alone(**fields))
+
+
+def test_fewer_warps_or_one_team_have_the_registers() -> None:
+    wide = attention(head_dim=128, query_heads=16)
+    check_schedule(wide, H200, alone(num_stages=2, math_warps=4, finish_warps=4))
+    check_schedule(wide, H200, alone(num_stages=4, tile_tokens=16, math_warps=4, finish_warps=3))
+    check_schedule(attention(), H200, alone(math_warps=4, finish_warps=3, parts_at_once=32, span_tokens=128))
+
+
 def test_schedules_are_as_many_as_attentions_and_tiles_as_products() -> None:
     assert "0 attention schedules for 1 attentions" in refusal(attention(), replace(alone(), attentions=()))
     pair = attention(d_out=512)
