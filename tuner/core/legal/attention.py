@@ -17,7 +17,7 @@ from tuner.errors import IllegalSchedule
 FINISH_WARPS = (0, 1, 2, 3, 4)
 PARTS_AT_ONCE = (4, 8, 16, 32)
 NEXT_PERCENTS = (0, 25, 50, 75, 100)
-#: Registers beside those that hold sums, queries or loads, by which no kernel of any form spilled for sm_90a: addresses,
+#: Registers beside those that hold sums, queries or loads, by which no kernel of a form spilled for sm_90a: addresses,
 #: scores, maxima. With several teams of warps, and where those that multiply end tasks too, there are more.
 _BESIDE_ONE_TEAM, _BESIDE_TEAMS, _BESIDE_LOADS = 72, 80, 64
 #: What the kernel is written for: bulk copies by tensor maps, clusters, programmatic launches.
