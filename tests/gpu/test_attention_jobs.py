@@ -264,6 +264,45 @@ def test_a_kernel_that_writes_beside_its_results_is_found_out(on_card: OnCard) -
     on_card.session._prepared = None
 
 
+def check_operator(archive: Path) -> None:
+    """The operator over an artifact, eager and in a graph, against PyTorch's own operators."""
+    import torch
+
+    from tuner.runtime import load_attention, torch_attention
+
+    of = load_attention(archive)
+    op, name = of.op, of.op["name"]
+    like: dict[str, Any] = {"dtype": getattr(torch, of.dtype), "device": "cuda"}
+    last = of.product["name"] if of.product else name
+    q, keys, values = (torch.randn(of.shapes[tensor], **like) for tensor in ("q", f"{name}.keys", f"{name}.values"))
+    w = torch.randn(of.shapes[f"{last}.w"], **like) * q.shape[1] ** -0.5 if of.product else None
+    lengths = torch.randint(0, op["max_length"] + 1, of.shapes[f"{name}.lengths"], dtype=torch.int32, device="cuda")
+    pages = None
+    if of.page_tokens:
+        table = torch.randperm(keys.shape[0], dtype=torch.int32, device="cuda")
+        pages = table.view(of.shapes[f"{name}.pages"])
+    bound = of.bind(w, like=q)
+    number = torch_attention.register(bound)
+    options = (op.get("heads_first", True), op["head_dim"] ** -0.5, op.get("window", 0), op.get("soft_cap", 0.0))
+    given = (q, keys, values, lengths, pages, w, *options)
+    with torch.no_grad():
+        wanted = torch_attention.by_torch(*given)
+        eager = torch.ops.tuner.attention_proj(*given, number)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = torch.ops.tuner.attention_proj(*given, number)
+        captured.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+    assert len(bound._packed) >= 1, "PyTorch's own operators ran in the kernels' place"
+    error = (eager.double() - wanted.double()).norm() / wanted.double().norm()
+    assert float(error) < 1.6e-2
+    assert torch.equal(captured.view(torch.int16), eager.view(torch.int16))
+    assert bound.refused() == ""
+    torch_attention.forget(number)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "pair",
@@ -295,4 +334,5 @@ def test_a_job_ends_with_a_verdict_and_a_kernel_that_runs_from_its_zip(pair: dic
     archive.write_bytes(content)
     ran = subprocess.run([sys.executable, str(ATTENTION_EXAMPLE), str(archive)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    check_operator(archive)
     assert "relative error" in ran.stdout

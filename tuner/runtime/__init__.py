@@ -6,9 +6,21 @@ y = ffn(x)
 """
 
 from .arrays import NotAnArray
+from .attention import Attention, AttentionArtifact, load_attention
 from .ffn import Ffn
 from .native import RuntimeFailure
 from .pack import Answer, Pack, load
 from .weights import Weights
 
-__all__ = ["Answer", "Ffn", "NotAnArray", "Pack", "RuntimeFailure", "Weights", "load"]
+__all__ = [
+    "Answer",
+    "Attention",
+    "AttentionArtifact",
+    "Ffn",
+    "NotAnArray",
+    "Pack",
+    "RuntimeFailure",
+    "Weights",
+    "load",
+    "load_attention",
+]
