@@ -18,13 +18,20 @@ from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.versions import MANIFEST_FORMAT, PRODUCTS_FORMAT
 
+from ..source.append import APPEND_KERNEL, append_parameter_bytes
 from ..source.attention import ATTENTION_KERNEL, render_attention
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import TENSOR_MAP_TYPES, tensor_maps
 from ..source.variants import Variant, variants_of
-from .attention_artifact import AttentionKernel, attention_parameter, attention_recipe, attention_tensors
+from .attention_artifact import (
+    AttentionKernel,
+    append_recipe,
+    attention_parameter,
+    attention_recipe,
+    attention_tensors,
+)
 from .facts import (
     INTERMEDIATES,
     TENSOR_ALIGNMENT_BYTES,
@@ -140,8 +147,12 @@ def _products(
 def _attention(one: AttentionKernel, environment: Environment, programmatic: bool) -> dict[str, Any]:
     build = one.launchable.ties.build if one.launchable else None
     size_bytes = attention_parameter(one)["size_bytes"]
-    kernel = _kernel(f"attention{one.index}", ATTENTION_KERNEL, one.gpu, build, environment, size_bytes)
-    return attention_recipe(one, kernel, programmatic=programmatic)
+    name, size = f"attention{one.index}", append_parameter_bytes()
+    kernel = _kernel(name, ATTENTION_KERNEL, one.gpu, build, environment, size_bytes)
+    in_front = one.append.key if one.append else None
+    append = _kernel(f"{name}_append", APPEND_KERNEL, one.gpu, in_front, environment, size)
+    recipe = append_recipe(one, append, programmatic=programmatic)
+    return attention_recipe(one, kernel, recipe, programmatic=programmatic)
 
 
 def _check_attentions(workload: Workload, schedule: Schedule, attentions: tuple[AttentionKernel, ...]) -> None:

@@ -16,6 +16,14 @@ from tuner.core.proof.candidate_plans import attention_plans_for
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 
+from ..source.append import (
+    APPEND_THREADS,
+    append_ctas,
+    append_fields,
+    append_parameter_bytes,
+    qkv_columns,
+    render_append,
+)
 from ..source.attention import (
     REFUSED_WORDS,
     cache_map,
@@ -27,6 +35,7 @@ from ..source.attention import (
 from ..source.attention_launchable import AttentionLaunchable
 from ..source.launch_args import MAP_BYTES
 from ..source.tensor_maps import TENSOR_MAP_TYPES
+from .nvrtc import Built
 
 #: Bytes of a task in the table, and of the fields in front of the first tasks.
 _TASK_BYTES = 8
@@ -39,6 +48,11 @@ _LENGTHS = (
 _CACHE = (
     "[sequences, kv_heads, max_length, head_dim], contiguous. The new tokens' keys and values are in it before the "
     "launch, as the last ones of each length. It is read behind the programmatic wait, and never written"
+)
+_APPEND = (
+    "optional, in front of the attention: rotates the new tokens' queries and keys by position * frequencies, "
+    "element i of a head with i + head_dim / 2; writes queries, and appends keys and values to the caches, behind "
+    "the programmatic wait. A row of qkv has all query heads, then the keys, then the values"
 )
 
 
@@ -56,6 +70,8 @@ class AttentionKernel:
     source: str
     #: None where nothing was compiled.
     launchable: AttentionLaunchable | None = None
+    #: Of the kernel that may go in front; None where nothing was compiled.
+    append: Built | None = None
 
     @property
     def op(self) -> AttentionOp:
@@ -70,14 +86,22 @@ class AttentionKernel:
             f"{name}.cu": self.source.encode(),
             f"{name}_tasks.bin": self.plan.tasks.astype("<i4").tobytes(),
             f"{name}_queues.bin": self.plan.queues.astype("<i4").tobytes(),
+            f"{name}_append.cu": render_append(self.op.shape).encode(),
         }
+        files |= {f"{name}_append.cubin": self.append.cubin} if self.append else {}
         return files | ({f"{name}.cubin": self.launchable.cubin} if self.launchable else {})
 
 
 def attention_kernels(
-    workload: Workload, gpu: Gpu, candidate: Candidate, launchables: Sequence[AttentionLaunchable] = ()
+    workload: Workload,
+    gpu: Gpu,
+    candidate: Candidate,
+    launchables: Sequence[AttentionLaunchable] = (),
+    appends: Sequence[Built] = (),
 ) -> tuple[AttentionKernel, ...]:
-    """Of each attention of a candidate's; `launchables` are their builds, where something was compiled.
+    """Of each attention of a candidate's; `launchables` are their builds, and `appends` those of the kernels that may
+    go
+    in front, where something was compiled.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
@@ -94,6 +118,7 @@ def attention_kernels(
             proof=attention_digest(plan, schedule),
             source=render_attention(schedule.tiling_of(workload.attentions[index].shape), workload.dtype),
             launchable=launchables[index] if launchables else None,
+            append=appends[index] if appends else None,
         )
         for index, (schedule, plan) in enumerate(zip(schedules, plans, strict=True))
     )
@@ -116,8 +141,35 @@ def attention_tensors(workload: Workload) -> list[dict[str, Any]]:
     return found
 
 
-def attention_recipe(one: AttentionKernel, kernel: dict[str, Any], *, programmatic: bool) -> dict[str, Any]:
-    """How it is launched; `kernel` says how it was compiled. It goes in front of the launch of what reads it."""
+def append_recipe(one: AttentionKernel, kernel: dict[str, Any], *, programmatic: bool) -> dict[str, Any]:
+    """How the kernel is launched that makes queries and the cache's new tokens ready; `kernel` says how it was
+    compiled.
+    It goes in front of the attention's launch, where a caller gives the tensors that it reads."""
+    op, shape = one.op, one.op.shape
+    given = (
+        (f"{op.name}.qkv", [op.m, qkv_columns(shape)], str(shape.dtype)),
+        (f"{op.name}.frequencies", [shape.head_dim // 2], "fp32"),
+    )
+    return {
+        "meaning": _APPEND,
+        "kernel": kernel,
+        "grid": [append_ctas(shape), 1, 1],
+        "block": [APPEND_THREADS, 1, 1],
+        "programmatic_dependent_launch": programmatic,
+        "dynamic_smem_bytes": 0,
+        "parameter": {"size_bytes": append_parameter_bytes(), "fields": append_fields(op)},
+        "tensors": [
+            {"name": name, "shape": sizes, "dtype": dtype, "alignment_bytes": 16} for name, sizes, dtype in given
+        ],
+    }
+
+
+def attention_recipe(
+    one: AttentionKernel, kernel: dict[str, Any], append: dict[str, Any], *, programmatic: bool
+) -> dict[str, Any]:
+    """How it is launched; `kernel` says how it was compiled, `append` what may go in front. It goes in front of the
+    launch
+    of what reads it."""
     op, plan, tiling = one.op, one.plan, one.schedule.tiling_of(one.op.shape)
     name = f"attention{one.index}"
     reader = one.workload.reader_of(op)
@@ -142,6 +194,7 @@ def attention_recipe(one: AttentionKernel, kernel: dict[str, Any], *, programmat
         "workspace": _workspace(one),
         "lengths": {"tensor": f"{op.name}.lengths", "max": op.shape.max_length, "meaning": _LENGTHS},
         "cache": _CACHE,
+        "append": append,
         "stream": 0,
     }
 

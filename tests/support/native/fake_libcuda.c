@@ -165,6 +165,10 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t num_bytes, void *
   memcpy((void *)(uintptr_t)to, from, num_bytes);
   return NOTE(to, num_bytes, U(stream));
 }
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t num_bytes) {
+  memcpy(to, (const void *)(uintptr_t)from, num_bytes);
+  return NOTE(from, num_bytes);
+}
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t num_bytes, void *stream) {
   memset((void *)(uintptr_t)to, value, num_bytes);
   return NOTE(to, value, num_bytes, U(stream));
