@@ -113,15 +113,22 @@ class TunedDecoder:
     """A step of each sequence's next token. It may be captured in a CUDA graph, and then replayed token by token."""
 
     def __init__(
-        self, weights: Weights, caches: Sequence[tuple[torch.Tensor, torch.Tensor]], attention: Bind, block: Bind
-    ):
-        """`caches`: of each layer keys and values [sequences, KV heads, longest context, head_dim], contiguous."""
+        self,
+        weights: Weights,
+        caches: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        begin: int,
+        attention: Bind,
+        block: Bind,
+    ) -> None:
+        """`caches`: of each layer keys and values [sequences, KV heads, longest context, head_dim], contiguous, of
+        which
+        each sequence has filled `begin` tokens."""
         keys, _ = caches[0]
         batch, kv_heads, _, head_dim = keys.shape
         self.weights, hidden = weights, weights.embedding.shape[1]
         like = {"dtype": keys.dtype, "device": keys.device}
         #: int32 of each sequence, the new token included; `step` counts it in.
-        self.lengths = torch.zeros(batch, dtype=torch.int32, device=keys.device)
+        self.lengths = torch.full((batch,), begin, dtype=torch.int32, device=keys.device)
         self.tokens = torch.zeros(batch, dtype=torch.long, device=keys.device)
         columns = weights.num_heads * head_dim
         self._qkv = torch.zeros(batch, columns + 2 * kv_heads * head_dim, **like)
@@ -252,7 +259,7 @@ def on_card(attention: Path, block: Path, batch: int, length: int, layers: int) 
     caches = caches_of(decoder)
     read, wanted = generate(decoder, NUM_TOKENS)
     kernels = [runtime.load_artifact(path) for path in (attention, block)]
-    tuned = TunedDecoder(Weights.taken_from(model), caches, kernels[0].bind, kernels[1].bind)
+    tuned = TunedDecoder(Weights.taken_from(model), caches, length // 2, kernels[0].bind, kernels[1].bind)
     graph, logits = captured(tuned.step)
 
     def replay() -> torch.Tensor:
@@ -274,6 +281,7 @@ def tiny() -> int:
     tuned = TunedDecoder(
         weights,
         caches,
+        32,
         lambda tensors: Formula(attention_by_pytorch, tensors),
         lambda tensors: Formula(lambda given: block_by_pytorch(given, weights.eps), tensors),
     )

@@ -196,7 +196,9 @@ class Layers:
         for path in (attention, block):
             if path not in self._loaded:
                 self._loaded[path] = runtime.load_artifact(path)
-        return layers.TunedDecoder(self._weights, caches, self._loaded[attention].bind, self._loaded[block].bind)
+        return layers.TunedDecoder(
+            self._weights, caches, LENGTH // 2, self._loaded[attention].bind, self._loaded[block].bind
+        )
 
     def _parts(self, layers: Any, decoder: Any) -> None:
         """Graphs of the blocks alone, and of the attentions, each with the kernel in front of it."""

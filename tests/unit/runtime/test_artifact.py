@@ -36,7 +36,7 @@ from tuner.workers.source.tensor_maps import tensor_maps
 TILING = wgmma((16, 32, 64), (16, 32, 64), (16, 32, 64), (16, 32, 64))
 ORDERING = Ordering(rasters=(Raster(),) * 4, assignment=Assignment.STATIC)
 HERE = Environment(gpu_name="H200", simulated=False, cuda="13.0")
-STREAM, PROGRAMMATIC = 0x77, (6, 1)
+STREAM, PROGRAMMATIC, COOPERATIVE = 0x77, (6, 1), (2, 1)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def test_launches_of_a_chain_have_the_workers_parameters(recorder: Recorder, kin
     ]
     assert [call.values[1:4] for call in calls] == grids
     assert {call.stream for call in calls} == {STREAM}
-    assert {call.attribute for call in calls} == {PROGRAMMATIC if kind.is_programmatic else None}
+    assert {call.attribute for call in calls} == {PROGRAMMATIC if kind.is_programmatic else COOPERATIVE}
     for index, plan in enumerate(plans):
         words = ctypes.string_at(products._words[index], plan.words.nbytes)
         assert words == plan.words.tobytes(), "the plan is on the device"
