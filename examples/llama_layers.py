@@ -120,9 +120,8 @@ class TunedDecoder:
         attention: Bind,
         block: Bind,
     ) -> None:
-        """`caches`: of each layer keys and values [sequences, KV heads, longest context, head_dim], contiguous, of
-        which
-        each sequence has filled `begin` tokens."""
+        """`caches`: of each layer keys and values [sequences, KV heads, longest context, head_dim], contiguous. Each
+        sequence has filled `begin` tokens of them."""
         keys, _ = caches[0]
         batch, kv_heads, _, head_dim = keys.shape
         self.weights, hidden = weights, weights.embedding.shape[1]
@@ -258,7 +257,7 @@ def on_card(attention: Path, block: Path, batch: int, length: int, layers: int) 
     decoder = Decoder.of(model, batch, length)
     caches = caches_of(decoder)
     read, wanted = generate(decoder, NUM_TOKENS)
-    kernels = [runtime.load_artifact(path) for path in (attention, block)]
+    kernels = [runtime.load_artifact(path, shares_sms=True) for path in (attention, block)]
     tuned = TunedDecoder(Weights.taken_from(model), caches, length // 2, kernels[0].bind, kernels[1].bind)
     graph, logits = captured(tuned.step)
 

@@ -57,43 +57,43 @@ def rows_of(batch: int, clients: Sequence[Client], times: Times) -> list[Row]:
     at = f"llama-3-8b layers, batch {batch}"
     ours = next(client for client in clients if client.name == OURS)
     if ours.failure:
-        return [failed_row(f"{at}: compiled step", ours.failure)]
+        return [failed_row(f"{at}: step", ours.failure)]
     told = ours.about["step"]
-    steps = {client.name: times[client.name, "step"] for client in clients if not client.failure}
-    rows = [row for family, bar in BARS.items() for row in _speedups(at, family, bar, steps, clients)]
-    error = told["from_fp32"] / told["theirs_from_fp32"]
-    more = {name: told[name] for name in ("from_theirs", "from_fp32", "theirs_from_fp32", "refused", "aborted")}
-    return [
-        *rows,
-        check_row(f"{at}: logits of 64 tokens, distance from fp32 over transformers'", error, ERROR_BAR, **more),
-    ]
-
-
-def _speedups(at: str, family: str, bar: float, steps: dict[str, list[float]], clients: Sequence[Client]) -> list[Row]:
-    """Over the fastest of a family, which is there."""
-    there = {name: us for name, us in steps.items() if name.startswith(family)}
-    check = f"{at}: step over {family} attention, compiled"
-    late = {client.name: client.failure for client in clients if client.name.startswith(family) and client.failure}
-    if not there:
-        return [failed_row(check, "; ".join(late.values()) or "it did not take part")]
-    fastest = min(there, key=lambda name: median(there[name]))
-    ratios = paired_ratios(there[fastest], steps[OURS])
-    told = next(client for client in clients if client.name == OURS).about["step"]
     raw = {
-        "ci95": [round(end, 4) for end in ratio_ci95(ratios)],
-        "before": fastest,
-        "before_ms": milliseconds(there[fastest]),
-        "after_ms": milliseconds(steps[OURS]),
-        "otherwise_ms": {name: milliseconds(us) for name, us in there.items()},
+        "after_ms": milliseconds(times[OURS, "step"]),
+        "parts_ms": {name: milliseconds(times[OURS, name]) for name in names_of(ours)[1:]},
         "pair": told["pair"],
         "pairs_quick_ms": told["quick_ms"],
     }
-    return [at_least_row(check, median(ratios), bar, **raw, **({"late": late} if late else {}))]
+    rows = [_speedup(at, family, clients, times, raw) for family in BARS]
+    error = told["from_fp32"] / told["theirs_from_fp32"]
+    more = {name: told[name] for name in ("from_theirs", "from_fp32", "theirs_from_fp32", "refused", "aborted")}
+    check = f"{at}: logits of 64 tokens, distance from fp32 over transformers'"
+    return [*rows, check_row(check, error, ERROR_BAR, **more)]
+
+
+def _speedup(at: str, family: str, clients: Sequence[Client], times: Times, raw: dict[str, Any]) -> Row:
+    """Over the fastest of a family, of those that were ready."""
+    check = f"{at}: step over {family} attention, compiled"
+    others = [client for client in clients if client.name.startswith(family)]
+    late = {client.name: client.failure for client in others if client.failure}
+    there = {client.name: times[client.name, "step"] for client in others if not client.failure}
+    if not there:
+        return failed_row(check, "; ".join(late.values()) or "it did not take part")
+    fastest = min(there, key=lambda name: median(there[name]))
+    ratios = paired_ratios(there[fastest], times[OURS, "step"])
+    told = {
+        "ci95": [round(end, 4) for end in ratio_ci95(ratios)],
+        "before": fastest,
+        "before_ms": milliseconds(there[fastest]),
+        "otherwise_ms": {name: milliseconds(us) for name, us in there.items()},
+    }
+    return at_least_row(check, median(ratios), BARS[family], **told, **raw, **({"late": late} if late else {}))
 
 
 def names_of(client: Client) -> list[str]:
     """The graphs of a process that take part; ours has parts of its step, too."""
-    return ["step", "attentions alone", "blocks alone"] if client.name == OURS else ["step"]
+    return ["step", "default carve-out", "attentions alone", "blocks alone"] if client.name == OURS else ["step"]
 
 
 def measure(batch: int, clients: Sequence[Client], deadline_s: float, kernels: bool) -> tuple[list[Row], list[Row]]:

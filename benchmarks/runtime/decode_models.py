@@ -117,7 +117,7 @@ class Layers:
     def __post_init__(self) -> None:
         self._weights: Any = None
         self._told: dict[int, Any] = {}
-        self._loaded: dict[Path, Any] = {}
+        self._loaded: dict[tuple[Path, bool], Any] = {}
 
     def capture(self, batch: int) -> None:
         """Builds all artifacts, tells the tokens, and captures every pair of artifacts; those of before are dropped."""
@@ -134,6 +134,8 @@ class Layers:
             self.graphs[name] = graph
             times[name] = layers.milliseconds(graph, decoder, LENGTH // 2)
         best = min(times, key=lambda name: times[name])
+        apart = self._pair(layers, caches, *self._pairs(batch)[best], shares_sms=False)
+        self.graphs["default carve-out"] = layers.captured(apart.step)[0]
         decoder, graph, logits = self.kept[list(tuned).index(best)]
 
         def replay() -> Any:
@@ -142,7 +144,7 @@ class Layers:
 
         told = layers.retell(decoder, read, LENGTH // 2, replay)
         self.graphs["step"] = graph
-        self._decoders = {**tuned, "step": decoder}
+        self._decoders = {**tuned, "step": decoder, "default carve-out": apart}
         self._parts(layers, decoder)
         self.about = {
             "step": {

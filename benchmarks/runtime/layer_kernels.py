@@ -14,6 +14,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.core.problem.gpu import CATALOGUE, Gpu
@@ -36,6 +37,8 @@ from tuner.workers.builder.prepare import prepare
 MODEL = "llama3-8b"
 #: Kinds of a block that let the launch behind begin early.
 BLOCK_KINDS = (PlanKind.FUSED_PDL, PlanKind.RUNS, PlanKind.N_LAUNCHES_PDL)
+#: Stages of weights, and how many of the next op's may be under way before its signals; 0 for all.
+OTHER_RINGS = ((4, 0), (5, 0), (6, 2))
 _BUILD_CACHE = Path("build/bench-cache")
 _NUM_PROCESSES = 8
 
@@ -57,6 +60,20 @@ def block_candidates(target_id: str, batch: int) -> Iterator[tuple[str, Candidat
         if found.source == name and found.candidate.plan_kind in kinds:
             kinds.remove(found.candidate.plan_kind)
             yield str(found.candidate.plan_kind), found.candidate
+            if found.candidate.plan_kind is PlanKind.FUSED_PDL:
+                yield from _other_rings(found.candidate)
+
+
+def _other_rings(candidate: Candidate) -> Iterator[tuple[str, Candidate]]:
+    """The same schedule with shorter rings, which leave room for CTAs of the attention, and with the longest."""
+    schedule = candidate.schedule
+    assert schedule is not None
+    for stages, window in OTHER_RINGS:
+        inputs = min(stages, schedule.tiling.input_stages)
+        tiling = replace(schedule.tiling, num_stages=stages, input_stages=inputs, ahead_window=window)
+        if tiling != schedule.tiling:
+            name = f"fused_pdl s{stages} i{inputs} ahead{window}"
+            yield name, replace(candidate, schedule=replace(schedule, tiling=tiling))
 
 
 def attention_candidates(batch: int, length: int) -> Iterator[tuple[str, Candidate]]:

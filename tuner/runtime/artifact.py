@@ -21,7 +21,9 @@ from .arrays import NotAnArray, View, view
 from .driver import (
     COOPERATIVE,
     MAX_DYNAMIC_SHARED_SIZE_BYTES,
+    MOST_CARVEOUT,
     NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+    PREFERRED_SHARED_MEMORY_CARVEOUT,
     PROGRAMMATIC_STREAM_SERIALIZATION,
     Driver,
     Launch,
@@ -61,8 +63,9 @@ class Launches:
 class Artifact:
     """The kernels of one artifact, loaded into the current context."""
 
-    def __init__(self, files: Mapping[str, bytes], name: str = "the artifact") -> None:
-        """`files` by name, as they are fetched.
+    def __init__(self, files: Mapping[str, bytes], name: str = "the artifact", *, shares_sms: bool = False) -> None:
+        """`files` by name, as they are fetched. `shares_sms`: SMs give all they can to shared memory, so that CTAs of
+        the launches behind find room beside its own.
 
         Raises:
             RuntimeFailure: something is not as the manifest says, or there is nothing to run.
@@ -70,6 +73,7 @@ class Artifact:
         self._files, self._driver = files, driver()
         self.manifest: Json = _checked_manifest(files, name)
         self._memory: dict[str, int] = {}
+        self._attributes = {PREFERRED_SHARED_MEMORY_CARVEOUT: MOST_CARVEOUT} if shares_sms else {}
         self._products = _Products(self) if self.manifest["launches"] else None
         self._attentions = [_Attention(self, recipe) for recipe in self.manifest.get("attentions", ())]
 
@@ -124,7 +128,7 @@ class Artifact:
     def load(self, kernel: Json, attributes: Mapping[int, int]) -> ctypes.c_void_p:
         """A kernel by its entry in the manifest."""
         function = self._driver.function(self._files[kernel["cubin"]], kernel["name"])
-        for attribute, value in attributes.items():
+        for attribute, value in {**attributes, **self._attributes}.items():
             self._driver.set_attribute(function, attribute, value)
         return function
 
@@ -255,8 +259,8 @@ def _packed(cuda: Driver, function: ctypes.c_void_p, parameter: bytes, recipe: J
     )
 
 
-def load_artifact(path: str | Path) -> Artifact:
-    """The artifact of a zip, or of the folder of its files.
+def load_artifact(path: str | Path, *, shares_sms: bool = False) -> Artifact:
+    """The artifact of a zip, or of the folder of its files; `shares_sms` as `Artifact` has it.
 
     Raises:
         RuntimeFailure: it is none, something in it is not as its manifest says, or the driver refuses a kernel.
@@ -269,7 +273,7 @@ def load_artifact(path: str | Path) -> Artifact:
             files = {name: archive.read(name) for name in archive.namelist()}
     else:
         raise RuntimeFailure(-1, f"{where} is neither a folder nor a zip: give what `tuner-client fetch best` wrote")
-    return Artifact(files, str(where))
+    return Artifact(files, str(where), shares_sms=shares_sms)
 
 
 def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:

@@ -11,7 +11,9 @@ from typing import Any
 from .native import RuntimeFailure
 
 #: CUfunction_attribute.
-MAX_DYNAMIC_SHARED_SIZE_BYTES, NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 8, 14
+MAX_DYNAMIC_SHARED_SIZE_BYTES, PREFERRED_SHARED_MEMORY_CARVEOUT, NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 8, 9, 14
+#: Of an SM's memory, what may be shared memory, per cent.
+MOST_CARVEOUT = 100
 #: CUlaunchAttributeID.
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
 #: CUtensorMapDataType.
