@@ -133,7 +133,9 @@ class TunedDecoder:
         self._qkv = torch.zeros(batch, columns + 2 * kv_heads * head_dim, **like)
         queries, attended = torch.zeros(batch, columns, **like), torch.zeros(batch, columns, **like)
         self._stream = [torch.zeros(batch, hidden, **like) for _ in range(2)]
-        self._launches = []
+        #: Of each layer the attention's and the block's, with what they are bound to.
+        self.launches: list[Launches] = []
+        self.tensors: list[dict[str, torch.Tensor]] = []
         following = [*weights.layers[1:], weights.layers[0]]  # behind the last one anything: nobody reads its qkv
         for i, (own, behind, cache) in enumerate(zip(weights.layers, following, caches, strict=True)):
             before = {"q": queries, "attention": attended, "attention.qkv": self._qkv}
@@ -141,7 +143,8 @@ class TunedDecoder:
             before |= {"attention.lengths": self.lengths, "attention.frequencies": weights.frequencies}
             after = {"attention": attended, "residual": self._stream[i % 2], "down": self._stream[(i + 1) % 2]}
             after |= {**own, "qkv.w": behind["qkv.w"], "qkv": self._qkv}
-            self._launches += [attention(before), block(after)]
+            self.launches += [attention(before), block(after)]
+            self.tensors += [before, after]
 
     def step(self) -> torch.Tensor:
         """The logits [sequences, vocabulary] behind `tokens`, which become the last ones of their sequences."""
@@ -150,7 +153,7 @@ class TunedDecoder:
         self._stream[0].copy_(functions.embedding(self.tokens, weights.embedding))
         torch.mm(self._normed(self._stream[0]), weights.layers[0]["qkv.w"].T, out=self._qkv)
         stream = torch.cuda.current_stream().cuda_stream if self._qkv.is_cuda else 0
-        for launch in self._launches:
+        for launch in self.launches:
             launch.enqueue(stream)
         found = self._stream[len(weights.layers) % 2]
         return functions.linear(self._normed(found) * weights.norm, weights.head)

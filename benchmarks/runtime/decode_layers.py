@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import at_least_row, check_row, failed_row, machine_of, merge_report, results_file
-from benchmarks.runtime.decode_models import Compiled, Layers
+from benchmarks.runtime.decode_launches import Layers
+from benchmarks.runtime.decode_models import Compiled
 from benchmarks.runtime.decode_step import milliseconds
 from benchmarks.runtime.turns import Client, Times, take_turns
 from tuner.core.trial.stats import median, paired_ratios, ratio_ci95
@@ -46,6 +47,8 @@ OURS = "layers"
 BARS = {"expanded": 1.40, "grouped": 1.15}
 #: The distance of ours from fp32, over that of transformers' own.
 ERROR_BAR = 1.1
+#: What else is told of logits.
+MORE_OF_LOGITS = ("from_theirs", "from_fp32", "theirs_from_fp32", "same_tokens", "refused", "aborted", "failures")
 #: What turns need, for each batch size, and what processes and models need before the first.
 TURNS_S, BEGIN_S = 10.0, 30.0
 
@@ -67,7 +70,7 @@ def rows_of(batch: int, clients: Sequence[Client], times: Times) -> list[Row]:
     }
     rows = [_speedup(at, family, clients, times, raw) for family in BARS]
     error = told["from_fp32"] / told["theirs_from_fp32"]
-    more = {name: told[name] for name in ("from_theirs", "from_fp32", "theirs_from_fp32", "refused", "aborted")}
+    more = {name: told[name] for name in MORE_OF_LOGITS}
     check = f"{at}: logits of 64 tokens, distance from fp32 over transformers'"
     return [*rows, check_row(check, error, ERROR_BAR, **more)]
 

@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for compiler in options.compilers.split(",")
         for batch in options.batch.split(",")
     ]
-    pairs = [tuple(client_of(replace(task, model=model)) for model in ("theirs", "ours")) for task in tasks]
+    pairs = [(client_of(replace(task, model="theirs")), client_of(task)) for task in tasks]
     clients = [client for pair in pairs for client in pair]
     try:
         with tempfile.TemporaryDirectory() as name, closing(GpuSupervisor(usable_gpus()[0], Path(name))) as card:
@@ -225,7 +225,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             client.wait(deadline_s - time.perf_counter())
         times = take_turns([client for client in clients if not client.failure], names_of)
         llama = example()
-        rows = [row for task, pair in zip(tasks, pairs, strict=True) for row in rows_of(task, *pair, times, llama)]
+        rows = [
+            row
+            for task, (theirs, ours) in zip(tasks, pairs, strict=True)
+            for row in rows_of(task, theirs, ours, times, llama)
+        ]
         print(*rows, sep="\n", flush=True)
         merge_report(options.out or results_file(target_id, "take_home"), rows, machine)
         if options.kernels is not None:

@@ -206,9 +206,9 @@ class _Attention:
         if recipe["allows_non_portable_cluster"]:
             attributes[NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
         self._function = artifact.load(recipe["kernel"], attributes)
-        self._append = recipe.get("append")
-        has_append = self._append is not None and self._append["kernel"]["cubin"]
-        self._append_function = artifact.load(self._append["kernel"], {}) if has_append else None
+        self._append: Json = recipe.get("append", {"tensors": [], "kernel": {"cubin": None}})
+        kernel = self._append["kernel"]
+        self._append_function = artifact.load(kernel, {}) if kernel["cubin"] else None
         workspace = artifact.driver.memory(recipe["workspace"]["bytes"])
         self._own: dict[str, int | bytes] = {
             **{name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")},
@@ -218,7 +218,7 @@ class _Attention:
 
     def launches(self, addresses: Mapping[str, int]) -> Iterator[Launch]:
         """Packed, in order; the one in front where its tensors are given."""
-        if self._append is not None and any(addresses[tensor["name"]] for tensor in self._append["tensors"]):
+        if any(addresses[tensor["name"]] for tensor in self._append["tensors"]):
             yield self._in_front(self._append, addresses)
         maps, encode = {one["name"]: one for one in self._recipe["tensor_maps"]}, self._artifact.driver.tensor_map
         parameter = pack_fields(
