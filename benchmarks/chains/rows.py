@@ -125,8 +125,8 @@ def q_k_v_of(layer: Layer, m: int) -> Workload:
 
 def gate_up_of(layer: Layer, m: int) -> Workload:
     """Norm, then the activated gate and the up projection side by side, which nothing multiplies here."""
-    gate, up = (_normed_op(layer, m, name, layer.hidden) for name in ("gate", "up"))
-    return _of_one_input([replace(gate, activation=Activation.SILU), up])
+    first, second = (_normed_op(layer, m, name, layer.hidden) for name in ("gate", "up"))
+    return _of_one_input([replace(first, activation=Activation.SILU), second])
 
 
 def _of_one_input(ops: Sequence[GemmOp]) -> Workload:

@@ -186,8 +186,8 @@ class WgmmaTileShapes:
         batches = dict(zip(keys, ops, strict=True))
         most = int(MAX_TIMED ** (1 / len(batches)))
         for choice in product(*(self.all_shapes(op, height)[:most] for op in batches.values())):
-            cut = dict(zip(batches, choice, strict=True))
-            yield tuple(cut[key] for key in keys)
+            chosen = dict(zip(batches, choice, strict=True))
+            yield tuple(chosen[key] for key in keys)
 
     def _best_shapes(self, op: GemmOp, height: Height, most: int) -> list[TileShape]:
         """At most so many that fill the SMs, the best first; where few do, the best ones. Some have split tails."""
