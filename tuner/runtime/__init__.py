@@ -6,7 +6,8 @@ y = ffn(x)
 """
 
 from .arrays import NotAnArray
-from .attention import Attention, AttentionArtifact, load_attention
+from .artifact import Artifact, Launches, load_artifact
+from .attention import Attention, load_attention
 from .ffn import Ffn
 from .native import RuntimeFailure
 from .pack import Answer, Pack, load
@@ -14,13 +15,15 @@ from .weights import Weights
 
 __all__ = [
     "Answer",
+    "Artifact",
     "Attention",
-    "AttentionArtifact",
     "Ffn",
+    "Launches",
     "NotAnArray",
     "Pack",
     "RuntimeFailure",
     "Weights",
     "load",
+    "load_artifact",
     "load_attention",
 ]

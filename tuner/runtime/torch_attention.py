@@ -1,15 +1,15 @@
 """`torch.ops.tuner.attention_proj`: decode attention and its projection as an operator that torch.compile takes whole.
 
 import tuner.runtime.torch_attention as op
-number = op.register(load_attention("best.zip").bind(w))
+number = op.register(load_attention("best.zip"))   # once; all layers of a model may share it
 y = torch.ops.tuner.attention_proj(q, keys, values, lengths, pages, w, True, scale, 0, 0.0, number)
 
 `q` is [sequences * new tokens, heads * head_dim], of each sequence the last tokens of its length. A contiguous cache is
 [sequences, KV heads, longest context, head_dim]. A paged one is [pages, KV heads, page tokens, head_dim], and without
 `heads_first` [pages, page tokens, KV heads, head_dim]; `pages` is its table, int32. A window of 0 hides nothing, and a
 soft cap of 0 caps nothing. Without `w` there is no projection. `number` names what was registered. For 0, for tensors
-of the CPU, and for operands or options that are not those of `number`, PyTorch's own operators compute it. It is for
-inference: there is no gradient.
+of the CPU, and for shapes or options that are not those of `number`, PyTorch's own operators compute it. It is for
+inference: there is no gradient. A first call belongs in front of a capture.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _SCHEMA = (
     "int window, float soft_cap, int number) -> Tensor"
 )
 _library = torch.library.Library("tuner", "FRAGMENT")
+_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +34,10 @@ class _Registered:
     """What is launched, and for which operands."""
 
     attention: Attention
-    #: Of the projection's weight; 0 without one.
-    address: int
     #: Heads first, scale, window, soft cap.
     options: tuple[bool, float, int, float]
-    #: Of q and lengths, and of the cache: of a paged one without its number of pages.
-    shapes: tuple[tuple[int, ...], ...]
+    #: Of q, lengths, one cache, pages and w. A cache of pages has any number of them; None is not there.
+    shapes: tuple[tuple[int, ...] | None, ...]
     dtype: torch.dtype
 
 
@@ -48,18 +47,24 @@ _registered: list[_Registered | None] = [None]
 
 def register(attention: Attention) -> int:
     """The number by which the operator knows it, from now on."""
-    of, op = attention.of, attention.of.op
+    op, name = attention.op, attention.op["name"]
     options = (
         bool(op.get("heads_first", True)),
         float(op.get("scale") or op["head_dim"] ** -0.5),
         int(op.get("window") or 0),
         float(op.get("soft_cap") or 0.0),
     )
-    cache = of.shapes[f"{op['name']}.keys"]
-    shapes = (of.shapes[op["source"]], of.shapes[f"{op['name']}.lengths"], cache[1:] if of.page_tokens else cache)
-    address = 0 if attention.weight is None else int(attention.weight.data_ptr())
-    dtype = getattr(torch, of.dtype)
-    _registered.append(_Registered(attention=attention, address=address, options=options, shapes=shapes, dtype=dtype))
+    has_pages = attention.page_tokens > 0
+    cache = attention.shape(f"{name}.keys")
+    shapes = (
+        attention.shape(op["source"]),
+        attention.shape(f"{name}.lengths"),
+        cache[1:] if has_pages else cache,
+        attention.shape(f"{name}.pages") if has_pages else None,
+        attention.shape(f"{attention.output}.w") if attention.product else None,
+    )
+    dtype = _DTYPES[attention.artifact.manifest["workload"]["dtype"]]
+    _registered.append(_Registered(attention=attention, options=options, shapes=shapes, dtype=dtype))
     return len(_registered) - 1
 
 
@@ -144,21 +149,27 @@ def _on_cuda(
     known = _registered[number]
     if known is None or not _is_its(known, (q, keys, values, lengths, pages, w), tuple(options)):
         return by_torch(q, keys, values, lengths, *others)
-    found: torch.Tensor = known.attention(q, keys, values, lengths, pages)
+    found: torch.Tensor = known.attention(q, keys, values, lengths, pages, w)
     return found
 
 
 def _is_its(known: _Registered, operands: tuple[torch.Tensor | None, ...], options: tuple[Any, ...]) -> bool:
     q, keys, values, lengths, pages, w = operands
-    assert q is not None
-    assert keys is not None
-    assert values is not None
-    assert lengths is not None
-    cache = keys.shape[1:] if pages is not None else keys.shape
-    is_same = (tuple(q.shape), tuple(lengths.shape), tuple(cache)) == known.shapes and values.shape == keys.shape
-    is_same = is_same and {one.dtype for one in (q, keys, values)} == {known.dtype} and lengths.dtype is torch.int32
-    is_same = is_same and known.address == (0 if w is None else w.data_ptr()) and options == known.options
-    return is_same and all(one.is_contiguous() for one in (q, keys, values, lengths))
+    shapes = [None if one is None else tuple(one.shape) for one in (q, lengths, keys, pages, w)]
+    if pages is not None and shapes[2] is not None:
+        shapes[2] = shapes[2][1:]
+    of_type = [one for one in (q, keys, values, w) if one is not None]
+    numbers = [one for one in (lengths, pages) if one is not None]
+    return (
+        tuple(shapes) == known.shapes
+        and options == known.options
+        and keys is not None
+        and values is not None
+        and keys.shape == values.shape
+        and all(one.dtype is known.dtype for one in of_type)
+        and all(one.dtype is torch.int32 for one in numbers)
+        and all(one.is_contiguous() for one in (*of_type, *numbers))
+    )
 
 
 def _fake(

@@ -122,7 +122,7 @@ int cuModuleLoadData(void **module, const void *image) {
 }
 int cuModuleUnload(void *module) { return NOTE(U(module)); }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
-  *function = (void *)(U(module) + (strcmp(name, "tuner_chain") == 0 || strcmp(name, "tuner_attention") == 0 ? 1 : 2));
+  *function = (void *)(U(module) + (strcmp(name, "tuner_start_gate") == 0 ? 2 : 1));
   const uint64_t values[] = {U(module)};
   return note(__func__, values, 1, name, (uint32_t)strlen(name) + 1);
 }

@@ -14,8 +14,6 @@ from tests.support.native.recorder import Recorder
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PagedCache, form_for
 from tuner.runtime import arrays, load_attention
-from tuner.runtime import attention as module
-from tuner.runtime.driver import Driver
 from tuner.workers.gpu.attention_reference import attention, gathered
 
 torch = pytest.importorskip("torch")
@@ -134,15 +132,17 @@ def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
     op: Any, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder.cuda.fake_parameter_bytes(64)
-    monkeypatch.setattr(module, "driver", lambda: Driver(str(recorder.path)))
+    monkeypatch.setenv("TUNER_LIBCUDA", str(recorder.path))
     monkeypatch.setattr(arrays._Torch, "current_stream", lambda self, like: STREAM)
-    of = load_attention(zip_of(tmp_path, d_out=512, form={"page_tokens": 16, "window": 500}, scale=0.2).path)
-    like = {"dtype": torch.bfloat16}
-    tensors = {name: torch.zeros(shape, **like) for name, shape in of.shapes.items()}
-    lengths, pages = (torch.zeros(of.shapes[f"attention.{name}"], dtype=torch.int32) for name in ("lengths", "pages"))
-    q, w = tensors["q"], tensors["o_proj.w"]
-    keys, values = tensors["attention.keys"], tensors["attention.values"]
-    number = op.register(of.bind(w))
+    attention = load_attention(zip_of(tmp_path, d_out=512, form={"page_tokens": 16, "window": 500}, scale=0.2).path)
+
+    def tensor(name: str, dtype: Any = torch.bfloat16) -> Any:
+        return torch.zeros(attention.shape(name), dtype=dtype)
+
+    q, w = tensor("q"), tensor("o_proj.w")
+    keys, values = tensor("attention.keys"), tensor("attention.values")
+    lengths, pages = (tensor(f"attention.{name}", torch.int32) for name in ("lengths", "pages"))
+    number = op.register(attention)
     own = (q, keys, values, lengths, pages, w, True, 0.2, 500, 0.0, number)
 
     def num_launched(*given: Any) -> int:
@@ -152,9 +152,11 @@ def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
 
     assert num_launched(*own) == 2
     assert {call.stream for call in recorder.calls("cuLaunchKernelEx")} == {STREAM}
-    more = [torch.zeros(200, 2, 16, 64, **like) for _ in range(2)]
+    assert num_launched(*own[:5], w.clone(), *own[6:]) == 2, "another layer's weight"
+    more = [torch.zeros(200, 2, 16, 64, dtype=torch.bfloat16) for _ in range(2)]
     assert num_launched(q, *more, *own[3:]) == 2, "a cache of more pages"
-    for place, other in ((5, w.clone()), (7, 0.3), (8, 400), (9, 3.0), (10, 0)):
+    others = [(3, lengths.long()), (5, w.T.contiguous().T), (7, 0.3), (8, 400), (9, 3.0), (10, 0)]
+    for place, other in others:
         assert num_launched(*own[:place], other, *own[place + 1 :]) == 0
     assert num_launched(*(one.float() for one in own[:3]), *own[3:5], w.float(), *own[6:]) == 0
     op.forget(number)

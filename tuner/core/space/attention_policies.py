@@ -1,8 +1,8 @@
 """Published ways to share decode attention among CTAs, by name, as schedules of this space.
 
 What is not in this space stays as the kernel has it. The last CTA to arrive adds up the splits, where flash decoding
-has a second launch. Spans have a fixed length, so even shares are even at the longest contexts. LeanAttention evens them
-at any; here a result's bits do not depend on other lengths.
+has a second launch. Spans have a fixed length, so even shares are even at the longest contexts. LeanAttention evens
+them at any. Here a result's bits do not depend on other lengths.
 
 Source: Dao et al., "Flash-Decoding for long-context inference", 2023, and its `num_splits_heuristic`; Sanovar et al.,
 "Lean Attention: Hardware-Aware Scalable Attention Mechanism for the Decode-Phase of Transformers", 2024.
