@@ -135,7 +135,8 @@ class Settings(BaseSettings):
         default=DEFAULT_LOCK_PATIENCE_S,
         gt=0,
         le=60,
-        description="seconds that a request's write waits for another program's lock of the database; then it is a 503",
+        description="seconds that a request's write waits for another program's lock of the database, or for a "
+        "write before it; then it is a 503. It may wait for both",
     )
     request_deadline_s: float = Field(
         default=DEFAULT_REQUEST_DEADLINE_S,

@@ -1,9 +1,11 @@
 """Whether two cards of one machine try twice as many schedules a second as one: real jobs, each with a card of its own.
 
-python -m benchmarks.search.two_cards [--seconds 90] [--out FILE]
+python -m benchmarks.search.two_cards [--trials 200] [--seconds 105] [--out FILE]
 
-One job runs on the first card, then one on each, then one on the second: each phase has a third of the seconds. Each
-time the service is new, and nothing is built yet. `--gpu simulated:h200` tries the program.
+A short job on each card first, so that no phase has the starts of processes. Then one job runs on the first card, one
+on each, and one on the second. Each job is the same as its card's other one, with an empty build cache and no priors.
+The same trials of all jobs count: from the `NUM_FIRST`-th on, up to `--trials` or to what the slowest job has tried
+when its phase, a quarter of the seconds, is over. `--gpu simulated:h200` tries the program.
 """
 
 from __future__ import annotations
@@ -14,114 +16,193 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from benchmarks.common.jobs import jobs_over
 from benchmarks.common.report import at_least_row, machine_of, results_file, write_report
-from benchmarks.cpu.cluster import NUM_FIRST, rate, submit, trials_of
-from tuner.core.trial.evaluator import Environment
+from benchmarks.cpu.cluster import submit, trials_of
+from benchmarks.search.bench import BUILDS
+from benchmarks.search.timed import LentEvaluator, card_figures
+from tuner.core.trial.evaluator import Evaluator
 from tuner.core.trial.job import Trial
-from tuner.dispatch import LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.search import SearchProcesses
 from tuner.service import Service
-from tuner.store import Store
+from tuner.winners import ShippedWinners
 
 NUM_CARDS = 2
-#: Of the jobs' pairs, 16 rows, 4096 in and out.
+#: Of the cards' pairs, 16 rows, 4096 in and out.
 D_HIDDENS = (14336, 11008)
 BAR = 1.9
 #: More than a job tries in its time.
 MAX_TRIALS = 5000
+#: Trials of a job that do not count: they wait for the card's inputs, and for the compilers' first wave.
+NUM_FIRST = 20
+#: Of a job in front of all.
+NUM_WARM_UP = 8
 #: Without so many trials of a job that count, its rate tells nothing.
-MIN_COUNTED = 10
+MIN_COUNTED = 20
 #: What a trial of a simulated card takes, seconds.
 LATENCY_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What the machine has done up to a moment, seconds of processor time; see proc_stat(5)."""
+
+    at_s: float
+    busy_s: float
+    #: Of this process, which proves, renders and records.
+    own_s: float
+
+    @classmethod
+    def now(cls) -> Load:
+        """Up to now."""
+        user, nice, system, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
+        ticks = os.sysconf("SC_CLK_TCK")
+        return cls(at_s=time.monotonic(), busy_s=(user + nice + system) / ticks, own_s=time.process_time())
+
+    def figures(self, before: Load) -> dict[str, float]:
+        """Cores that were busy since then."""
+        wall_s = self.at_s - before.at_s
+        cores = {"busy_cores": self.busy_s - before.busy_s, "own_cores": self.own_s - before.own_s}
+        return {name: round(used_s / wall_s, 2) for name, used_s in cores.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
     """Jobs that ran side by side."""
 
-    trials_per_s: float
-    #: Trials by outcome.
-    outcomes: dict[str, int]
-    target_id: str
-    environment: Environment
+    #: Of each job, when its trials were recorded, in order, seconds.
+    finished_at: list[list[float]]
+    #: What it looked like.
+    figures: dict[str, Any]
+
+    def trials_per_s(self, num_trials: int) -> float:
+        """Of all jobs together; of each the trials behind the first ones, up to so many."""
+        return sum((num_trials - NUM_FIRST) / (at[num_trials - 1] - at[NUM_FIRST - 1]) for at in self.finished_at)
 
 
-def run(gpu: str, cards: Sequence[int], seconds: float) -> Phase:
-    """A job on each of these cards, for so long.
+class Bench:
+    """Both cards, opened once."""
 
-    Raises:
-        SystemExit: there are fewer cards than two, or a job has ended or tried too little by then.
-    """
-    end = time.monotonic() + seconds
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        evaluators, why = make_evaluators(
-            gpu, build_cache=folder / "builds", latency_s=LATENCY_S, num_simulated=NUM_CARDS
-        )
-        for number, one in enumerate(evaluators):
-            if number not in cards:
-                one.close()
-        if len(evaluators) < NUM_CARDS:
+    def __init__(self, gpu: str, folder: Path, ends: ExitStack) -> None:
+        """`folder` takes builds and jobs; `ends` closes the cards.
+
+        Raises:
+            SystemExit: there are fewer cards than two.
+        """
+        self._folder, self._num_phases = folder, 0
+        cards, why = make_evaluators(gpu, build_cache=folder / BUILDS, latency_s=LATENCY_S, num_simulated=NUM_CARDS)
+        for card in cards:
+            ends.callback(card.close)
+        if len(cards) < NUM_CARDS:
             raise SystemExit(f"two cards are needed: {why}")
-        searches = SearchProcesses(os.cpu_count() or 1)
-        dispatcher = LocalDispatcher([evaluators[number] for number in cards])
-        service = Service(Store.open(folder / "data"), dispatcher, search=searches.search)
-        try:
-            service.start()
-            target_id = dispatcher.targets[0].id
-            jobs = submit(service, [D_HIDDENS[number] for number in cards], MAX_TRIALS, target_id)
-            found = trials_until(service, jobs, end)
-            return Phase(
-                trials_per_s=rate([sorted(one.finished_at for one in of_job) for of_job in found]),
-                outcomes=dict(Counter(type(one.outcome).__name__.lower() for of_job in found for one in of_job)),
-                target_id=target_id,
-                environment=dispatcher.lane(target_id).environment(),
-            )
-        finally:
-            service.close()
-            searches.close()
+        print(why, flush=True)
+        self.cards: list[Evaluator] = cards[:NUM_CARDS]
+        self._threads = [ThreadPoolExecutor(1) for _ in self.cards]
+        self._searches = SearchProcesses(NUM_CARDS)
+        for ending in (self._searches.close, *(thread.shutdown for thread in self._threads)):
+            ends.callback(ending)
+
+    def run(self, numbers: Sequence[int], num_trials: int, seconds: float) -> Phase:
+        """A job on each of these cards, until each has tried so much, or for so long.
+
+        Raises:
+            SystemExit: a job has ended.
+        """
+        end = time.monotonic() + seconds
+        for file in (self._folder / BUILDS).glob("*"):
+            file.unlink()
+        lent = [LentEvaluator(self.cards[number], self._threads[number]) for number in numbers]
+        data = self._folder / f"data{self._num_phases}"
+        self._num_phases += 1
+        with jobs_over(*lent, winners=ShippedWinners(), data=data, search=self._searches.search) as jobs:
+            names = submit(jobs.service, [D_HIDDENS[number] for number in numbers], MAX_TRIALS, jobs.target_id)
+            load = wait_for(jobs.service, names, num_trials, end)
+            found = [trials_of(jobs.service, name) for name in names]
+        cards = [card_figures(one.take_spans()) for one in lent]
+        return Phase(
+            finished_at=[sorted(trial.finished_at for trial in of_job) for of_job in found],
+            figures={**load, "cards": cards, "jobs": [job_figures(of_job) for of_job in found]},
+        )
 
 
-def trials_until(service: Service, jobs: Sequence[str], end: float) -> list[list[Trial]]:
-    """The trials of each job that are recorded at `end`, by the monotonic clock.
+def wait_for(service: Service, jobs: Sequence[str], num_trials: int, end: float) -> dict[str, float]:
+    """Until each job has so many trials, or to `end`, by the monotonic clock; how busy the machine was since all had
+    their first ones.
 
     Raises:
-        SystemExit: a job is over, or has too few.
+        SystemExit: a job is over.
     """
+    begin: Load | None = None
     while time.monotonic() < end:
-        for job in map(service.job, jobs):
+        found = [service.job(job) for job in jobs]
+        for job in found:
             if job.state.is_final:
                 raise SystemExit(f"{job.id} {job.state} before its time was over: {job.reason}")
-        time.sleep(0.2)
-    found = [trials_of(service, job) for job in jobs]
-    if (fewest := min(len(of_job) for of_job in found)) < NUM_FIRST + MIN_COUNTED:
-        raise SystemExit(f"a job has {fewest} trials, of which {NUM_FIRST} do not count: give more --seconds")
-    return found
+        fewest = min(job.num_trials for job in found)
+        if begin is None and fewest >= NUM_FIRST:
+            begin = Load.now()
+        if fewest >= num_trials:
+            break
+        time.sleep(0.1)
+    return Load.now().figures(begin) if begin else {}
+
+
+def job_figures(trials: Sequence[Trial]) -> dict[str, Any]:
+    """How many trials a job has, by outcome, and seconds of their stages: a median of those that took any time."""
+    seen = [trial.outcome.stage_s for trial in trials]
+    names = sorted({name for stage_s in seen for name in stage_s})
+    middle = {name: sorted(stage_s[name] for stage_s in seen if name in stage_s) for name in names}
+    return {
+        "trials": len(trials),
+        **Counter(type(trial.outcome).__name__.lower() for trial in trials),
+        "stage_ms": {name: round(1e3 * of_stage[len(of_stage) // 2], 2) for name, of_stage in middle.items()},
+    }
+
+
+def row_of(phases: dict[str, Phase], most: int) -> dict[str, Any]:
+    """The row of the results file: `first`, `both` and `second`, of at most so many trials a job.
+
+    Raises:
+        SystemExit: a job has tried too little.
+    """
+    num_trials = min(most, *(len(at) for phase in phases.values() for at in phase.finished_at))
+    if num_trials < NUM_FIRST + MIN_COUNTED:
+        raise SystemExit(f"a job has {num_trials} trials, of which {NUM_FIRST} do not count: give more --seconds")
+    rates = {name: phase.trials_per_s(num_trials) for name, phase in phases.items()}
+    ratio = rates["both"] / ((rates["first"] + rates["second"]) / 2)
+    raw: dict[str, object] = {"trials": [NUM_FIRST, num_trials], "cores": len(os.sched_getaffinity(0))}
+    raw |= {f"{name}_per_s": round(rate, 4) for name, rate in rates.items()}
+    raw |= {name: phase.figures for name, phase in phases.items()}
+    return at_least_row("trials a second of two cards over those of one", ratio, BAR, **raw)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and writes the results file; the exit code tells whether it holds."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", default="auto", help="auto, or simulated:<id>")
-    parser.add_argument("--seconds", type=float, default=90.0, help="of the three phases")
+    parser.add_argument("--trials", type=int, default=200, help="of each job, at most")
+    parser.add_argument("--seconds", type=float, default=105.0, help="of all phases and the start, at most")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
-    begin, phases = time.monotonic(), dict[str, Phase]()
-    for name, cards in (("first", [0]), ("both", [0, 1]), ("second", [1])):
-        phases[name] = phase = run(options.gpu, cards, options.seconds / 3)
-        now = time.monotonic() - begin
-        print(f"{now:.0f} s: {name}: {phase.trials_per_s:.3f} trials/s, {phase.outcomes}", flush=True)
-    first, second, both = (phases[name] for name in ("first", "second", "both"))
-    ratio = both.trials_per_s / ((first.trials_per_s + second.trials_per_s) / 2)
-    raw: dict[str, object] = {f"{name}_per_s": round(phase.trials_per_s, 4) for name, phase in phases.items()}
-    raw |= {f"{name}_outcomes": phase.outcomes for name, phase in phases.items()}
-    row = at_least_row("trials a second of two cards over those of one", ratio, BAR, seconds=options.seconds, **raw)
-    write_report(options.out or results_file(both.target_id, "two_cards"), [row], machine_of(both.environment))
-    print(row)
+    begin, phases, limit_s = time.monotonic(), dict[str, Phase](), options.seconds / 4
+    with tempfile.TemporaryDirectory() as name, ExitStack() as ends:
+        bench = Bench(options.gpu, Path(name), ends)
+        bench.run([0, 1], NUM_WARM_UP, limit_s)
+        print(f"{time.monotonic() - begin:.0f} s: the cards are open", flush=True)
+        for phase, numbers in (("first", [0]), ("both", [0, 1]), ("second", [1])):
+            phases[phase] = bench.run(numbers, options.trials, limit_s)
+            print(f"{time.monotonic() - begin:.0f} s: {phase}: {phases[phase].figures}", flush=True)
+        row, target_id = row_of(phases, options.trials), bench.cards[0].target.id
+        machine = machine_of(bench.cards[0].environment())
+    write_report(options.out or results_file(target_id, "two_cards"), [row], machine)
+    print({name: value for name, value in row.items() if name not in phases})
     raise SystemExit(not row["holds"])
 
 

@@ -33,8 +33,8 @@ from tests.support.waiting import wait_until
 STEP = 5
 NUM_TRIALS = 60
 NUM_WORKERS = 2
-#: For which a worker's child keeps each trial.
-TRIAL_S = 0.1
+#: For which a worker's child keeps each trial, and the finals.
+SECONDS = "0.1/0.0"
 #: Longest that the jobs may take behind the last kill, and that a killed server may take to answer again, seconds.
 LIMIT_S = 300.0
 VICTIMS = ("server", "scheduler", "worker", "child")
@@ -44,8 +44,17 @@ FINAL = ("succeeded", "failed", "cancelled")
 class Cluster:
     """All the processes, and who is killed."""
 
-    def __init__(self, folder: Path, chance: random.Random, ends: ExitStack) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        chance: random.Random,
+        ends: ExitStack,
+        seconds: str = SECONDS,
+        num_trials: int = NUM_TRIALS,
+    ) -> None:
+        """Starts them; `ends` kills what is left. Jobs have `num_trials` trials; a child keeps them for `seconds`."""
         self._folder, self._chance = folder, chance
+        self._seconds, self._num_trials = seconds, num_trials
         self._scheduler = self._new_scheduler(0)
         ends.callback(lambda: self._scheduler.kill())
         self._address = self._scheduler.line()
@@ -61,7 +70,7 @@ class Cluster:
         return Forked(command, "scheduler", "--plain", "--port", str(port), log=self._folder / "log")
 
     def _new_worker(self, number: int) -> Forked:
-        own = self._address, f"w{number}", str(self._folder / "builds"), str(TRIAL_S)
+        own = self._address, f"w{number}", str(self._folder / "builds"), self._seconds
         return Forked(member.main, *own, log=self._folder / "log")
 
     def _new_server(self) -> Forked:
@@ -77,12 +86,12 @@ class Cluster:
         for _ in range(NUM_WORKERS - num_open):
             self._num_jobs += 1
             pair = body()["pair"] | {"d_hidden": 512 + 128 * self._num_jobs}
-            asked = body(pair=pair, budget={"trials": NUM_TRIALS, "seconds": 3600})
+            asked = body(pair=pair, budget={"trials": self._num_trials, "seconds": 3600})
             httpx.post(f"{url}/jobs", json=asked, timeout=60).raise_for_status()
 
-    def kill_one(self) -> None:
-        """One of the four kinds, at random; whoever starts it again does so at once. A child is its worker's care."""
-        victim, number = self._chance.choice(VICTIMS), self._chance.randrange(NUM_WORKERS)
+    def kill(self, victim: str) -> None:
+        """One of a kind; whoever starts it again does so at once. A child is its worker's care."""
+        number = self._chance.randrange(NUM_WORKERS)
         if victim == "child" and not self._kill_child(number):
             victim = "worker"  # which has none, since the server gives it nothing
         self.killed[victim] += 1
@@ -138,8 +147,8 @@ def recorded(folder: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
     return {row[:2]: row for row in rows(folder, "select * from trials order by job_id, number")}
 
 
-def problem_of(folder: Path) -> str:
-    """What does not fit together in the database; empty where all does."""
+def problem_of(folder: Path, num_trials: int = NUM_TRIALS) -> str:
+    """What does not fit together in the database, whose jobs have so many trials; empty where all does."""
     sums = "select job_id, number, outcome, plan_kind, schedule, length(samples) from trials order by job_id, number"
     jobs = "select id, state, reason, num_measured, num_rejected, num_failed, samples_bytes from jobs"
     events = "select job_id, json_extract(data, '$.number') from events where kind = 'trial' order by id"
@@ -158,7 +167,7 @@ def problem_of(folder: Path) -> str:
             return f"the events of {job} tell another number of trials than its {len(trials)}"
         if len({row[2:4] for row in trials}) != len(trials):
             return f"{job} tried a candidate twice"
-        if state in FINAL and (state, len(trials)) != ("succeeded", NUM_TRIALS):
+        if state in FINAL and (state, len(trials)) != ("succeeded", num_trials):
             return f"{job} {state} with {len(trials)} trials: {reason}"
     return ""
 
@@ -172,7 +181,7 @@ def work(step: Step) -> list[Row]:
         for _ in range(step.count):
             cluster.submit_where_idle()
             time.sleep(chance.uniform(0.1, 1.5))
-            cluster.kill_one()
+            cluster.kill(chance.choice(VICTIMS))
             now = recorded(folder)
             lost = [key for key, row in kept.items() if now.get(key) != row]
             wrong = wrong or (f"gone or changed: {lost}" if lost else "") or problem_of(folder)

@@ -12,14 +12,20 @@ from tuner.workers.protocol.process import die_with_parent
 
 
 def child(connection: Connection, seconds: str, parent_pid: int) -> None:
-    """Keeps each candidate for so long; the figures are the twin's, in the worker."""
+    """Keeps each candidate, and the rounds of the finals in one process, for so long (`seconds` is "0.1/2.0"); the
+    figures are the twin's, in the worker."""
     die_with_parent(parent_pid)
+    trial_s, finals_s = map(float, seconds.split("/"))
     while True:
         match connection.recv():
             case messages.StartRequest():
                 connection.send(HELLO)
             case messages.PrepareRequest():
                 connection.send(messages.PrepareAnswer())
+            case messages.FinalsRequest(works=works, num_rounds=num_rounds):
+                time.sleep(finals_s if num_rounds > 1 else 0.0)  # one round asks whether a finalist is guilty
+                rows = ((1.0,) * num_rounds,) * len(works)
+                connection.send(messages.FinalsAnswer(times_us=rows, reasons=("",) * len(works), num_dropped=0))
             case _:
-                time.sleep(float(seconds))
+                time.sleep(trial_s)
                 connection.send(messages.EvaluateAnswer(outcome=Rejected(stage=Stage.VERIFY, reason="")))

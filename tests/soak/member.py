@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from tests.service.dispatch.clusters import HERE
 from tests.soak.held import child
 from tuner.core.problem.gpu import parse_target
-from tuner.core.trial.evaluator import Prepared, Problem
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.evaluator import FinalsTimes, Prepared, Problem
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, Outcome, Stage
 from tuner.dispatch.cluster.calls import WorkerCalls
 from tuner.dispatch.cluster.nodes import prepare_process, run_worker
 from tuner.dispatch.cluster.security import security_for
+from tuner.workers.host.asking import Asking
+from tuner.workers.host.finals import hold_finals
 from tuner.workers.host.gpu_process import ChildLost, GpuProcesses
 from tuner.workers.protocol import messages
 from tuner.workers.simulated.evaluator import PreparedModel, SimulatedEvaluator
@@ -28,6 +32,7 @@ class HeldEvaluator(SimulatedEvaluator):
         super().__init__(parse_target("simulated:h200"))
         limits = Limits(start_deadline_s=DEADLINE_S, prepare_deadline_s=DEADLINE_S)
         self._processes = GpuProcesses(seconds, b"", limits, main=child)
+        self._asking = Asking(self._processes, limits)
 
     def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Outcome:
         """As a supervisor does it: a candidate that takes the child along has failed."""
@@ -39,6 +44,12 @@ class HeldEvaluator(SimulatedEvaluator):
         except ChildLost as lost:
             return Failed(stage=Stage.LAUNCH, kind=lost.kind, reason=str(lost), stage_s=dict(prepared.stage_s))
         return super().measure(problem, prepared, incumbent_speedup)
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **asked: Any) -> FinalsTimes:
+        """As a supervisor holds them, in a child and in a fresh one; a child that is lost is nobody's fault here."""
+        works = tuple(messages.Work(plan_kind=candidate.plan_kind) for candidate in candidates)
+        hold_finals(self._asking, self._processes, problem, works, **asked)
+        return super().finals(problem, candidates, **asked)
 
 
 def children(pid: int) -> list[int]:
@@ -66,5 +77,5 @@ async def _run(scheduler: str, name: str, folder: str, seconds: str) -> None:
 
 def main(arguments: list[str]) -> None:
     """Until it is killed; takes the scheduler's address, the worker's name, a folder, and the seconds for which the
-    child keeps a trial."""
+    child keeps a trial and the finals, "0.1/2.0"."""
     asyncio.run(_run(*arguments))

@@ -20,19 +20,21 @@ DTYPES = [str(dtype) for dtype in Dtype]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: What an attention's cache and scores may be.
+_FORM = ("page_tokens", "heads_first", "window", "soft_cap")
 #: The presets, and what each takes beside `model`: what it needs, and what it may have.
 PRESETS = {
     "decoder-block": ({"m"}, {"tp", "run"}),
-    "decoder-attention": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "projection"}),
+    "decoder-attention": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "projection", *_FORM}),
 }
 _FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
 _FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
 #: Options of an attention by its sizes: what it needs, and what it may have.
 _HEADS = ("heads", "kv_heads", "head_dim")
-_ATTENTION = {"sequences", "max_length", *_HEADS}, {"new_tokens", "lengths", "scale", "d_out"}
+_ATTENTION = {"sequences", "max_length", *_HEADS}, {"new_tokens", "lengths", "scale", "d_out", *_FORM}
 #: Options of presets alone.
 _OF_PRESETS = ("model", "tp", "run", "projection")
-_OF_ATTENTIONS = ("sequences", "max_length", "new_tokens", "lengths", "scale", *_HEADS)
+_OF_ATTENTIONS = ("sequences", "max_length", "new_tokens", "lengths", "scale", *_HEADS, *_FORM)
 _PAIR = (*_FFN_SIZES, *_FFN_OPTIONS, "first", "second", "preset", *_OF_PRESETS, *_OF_ATTENTIONS, "dtype")
 _SIZE = click.IntRange(min=1)
 
@@ -88,6 +90,12 @@ def pair_options(command: F) -> F:
             click.option(
                 "--lengths", type=click.Choice([str(one) for one in Lengths]), help="At which an attention is timed."
             ),
+            click.option("--page-tokens", type=_SIZE, help="Of a page of its cache; contiguous unless given."),
+            click.option(
+                "--heads-first/--tokens-first", default=None, help="Order in a page of its cache; heads first."
+            ),
+            click.option("--window", type=_SIZE, help="Tokens that a query sees; all unless given."),
+            click.option("--soft-cap", type=float, help="Of its scores; none unless given."),
             click.option("--heads", type=_SIZE, help="Query heads of an attention, a multiple of --kv-heads."),
             click.option("--kv-heads", type=_SIZE, help="Heads of its cache."),
             click.option("--head-dim", type=_SIZE, help="Elements of a head: 64 or 128."),

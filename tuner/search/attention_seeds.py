@@ -53,7 +53,10 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
 def _ranked(space: AttentionSpace) -> list[AttentionSchedule]:
     """Of each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first. Of equal
     forecasts the deeper ring."""
-    plain = [one for one in space.attentions if one.speculative and not one.next_percent and not one.contiguous]
+    early = space.op.form.knows_tokens_early
+    plain = [
+        one for one in space.attentions if one.speculative == early and not one.next_percent and not one.contiguous
+    ]
     random.Random(0).shuffle(plain)
     by_plan: dict[tuple[int, int, int, int], AttentionSchedule] = {}
     for one in sorted(plain, key=lambda one: -one.num_stages * one.tile_tokens):
@@ -80,7 +83,7 @@ def _beside(space: AttentionSpace, one: AttentionSchedule, product: Schedule) ->
         other
         for other in space.attentions
         if (other.cluster, other.span_tokens, other.contiguous) == (one.cluster, one.span_tokens, one.contiguous)
-        and other.speculative
+        and other.speculative == one.speculative
         and not other.next_percent
         and other.tiling_of(space.op.shape).smem_bytes <= left
     ]

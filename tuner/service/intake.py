@@ -7,6 +7,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from tuner.core.trial.records import JobRecord
+from tuner.errors import StoreUnavailable
 from tuner.service.desk import Desk, Submission
 
 #: Submissions of a transaction, at most: others wait for the database meanwhile.
@@ -20,7 +21,7 @@ Answer = Future[tuple[JobRecord, bool]]
 
 class Intake:
     """One thread that submits for all. Nobody waits longer for it than for the transaction under way, or for its
-    period to end."""
+    period to end. While the database takes no writes, all that wait are told so at once."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -49,9 +50,14 @@ class Intake:
         self._next_at = time.monotonic() + PERIOD_S
         with self._lock:
             waiting, self._waiting = self._waiting, []
+        refused: StoreUnavailable | None = None
         for begin in range(0, len(waiting), MAX_TOGETHER):
             part = waiting[begin : begin + MAX_TOGETHER]
-            outcomes = self._desk.submit_together([asked for asked, _ in part])
+            if refused is None:
+                outcomes = self._desk.submit_together([asked for asked, _ in part])
+                refused = next((one for one in outcomes if isinstance(one, StoreUnavailable)), None)
+            else:  # they have waited as long; each part would wait for the database again, one behind the other
+                outcomes = [refused] * len(part)
             for (_, answer), outcome in zip(part, outcomes, strict=True):
                 if isinstance(outcome, Exception):
                     answer.set_exception(outcome)

@@ -35,14 +35,16 @@ Sizes = Annotated[
 ]
 
 
+#: What an attention's cache and scores may be.
+_FORM = ("page_tokens", "heads_first", "window", "soft_cap")
 #: Parameters of `GET /best` by kind: those that must be given, and those with a default.
 _PARAMETERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ffn": (FFN_SIZES, FFN_OPTIONS),
     "independent": (("first", "second"), ()),
     "decoder-block": (("model", "m"), ("tp", "run")),
     "attention": (("sequences", "max_length", "heads", "kv_heads", "head_dim"),
-                  ("new_tokens", "lengths", "scale", "d_out")),
-    "decoder-attention": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "projection")),
+                  ("new_tokens", "lengths", "scale", "d_out", *_FORM)),
+    "decoder-attention": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "projection", *_FORM)),
 }  # fmt: skip
 
 
@@ -76,6 +78,10 @@ class BestQuery(BaseModel):
     kv_heads: Count | None = Field(default=None, description="attention: heads of the cache")
     head_dim: Count | None = Field(default=None, description="attention: elements of a head")
     scale: float | None = Field(default=None, description="attention: of the scores; 1 / sqrt(head_dim) unless given")
+    page_tokens: Count | None = Field(default=None, description="attention: of a page; contiguous unless given")
+    heads_first: bool | None = Field(default=None, description="attention: of a page; true unless given")
+    window: Count | None = Field(default=None, description="attention: tokens that a query sees; all unless given")
+    soft_cap: float | None = Field(default=None, description="attention: of the scores; none unless given")
     projection: bool | None = Field(default=None, description="decoder-attention: o_proj behind it, unless false")
     dtype: Dtype = Field(default=Dtype.FP16, description="element type of every tensor")
     target: TargetId | None = Field(default=None, description="by default the server's own")

@@ -18,7 +18,7 @@ from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.versions import MANIFEST_FORMAT, PRODUCTS_FORMAT
 
-from ..source.attention import ATTENTION_KERNEL, render_attention
+from ..source.attention import ATTENTION_KERNEL, attention_source
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
@@ -150,7 +150,7 @@ def _check_attentions(workload: Workload, schedule: Schedule, attentions: tuple[
     ):
         raise LaunchRefused(f"the attentions are not those of {workload.describe()} by {schedule}")
     for one in attentions:
-        if one.source != render_attention(one.schedule.tiling_of(one.op.shape), workload.dtype):
+        if one.source != attention_source(one.op, one.schedule):
             raise LaunchRefused(f"the source of {one.op.name} is not that of its tiling: render it again")
         if one.launchable is not None:
             one.launchable.check()

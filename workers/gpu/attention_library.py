@@ -4,7 +4,9 @@ PyTorch has the vendor's fused kernels (cuDNN's) and flash decoding. Each backen
 each of cuBLASLt's algorithms, and the best is the baseline. Nothing else of it is used: its calls are captured in a
 graph of its own, over the problem's tensors, so a sample reads from DRAM what a sample of ours reads.
 
-Lengths that differ take a mask, which is made outside of what is timed. PyTorch then reads the whole cache.
+Lengths that differ take a mask, which is made outside of what is timed. PyTorch then reads the cache up to the longest,
+from the first token that any query sees on. Its kernels take no table of pages, so pages are put in order before,
+outside of what is timed too. That favours the library.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from tuner.errors import WorkerError
 from ..source.launch_args import OpBuffers
 from ..timing.library_choice import Picked
 from .attention_data import AttentionData, WithAttentions
+from .attention_products import IN_ORDER
 from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from .torch_baseline import TORCH_NAMES
 
@@ -70,6 +73,7 @@ class AttentionLibrary:
         ops = zip(self._gemms, self._data.workload.ops, self.choices, strict=False)
         calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
         mask = "" if self._timed_mask is None else ", with a mask"
+        mask += "" if self._data.attention.form.paged is None else IN_ORDER
         attention = f"PyTorch {self._torch.__version__} scaled_dot_product_attention by {self._backend}{mask}"
         return LibraryRecipe(cublaslt_version=self._lt_version, beside=False, calls=calls, attention=attention)
 
@@ -95,10 +99,11 @@ class AttentionLibrary:
         """A chain of runs over the slots."""
         data, has_product = self._data, bool(self._gemms)
         slots = range(data.chain_length)
-        tensors = [self._tensors(data.inputs_of_slot(slot)) for slot in slots]  # a capture may not hand over memory
+        # before, since a capture may not hand over memory
+        tensors = [self._tensors(data.inputs_of_slot(slot)) for slot in range(data.num_slots)]
 
         def run(slot: int) -> Any:
-            attended = self._attend(tensors[slot], self._timed_mask)
+            attended = self._attend(tensors[slot % data.num_slots], self._timed_mask)
             if has_product:
                 attended = attended.contiguous()
                 stream = self._torch.cuda.current_stream().cuda_stream
@@ -162,22 +167,33 @@ class AttentionLibrary:
             workspace = self._workspace.data.ptr
             gemm.launch(attended, buffer.w, buffer.c, 0, workspace, stream, algorithm=algorithm)
 
+    def _seen(self, inputs: dict[str, Any]) -> tuple[int, int]:
+        """From the first token that any query sees to the last one."""
+        op = self._data.attention
+        lengths = inputs[op.operands[2]].get().tolist()
+        return min(op.form.first_seen(op.shape, length) for length in lengths), max(1, *lengths)
+
     def _mask(self, inputs: dict[str, Any]) -> Any:
-        """[sequences, 1, new tokens, max_length] which tokens a query sees; None where each sees all."""
+        """[sequences, 1, new tokens, tokens] which of the tokens a query sees; None where each sees all."""
         torch, op = self._torch, self._data.attention
         shape, lengths = op.shape, inputs[op.operands[2]].get()
-        if shape.new_tokens == 1 and (lengths == shape.max_length).all():
+        first, end = self._seen(inputs)
+        if shape.new_tokens == 1 and (lengths == end).all():
             return None
         ends = torch.tensor(lengths.tolist(), device="cuda")[:, None] - shape.new_tokens + 1
-        ends = ends + torch.arange(shape.new_tokens, device="cuda")[None]
-        places = torch.arange(shape.max_length, device="cuda")
-        return (places[None, None] < ends[:, :, None])[:, None]
+        ends = (ends + torch.arange(shape.new_tokens, device="cuda")[None])[:, :, None]
+        places = torch.arange(first, end, device="cuda")[None, None]
+        is_seen = places < ends
+        if op.form.window is not None:
+            is_seen &= places >= ends - op.form.window
+        return is_seen[:, None]
 
     def _tensors(self, inputs: dict[str, Any]) -> tuple[Any, Any, Any]:
         """Queries [sequences, new tokens, heads, head_dim], keys, values."""
-        op = self._data.attention
+        op, (first, end) = self._data.attention, self._seen(inputs)
         q = self._tensor(inputs[op.source]).view(op.shape.sequences, op.shape.new_tokens, -1, op.shape.head_dim)
-        keys, values = (self._tensor(inputs[name]) for name in op.operands[:2])
+        cache = self._data.contiguous_cache(inputs)
+        keys, values = (self._tensor(bits)[:, :, first:end] for bits in cache)
         return q, keys, values
 
     def _tensor(self, bits: Any) -> Any:

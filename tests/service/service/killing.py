@@ -21,14 +21,19 @@ from tuner.store import Store, events, jobs, trials
 
 @contextmanager
 def killed_afterwards(
-    directory: Path, trial_s: float, finals_s: float = 0.0, counters_s: float = 0.0, build_s: float = 0.0
-) -> Iterator[None]:
+    directory: Path,
+    trial_s: float,
+    finals_s: float = 0.0,
+    counters_s: float = 0.0,
+    build_s: float = 0.0,
+    artifact_s: float = 0.0,
+) -> Iterator[Forked]:
     """A server that runs inside the block; SIGKILL at its end."""
-    seconds = (str(one) for one in (trial_s, finals_s, counters_s, build_s))
+    seconds = (str(one) for one in (trial_s, finals_s, counters_s, build_s, artifact_s))
     server = Forked(victim.main, str(directory), *seconds, log=directory.with_suffix(".log"))
     try:
         assert server.line() == "started"
-        yield
+        yield server
     finally:
         server.kill()
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from tuner.core.access.caller import Caller, Role
 from tuner.core.trial.job import JobTerms
 from tuner.dispatch import LocalDispatcher
 from tuner.errors import Forbidden, InvalidInput, StoreUnavailable
-from tuner.service import Service
+from tuner.service import Service, intake
 from tuner.service.desk import Submission
 from tuner.store import Store, audit, events, jobs
 
@@ -86,6 +89,23 @@ def test_all_are_told_when_the_database_takes_nothing(service: Service, monkeypa
             answer.result(LIMIT_S)
     monkeypatch.undo()
     assert service.intake.submit(Submission(spec=spec(16))).result(LIMIT_S)[1]
+
+
+def test_many_that_wait_for_a_locked_database_are_told_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "MAX_TOGETHER", 2)
+    service = Service(Store.open(tmp_path / "data", lock_patience_s=0.2), LocalDispatcher([evaluator()]))
+    with closing(sqlite3.connect(tmp_path / "data" / "tuner.db", isolation_level=None)) as stranger:
+        stranger.execute("begin immediate")
+        begin = time.monotonic()
+        answers = [service.intake.submit(Submission(spec=spec(m))) for m in range(16, 80)]
+        told = [answer.exception(LIMIT_S) for answer in answers]
+        took_s = time.monotonic() - begin
+        stranger.execute("rollback")
+    assert all(isinstance(one, StoreUnavailable) for one in told)
+    assert took_s < 3, "each of 32 transactions waited for the lock, one behind the other"
+    service.close()
 
 
 def test_what_was_asked_for_before_the_end_is_written(tmp_path: Path) -> None:

@@ -45,6 +45,25 @@ def test_a_kill_in_the_finals_costs_the_finals_alone(tmp_path: Path, serve: Serv
 
 
 @pytest.mark.slow
+def test_a_kill_behind_the_finals_while_the_kernel_is_packed_leaves_one_result_and_one_kernel(
+    tmp_path: Path, serve: Serve
+) -> None:
+    directory = tmp_path / "data"
+    job = submit(directory, num_trials=6)
+    for _ in range(2):
+        with killed_afterwards(directory, trial_s=0.0, artifact_s=600.0) as server:
+            wait_until(lambda: "packs" in server.printed)
+    record, kept, _ = read_back(directory, job.id)
+    assert (record.state, record.num_trials) == (JobState.FINALS, 6)
+    service = serve()
+    assert finish(service, job).state is JobState.SUCCEEDED
+    assert service.trials(job.id).items == kept
+    assert on_disk(directory, "select count(*) from bests") == 1
+    digest = service.best(job.id).artifact_digest
+    assert [path.name for path in (directory / "artifacts").rglob("*") if path.is_file()] == [digest]
+
+
+@pytest.mark.slow
 def test_an_inspection_that_a_kill_cut_off_is_taken_again_after_those_that_were_not(
     tmp_path: Path, serve: Serve
 ) -> None:

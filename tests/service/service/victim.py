@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.trial.evaluator import FinalsTimes, Problem
+from tuner.core.trial.evaluator import ArtifactFiles, FinalsTimes, Problem
 from tuner.core.trial.inspection import CounterReport
 from tuner.dispatch import LocalDispatcher
 from tuner.service import Service
@@ -17,15 +17,20 @@ from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
 class SlowEvaluator(SimulatedEvaluator):
-    """The twin, taking its time over finals and counters."""
+    """The twin, taking its time over finals, counters and the kernel that is kept."""
 
-    def __init__(self, finals_s: float, counters_s: float, **options: Any) -> None:
+    def __init__(self, finals_s: float, counters_s: float, artifact_s: float, **options: Any) -> None:
         super().__init__(parse_target("simulated:h200"), **options)
-        self._finals_s, self._counters_s = finals_s, counters_s
+        self._finals_s, self._counters_s, self._artifact_s = finals_s, counters_s, artifact_s
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **asked: Any) -> FinalsTimes:
         time.sleep(self._finals_s)
         return super().finals(problem, candidates, **asked)
+
+    def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
+        print("packs", flush=True)
+        time.sleep(self._artifact_s)
+        return super().artifact(problem, candidate, extra)
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
         time.sleep(self._counters_s)
@@ -33,10 +38,11 @@ class SlowEvaluator(SimulatedEvaluator):
 
 
 def main(arguments: list[str]) -> None:
-    """Until it is killed; takes the directory, seconds per trial, of the finals, of counting, and of a build."""
+    """Until it is killed; takes the directory, seconds per trial, of the finals, of counting, of a build, and of the
+    kernel that is kept."""
     directory, *seconds = arguments
-    trial_s, finals_s, counters_s, build_s = map(float, seconds)
-    twin = SlowEvaluator(finals_s, counters_s, latency_s=trial_s, build_s=build_s)
+    trial_s, finals_s, counters_s, build_s, artifact_s = map(float, seconds)
+    twin = SlowEvaluator(finals_s, counters_s, artifact_s, latency_s=trial_s, build_s=build_s)
     Service(Store.open(Path(directory)), LocalDispatcher([twin], num_places=4)).start()
     print("started", flush=True)
     time.sleep(600)

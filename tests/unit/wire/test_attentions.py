@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import decoder_attention
 from tuner.core.problem.workload import Dtype
@@ -36,12 +37,38 @@ def refusal(pair: dict[str, Any]) -> InvalidInput:
     return error.value
 
 
-@pytest.mark.parametrize("pair", [ALONE, {**ALONE, "d_out": 4096}, {**ALONE, "new_tokens": 2, "scale": 0.5}])
+PAGED = {**ALONE, "page_tokens": 16}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ALONE,
+        {**ALONE, "d_out": 4096},
+        {**ALONE, "new_tokens": 2, "scale": 0.5},
+        PAGED,
+        {**PAGED, "heads_first": False, "window": 100, "soft_cap": 30.0, "d_out": 64},
+    ],
+)
 def test_an_attention_survives_its_json_as_a_chain(pair: dict[str, Any]) -> None:
     workload = workload_of(asked(pair).pair)
     again = json.loads(pair_of(workload).model_dump_json())
     assert again["kind"] == "chain"
     assert workload_of(asked(again).pair) == workload
+
+
+def test_what_is_asked_is_what_the_op_has() -> None:
+    pair = {**PAGED, "heads_first": False, "window": 100, "soft_cap": 30.0}
+    (op,) = workload_of(asked(pair).pair).attentions
+    assert op.form.paged == PagedCache(num_pages=4 * 32, page_tokens=16, heads_first=False)
+    assert (op.form.window, op.form.soft_cap) == (100, 30.0)
+    assert op.operands[3:] == ("attention.pages",)
+    assert "pages of 16, tokens first, window 100, soft cap 30" in op.describe()
+
+
+def test_a_window_of_the_longest_context_is_none() -> None:
+    assert workload_of(asked({**ALONE, "window": 512}).pair) == workload_of(asked(ALONE).pair)
+    assert workload_of(asked({**ALONE, "window": 511}).pair) != workload_of(asked(ALONE).pair)
 
 
 def test_a_chain_may_spell_the_pair_op_by_op() -> None:
@@ -50,10 +77,17 @@ def test_a_chain_may_spell_the_pair_op_by_op() -> None:
 
 def test_a_models_attention_is_made_of_its_sizes() -> None:
     pair = {"kind": "decoder-attention", "model": "llama3-70b", "tp": 8, "sequences": 16, "max_length": 2048,
-            "dtype": "bf16", "lengths": "uniform"}  # fmt: skip
+            "dtype": "bf16", "lengths": "uniform", "page_tokens": 32, "window": 1000}  # fmt: skip
     workload = workload_of(asked(pair).pair)
     assert workload == decoder_attention(
-        "llama3-70b", tp=8, sequences=16, max_length=2048, dtype=Dtype.BF16, lengths=Lengths.UNIFORM
+        "llama3-70b",
+        tp=8,
+        sequences=16,
+        max_length=2048,
+        dtype=Dtype.BF16,
+        lengths=Lengths.UNIFORM,
+        page_tokens=32,
+        window=1000,
     )
     shape, (o_proj,) = workload.attentions[0].shape, workload.ops
     assert (shape.kv_heads, shape.query_heads, o_proj.n, o_proj.k) == (1, 8, 8192, 1024)
@@ -68,10 +102,12 @@ def test_a_models_attention_is_made_of_its_sizes() -> None:
         ({**ALONE, "kv_heads": 1}, "pair.heads", "32 query heads share a KV head", "more kv_heads"),
         ({**ALONE, "head_dim": 80}, "pair.head_dim", "80 has no kernel", "64 or 128"),
         ({**ALONE, "new_tokens": 64}, "pair.new_tokens", "64 are prefill", "at most 8"),
-        ({**ALONE, "window": 0}, "pair.window", "a query sees nothing", "leave it out"),
-        ({**ALONE, "window": 256}, "pair.window", "is not built", "leave it out"),
-        ({**ALONE, "soft_cap": 30.0}, "pair.soft_cap", "is not built", "leave it out"),
-        ({**ALONE, "page_tokens": 16}, "pair.page_tokens", "a paged cache is not built", "leave it out"),
+        ({**ALONE, "window": 0}, "pair.window", "0 hides a query from itself", "1 or more"),
+        ({**ALONE, "soft_cap": 0.0}, "pair.soft_cap", "0.0 cannot cap", "above 0"),
+        ({**ALONE, "page_tokens": 24}, "pair.page_tokens", "24 has no kernel", "16, 32, 64"),
+        ({**ALONE, "heads_first": False}, "pair.heads_first", "a contiguous cache is", "give page_tokens too"),
+        ({**PAGED, "max_length": 2**26 - 1}, "pair.max_length", "at most 2147483647 rows", "shorter"),
+        (chain({**OP, "window": -1}), "pair.attention.window", "-1 hides a query", "1 or more"),
         ({**ALONE, "max_length": 2, "new_tokens": 4}, "pair.max_length", "do not hold the 4 new ones", "at least"),
         ({**ALONE, "scale": -1.0}, "pair.scale", "cannot scale scores", "above 0"),
         ({**ALONE, "max_length": 2**30}, "pair.max_length", "a cache has at most", "shorter"),

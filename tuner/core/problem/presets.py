@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for
 from tuner.core.problem.attention_op import AttentionOp, Lengths
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
 from tuner.errors import InvalidInput
@@ -66,9 +68,11 @@ class Run(StrEnum):
     QKV = "qkv"
 
 
-def attention_pair(shape: DecodeAttention, *, d_out: int | None, lengths: Lengths = Lengths.FULL) -> Workload:
+def attention_pair(
+    shape: DecodeAttention, *, d_out: int | None, lengths: Lengths = Lengths.FULL, form: AttentionForm = PLAIN
+) -> Workload:
     """Decode attention, and behind it a product with `d_out` columns where that is given."""
-    attention = AttentionOp(name="attention", shape=shape, lengths=lengths)
+    attention = AttentionOp(name="attention", shape=shape, lengths=lengths, form=form)
     behind = (
         () if d_out is None else (GemmOp(name="o_proj", m=attention.m, n=d_out, k=attention.n, source="attention"),)
     )
@@ -85,8 +89,9 @@ def decoder_attention(
     projection: bool = True,
     lengths: Lengths = Lengths.FULL,
     dtype: Dtype = Dtype.FP16,
+    **form: Any,
 ) -> Workload:
-    """The attention of `model` on one of `tp` ranks, and behind it o_proj where `projection`.
+    """The attention of `model` on one of `tp` ranks, and behind it o_proj where `projection`; `form` is for `form_for`.
 
     Raises:
         InvalidInput: the model is unknown, cannot be shared among so many ranks, or a size is out of its range.
@@ -102,7 +107,8 @@ def decoder_attention(
         new_tokens=new_tokens,
         dtype=dtype,
     )
-    return attention_pair(shape, d_out=sizes.hidden if projection else None, lengths=lengths)
+    d_out = sizes.hidden if projection else None
+    return attention_pair(shape, d_out=d_out, lengths=lengths, form=form_for(shape, **form))
 
 
 def _sizes_of(model: str) -> DecoderModel:

@@ -35,7 +35,7 @@ from tuner.core.plan.interleaves import block_shapes, longest_first, merge_block
 from tuner.core.plan.split_k import num_split_tiles, num_tiles, slots_problem
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload, WorkloadKind
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     Granularity,
     Interleave,
@@ -153,7 +153,7 @@ class Space:
         shapes = enumerate(zip(self.workload.ops, tiling.tiles, strict=True))
         split = (num_tiles(op, tile) for index, (op, tile) in shapes if tiling.num_parts(index) > 1)
         if (most := max(split, default=0)) <= num_lanes:
-            is_shared = most > 0 and self.workload.kind is WorkloadKind.INDEPENDENT
+            is_shared = most > 0 and self.workload.is_independent
             return (SplitTiles.ALL, SplitTiles.STREAM) if is_shared else (SplitTiles.ALL,)
         fits = slots_problem(self.workload, tiling, num_split_tiles(self.workload, tiling)) is None
         tails = (SplitTiles.TAIL, SplitTiles.STREAM)
