@@ -129,7 +129,9 @@ def test_a_chain_with_norms_has_fewer_sums_where_parts_are_added() -> None:
     block = decoder_block("llama3-8b", m=512)
     parts = wgmma((128, 128, 64), (128, 112, 64), (128, 224, 64), (128, 128, 64), num_warps=8, split_k=(1, 1, 2, 1))
     assert tiling_problem(block, H200, parts) is None
-    wider = replace(parts, tiles=(*parts.tiles[:3], replace(parts.tiles[3], n=240)), num_stages=3, input_stages=3)
+    whole = replace(parts, tiles=(*parts.tiles[:3], replace(parts.tiles[3], n=240)), num_stages=3, input_stages=3)
+    assert tiling_problem(block, H200, whole) is None
+    wider = replace(whole, split_k=(1, 1, 2, 2))
     problem = "120 sums a thread spill where parts are added and rows are normed: use at most 112"
     assert problem in str(tiling_problem(block, H200, wider))
     assert tiling_problem(block, H200, replace(wider, split_k=())) is None
