@@ -9,7 +9,7 @@ from tuner.core.schedule.tiling import Tiling, Warpgroups
 
 #: For each of the tasks that come next: two barriers and a word, in whole vectors.
 SLOT_BYTES = 32
-#: fp32 sums of a thread, at most, where a kernel has norms and the op's parts are added up, or with ping-pong some op's.
+#: fp32 sums of a thread, at most, where a kernel has norms and adds up parts of the op, or with ping-pong of some op.
 #: With 120 and more the compiler spilled.
 MAX_ACCUMULATORS_WITH_NORMS = 112
 
