@@ -9,6 +9,7 @@ from tests.support.chains import block, run_of_block
 from tests.support.compiled import compile_source
 from tests.support.lanes import soak_unless
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
+from tuner.core.problem.presets import decoder_block
 from tuner.core.problem.workload import Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.workers.builder.artifact import _tensors, least_driver
@@ -95,12 +96,16 @@ CASES = {
         ),
     ),
     "mma": (block(40), mma(*((16, 64, 64),) * 4, split_k=(1, 1, 3, 1))),
+    "swapped_alone": (
+        decoder_block("llama3-8b", m=1, dtype=Dtype.BF16),
+        wgmma((8, 32, 512), (8, 56, 128), (8, 32, 512), (8, 48, 256), input_stages=4, swap_ab=True),
+    ),
     "simt": (block(3), simt(*((4, 16, 256), (4, 8, 256)) * 2, num_warps=4)),
 }
 
 
 #: One of each engine, and the one with the most that a chain can have.
-IN_CI = ("swapped_shared_k", "in_band", "wgmma", "mma", "simt")
+IN_CI = ("swapped_shared_k", "swapped_alone", "in_band", "wgmma", "mma", "simt")
 
 
 @pytest.mark.parametrize("name", soak_unless(lambda _, name: name in IN_CI, CASES))

@@ -12,6 +12,7 @@ from tuner.core.proof.attention import attention_digest
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.errors import ResourceError
 
+from ..source.append import render_append
 from ..source.attention import attention_source
 from ..source.attention_launchable import AttentionLaunchable
 from ..source.launchable import LaunchRefused, Ties, cubin_digest
@@ -36,6 +37,15 @@ def build_attention(
     """
     source = attention_source(workload.attentions[index], schedule)
     return BuiltAttention(source=source, built=builder.build(source, gpu.arch))
+
+
+def build_appends(workload: Workload, gpu: Gpu, builder: Builder) -> tuple[Built, ...]:
+    """Of each attention the kernel that may go in front of it.
+
+    Raises:
+        BuildError: the source does not compile, or not in time.
+    """
+    return tuple(builder.build(render_append(op.shape), gpu.arch) for op in workload.attentions)
 
 
 def tie_attention(

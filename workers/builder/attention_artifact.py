@@ -16,6 +16,7 @@ from tuner.core.proof.candidate_plans import attention_plans_for
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 
+from ..source.append import render_append
 from ..source.attention import (
     REFUSED_WORDS,
     attention_source,
@@ -28,6 +29,7 @@ from ..source.attention import (
 from ..source.attention_launchable import AttentionLaunchable
 from ..source.launch_args import MAP_BYTES
 from ..source.tensor_maps import TENSOR_MAP_TYPES
+from .nvrtc import Built
 
 #: Bytes of a task in the table, and of the fields in front of the first tasks.
 _TASK_BYTES = 8
@@ -69,11 +71,18 @@ class AttentionKernel:
     source: str
     #: None where nothing was compiled.
     launchable: AttentionLaunchable | None = None
+    #: Of the kernel that may go in front; None where nothing was compiled.
+    append: Built | None = None
 
     @property
     def op(self) -> AttentionOp:
         """What it computes."""
         return self.workload.attentions[self.index]
+
+    @property
+    def takes_append(self) -> bool:
+        """Whether there is a kernel that may go in front: of contiguous caches alone."""
+        return self.op.form.paged is None
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -84,13 +93,21 @@ class AttentionKernel:
             f"{name}_tasks.bin": self.plan.tasks.astype("<i4").tobytes(),
             f"{name}_queues.bin": self.plan.queues.astype("<i4").tobytes(),
         }
+        if self.takes_append:
+            files[f"{name}_append.cu"] = render_append(self.op.shape).encode()
+            files |= {f"{name}_append.cubin": self.append.cubin} if self.append else {}
         return files | ({f"{name}.cubin": self.launchable.cubin} if self.launchable else {})
 
 
 def attention_kernels(
-    workload: Workload, gpu: Gpu, candidate: Candidate, launchables: Sequence[AttentionLaunchable] = ()
+    workload: Workload,
+    gpu: Gpu,
+    candidate: Candidate,
+    launchables: Sequence[AttentionLaunchable] = (),
+    appends: Sequence[Built] = (),
 ) -> tuple[AttentionKernel, ...]:
-    """Of each attention of a candidate's; `launchables` are their builds, where something was compiled.
+    """Of each attention of a candidate's; `launchables` are their builds, and `appends` those of the kernels that may
+    go in front, where something was compiled.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
@@ -107,6 +124,7 @@ def attention_kernels(
             proof=attention_digest(plan, schedule),
             source=attention_source(workload.attentions[index], schedule),
             launchable=launchables[index] if launchables else None,
+            append=appends[index] if appends else None,
         )
         for index, (schedule, plan) in enumerate(zip(schedules, plans, strict=True))
     )
@@ -136,8 +154,11 @@ def _page_table(op: AttentionOp) -> list[tuple[str, str, list[int], str]]:
     return [(op.operands[3], "pages", [op.shape.sequences, op.form.paged.pages_of(op.shape)], "int32")]
 
 
-def attention_recipe(one: AttentionKernel, kernel: dict[str, Any], *, programmatic: bool) -> dict[str, Any]:
-    """How it is launched; `kernel` says how it was compiled. It goes in front of the launch of what reads it."""
+def attention_recipe(
+    one: AttentionKernel, kernel: dict[str, Any], append: dict[str, Any] | None, *, programmatic: bool
+) -> dict[str, Any]:
+    """How it is launched; `kernel` says how it was compiled, `append` what may go in front of it. It goes in front of
+    the launch of what reads it."""
     op, plan, tiling = one.op, one.plan, one.schedule.tiling_of(one.op.shape)
     name = f"attention{one.index}"
     reader = one.workload.reader_of(op)
@@ -163,6 +184,7 @@ def attention_recipe(one: AttentionKernel, kernel: dict[str, Any], *, programmat
         "lengths": {"tensor": f"{op.name}.lengths", "max": op.shape.max_length, "meaning": _LENGTHS},
         **_pages(op),
         "cache": _CACHE.format(shape=_cache_words(op)),
+        **({} if append is None else {"append": append}),
         "stream": 0,
     }
 

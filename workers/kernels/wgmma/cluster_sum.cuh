@@ -223,7 +223,7 @@ __device__ __forceinline__ EarlyResidual<kOp> early_residual(const OpArgs& op, c
   if constexpr (kRank < kClusterK - 1) {
     if (rank_along_k() != kRank) return early_residual<kOp, kRank + 1>(op, task);
   }
-  EarlyResidual<kOp> early;
+  EarlyResidual<kOp> early = {};
   if constexpr (EarlyResidual<kOp>::kIsThere) {
     using Own = Share<kOp, kRank>;
     if constexpr (kSwapAb) {

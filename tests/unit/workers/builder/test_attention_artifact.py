@@ -19,6 +19,7 @@ from tuner.core.trial.evaluator import Environment
 from tuner.search.seeds import first_guesses
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
+from tuner.workers.source.append import AppendBuffers, pack_append_args
 from tuner.workers.source.attention import (
     REFUSED_WORDS,
     AttentionBuffers,
@@ -124,6 +125,23 @@ def test_a_manifest_says_how_pages_are_given_and_how_many_there_may_be() -> None
     assert "pages" not in manifest_of(attention(), alone(span_tokens=192))["attentions"][0]
 
 
+def test_the_kernel_in_front_has_the_parameter_that_its_device_code_reads() -> None:
+    workload = attention(new_tokens=2)
+    (recipe,) = manifest_of(workload, alone(span_tokens=192))["attentions"]
+    append, op = recipe["append"], workload.attentions[0]
+    names = {"attention.qkv": "qkv", "attention.frequencies": "frequencies", "q": "q"}
+    names |= {"attention.keys": "keys", "attention.values": "values", "attention.lengths": "lengths"}
+    addresses = {name: 0x1000 * (index + 1) for index, name in enumerate(names.values())}
+    buffer = bytearray(append["parameter"]["size_bytes"])
+    for field in append["parameter"]["fields"]:
+        value = addresses[names[field["tensor"]]] if field["type"] == "pointer" else field["value"]
+        struct.pack_into("<Q" if field["type"] == "pointer" else "<i", buffer, field["offset"], value)
+    assert bytes(buffer) == pack_append_args(op.shape, AppendBuffers(**addresses))
+    heads = op.shape.kv_heads * (op.shape.query_heads + 2)
+    assert [tensor["shape"] for tensor in append["tensors"]] == [[op.m, heads * 64], [32]]
+    assert append["grid"][0] * append["block"][0] * 16 >= op.m * heads * 64, "a thread for each 8 pairs"
+
+
 def test_a_workspace_has_room_for_counters_and_sums() -> None:
     kernel = made(attention(), alone(span_tokens=192))
     (recipe,) = manifest_of(attention(), alone(span_tokens=192))["attentions"]
@@ -137,7 +155,8 @@ def test_a_workspace_has_room_for_counters_and_sums() -> None:
 
 def test_files_are_those_of_the_plan_and_of_the_source() -> None:
     kernel = made(attention(), alone(span_tokens=192))
-    assert set(kernel.files) == {"attention0.cu", "attention0_tasks.bin", "attention0_queues.bin"}
+    ends = (".cu", "_tasks.bin", "_queues.bin", "_append.cu")
+    assert set(kernel.files) == {f"attention0{end}" for end in ends}
     assert len(kernel.files["attention0_tasks.bin"]) == 8 * len(kernel.plan.tasks)
 
 
