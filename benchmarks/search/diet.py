@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import write_report
+from benchmarks.common.report import results_file, write_report
 from benchmarks.search.bench import candidate_of
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.trial.stats import median, proportion_upper_bound
@@ -134,6 +134,12 @@ def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
             yield from map(json.loads, file)
 
 
+def _machines(cards: Sequence[str]) -> dict[str, Any]:
+    """Of the cards, as the results of their searches name them."""
+    metas = [json.loads(results_file(card, "search").read_text())["meta"] for card in cards]
+    return {name: ", ".join(sorted({meta[name] for meta in metas})) for name in ("gpu", "driver", "cuda")}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table, and writes it where it is asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -155,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     if options.out:
         counted = {"rows": len(of), "jobs": len(jobs), "kept": len(kept), "within": options.within}
-        write_report(options.out, rows, {"gpu": ", ".join(cards), **counted})
+        write_report(options.out, rows, _machines(cards) | counted)
 
 
 if __name__ == "__main__":
