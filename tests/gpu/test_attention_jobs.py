@@ -324,10 +324,12 @@ def test_a_job_ends_with_a_verdict_and_a_kernel_that_runs_from_its_zip(pair: dic
         job = client.job(job_id)
         assert job["state"] == "succeeded", job
         best = client.best(job_id)
+        assert best["artifact"] is not None
         content = client.artifact(best["artifact"]["digest"]).content
     kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
     assert kinds == ["library", "two_launches", "two_launches_pdl"]
     assert not best["simulated"], "another service has the card: run these tests one after the other"
+    assert best["library"] is not None
     assert "scaled_dot_product_attention" in best["library"]["attention"]
     for row in best["finals"]:
         print(row["candidate"]["plan_kind"], row["time_us"], row["speedup"], row["candidate"]["schedule"])

@@ -25,9 +25,9 @@ from tuner.workers.builder.prepare import prepare
 pytest.importorskip("cupy")
 
 
+from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.workers.gpu.algorithms import pick_algorithms
 from tuner.workers.gpu.baselines import launchable_of, runner_of
-from tuner.workers.gpu.check import MAX_REL_ERROR
 from tuner.workers.gpu.data import from_bits
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
 from tuner.workers.gpu.problem_on_card import ProblemOnCard

@@ -172,7 +172,7 @@ def test_a_finalist_that_hangs_is_left_out_and_the_others_are_timed(
     asked = problem(WORKLOAD)
     tiles = ((16, 64, 64), (16, 64, 64))
     good, bad = (schedule(tiles, assignment=assignment) for assignment in (Assignment.STATIC, Assignment.TICKET))
-    real = supervisor_module.prepare
+    real = prepare
 
     def planted(*args: object, **kwargs: object) -> PreparedKernel:
         prepared = real(*args, **kwargs)  # type: ignore[arg-type]

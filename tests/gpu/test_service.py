@@ -47,7 +47,10 @@ def test_a_killed_server_goes_on_and_the_fetched_kernel_runs_from_its_zip_alone(
         assert not trace["simulated"]
         assert len({span["sm"] for span in trace["spans"]}) > 1
         inspected = next(trial for trial in client.trials(job_id) if trial["number"] == finalist)
-        assert "tail_share" in {metric["tag"] for metric in inspected["outcome"]["metrics"]}
+        outcome = inspected["outcome"]
+        assert outcome["kind"] == "measured"
+        assert "tail_share" in {metric["tag"] for metric in outcome["metrics"]}
+        assert best["artifact"] is not None
         content = client.artifact(best["artifact"]["digest"]).content
     archive = tmp_path / "best.zip"
     archive.write_bytes(content)
