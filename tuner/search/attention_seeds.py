@@ -50,6 +50,12 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
             given[schedule] = None
 
 
+def attention_beside(space: AttentionSpace, product: Schedule) -> AttentionSchedule | None:
+    """The attention's first guess in front of a product: where there is one, such that CTAs of both fit an SM."""
+    best = next(iter(_ranked(space)), None)
+    return best and (_beside(space, best, product) or best)
+
+
 def _ranked(space: AttentionSpace) -> list[AttentionSchedule]:
     """Of each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first. Of equal
     forecasts the deeper ring."""
