@@ -264,6 +264,46 @@ def test_a_kernel_that_writes_beside_its_results_is_found_out(on_card: OnCard) -
     on_card.session._prepared = None
 
 
+def check_operator(archive: Path) -> None:
+    """The operator over an artifact, eager and in a graph, against PyTorch's own operators."""
+    import torch
+
+    from tuner.runtime import load_attention, torch_attention
+
+    attention = load_attention(archive)
+    op, name = attention.op, attention.op["name"]
+    like: dict[str, Any] = {"dtype": torch.bfloat16, "device": "cuda"}
+    q, keys, values = (torch.randn(attention.shape(of), **like) for of in ("q", f"{name}.keys", f"{name}.values"))
+    w = pages = None
+    if attention.product:
+        w = torch.randn(attention.shape(f"{attention.output}.w"), **like) * q.shape[1] ** -0.5
+    lengths = torch.randint(
+        0, op["max_length"] + 1, attention.shape(f"{name}.lengths"), dtype=torch.int32, device="cuda"
+    )
+    if attention.page_tokens:
+        table = torch.randperm(keys.shape[0], dtype=torch.int32, device="cuda")
+        pages = table.view(attention.shape(f"{name}.pages"))
+    number = torch_attention.register(attention)
+    options = (op.get("heads_first", True), op["head_dim"] ** -0.5, op.get("window", 0), op.get("soft_cap", 0.0))
+    given = (q, keys, values, lengths, pages, w, *options)
+    with torch.no_grad():
+        wanted = torch_attention.by_torch(*given)
+        eager = torch.ops.tuner.attention_proj(*given, number)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = torch.ops.tuner.attention_proj(*given, number)
+        captured.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+    assert len(attention._bound) == 2, "PyTorch's own operators ran in the kernels' place"
+    error = (eager.double() - wanted.double()).norm() / wanted.double().norm()
+    assert float(error) < 1.6e-2
+    assert torch.equal(captured.view(torch.int16), eager.view(torch.int16))
+    assert attention.refused() == ""
+    torch_attention.forget(number)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "pair",
@@ -295,4 +335,5 @@ def test_a_job_ends_with_a_verdict_and_a_kernel_that_runs_from_its_zip(pair: dic
     archive.write_bytes(content)
     ran = subprocess.run([sys.executable, str(ATTENTION_EXAMPLE), str(archive)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    check_operator(archive)
     assert "relative error" in ran.stdout

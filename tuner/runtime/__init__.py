@@ -7,6 +7,7 @@ y = ffn(x)
 
 from .arrays import NotAnArray
 from .artifact import Artifact, Launches, load_artifact
+from .attention import Attention, load_attention
 from .ffn import Ffn
 from .native import RuntimeFailure
 from .pack import Answer, Pack, load
@@ -15,6 +16,7 @@ from .weights import Weights
 __all__ = [
     "Answer",
     "Artifact",
+    "Attention",
     "Ffn",
     "Launches",
     "NotAnArray",
@@ -23,4 +25,5 @@ __all__ = [
     "Weights",
     "load",
     "load_artifact",
+    "load_attention",
 ]

@@ -38,7 +38,9 @@ _NAMES = {"fp16": ("float16", "bits"), "bf16": ("bfloat16", "bits"), "fp32": ("f
 _BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 #: Tensors that only the launches read and write: the artifact has room for them where the caller gives none.
 _BETWEEN = ("intermediate", "squares")
-_ALIGNMENT = 16
+_ALIGNMENT = {"int32": 4}
+#: What an attention's launch leaves of what it refused: four words, of which the first says what.
+_REFUSED_BYTES, _REFUSALS = 16, {1: "length", 2: "page"}
 
 Json = dict[str, Any]
 
@@ -49,6 +51,10 @@ class Launches:
     def __init__(self, launches: list[Launch], kept: Mapping[str, Any]) -> None:
         """`kept` are the arrays, which must outlive this."""
         self._launches, self._kept = launches, dict(kept)
+
+    def without_arrays(self) -> Launches:
+        """The same, which keeps no array alive: for whoever sees to it."""
+        return Launches(self._launches, {})
 
     def enqueue(self, stream: int) -> None:
         """All of them in order, on a stream by its address; nothing is waited for, and it may be captured.
@@ -94,29 +100,41 @@ class Artifact:
         Raises:
             RuntimeFailure: a name is missing or unknown, or an array has another shape or element type.
         """
-        known = self.tensors
+        known, paged = self.tensors, self._paged
         if unknown := sorted(set(tensors) - set(known)):
             raise RuntimeFailure(-1, f"there is no tensor {unknown[0]}: give {', '.join(sorted(known))}")
-        addresses = {name: self._address(tensor, tensors.get(name)) for name, tensor in known.items()}
-        launches = [launch for one in self._attentions for launch in one.launches(addresses)]
+        addresses = {name: self._address(tensor, tensors.get(name), paged) for name, tensor in known.items()}
+        num_pages = {name: view(tensors[name]).shape[0] for name in paged}
+        launches = [launch for one in self._attentions for launch in one.launches(addresses, num_pages)]
         launches += self._products.launches(addresses) if self._products else []
         return Launches(launches, tensors)
 
+    @property
+    def _paged(self) -> set[str]:
+        """Caches with pages: of each, an array may have more or fewer than were tuned."""
+        paged = [recipe["op"] for recipe in self.manifest.get("attentions", ()) if "pages" in recipe]
+        return {f"{op}.{what}" for op in paged for what in ("keys", "values")}
+
     def refused(self) -> str:
-        """What an attention's launches found wrong first among the lengths, as a sentence; empty where nothing was. It
-        waits for the device."""
+        """What an attention's launches found wrong first among lengths and pages, as a sentence; empty where nothing
+        was. It waits for the device."""
         return next((found for one in self._attentions if (found := one.refused())), "")
+
+    def forget_refused(self) -> None:
+        """So that `refused` tells of what comes. It waits for the device."""
+        for one in self._attentions:
+            one.forget_refused()
 
     def aborted(self) -> bool:
         """Whether a launch of products has given up waiting; results since then are not right. It waits for the
         device."""
         return self._products is not None and self._products.aborted()
 
-    def _address(self, tensor: Json, array: Any) -> int:
+    def _address(self, tensor: Json, array: Any, paged: set[str]) -> int:
         """Of an array, or of room for it; 0 where it is not needed."""
         name, role = tensor["name"], tensor["role"]
         if array is not None:
-            return _checked_view(tensor, array).address
+            return _checked_view(tensor, array, any_first=name in paged).address
         if role in _BETWEEN:
             if name not in self._memory:
                 self._memory[name] = self._driver.memory(_num_bytes(tensor))
@@ -216,18 +234,35 @@ class _Attention:
             "first_tasks": bytes.fromhex(recipe["first_tasks"]),
         }
 
-    def launches(self, addresses: Mapping[str, int]) -> Iterator[Launch]:
-        """Packed, in order; the one in front where its tensors are given."""
+    def launches(self, addresses: Mapping[str, int], num_pages: Mapping[str, int]) -> Iterator[Launch]:
+        """Packed, in order; the one in front where its tensors are given. `num_pages`: of each cache that has pages.
+
+        Raises:
+            RuntimeFailure: keys have other pages than values, or the driver refuses.
+        """
         if any(addresses[tensor["name"]] for tensor in self._append["tensors"]):
             yield self._in_front(self._append, addresses)
+        pages, own = self._pages(num_pages), dict[str, int | bytes](self._own)
         maps, encode = {one["name"]: one for one in self._recipe["tensor_maps"]}, self._artifact.driver.tensor_map
+        if pages is not None:
+            own["num_pages"] = pages
+            rows = pages * self._recipe["pages"]["rows_per_page"]
+            maps = {name: {**one, "dims": [one["dims"][0], rows, *one["dims"][2:]]} for name, one in maps.items()}
         parameter = pack_fields(
             self._recipe["parameter"],
             addresses,
-            self._own,
+            own,
             lambda name: encode(maps[name], addresses[maps[name]["tensor"]]),
         )
         yield _packed(self._artifact.driver, self._function, parameter, self._recipe)
+
+    def _pages(self, num_pages: Mapping[str, int]) -> int | None:
+        """That both caches have; None where they have none."""
+        op = self._recipe["op"]
+        found = {num_pages[name] for name in (f"{op}.keys", f"{op}.values") if name in num_pages}
+        if len(found) > 1:
+            raise RuntimeFailure(-1, f"keys and values of {op} have {sorted(found)} pages: give both as many")
+        return next(iter(found), None)
 
     def _in_front(self, append: Json, addresses: Mapping[str, int]) -> Launch:
         if missing := [one["name"] for one in append["tensors"] if not addresses[one["name"]]]:
@@ -245,7 +280,13 @@ class _Attention:
         assert isinstance(at, int)
         kind, sequence, value, end = (self._artifact.driver.word(at + 4 * index) for index in range(4))
         signed = value - (1 << 32) if value >> 31 else value
-        return f"sequence {sequence} has the length {signed}: use 0 to {end - 1}" if kind else ""
+        return f"sequence {sequence} has the {_REFUSALS[kind]} {signed}: use 0 to {end - 1}" if kind else ""
+
+    def forget_refused(self) -> None:
+        """Makes the words as new, once all that was enqueued has ended."""
+        at = self._own["refused"]
+        assert isinstance(at, int)
+        self._artifact.driver.zero(at, _REFUSED_BYTES)
 
 
 def _packed(cuda: Driver, function: ctypes.c_void_p, parameter: bytes, recipe: Json) -> Launch:
@@ -300,16 +341,21 @@ def _num_bytes(tensor: Json) -> int:
     return size
 
 
-def _checked_view(tensor: Json, array: Any) -> View:
-    name, wanted = tensor["name"], f"{tensor['shape']} of {tensor['dtype']}"
+def _checked_view(tensor: Json, array: Any, *, any_first: bool = False) -> View:
+    """`any_first`: whether its first dimension may be any."""
+    shape = list(tensor["shape"])
+    name, wanted = tensor["name"], f"{shape} of {tensor['dtype']}"
     try:
         found = view(array)
     except NotAnArray as error:
         raise RuntimeFailure(-1, f"{name}: {error}") from error
-    if list(found.shape) != list(tensor["shape"]) or found.dtype not in _NAMES[tensor["dtype"]]:
+    if any_first and found.shape:
+        shape[0] = found.shape[0]
+    if list(found.shape) != shape or found.dtype not in _NAMES[tensor["dtype"]]:
         raise RuntimeFailure(-1, f"{name} is {list(found.shape)} of {found.dtype}: give {wanted}")
-    if found.address % _ALIGNMENT:
+    alignment = _ALIGNMENT.get(tensor["dtype"], 16)
+    if found.address % alignment:
         raise RuntimeFailure(
-            -1, f"{name} lies at {found.address:#x}: give an address that is a multiple of {_ALIGNMENT}"
+            -1, f"{name} lies at {found.address:#x}: give an address that is a multiple of {alignment}"
         )
     return found

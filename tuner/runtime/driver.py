@@ -78,6 +78,11 @@ class Driver:
         self.call("cuMemsetD8_v2", address, ctypes.c_ubyte(0), ctypes.c_size_t(num_bytes))
         return address.value
 
+    def zero(self, address: int, num_bytes: int) -> None:
+        """Of the device's memory, when all that was enqueued has ended."""
+        self.call("cuCtxSynchronize")
+        self.call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(num_bytes))
+
     def uploaded(self, data: bytes) -> int:
         """The address of a copy on the device, which is never freed."""
         address = self.memory(len(data))

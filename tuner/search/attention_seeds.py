@@ -18,6 +18,7 @@ from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.attention import AttentionSpace
+from tuner.core.space.attention_policies import policy_schedules
 
 #: Schedules of a cluster's size that are tried first.
 _OF_CLUSTER = 2
@@ -28,7 +29,8 @@ _ASKED = (100, 50)
 
 
 def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> Iterator[Schedule]:
-    """The best attention of each cluster's size, then what differs from the best of all, none twice. `products` are the
+    """The best attention of each cluster's size, what published policies make of the best of one CTA a task, then what
+    differs from the best of all, none twice. `products` are the
     first guesses of the product behind it, if there is one: the first with each attention, the others with the best."""
     ranked = _ranked(space)
     first: Sequence[Schedule | None] = list(islice(products, 1)) or [None]
@@ -36,6 +38,9 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
     for attention in ranked:
         given.setdefault(space.with_product(attention, first[0]))
     best = ranked[0]
+    alone = next((one for one in ranked if one.cluster == 1), best)
+    for _, schedule in policy_schedules(space.workload, space.gpu, space.op, alone):
+        given.setdefault(space.with_product(schedule, first[0]))
     for percent in _ASKED if space.products else ():
         given.setdefault(space.with_product(replace(best, next_percent=percent), first[0]))
     for schedule in given:
