@@ -123,7 +123,7 @@ def q_k_v_of(layer: Layer, m: int) -> Workload:
     return _of_one_input([_normed_op(layer, m, name, n) for name, n in columns.items()])
 
 
-def gate_up_of(layer: Layer, m: int) -> Workload:
+def unmerged_hidden_of(layer: Layer, m: int) -> Workload:
     """Norm, then the activated gate and the up projection side by side, which nothing multiplies here."""
     first, second = (_normed_op(layer, m, name, layer.hidden) for name in ("gate", "up"))
     return _of_one_input([replace(first, activation=Activation.SILU), second])
@@ -163,7 +163,7 @@ ROWS = (
         for row in _rows(layers, make, [m])
     ),
     *_rows({f"{model}-q-k-v": layer for model, layer in UNMERGED.items()}, q_k_v_of, DECODE_MS),
-    *_rows({f"{model}-gate-up": layer for model, layer in UNMERGED.items()}, gate_up_of, DECODE_MS),
+    *_rows({f"{model}-gate-up": layer for model, layer in UNMERGED.items()}, unmerged_hidden_of, DECODE_MS),
 )
 
 

@@ -162,7 +162,9 @@ def drawn(results: Json, others: Sequence[Json] = ()) -> tuple[str, dict[str, st
         own = [row for row in rows if row["suite"] == suite]
         if own:
             images[f"results-{suite}.svg"] = draw(suite, own)
-            lines += section(suite, own, meta["suites"][suite], f"results-{suite}.svg", beside)
+            here = {name_of(row) for row in own}
+            others_of_suite = {name: gains for name, gains in beside.items() if here & gains.keys()}
+            lines += section(suite, own, meta["suites"][suite], f"results-{suite}.svg", others_of_suite)
     return "\n".join(lines), images
 
 

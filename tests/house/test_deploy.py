@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import configparser
+import os
 import shlex
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,3 +97,17 @@ def test_the_batch_script_is_a_script_whose_worker_tuner_understands(root: Path)
     line = text.partition("tuner worker")[2].partition("&\n")[0].replace("\\\n", " ")
     understood(["worker", "--scheduler", "tls://h:1", *shlex.split(line)])
     assert "--signal=B:TERM@30" in text
+
+
+def test_the_batch_script_ends_its_worker_in_order_when_its_time_is_over(root: Path, tmp_path: Path) -> None:
+    worker = tmp_path / "tuner"
+    worker.write_text("#!/bin/bash\ntrap 'echo left; exit 0' TERM\necho joined\nwhile :; do sleep 0.05; done\n")
+    worker.chmod(0o755)
+    slurm = {"SLURM_JOB_ID": "7", "TUNER_SCHEDULER": "tls://h:1", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = root / "deploy" / "slurm" / "tuner-worker.sbatch"
+    with subprocess.Popen(["bash", script], stdout=subprocess.PIPE, text=True, env={**os.environ, **slurm}) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "joined\n"
+        job.send_signal(signal.SIGTERM)
+        assert job.stdout.read() == "left\n"
+    assert job.returncode == 0

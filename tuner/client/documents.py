@@ -139,6 +139,7 @@ class Job(TypedDict):
     num_failed: int
     best_us: float | None
     library_us: float | None
+    best_speedup: float | None
     search_s: float
     eta_s: float | None
     card_share: float | None

@@ -45,10 +45,10 @@ def pace_line(figures: Json, budget: Json) -> str:
 
 def status_line(job: Json, figures: Json) -> str:
     """`fused best 63.2 µs, 1.18x the library`, from the last event that had figures."""
-    best_us, library_us = figures.get("best_us"), figures.get("library_us")
+    best_us, speedup = figures.get("best_us"), figures.get("best_speedup")
     if best_us is None:
-        return f"library {microseconds(library_us)}" + mark(job["simulated"])
-    speed = f", {ratio(library_us / best_us)} the library's speed" if library_us else ""
+        return f"library {microseconds(figures.get('library_us'))}" + mark(job["simulated"])
+    speed = f", {ratio(speedup)} the library's speed" if speedup else ""
     return f"best of ours {microseconds(best_us)}{speed}{mark(job['simulated'])}"
 
 
@@ -202,16 +202,15 @@ def jobs_table(jobs: Iterable[Json]) -> Table:
     """One row per job."""
     table = Table("job", "pair", "target", "state", "trials", "best of ours", "library", "speed-up")
     for job in jobs:
-        best_us, library_us = job["best_us"], job["library_us"]
         table.add_row(
             job["id"],
             job["workload"],
             job["target"] + mark(job["simulated"]),
             job["state"],
             f"{job['num_trials']}/{job['budget']['trials']}",
-            microseconds(best_us),
-            microseconds(library_us),
-            ratio(library_us / best_us if best_us and library_us else None),
+            microseconds(job["best_us"]),
+            microseconds(job["library_us"]),
+            ratio(job.get("best_speedup")),
         )
     return table
 

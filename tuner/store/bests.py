@@ -47,10 +47,12 @@ def insert(session: Session, best: Best) -> None:
 
 
 def _show_finals(job: JobRow, best: Best) -> None:
-    """Puts the finals' times in the place of the search's, so that a job has one time wherever it is shown."""
-    ours = [row.time_us for row in best.finals if row.candidate.plan_kind.is_ours and row.time_us is not None]
-    library = [row.time_us for row in best.finals if not row.candidate.plan_kind.is_ours and row.time_us is not None]
-    job.best_us = min(ours, default=job.best_us)
+    """Puts the finals' figures in the place of the search's, so that a job has one time and one speed-up wherever it is
+    shown."""
+    timed = [(row.time_us, row) for row in best.finals if row.time_us is not None]
+    ours = [(time_us, row.speedup) for time_us, row in timed if row.candidate.plan_kind.is_ours]
+    library = [time_us for time_us, row in timed if not row.candidate.plan_kind.is_ours]
+    job.best_us, job.best_speedup = min(ours, default=(job.best_us, job.best_speedup), key=lambda one: one[0] or 0.0)
     job.library_us = min(library, default=job.library_us)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,12 +23,16 @@ from tuner.store.checking import check_file
 from tuner.store.commits import Commits, jobs_with_events
 from tuner.store.directory import make_folder
 from tuner.store.engines import make_engine, writing
-from tuner.store.faults import as_store_errors
+from tuner.store.faults import as_store_errors, words_of
 from tuner.store.foreign import ForeignWrites
 from tuner.store.gc import Collector, Freed
 from tuner.store.leadership import Leadership
 from tuner.store.removal import Sweeper, Swept
 from tuner.store.shapes import ShapeIndex
+
+#: For so long a server that shares its database waits for another one that brings its tables to this version, seconds.
+UPGRADE_PATIENCE_S = 30.0
+_ASK_AGAIN_S = 0.1
 
 
 class Store:
@@ -90,7 +95,7 @@ class Store:
             engine.dispose()
             if isinstance(error, StoreError):
                 raise
-            raise StoreError(f"the database at {engine.url!r} cannot be used: {error}") from error
+            raise StoreError(f"the database at {engine.url!r} cannot be used: {words_of(error)}") from error
         return cls(engine, directory, leadership, lock_patience_s, shared=shared)
 
     @contextmanager
@@ -151,20 +156,24 @@ class Store:
 
 
 def _upgrade_shared(engine: Engine, leadership: Leadership, directory: Path) -> None:
-    """Brings the tables to this version, unless they are, or another server has them.
+    """Brings the tables to this version, unless they are. Another server that was started at the same time may be about
+    it: it is waited for.
 
     Raises:
         StoreError: another server, of another version, has them.
     """
-    if migrate.is_current(engine):
-        return
-    try:
-        leadership.take()
-    except StoreError as error:
-        found = migrate.revision_of(engine)
-        raise StoreError(
-            f"the tables at {engine.url!r} are of revision {found}, not of this version's, and another server has "
-            "them; install the same version on both, or stop the other one"
-        ) from error
-    upgrade_with_backup(engine, directory)
-    leadership.release()
+    end = time.monotonic() + UPGRADE_PATIENCE_S
+    while not migrate.is_current(engine):
+        try:
+            leadership.take()
+        except StoreError as error:
+            if time.monotonic() < end:
+                time.sleep(_ASK_AGAIN_S)
+                continue
+            found = migrate.revision_of(engine)
+            raise StoreError(
+                f"the tables at {engine.url!r} are of revision {found}, not of this version's, and another server has "
+                "them; install the same version on both, or stop the other one"
+            ) from error
+        upgrade_with_backup(engine, directory)
+        leadership.release()

@@ -31,6 +31,11 @@ def meaning_of(error: DBAPIError) -> str:
     return f"{meaning} ({error.orig})" if meaning else f"the database does not answer ({error.orig})"
 
 
+def words_of(error: Exception) -> str:
+    """What the database's driver says, without what SQLAlchemy adds for a programmer."""
+    return str(getattr(error, "orig", None) or error)
+
+
 @contextmanager
 def as_store_errors() -> Iterator[None]:
     """Turns the errors of a block that come from outside into sentences.

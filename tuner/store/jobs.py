@@ -65,6 +65,7 @@ def to_record(row: JobRow, *, is_bare: bool = False) -> JobRecord:
         num_failed=row.num_failed,
         best_us=row.best_us,
         library_us=row.library_us,
+        best_speedup=row.best_speedup,
         search_s=row.search_s,
         card_s=row.card_s,
         since_progress=row.since_progress,

@@ -72,6 +72,8 @@ class JobRow(Base):
     #: Fastest so far; of a job that succeeded, in its finals.
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
+    #: Of the fastest of ours, the median over its rounds.
+    best_speedup: Mapped[float | None]
     search_s: Mapped[float] = mapped_column(default=0.0)
     #: Seconds for which the card was busy with its trials; null in jobs of older versions.
     card_s: Mapped[float | None]

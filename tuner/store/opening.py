@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tuner.errors import StoreError
 from tuner.store.directory import make_folder
 from tuner.store.engines import make_engine
+from tuner.store.faults import words_of
 from tuner.store.leadership import Leadership
 
 
@@ -29,7 +30,7 @@ def locked_engine(directory: Path, database_url: str | None, lock_patience_s: fl
         leadership.take()
         yield engine
     except SQLAlchemyError as error:
-        raise StoreError(f"the database at {engine.url!r} cannot be used: {error}") from error
+        raise StoreError(f"the database at {engine.url!r} cannot be used: {words_of(error)}") from error
     finally:
         leadership.release()
         engine.dispose()

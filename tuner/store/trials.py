@@ -80,7 +80,7 @@ def _improve(job: JobRow, trial: Trial) -> bool:
         return False
     if job.best_us is not None and job.best_us <= time_us:
         return False
-    job.best_us = time_us
+    job.best_us, job.best_speedup = time_us, trial.outcome.speedup
     return True
 
 
@@ -99,6 +99,7 @@ def _summary(trial: Trial, job: JobRow) -> dict[str, Any]:
         **figures,
         "best_us": job.best_us,
         "library_us": job.library_us,
+        "best_speedup": job.best_speedup,
         "search_s": job.search_s,
         "eta_s": so_far.eta_s,
         "card_share": so_far.card_share,

@@ -42,6 +42,7 @@ _COPIED = (
     "num_failed",
     "best_us",
     "library_us",
+    "best_speedup",
     "search_s",
     "eta_s",
     "card_share",
@@ -80,6 +81,10 @@ class JobView(View):
     )
     library_us: float | None = Field(
         description="the library's time so far, microseconds; of a job that succeeded, in its finals"
+    )
+    best_speedup: float | None = Field(
+        description="the library's time over that of the fastest of ours: the median over the rounds that both were "
+        "timed in, so it may differ a little from the ratio of the two times"
     )
     search_s: float = Field(description="seconds of search spent, over restarts")
     eta_s: float | None = Field(

@@ -111,8 +111,8 @@ def compile_source(source: str, arch: str, options: Sequence[str] | None = None)
     check(status)
     try:
         chosen = compile_options(nvrtc_version()) if options is None else options
-        told = [option.encode() for option in (f"--gpu-architecture={arch}", *chosen)]
-        (compiled,) = nvrtc.nvrtcCompileProgram(program, len(told), told)
+        encoded = [option.encode() for option in (f"--gpu-architecture={arch}", *chosen)]
+        (compiled,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
         status, size = nvrtc.nvrtcGetProgramLogSize(program)
         check(status)
         log = bytearray(size)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,9 @@ from tuner.cli import main
 from tuner.dispatch.late import LateDispatcher
 from tuner.errors import NotFound, StoreError
 from tuner.standby import Standby
-from tuner.store import Store, jobs
-from tuner.store.engines import LEADER_LOCK
+from tuner.store import Store, database, jobs, migrate
+from tuner.store.directory import make_folder
+from tuner.store.engines import LEADER_LOCK, make_engine
 from tuner.store.leadership import Leadership
 
 pytestmark = pytest.mark.slow
@@ -105,6 +108,39 @@ def test_only_one_has_the_lock_and_it_is_free_when_its_store_is_closed(
     other.leadership.take()
     assert other.leadership.is_held()
     other.close()
+
+
+def test_servers_that_are_started_at_once_over_a_new_database_wait_for_the_one_that_makes_its_tables(
+    tmp_path: Path, database_url: str | None
+) -> None:
+    directory = tmp_path / "data"
+    make_folder(directory, holds_database=database_url is None)
+    engine = make_engine(directory, database_url, lock_patience_s=5.0)
+    maker = Leadership(directory, engine)
+    maker.take()
+    with ThreadPoolExecutor(2) as threads:
+        opening = [threads.submit(Store.open, directory, database_url, shared=True) for _ in range(2)]
+        with pytest.raises(FutureTimeout):
+            opening[0].result(0.5)
+        migrate.upgrade(engine)
+        stores = [one.result(60) for one in opening]
+    for store in stores:
+        store.ping()
+        store.close()
+    maker.release()
+    engine.dispose()
+
+
+def test_a_server_does_not_wait_for_ever_for_the_tables_of_another_version(
+    tmp_path: Path, database_url: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Store.open(tmp_path / "data", database_url, shared=True)
+    one.leadership.take()
+    migrate.downgrade(one.engine, "0024")
+    monkeypatch.setattr(database, "UPGRADE_PATIENCE_S", 0.3)
+    with pytest.raises(StoreError, match="are of revision 0024, not of this version's, and another server has them"):
+        Store.open(tmp_path / "data", database_url, shared=True)
+    one.close()
 
 
 def test_a_shared_store_notices_what_others_write(tmp_path: Path, database_url: str | None) -> None:

@@ -9,8 +9,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 import tuner
-from tests.support.builders import BEST, spec
-from tuner.core.schedule.candidate import Candidate
+from tests.support.builders import BEST, schedule, spec
+from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import FinalRow
 from tuner.errors import StoreError
@@ -114,3 +114,20 @@ def test_a_job_of_an_older_database_shows_the_times_of_its_finals(store: Store) 
     with store.read() as session:
         found = jobs.get(session, job.id)
     assert (found.library_us, found.best_us) == (70.0, 60.0)
+
+
+def test_a_job_of_an_older_database_shows_the_speed_up_of_its_finals_or_else_of_its_times(store: Store) -> None:
+    rows = [
+        FinalRow(candidate=one, trial_number=n, time_us=us, spread=0.0, speedup=speedup, speedup_ci95=None)
+        for n, (one, us, speedup) in enumerate([(LIBRARY, 70.0, 1.0), (fused(schedule()), 50.0, 1.37)])
+    ]
+    with store.write() as session:
+        done, open_one, new = (jobs.insert(session, spec(m), 1.0) for m in (16, 32, 64))
+        bests.insert(session, replace(BEST, job_id=done.id, finals=tuple(rows)))
+    migrate.downgrade(store.engine, "0024")
+    with store.write() as session:
+        query = "update jobs set library_us = 90.0, best_us = 60.0 where id = :id"
+        session.execute(text(query), {"id": open_one.id})
+    migrate.upgrade(store.engine)
+    with store.read() as session:
+        assert [jobs.get(session, job.id).best_speedup for job in (done, open_one, new)] == [1.37, 1.5, None]

@@ -111,6 +111,7 @@ def test_recording_counts_the_trial_and_its_seconds_and_tells_it(store: Store) -
         kinds = [(event.kind, event.data.get("number")) for event in events.after(session, job_id, 0, 100)]
     assert (job.num_measured, job.num_rejected, job.num_failed, job.num_trials) == (2, 0, 1, 3)
     assert (job.best_us, job.library_us, job.search_s) == (80.0, 90.0, 1.5)
+    assert job.best_speedup == 1.25, "that of the trial's own rounds, not of the two times"
     assert kinds == [("state", None), ("state", None), ("trial", 0), ("trial", 1), ("best", 1), ("trial", 2)]
 
 

@@ -161,6 +161,8 @@ class JobRecord:
     card_s: float | None = 0.0
     #: Trials recorded since the last one that was progress.
     since_progress: int = 0
+    #: The library's time over that of the fastest of ours: the median over the rounds that both were timed in.
+    best_speedup: float | None = None
     #: Who asked for it and shares its run, the first one first; empty where the service knew no tokens.
     owners: tuple[str, ...] = ()
     #: -10 to 10; the higher goes first.
