@@ -174,6 +174,12 @@ class AttentionLibrary:
             )
         return attended.transpose(1, 2)
 
+    def _seen(self, inputs: dict[str, Any]) -> tuple[int, int]:
+        """From the first token that any query sees to the last one."""
+        op = self._data.attention
+        lengths = inputs[op.operands[2]].get().tolist()
+        return min(op.form.first_seen(op.shape, length) for length in lengths), max(1, *lengths)
+
     def _mask(self, inputs: dict[str, Any]) -> Any:
         """[sequences, 1, new tokens, tokens] which of the tokens a query sees; None where each sees all."""
         torch, op = self._torch, self._data.attention
