@@ -1,7 +1,9 @@
 """A decode step of transformers' own Llama whose layers are tuner's launches, one behind the other.
 
-    tuner-client tune --preset decoder-attention --model llama3-8b --batch 1 --context 1024 --no-projection ...
-    tuner-client tune --preset decoder-block --model llama3-8b --m 1 --dtype bf16 ...
+    tuner-client submit --preset decoder-attention --model llama3-8b --sequences 1 --max-length 1024 --no-projection
+        --dtype bf16 --watch
+    tuner-client submit --preset decoder-block --model llama3-8b --m 1 --dtype bf16 --watch
+    tuner-client fetch best --job JOB --format zip --output attention.zip   # and block.zip, of the other job
     python examples/llama_layers.py --attention attention.zip --block block.zip --batch 1
 
 Of a layer two artifacts are left, and a step launches them in turns: the attention, with the small kernel in front

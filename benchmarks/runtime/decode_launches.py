@@ -34,7 +34,7 @@ class Layers:
 
     def __post_init__(self) -> None:
         self._weights: Any = None
-        self._told: dict[int, tuple[Any, ...]] = {}
+        self._references: dict[int, tuple[Any, ...]] = {}
         self._loaded: dict[tuple[Path, bool], Artifact] = {}
         self._decoders: dict[str, Any] = {}
         self._failures: dict[str, str] = {}
@@ -70,7 +70,7 @@ class Layers:
             for layer in wide.cache.layers:
                 layer.keys, layer.values = layer.keys.float(), layer.values.float()
             with in_float32(model):
-                self._told[batch] = caches, read, theirs, retold(wide, read)
+                self._references[batch] = caches, read, theirs, read_again(wide, read)
         print(f"layers: references after {time.perf_counter() - begin:.1f} s", flush=True)
         self._weights = layers.Weights.taken_from(model)
 
@@ -108,7 +108,7 @@ class Layers:
             if (path, shares_sms) not in self._loaded:
                 self._loaded[path, shares_sms] = load_artifact(path, shares_sms=shares_sms)
             binds.append(self._loaded[path, shares_sms].bind)
-        return layers.TunedDecoder(self._weights, self._told[batch][0], LENGTH // 2, *binds)
+        return layers.TunedDecoder(self._weights, self._references[batch][0], LENGTH // 2, *binds)
 
     def _add(self, layers: Any, name: str, decoder: Any, step: Callable[[], Any]) -> Any:
         """Captures a step; what its graph leaves."""
@@ -119,18 +119,21 @@ class Layers:
 
     def _judged(self, layers: Any, batch: int, logits: Any) -> dict[str, Any]:
         """The logits of the tokens, beside those of transformers' model in bf16 and in fp32."""
-        _, read, theirs, reference = self._told[batch]
+        _, read, theirs, reference = self._references[batch]
 
         def replay() -> Any:
             self.graphs["step"].replay()
             return logits
 
-        told, kernels = layers.retell(self._decoders["step"], read, LENGTH // 2, replay), self._loaded.values()
+        ours, kernels = (
+            layers.retell(self._decoders["step"], read, LENGTH // 2, replay),
+            self._loaded.values(),
+        )
         return {
-            "from_theirs": layers.worst_error(told, theirs),
-            "from_fp32": mean_error(layers, told, reference),
+            "from_theirs": layers.worst_error(ours, theirs),
+            "from_fp32": mean_error(layers, ours, reference),
             "theirs_from_fp32": mean_error(layers, theirs, reference),
-            "same_tokens": float((told.argmax(dim=-1) == theirs.argmax(dim=-1)).float().mean()),
+            "same_tokens": float((ours.argmax(dim=-1) == theirs.argmax(dim=-1)).float().mean()),
             "refused": [found for kernel in kernels if (found := kernel.refused())],
             "aborted": [kernel.aborted() for kernel in kernels].count(True),
             "failures": dict(self._failures),
@@ -209,7 +212,7 @@ def in_float32(model: Any) -> Iterator[None]:
         hook.remove()
 
 
-def retold(decoder: Any, read: Any) -> Any:
+def read_again(decoder: Any, read: Any) -> Any:
     """The logits of transformers' model that reads certain tokens."""
     import torch
 

@@ -61,16 +61,16 @@ def rows_of(batch: int, clients: Sequence[Client], times: Times) -> list[Row]:
     ours = next(client for client in clients if client.name == OURS)
     if ours.failure:
         return [failed_row(f"{at}: step", ours.failure)]
-    told = ours.about["step"]
+    about = ours.about["step"]
     raw = {
         "after_ms": milliseconds(times[OURS, "step"]),
         "parts_ms": {name: milliseconds(times[OURS, name]) for name in names_of(ours)[1:]},
-        "pair": told["pair"],
-        "pairs_quick_ms": told["quick_ms"],
+        "pair": about["pair"],
+        "pairs_quick_ms": about["quick_ms"],
     }
     rows = [_speedup(at, family, clients, times, raw) for family in BARS]
-    error = told["from_fp32"] / told["theirs_from_fp32"]
-    more = {name: told[name] for name in MORE_OF_LOGITS}
+    error = about["from_fp32"] / about["theirs_from_fp32"]
+    more = {name: about[name] for name in MORE_OF_LOGITS}
     check = f"{at}: logits of 64 tokens, distance from fp32 over transformers'"
     return [*rows, check_row(check, error, ERROR_BAR, **more)]
 
@@ -85,13 +85,13 @@ def _speedup(at: str, family: str, clients: Sequence[Client], times: Times, raw:
         return failed_row(check, "; ".join(late.values()) or "it did not take part")
     fastest = min(there, key=lambda name: median(there[name]))
     ratios = paired_ratios(there[fastest], times[OURS, "step"])
-    told = {
+    about = {
         "ci95": [round(end, 4) for end in ratio_ci95(ratios)],
         "before": fastest,
         "before_ms": milliseconds(there[fastest]),
         "otherwise_ms": {name: milliseconds(us) for name, us in there.items()},
     }
-    return at_least_row(check, median(ratios), BARS[family], **told, **raw, **({"late": late} if late else {}))
+    return at_least_row(check, median(ratios), BARS[family], **about, **raw, **({"late": late} if late else {}))
 
 
 def names_of(client: Client) -> list[str]:

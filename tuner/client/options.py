@@ -11,7 +11,7 @@ import click
 
 from tuner.client.row_counts import row_counts
 from tuner.core.problem.attention_op import Lengths
-from tuner.core.problem.presets import MODELS, Run
+from tuner.core.problem.presets import MODELS, LayerRun, Run
 from tuner.core.problem.workload import Dtype
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 
@@ -26,6 +26,7 @@ _FORM = ("page_tokens", "heads_first", "window", "soft_cap")
 PRESETS = {
     "decoder-block": ({"m"}, {"tp", "run"}),
     "decoder-attention": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "projection", *_FORM}),
+    "decoder-layer": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "run"}),
 }
 _FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
 _FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
@@ -37,6 +38,7 @@ _OF_PRESETS = ("model", "tp", "run", "projection")
 _OF_ATTENTIONS = ("sequences", "max_length", "new_tokens", "lengths", "scale", *_HEADS, *_FORM)
 _PAIR = (*_FFN_SIZES, *_FFN_OPTIONS, "first", "second", "preset", *_OF_PRESETS, *_OF_ATTENTIONS, "dtype")
 _SIZE = click.IntRange(min=1)
+_RUNS = list(dict.fromkeys((*map(str, Run), *map(str, LayerRun))))
 
 
 def check_gemm(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -79,7 +81,7 @@ def pair_options(command: F) -> F:
             click.option("--model", type=click.Choice(list(MODELS)), help="Of a preset."),
             click.option("--tp", type=_SIZE, help="Of a preset: ranks that share the layer; 1."),
             click.option(
-                "--run", type=click.Choice([str(run) for run in Run]), help="Of decoder-block: all of it, or a run."
+                "--run", type=click.Choice(_RUNS), help="Of decoder-block or decoder-layer: all of it, or a run."
             ),
             click.option(
                 "--projection/--no-projection", default=None, help="Of decoder-attention: whether o_proj is behind it."

@@ -30,8 +30,8 @@ _ASKED = (100, 50)
 
 def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> Iterator[Schedule]:
     """The best attention of each cluster's size, what published policies make of the best of one CTA a task, then what
-    differs from the best of all, none twice. `products` are the first guesses of the product behind it, where there is
-    one: the first with each attention, the others with the best."""
+    differs from the best of all, none twice. `products` are the
+    first guesses of the product behind it, if there is one: the first with each attention, the others with the best."""
     ranked = _ranked(space)
     first: Sequence[Schedule | None] = list(islice(products, 1)) or [None]
     given: dict[Schedule, None] = {}
@@ -39,8 +39,8 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
         given.setdefault(space.with_product(attention, first[0]))
     best = ranked[0]
     alone = next((one for one in ranked if one.cluster == 1), best)
-    for _, shared in policy_schedules(space.workload, space.gpu, space.op, alone):
-        given.setdefault(space.with_product(shared, first[0]))
+    for _, published in policy_schedules(space.workload, space.gpu, space.op, alone):
+        given.setdefault(space.with_product(published, first[0]))
     for percent in _ASKED if space.products else ():
         given.setdefault(space.with_product(replace(best, next_percent=percent), first[0]))
     for schedule in given:
@@ -53,6 +53,12 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
             if schedule not in given and space.is_legal(schedule):
                 yield schedule
             given[schedule] = None
+
+
+def attention_beside(space: AttentionSpace, product: Schedule) -> AttentionSchedule | None:
+    """The attention's first guess in front of a product: where there is one, such that CTAs of both fit an SM."""
+    best = next(iter(_ranked(space)), None)
+    return best and (_beside(space, best, product) or best)
 
 
 def _ranked(space: AttentionSpace) -> list[AttentionSchedule]:

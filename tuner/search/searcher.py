@@ -300,7 +300,6 @@ class Searcher:
     def _in_runs(self, schedule: Schedule) -> list[Schedule]:
         """A fused schedule in runs, the shortest forecast first."""
         if schedule not in self._ranked_runs:
-            assert not isinstance(self._space, AttentionSpace), "it is not launched in runs"
             self._ranked_runs[schedule] = runs_by_forecast(self._space, schedule)
         return self._ranked_runs[schedule]
 

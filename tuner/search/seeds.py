@@ -125,8 +125,13 @@ def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
     return [one for one in (in_band, *paced) if space.is_legal(one)]
 
 
-def runs_by_forecast(space: Space, schedule: Schedule) -> list[Schedule]:
-    """A fused schedule in each cut into runs that the proof allows, the shortest forecast first."""
+def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
+    """A fused schedule in each cut into runs that the proof allows, the shortest forecast first. Where there is an
+    attention, the products behind it are cut."""
+    if isinstance(space, AttentionSpace):
+        products = replace(schedule, attentions=())
+        behind = runs_by_forecast(space.products, products) if space.products else []
+        return [replace(one, attentions=schedule.attentions) for one in behind]
     try:
         ways = ranked_ways(space.workload, space.gpu, schedule)
     except IllegalSchedule:

@@ -10,7 +10,7 @@ from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import AttentionForm, form_for, form_to_json
 from tuner.core.problem.attention_op import AttentionOp, Lengths
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.presets import attention_pair, decoder_attention
+from tuner.core.problem.presets import LayerRun, attention_pair, decoder_attention, decoder_layer
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.wire.fields import DtypeName, Name, Size, Strict
@@ -18,6 +18,9 @@ from tuner.wire.fields import DtypeName, Name, Size, Strict
 Count = Annotated[int, Field(ge=1)]
 LengthsName = Annotated[
     Lengths, Field(strict=False, description="at which it is timed; its numbers are checked at others too")
+]
+LayerRunName = Annotated[
+    LayerRun, Field(strict=False, description="the whole layer, or the ops between two all-reduces")
 ]
 
 
@@ -150,6 +153,28 @@ class DecoderAttention(AttentionSizes):
             InvalidInput: the model is unknown, cannot be shared so, or a size is out of its range.
         """
         return decoder_attention(**self.model_dump(exclude={"kind"}))
+
+
+class DecoderLayer(Strict):
+    """A decode step of a model's layer on one rank, from its attention on to the next layer's qkv."""
+
+    kind: Literal["decoder-layer"] = Field(description="a model's attention, o_proj, gate_up, down and next qkv")
+    model: str = Field(description="e.g. `llama3-8b`")
+    sequences: Count = Field(description="sequences of a launch, padded slots included")
+    max_length: Count = Field(description="tokens of the longest context, new ones included")
+    new_tokens: Count = Field(default=1, description="of each sequence, 1 to 8: the last of its context")
+    lengths: LengthsName = Lengths.FULL
+    tp: int = Field(default=1, ge=1, le=64, description="ranks that share the layer")
+    run: LayerRunName = LayerRun.LAYER
+    dtype: DtypeName = Dtype.FP16
+
+    def to_workload(self) -> Workload:
+        """The ops of one rank.
+
+        Raises:
+            InvalidInput: the model is unknown, cannot be shared so, or an all-reduce stands within.
+        """
+        return decoder_layer(**self.model_dump(exclude={"kind"}))
 
 
 def _fields_of(op: AttentionOp) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.core.problem.attention_op import Lengths
+from tuner.core.problem.presets import LayerRun, Run
 from tuner.core.problem.workload import MAX_ELEMENTS, Activation, Dtype, Workload
 from tuner.core.trial.job import CacheState, Regime
 from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
-from tuner.wire.attentions import Attention, Count, DecoderAttention
-from tuner.wire.chains import DecoderBlock, RunName
+from tuner.wire.attentions import Attention, Count, DecoderAttention, DecoderLayer
+from tuner.wire.chains import DecoderBlock
 from tuner.wire.fields import Size
 from tuner.wire.requests import (
     FFN_OPTIONS,
@@ -45,6 +46,7 @@ _PARAMETERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "attention": (("sequences", "max_length", "heads", "kv_heads", "head_dim"),
                   ("new_tokens", "lengths", "scale", "d_out", *_FORM)),
     "decoder-attention": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "projection", *_FORM)),
+    "decoder-layer": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "run")),
 }  # fmt: skip
 
 
@@ -53,7 +55,7 @@ class BestQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["ffn", "independent", "decoder-block", "attention", "decoder-attention"] = Field(
+    kind: Literal["ffn", "independent", "decoder-block", "attention", "decoder-attention", "decoder-layer"] = Field(
         default="ffn", description="which parameters spell the pair, or the block"
     )
     m: Size | None = Field(default=None, description="ffn: rows of X and Y; decoder-block: tokens of a step")
@@ -69,7 +71,9 @@ class BestQuery(BaseModel):
     second: Sizes | None = None
     model: Fact | None = Field(default=None, description="decoder-block: e.g. `llama3-8b`")
     tp: int | None = Field(default=None, ge=1, le=64, description="decoder-block: ranks that share the layer; 1")
-    run: RunName | None = Field(default=None, description="decoder-block: the whole one unless given")
+    run: Run | LayerRun | None = Field(
+        default=None, description="decoder-block and decoder-layer: the whole one unless given"
+    )
     sequences: Count | None = Field(default=None, description="attention: sequences of a launch")
     max_length: Count | None = Field(default=None, description="attention: tokens of the longest context")
     new_tokens: Count | None = Field(default=None, description="attention: of each sequence, 1 unless given")
@@ -146,6 +150,8 @@ class BestQuery(BaseModel):
             return workload_of(Attention(kind="attention", dtype=self.dtype, **given))
         if self.kind == "decoder-attention":
             return workload_of(DecoderAttention(kind="decoder-attention", dtype=self.dtype, **given))
+        if self.kind == "decoder-layer":
+            return workload_of(DecoderLayer(kind="decoder-layer", dtype=self.dtype, **given))
         first, second = (_gemm(name, text) for name, text in given.items())
         return workload_of(IndependentPair(kind="independent", first=first, second=second, dtype=self.dtype))
 

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import cupy
-
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.errors import WorkerError
 
@@ -26,7 +24,8 @@ from ..source.launch_args import OpBuffers
 from ..timing.library_choice import Picked
 from .attention_data import AttentionData, WithAttentions
 from .attention_products import IN_ORDER
-from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
+from .cublaslt import CublasLt
+from .products_behind import ProductsBehind
 from .torch_baseline import TORCH_NAMES
 
 #: PyTorch's backends by their names there, those that are fused first; the last one takes anything.
@@ -36,11 +35,11 @@ BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
 class AttentionLibrary:
     """PyTorch's attention by one backend, and cuBLASLt by one of its algorithms; a `Runner`."""
 
-    #: A product that reads the attention runs behind it, and adds nothing in a norm.
-    can_run_beside = can_add_in_norms = False
+    #: Products that read the attention run behind it.
+    can_run_beside = False
 
-    def __init__(self, lt: CublasLt, data: AttentionData) -> None:
-        """Finds the backends that take the problem.
+    def __init__(self, lt: CublasLt, data: AttentionData, tools: Any) -> None:
+        """Finds the backends that take the problem; `tools` as `ProductsBehind` has them.
 
         Raises:
             WorkerError: PyTorch cannot be imported, or has no backend for it.
@@ -54,26 +53,38 @@ class AttentionLibrary:
         self._torch, self._data, self._lt_version = torch, data, lt.version
         self._dtype = getattr(torch, TORCH_NAMES[data.workload.dtype])
         self._bits = f"int{8 * data.workload.dtype.size_bytes}"
-        self._gemms = [LibraryGemm(lt, op, data.workload.dtype, 0) for op in data.workload.ops]
-        self._workspace = cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8)
+        self._products = ProductsBehind(lt, data, tools)
         self._timed_mask = self._mask(data.inputs_of_slot(0))
         self.backends = self._found_backends()
-        #: By index of the ops, as `Workload.numbered_ops` has them: an algorithm, and behind them a backend.
-        self.choices = (0,) * (len(self._gemms) + 1)
+        self._choice = 0
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
         """Of each op, how many there are to choose from."""
-        return (*(gemm.num_algorithms for gemm in self._gemms), len(self.backends))
+        return (*self._products.num_algorithms, len(self.backends))
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """By index of the ops, as `Workload.numbered_ops` has them: an algorithm, and behind them a backend."""
+        return (*self._products.choices, self._choice)
+
+    @choices.setter
+    def choices(self, choices: tuple[int, ...]) -> None:
+        self._products.choices, self._choice = choices[:-1], choices[-1]
+
+    @property
+    def can_add_in_norms(self) -> bool:
+        """Whether the kernels of norms may add residuals."""
+        return self._products.can_add_in_norms
 
     def use(self, picked: Picked) -> None:
         """Runs as was picked from now on."""
-        self.choices = picked.choices
+        self._products.use(picked)
+        self._choice = picked.choices[-1]
 
     def recipe(self) -> LibraryRecipe:
         """How to call the library as this does."""
-        ops = zip(self._gemms, self._data.workload.ops, self.choices, strict=False)
-        calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
+        calls = self._products.calls()
         mask = "" if self._timed_mask is None else ", with a mask"
         mask += "" if self._data.attention.form.paged is None else IN_ORDER
         attention = f"PyTorch {self._torch.__version__} scaled_dot_product_attention by {self._backend}{mask}"
@@ -95,11 +106,11 @@ class AttentionLibrary:
                 attended = attended.masked_fill(~mask.any(dim=-1)[:, 0, :, None, None], 0)
             out = self._tensor(self._data.output_at(given))
             out.copy_(attended.reshape(out.shape))
-            self._project(ops, out.data_ptr(), stream)
+            self._products.enqueue(tuple(ops), out.data_ptr(), stream)
 
     def captured(self) -> TorchGraph:
         """A chain of runs over the slots."""
-        data, has_product = self._data, bool(self._gemms)
+        data, has_product = self._data, bool(self._data.workload.ops)
         slots = range(data.chain_length)
         # before, since a capture may not hand over memory
         tensors = [self._tensors(data.inputs_of_slot(slot)) for slot in range(data.num_slots)]
@@ -109,7 +120,7 @@ class AttentionLibrary:
             if has_product:
                 attended = attended.contiguous()
                 stream = self._torch.cuda.current_stream().cuda_stream
-                self._project(data.slot_ops(slot), attended.data_ptr(), stream)
+                self._products.enqueue(tuple(data.slot_ops(slot)), attended.data_ptr(), stream)
             return attended
 
         return TorchGraph(self._torch, [partial(run, slot) for slot in slots], kept=tensors)
@@ -123,11 +134,12 @@ class AttentionLibrary:
         return ""
 
     def poison(self) -> None:
-        """Nothing of its own lasts from run to run."""
+        """What lies between the products."""
+        self._products.poison()
 
     @property
     def _backend(self) -> str:
-        return self.backends[self.choices[-1]]
+        return self.backends[self._choice]
 
     def _found_backends(self) -> list[str]:
         """Those that are fused and take the problem; where none does, the one that takes anything."""
@@ -163,11 +175,6 @@ class AttentionLibrary:
                 enable_gqa=True,
             )
         return attended.transpose(1, 2)
-
-    def _project(self, ops: tuple[OpBuffers, ...], attended: int, stream: int) -> None:
-        for gemm, buffer, algorithm in zip(self._gemms, ops, self.choices, strict=False):
-            workspace = self._workspace.data.ptr
-            gemm.launch(attended, buffer.w, buffer.c, 0, workspace, stream, algorithm=algorithm)
 
     def _seen(self, inputs: dict[str, Any]) -> tuple[int, int]:
         """From the first token that any query sees to the last one."""

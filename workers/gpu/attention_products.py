@@ -18,8 +18,9 @@ from ..source.launch_args import OpBuffers
 from ..timing.library_choice import Picked
 from .attention_data import AttentionData, WithAttentions
 from .batched_gemm import BatchedGemm, BatchedShape
-from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
+from .cublaslt import WORKSPACE_BYTES, CublasLt
 from .data import bits_type, from_bits
+from .products_behind import ProductsBehind
 
 #: What a recipe says of it.
 NO_FUSED_ATTENTION = (
@@ -34,23 +35,23 @@ _IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 class AttentionProducts:
     """Scores, softmax, sums of values, and the product behind them; a `Runner`."""
 
-    #: A product that reads the attention runs behind it, and adds nothing in a norm.
-    can_run_beside = can_add_in_norms = False
+    #: Products that read the attention run behind it.
+    can_run_beside = False
 
-    def __init__(self, lt: CublasLt, data: AttentionData, softmax: Any) -> None:
-        """`softmax` is the kernel `tuner_softmax`.
+    def __init__(self, lt: CublasLt, data: AttentionData, tools: Any) -> None:
+        """`tools` has the kernel `tuner_softmax`, and those of `ProductsBehind`.
 
         Raises:
             WorkerError: the library offers no algorithm.
         """
-        self._data, self._softmax, self._lt_version = data, softmax, lt.version
+        self._data, self._softmax, self._lt_version = data, tools.get_function("tuner_softmax"), lt.version
         shape, dtype = data.attention.shape, data.workload.dtype
         batch, columns, tokens = shape.sequences * shape.kv_heads, shape.columns, shape.max_length
         of_cache = {"batch": batch, "x_stride": tokens * shape.head_dim}
         scores = BatchedShape(m=tokens, n=columns, k=shape.head_dim, is_transposed=True, is_wide=True, **of_cache)
         sums = BatchedShape(m=shape.head_dim, n=columns, k=tokens, is_transposed=False, is_wide=False, **of_cache)
         self._scores, self._sums = BatchedGemm(lt, dtype, scores), BatchedGemm(lt, dtype, sums)
-        self._gemms = [LibraryGemm(lt, op, dtype, 0) for op in data.workload.ops]
+        self._products = ProductsBehind(lt, data, tools)
         self._workspace = cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8)
         self._wide = cupy.empty((batch, columns, tokens), dtype=cupy.float32)
         self._weights = cupy.empty((batch, columns, tokens), dtype=bits_type(dtype))
@@ -59,23 +60,36 @@ class AttentionProducts:
         self._gathered = [cupy.empty(by_head, dtype=bits_type(dtype)) for _ in range(2 * (shape.new_tokens > 1))]
         #: Of a paged cache, keys and values in order, by the address of each slot's lengths.
         self._in_order = {} if data.attention.form.paged is None else self._slots_in_order()
-        #: By index of the ops, as `Workload.numbered_ops` has them.
-        self.choices = (0,) * (len(self._gemms) + 1)
+        self._choice = 0
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
         """Of each op, how many there are to choose from; of both batched products the same one."""
         both = min(self._scores.num_algorithms, self._sums.num_algorithms)
-        return (*(gemm.num_algorithms for gemm in self._gemms), both)
+        return (*self._products.num_algorithms, both)
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """By index of the ops, as `Workload.numbered_ops` has them; the attention's is of both batched products."""
+        return (*self._products.choices, self._choice)
+
+    @choices.setter
+    def choices(self, choices: tuple[int, ...]) -> None:
+        self._products.choices, self._choice = choices[:-1], choices[-1]
+
+    @property
+    def can_add_in_norms(self) -> bool:
+        """Whether the kernels of norms may add residuals."""
+        return self._products.can_add_in_norms
 
     def use(self, picked: Picked) -> None:
         """Runs as was picked from now on."""
-        self.choices = picked.choices
+        self._products.use(picked)
+        self._choice = picked.choices[-1]
 
     def recipe(self) -> LibraryRecipe:
         """How to call the library as this does."""
-        ops = zip(self._gemms, self._data.workload.ops, self.choices, strict=False)
-        calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
+        calls = self._products.calls()
         form = self._data.attention.form
         attention = NO_FUSED_ATTENTION.format(why=NO_TORCH if form.soft_cap is None else NO_CAP)
         attention += "" if form.paged is None else IN_ORDER
@@ -86,7 +100,7 @@ class AttentionProducts:
         assert isinstance(ops, WithAttentions)
         given, inputs = ops.attentions[0], self._data.inputs_at(ops.attentions[0])
         keys, values = (int(cache.data.ptr) for cache in self._cache_of(inputs))
-        shape, workspace, algorithm = self._data.attention.shape, self._workspace.data.ptr, self.choices[-1]
+        shape, workspace, algorithm = self._data.attention.shape, self._workspace.data.ptr, self._choice
         q, out = given.q, given.out
         if self._gathered:
             queries = inputs[self._data.attention.source].reshape(
@@ -103,8 +117,7 @@ class AttentionProducts:
                 shape.sequences, shape.new_tokens, shape.kv_heads, shape.query_heads, shape.head_dim
             )
             rows[...] = self._gathered[1].transpose(0, 2, 1, 3, 4)
-        for gemm, buffer, choice in zip(self._gemms, ops, self.choices, strict=False):
-            gemm.launch(buffer.a, buffer.w, buffer.c, 0, workspace, stream, algorithm=choice)
+        self._products.enqueue(tuple(ops), given.out, stream)
 
     def _slots_in_order(self) -> dict[int, tuple[Any, Any]]:
         slots = [self._data.inputs_of_slot(slot) for slot in range(self._data.num_slots)]
@@ -152,5 +165,6 @@ class AttentionProducts:
 
     def poison(self) -> None:
         """Scores and weights."""
+        self._products.poison()
         self._wide.fill(cupy.nan)
         self._weights.fill(0x7FFF)

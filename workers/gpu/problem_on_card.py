@@ -31,8 +31,8 @@ def library_of(lt: CublasLt, data: ProblemData, tools: Any) -> Library:
     fused kernel."""
     if isinstance(data, AttentionData):
         if importlib.util.find_spec("torch") is None or data.attention.form.soft_cap is not None:
-            return AttentionProducts(lt, data, tools.get_function("tuner_softmax"))
-        return AttentionLibrary(lt, data)
+            return AttentionProducts(lt, data, tools)
+        return AttentionLibrary(lt, data, tools)
     return LibraryRunner(lt, data, tools.get_function("tuner_epilogue"), tools.get_function("tuner_norm"))
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from benchmarks.runtime.decode_layers import OURS, rows_of
 
-TOLD = {"pair": "a | b", "quick_ms": {"a | b": 4.0}, "from_theirs": 0.03, "from_fp32": 0.021, "theirs_from_fp32": 0.02}
-TOLD |= {"same_tokens": 0.9, "refused": [], "aborted": 0, "failures": {}}
+ABOUT = {"pair": "a | b", "quick_ms": {"a | b": 4.0}, "from_theirs": 0.03, "from_fp32": 0.021, "theirs_from_fp32": 0.02}
+ABOUT |= {"same_tokens": 0.9, "refused": [], "aborted": 0, "failures": {}}
 
 
 def client(name: str, failure: str = "") -> Any:
-    about = {"step": TOLD} if name == OURS else {"step": {}}
+    about = {"step": ABOUT} if name == OURS else {"step": {}}
     return SimpleNamespace(name=name, failure=failure, about={} if failure else about)
 
 

@@ -53,10 +53,10 @@ def test_logits_of_generated_tokens_are_transformers_and_a_changed_weight_shows(
         read, wanted = example.generate(decoder, 6)
         changed = {"o_proj.w": torch.zeros(64, 64, dtype=torch.bfloat16)} if is_changed else None
         tuned = tuned_of(example, model, caches, changed)
-        told = example.retell(tuned, read, 32, tuned.step)
+        found = example.retell(tuned, read, 32, tuned.step)
     assert wanted.shape == (6, 3, 97)
     assert tuned.lengths.tolist() == [38] * 3
-    error = example.worst_error(told, wanted)
+    error = example.worst_error(found, wanted)
     assert error > 0.1 if is_changed else error < 0.02
     for (keys, values), layer in zip(caches, decoder.cache.layers, strict=True):
         assert is_changed or example.rel_error(keys[:, :, :38], layer.keys[:, :, :38]) < 0.02

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import optuna
 import pytest
@@ -11,9 +12,11 @@ from tests.support.attentions import attention, space_with
 from tests.support.cases import H200
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import CacheState, Regime
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.presets import decoder_layer
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.attention import any_space_of
 from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial
 from tuner.core.trial.outcome import Measured
@@ -98,6 +101,30 @@ def found(workload: Workload) -> Found:
         workload=workload, objective=OBJECTIVE, candidate=candidate, time_us=10.0, speedup=1.1, source="job-1",
         kernel_version="k",
     )  # fmt: skip
+
+
+def test_a_layer_begins_with_what_was_found_for_its_products_alone_and_tries_every_way_to_launch_them() -> None:
+    layer = decoder_layer("llama3-8b", sequences=1, max_length=700, dtype=Dtype.BF16)
+    space, products = space_with(layer), replace(layer, attentions=())
+    schedule = next(iter(first_guesses(any_space_of(products, H200), 0)))
+    known = Found(
+        workload=products,
+        objective=OBJECTIVE,
+        candidate=Candidate(plan_kind=PlanKind.FUSED, schedule=schedule),
+        time_us=100.0,
+        speedup=1.1,
+        source="job-1",
+        kernel_version="k",
+    )
+    asked = Asked(space=space, objective=OBJECTIVE, kernel_version="k", num_trials=60)
+    (prior,) = choose_priors(asked, [known])
+    assert prior.candidate.schedule is not None
+    assert replace(prior.candidate.schedule, attentions=()) == schedule
+    assert len(prior.candidate.schedule.attentions) == 1
+    assert distance(products, OBJECTIVE, replace(known, workload=layer)) == float("inf"), "not the other way round"
+    kinds = {trial.candidate.plan_kind for trial in run(layer, 20)}
+    launched = {PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.RUNS, PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL}
+    assert kinds == {PlanKind.LIBRARY, *launched}
 
 
 def test_another_heads_kernel_or_a_lone_attention_teaches_nothing() -> None:

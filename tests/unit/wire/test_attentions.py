@@ -10,10 +10,11 @@ from pydantic import ValidationError
 
 from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import Lengths
-from tuner.core.problem.presets import decoder_attention
-from tuner.core.problem.workload import Dtype
+from tuner.core.problem.presets import decoder_attention, decoder_block
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.errors import InvalidInput
 from tuner.wire.best_query import BestQuery
+from tuner.wire.chains import Chain
 from tuner.wire.problems import of_validation
 from tuner.wire.requests import TuneRequest, pair_of, workload_of
 
@@ -37,6 +38,7 @@ def refusal(pair: dict[str, Any]) -> InvalidInput:
     return error.value
 
 
+LAYER = {"kind": "decoder-layer", "model": "llama3-8b", "sequences": 4, "max_length": 512}
 PAGED = {**ALONE, "page_tokens": 16}
 
 
@@ -95,6 +97,27 @@ def test_a_models_attention_is_made_of_its_sizes() -> None:
     assert not workload_of(asked({**pair, "projection": False}).pair).ops
 
 
+def test_a_layer_is_its_attention_and_the_block_behind_it() -> None:
+    pair = {**LAYER, "new_tokens": 2, "dtype": "bf16"}
+    workload = workload_of(asked(pair).pair)
+    assert [op.name for op in workload.all_ops] == ["attention", "o_proj", "gate_up", "down", "qkv"]
+    assert workload.ops == decoder_block("llama3-8b", m=8, dtype=Dtype.BF16).ops
+    assert workload.attentions[0].shape.max_length == 512
+    assert BestQuery.model_validate(pair).to_workload() == workload
+    assert Workload.from_json(workload.to_json()) == workload
+    assert workload_of(asked(Chain.from_workload(workload).model_dump(mode="json")).pair) == workload
+
+
+@pytest.mark.parametrize(
+    ("run", "ops"),
+    [("attention", ["attention", "o_proj"]), ("mlp", ["gate_up", "down"]), ("qkv", ["qkv"])],
+)
+def test_a_rank_runs_what_lies_between_two_sums(run: str, ops: list[str]) -> None:
+    workload = workload_of(asked({**LAYER, "tp": 8, "run": run}).pair)
+    assert [op.name for op in workload.all_ops] == ops
+    assert {op.m for op in workload.all_ops} == {4}
+
+
 @pytest.mark.parametrize(
     ("pair", "field", "problem", "remedy"),
     [
@@ -114,10 +137,13 @@ def test_a_models_attention_is_made_of_its_sizes() -> None:
         (chain({**OP, "head_dim": 80}), "pair.attention.head_dim", "80 has no kernel", "64 or 128"),
         (chain(OP, m=8), "pair.m", "attention has 4 rows", "give 4"),
         (chain(OP, {**O_PROJ, "k": 512}), "pair.o_proj.k", "reads attention as [4, 512]", "the producer's"),
-        (chain(OP, {**O_PROJ, "source": "x"}), "pair.ops", "does not read it", "let its source alone be attention"),
+        (chain(OP, {**O_PROJ, "source": "x"}), "pair.ops", "does not read it", "let the first product alone"),
         (chain(OP, {**O_PROJ, "norm": "attention"}), "pair.ops", "names it as source and norm", "source alone"),
-        (chain(OP, O_PROJ, {"name": "up", "source": "o_proj", "n": 8, "k": 4096}), "pair.ops", "3 ops", "cut the"),
-        (chain(OP, {**OP, "name": "b", "source": "attention"}), "pair.ops", "2 ops", "cut the chain"),
+        (chain(OP, O_PROJ, {**O_PROJ, "name": "up"}), "pair.ops", "up stands behind the attention", "the first"),
+        ({**LAYER, "tp": 8}, "pair.run", "an all-reduce stands behind o_proj", "attention, mlp or qkv"),
+        ({**LAYER, "tp": 3}, "pair.tp", "3 ranks cannot share", "use 1, 2, 4, 8"),
+        ({**LAYER, "model": "qwen3-8b"}, "pair.model", "norms its queries and keys", "llama3-8b"),
+        (chain(OP, {**OP, "name": "b", "source": "attention"}), "pair.ops", "2 attentions", "cut the chain"),
         (chain({**OP, "source": "o_proj"}, O_PROJ), "pair.ops", "a cycle", "break it"),
         (chain(OP, {**O_PROJ, "name": "attention.keys"}), "pair.ops", "name of an operand of attention", "another"),
     ],

@@ -32,11 +32,16 @@ def attention_gpu_problem(gpu: Gpu) -> str | None:
     return None
 
 
-def attention_kind_problem(kind: PlanKind) -> str | None:
-    """Why an attention, and what reads it, cannot be launched this way."""
-    if kind.is_ours and (not kind.is_apart or kind.is_side_by_side):
-        return "an attention has a launch of its own, and others are not built: use two_launches or two_launches_pdl"
-    return None
+def attention_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
+    """Why an attention, and what reads it, cannot be launched this way: it has a launch of its own in each kind, and
+    what a kind fuses are the products behind it."""
+    if not kind.is_ours or (kind.is_apart and not kind.is_side_by_side):
+        return None
+    if kind.is_in_runs and len(workload.ops) == 2:
+        return "two products behind an attention are one run or two: use fused_pdl or n_launches_pdl"
+    if len(workload.ops) > 1 and not kind.is_side_by_side:
+        return None
+    return "an attention has a launch of its own, and others are not built: use two_launches or two_launches_pdl"
 
 
 def attention_problem(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> str | None:

@@ -162,13 +162,15 @@ def check_attentions(attentions: Sequence[AttentionOp], products: Sequence[Flow]
     if other := next((op for op in attentions if op.shape.dtype is not dtype), None):
         problem = f"{other.name} is of {other.shape.dtype}, and the workload of {dtype}"
         raise InvalidInput("dtype", problem, "give all ops one element type")
-    if max(len(attentions), len(products)) > 1:
-        given = f"{len(attentions) + len(products)} ops with an attention"
-        problem = f"{given}: what is built is an attention, alone or with one product that reads it"
-        raise InvalidInput("ops", problem, "cut the chain behind that product, and tune the rest by itself")
-    for product in products:
+    if len(attentions) > 1:
+        problem = f"{len(attentions)} attentions: what is built is one, in front of the products"
+        raise InvalidInput("ops", problem, "cut the chain in front of the second one, and tune each run by itself")
+    for number, product in enumerate(products):
         fields = [read.field for read in product.reads if read.tensor == first.name]
-        if fields != ["source"]:
+        if number > 0 and not fields:
+            continue
+        if number > 0 or fields != ["source"]:
             what = f"names it as {' and '.join(fields)}" if fields else "does not read it"
             problem = f"{product.name} stands behind the attention {first.name}, and {what}"
-            raise InvalidInput("ops", problem, f"let its source alone be {first.name}, or tune the two by themselves")
+            remedy = f"let the first product alone, and its source alone, be {first.name}; or tune them by themselves"
+            raise InvalidInput("ops", problem, remedy)
