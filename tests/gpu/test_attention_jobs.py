@@ -181,12 +181,12 @@ def test_a_length_out_of_range_is_cut_and_told(on_card: OnCard, lengths: tuple[i
     try:
         inputs["attention.lengths"][...] = cupy.asarray(lengths)
         said = prepared.run_once(runner, given)
-        cut = [min(max(length, 0), 700) for length in lengths]
+        inside = [min(max(length, 0), 700) for length in lengths]
         wrong = next(length for length in lengths if not 0 <= length <= 700)
         assert said is not None
         assert f"has the length {wrong}: use 0 to 700" in said
         got = prepared.data.output_at(given.attentions[0]).copy()
-        inputs["attention.lengths"][...] = cupy.asarray(cut)
+        inputs["attention.lengths"][...] = cupy.asarray(inside)
         prepared.run_once(runner, given)
         assert (prepared.data.output_at(given.attentions[0]) == got).all()
     finally:

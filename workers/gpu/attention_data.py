@@ -125,8 +125,8 @@ class AttentionData(ProblemData):
         keys, values, lengths, *table = (inputs[name] for name in op.operands)
         if paged is None:
             return keys, values
-        at, of = lengths.get().tolist(), table[0].get()
-        return tuple(gathered(op.shape, paged, cache, of, at, cupy) for cache in (keys, values))
+        at = lengths.get().tolist()
+        return tuple(gathered(op.shape, paged, cache, table[0], at, cupy) for cache in (keys, values))
 
     def has_nan(self, inputs: dict[str, Array]) -> bool:
         """Whether these are inputs whose cache is NaN behind its contexts."""
@@ -211,7 +211,7 @@ class AttentionData(ProblemData):
             if paged is None:
                 hide_rows(cache[name], ends, NAN_BITS[self.workload.dtype])
             else:
-                hide_pages(cache[name], tables[0].get(), ends, paged, NAN_BITS[self.workload.dtype])
+                hide_pages(cache[name], tables[0], ends, paged, NAN_BITS[self.workload.dtype])
         if paged is not None:
             hide_numbers(tables[0], ends, paged)
         return cache

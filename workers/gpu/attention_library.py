@@ -11,7 +11,9 @@ outside of what is timed too. That favours the library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -208,6 +210,19 @@ class AttentionLibrary:
         return self._torch.from_dlpack(bits.view(self._bits)).view(self._dtype)
 
 
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """What is garbage is freed before: modules, graphs or memory that a collection frees would end a capture."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class TorchGraph:
     """A chain captured by PyTorch; `launch` is that of a CuPy graph, so that a timer takes both in the same rounds."""
 
@@ -220,11 +235,12 @@ class TorchGraph:
             runs[0]()
             torch.cuda.synchronize()
             self._graph = torch.cuda.CUDAGraph()
-            self._graph.capture_begin()
-            try:
-                self._written = [run() for run in runs]
-            finally:
-                self._graph.capture_end()
+            with _without_collections():
+                self._graph.capture_begin()
+                try:
+                    self._written = [run() for run in runs]
+                finally:
+                    self._graph.capture_end()
         torch.cuda.synchronize()
 
     def launch(self, stream: Any) -> None:
