@@ -180,7 +180,7 @@ bench-torch: $(VENV)/.dev ## time PyTorch beside the library in the rows of benc
 results: $(VENV)/.dev ## redraw README's table, docs/results.md, docs/orders.md and the program's page of results from benchmarks/results/h200/
 	@$(BIN)/python -m benchmarks.pairs.front
 	@$(BIN)/python -m benchmarks.pairs.page
-	@$(BIN)/python -m benchmarks.pairs.shipped_finals
+	@for file in benchmarks/results/*/pairs.json; do $(BIN)/python -m benchmarks.pairs.shipped_finals --results $$(dirname $$file); done
 	@$(BIN)/python -m benchmarks.orders.page
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/

@@ -275,7 +275,7 @@ def random_tensors(manifest: dict[str, Any]) -> dict[str, cupy.ndarray]:
     for tensor in manifest["tensors"]:
         if tensor["role"] in ("intermediate", "output"):
             tensors[tensor["name"]] = cupy.full(tensor["shape"], 0x7FFF, cupy.uint16)
-        elif tensor["role"] == "lengths":
+        elif tensor["role"] in ("lengths", "pages"):
             tensors[tensor["name"]] = cupy.zeros(tensor["shape"], cupy.int32)
         elif tensor["role"] == "row_scale":
             tensors[tensor["name"]] = 0.5 + 1.5 * random.random(tensor["shape"], dtype=cupy.float32)

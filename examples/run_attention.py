@@ -75,6 +75,8 @@ class Attention:
         lengths = tensors[recipe["lengths"]["tensor"]].get().tolist()
         if wrong := [length for length in lengths if not 0 <= length <= recipe["lengths"]["max"]]:
             raise ValueError(f"a length of {wrong[0]}: the plan was made for 0 to {recipe['lengths']['max']} tokens")
+        if "pages" in recipe:
+            self._check_pages(tensors[recipe["pages"]["tensor"]].get(), lengths)
         parameter = ctypes.create_string_buffer(self._parameter(tensors))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(parameter))
         attributes = [LaunchAttribute(id=PROGRAMMATIC_STREAM_SERIALIZATION, value=1)]
@@ -88,6 +90,13 @@ class Attention:
         )
         self._artifact.launch(config, self._function, pointers)
 
+    def _check_pages(self, table: Any, lengths: list[int]) -> None:
+        pages = self._recipe["pages"]
+        for numbers, length in zip(table, lengths, strict=True):
+            for number in numbers[: -(-length // pages["page_tokens"])].tolist():
+                if not 0 <= number < pages["num_pages"]:
+                    raise ValueError(f"page {number}: the cache has 0 to {pages['num_pages'] - 1}")
+
     def _parameter(self, tensors: dict[str, cupy.ndarray]) -> bytes:
         """The kernel's one by-value struct, field by field as the manifest lays it out."""
         recipe, workspace = self._recipe, self._workspace.data.ptr
@@ -97,7 +106,6 @@ class Attention:
             "arrivals": workspace + recipe["workspace"]["arrivals"],
             "partials": workspace + recipe["workspace"]["partials"],
             "refused": workspace + recipe["workspace"]["refused"],
-            "pages": 0,
             "trace": 0,
         }
         buffer = bytearray(recipe["parameter"]["size_bytes"])
@@ -130,11 +138,26 @@ def attended(op: dict[str, Any], dtype: str, tensors: dict[str, cupy.ndarray]) -
             seen = max(0, length - new_tokens + 1 + token)
             if seen == 0:
                 continue
-            keys, values = (to_float64(tensors[f"{name}.{of}"][sequence, :, :seen], dtype) for of in ("keys", "values"))
+            first = max(0, seen - op.get("window", seen))
+            keys, values = (
+                to_float64(context(op, of, tensors, sequence)[:, first:seen], dtype) for of in ("keys", "values")
+            )
             scores = scale * cupy.matmul(q[sequence, token], keys.swapaxes(1, 2))
+            if cap := op.get("soft_cap"):
+                scores = cap * cupy.tanh(scores / cap)
             weights = cupy.exp(scores - scores.max(axis=2, keepdims=True))
             out[sequence, token] = cupy.matmul(weights / weights.sum(axis=2, keepdims=True), values)
     return out.reshape(op["sequences"] * new_tokens, heads * op["head_dim"])
+
+
+def context(op: dict[str, Any], of: str, tensors: dict[str, cupy.ndarray], sequence: int) -> cupy.ndarray:
+    """A sequence's keys, or values, [KV heads, tokens, head_dim]: of a paged cache by the table."""
+    cache = tensors[f"{op['name']}.{of}"]
+    if "page_tokens" not in op:
+        return cache[sequence]
+    pages = cache[tensors[f"{op['name']}.pages"][sequence]]
+    heads_first = pages if op.get("heads_first", True) else pages.swapaxes(1, 2)
+    return heads_first.swapaxes(0, 1).reshape(op["kv_heads"], -1, op["head_dim"])
 
 
 def rel_error(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]) -> float:
@@ -144,7 +167,9 @@ def rel_error(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]) -> flo
         if op.get("op") == "attention":
             want = attended(op, dtype, tensors)
         else:
-            names = [tensor["name"] for tensor in manifest["tensors"] if tensor["role"] not in ("cache", "lengths")]
+            names = [
+                tensor["name"] for tensor in manifest["tensors"] if tensor["role"] not in ("cache", "lengths", "pages")
+            ]
             want = expected(op, {name: to_float64(tensors[name], dtype) for name in names})
         norm = float(cupy.linalg.norm(want)) or math.inf
         error = float(cupy.linalg.norm(to_float64(tensors[op["name"]], dtype) - want)) / norm
@@ -175,7 +200,8 @@ def main() -> None:
 
 
 def draw_lengths(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray], asked: str | None) -> None:
-    """Fills in the lengths of each attention: those that are asked for, or from an empty sequence to the longest."""
+    """Fills in the lengths of each attention: those that are asked for, or from an empty sequence to the longest. Pages
+    go to sequences in random order."""
     for recipe in manifest["attentions"]:
         given = tensors[recipe["lengths"]["tensor"]]
         lengths = cupy.random.default_rng(3).integers(0, recipe["lengths"]["max"] + 1, given.shape)
@@ -185,6 +211,9 @@ def draw_lengths(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray], ask
             if lengths.shape != given.shape:
                 sys.exit(f"{lengths.size} lengths for {given.size} sequences")
         given[:] = lengths
+        if "pages" in recipe:
+            table = tensors[recipe["pages"]["tensor"]]
+            table[...] = cupy.random.permutation(recipe["pages"]["num_pages"]).reshape(table.shape)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Decode attention beside PyTorch's flash and cuDNN attention: cold caches, one graph each, in turns.
+"""Decode attention beside PyTorch's flash and cuDNN attention, and FlashInfer's where it is installed: cold caches, one
+graph each, in turns. A library that was not there is null.
 
 Variants are tried first. Then the fastest ones are measured again, in rounds of their own, beside the libraries.
 
@@ -27,6 +28,7 @@ from tuner.core.problem.workload import Dtype
 from tuner.core.trial.stats import median
 from tuner.workers.source.attention import render_attention
 
+from . import flashinfer_side
 from .on_card import Attention, cubin_of, in_pages, make_current, random_pages
 from .rows import BANDWIDTH, Row, Variant, rows, tiling_of, variants
 from .timing import captured, samples_us
@@ -34,6 +36,8 @@ from .timing import captured, samples_us
 #: Bytes of caches that launches take in turns, so that each finds its own cold; and the most launches of a graph.
 _COLD_BYTES, _MOST_LAUNCHES = 240e6, 512
 _ROUNDS, _FINAL_ROUNDS = 12, 40
+#: Relative error of a library's results, at most.
+_MOST_ERROR = 0.02
 #: Variants that are measured again: launched programmatically, and plainly.
 _FINALISTS, _PLAIN_FINALISTS = 3, 1
 LIBRARIES = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
@@ -191,6 +195,8 @@ class Tensors:
         self.own_caches = [tuple(in_pages(row, one, self.pages) for one in cache) for cache in self.caches]
         self.lengths = torch.tensor(row.lengths, dtype=torch.int32, device="cuda")
         self.out = torch.empty_like(self.q)
+        #: What a library's graph reads.
+        self.kept: Any = None
 
     def captured_library(self, backend: SDPBackend) -> torch.cuda.CUDAGraph:
         """One of PyTorch's kernels; where lengths differ, with a mask."""
@@ -226,12 +232,15 @@ def measure_row(row: Row, num_sms: int, best: int) -> dict[str, Any]:
     op, tensors = row.op, Tensors(row)
     is_ragged = set(row.lengths) != {op.max_length}
     graphs, failed = {}, {}
-    libraries = MASKED_LIBRARIES if is_ragged else LIBRARIES
-    for name, backend in libraries.items():
+    backends = MASKED_LIBRARIES if is_ragged else LIBRARIES
+    libraries = [*backends, flashinfer_side.NAME]
+    for name, backend in backends.items():
         try:
             graphs[name] = tensors.captured_library(backend)
         except Exception as error:
             failed[name] = str(error)[:120]
+    if flashinfer_side.is_installed():
+        _add_flashinfer(tensors, graphs, failed)
     kernels, errors = _captured_variants(tensors, variants(row, num_sms)[: best or None], num_sms, graphs, failed)
     tried = timed(graphs, tensors.num_launches, _ROUNDS)
     ours = sorted((name for name in tried if name in kernels), key=lambda name: tried[name])
@@ -262,6 +271,21 @@ def measure_row(row: Row, num_sms: int, best: int) -> dict[str, Any]:
         "failed": failed,
         "phases": _phases(tensors, kernels[best_name].variant, num_sms),
     }
+
+
+def _add_flashinfer(tensors: Tensors, graphs: dict[str, torch.cuda.CUDAGraph], failed: dict[str, str]) -> None:
+    """Its graph, where its numbers are right."""
+    try:
+        graph, tensors.kept = flashinfer_side.captured_flashinfer(tensors)
+        tensors.out.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        error = tensors.error()
+        if not error < _MOST_ERROR:
+            raise ValueError(f"wrong numbers: the relative error is {error}")
+        graphs[flashinfer_side.NAME] = graph
+    except Exception as error:
+        failed[flashinfer_side.NAME] = str(error)[:120]
 
 
 def _captured_variants(

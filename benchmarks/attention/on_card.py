@@ -11,8 +11,8 @@ import torch
 from cuda.bindings import driver
 
 from tuner.core.plan.attention import AttentionPlan, assign
-from tuner.core.plan.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.workload import Dtype
 from tuner.core.proof.attention import check_attention
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionTiling

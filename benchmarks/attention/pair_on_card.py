@@ -12,7 +12,7 @@ import cupy
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tuner.core.plan.attention_form import AttentionForm
+from tuner.core.problem.attention_form import AttentionForm
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionTiling

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.schedule.attention import AttentionTiling
 
 #: Query heads, KV heads of each model's layer or shard.

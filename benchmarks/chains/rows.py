@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
@@ -24,8 +24,9 @@ class Layer:
     width: int
     #: Of the gate, and of the up projection.
     hidden: int
-    #: Columns of the next layer's q, k and v together.
+    #: Columns of the next layer's q, k and v together, and those of k, which v has, too.
     qkv: int
+    k: int
     #: Added to the mean of squares.
     eps: float = 1e-5
     #: Whether q, k and v have a bias.
@@ -34,12 +35,14 @@ class Layer:
 
 #: A shard of a model has an all-reduce behind o_proj and behind down: its four ops in one chain are as if it had none.
 LAYERS = {
-    "llama3-8b": Layer(heads=4096, width=4096, hidden=14336, qkv=6144),
-    "llama3-70b-tp8-synthetic": Layer(heads=1024, width=8192, hidden=3584, qkv=1280),
-    "qwen2.5-7b": Layer(heads=3584, width=3584, hidden=18944, qkv=4608, eps=1e-6, bias=True),
+    "llama3-8b": Layer(heads=4096, width=4096, hidden=14336, qkv=6144, k=1024),
+    "llama3-70b-tp8-synthetic": Layer(heads=1024, width=8192, hidden=3584, qkv=1280, k=128),
+    "qwen2.5-7b": Layer(heads=3584, width=3584, hidden=18944, qkv=4608, k=512, eps=1e-6, bias=True),
 }
 #: Between two all-reduces: norm, gate and up projection, down.
 RUNS = {"llama3-70b-tp8-run": LAYERS["llama3-70b-tp8-synthetic"]}
+#: Products of one normed input, which a model keeps apart.
+UNMERGED = {"llama3-8b": LAYERS["llama3-8b"], "llama3-70b-tp8": LAYERS["llama3-70b-tp8-synthetic"]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,7 @@ class Bars:
     """What a chain must reach; None where nothing is asked."""
 
     #: Geometric mean over `DECODE_MS` of the library's time over the verdict's, and the least of each of these rows.
-    mean: float
+    mean: float | None = None
     each: float | None = None
     #: The most that the best launches of ours may take over the reference, by rows.
     over_reference: dict[int, float] = field(default_factory=dict)
@@ -59,6 +62,7 @@ BARS = {
     "llama3-70b-tp8-run": Bars(mean=1.20, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
     "qwen2.5-7b": Bars(mean=1.13, over_reference={1: 1.12, 16: 1.12, 64: 1.12}),
 }
+BARS |= {f"{model}-{products}": Bars() for model in UNMERGED for products in ("q-k-v", "gate-up")}
 #: Of every row with more rows than `DECODE_MS`.
 EACH_OTHER = 0.99
 
@@ -113,6 +117,26 @@ def run_of(layer: Layer, m: int) -> Workload:
     return Workload(kind=WorkloadKind.CHAIN, ops=(_hidden_op(layer, m, "r"), down), dtype=Dtype.FP16)
 
 
+def q_k_v_of(layer: Layer, m: int) -> Workload:
+    """Norm, then q, k and v side by side."""
+    columns = {"q": layer.qkv - 2 * layer.k, "k": layer.k, "v": layer.k}
+    return _of_one_input([_normed_op(layer, m, name, n) for name, n in columns.items()])
+
+
+def unmerged_hidden_of(layer: Layer, m: int) -> Workload:
+    """Norm, then the activated gate and the up projection side by side, which nothing multiplies here."""
+    first, second = (_normed_op(layer, m, name, layer.hidden) for name in ("gate", "up"))
+    return _of_one_input([replace(first, activation=Activation.SILU), second])
+
+
+def _of_one_input(ops: Sequence[GemmOp]) -> Workload:
+    return Workload(kind=WorkloadKind.CHAIN, ops=tuple(ops), dtype=Dtype.FP16)
+
+
+def _normed_op(layer: Layer, m: int, name: str, n: int) -> GemmOp:
+    return GemmOp(name=name, m=m, n=n, k=layer.width, source="r", norm="r", eps=layer.eps)
+
+
 def _hidden_op(layer: Layer, m: int, source: str) -> GemmOp:
     return GemmOp(
         name="gate_up",
@@ -127,11 +151,19 @@ def _hidden_op(layer: Layer, m: int, source: str) -> GemmOp:
     )
 
 
-ROWS = tuple(
-    ChainRow(chain=chain, m=m, workload=make(layer, m))
-    for m in (*DECODE_MS, *OTHER_MS)
-    for layers, make in ((LAYERS, block), (RUNS, run_of))
-    for chain, layer in layers.items()
+def _rows(layers: Mapping[str, Layer], make: Callable[[Layer, int], Workload], ms: Sequence[int]) -> list[ChainRow]:
+    return [ChainRow(chain=chain, m=m, workload=make(layer, m)) for m in ms for chain, layer in layers.items()]
+
+
+ROWS = (
+    *(
+        row
+        for m in (*DECODE_MS, *OTHER_MS)
+        for layers, make in ((LAYERS, block), (RUNS, run_of))
+        for row in _rows(layers, make, [m])
+    ),
+    *_rows({f"{model}-q-k-v": layer for model, layer in UNMERGED.items()}, q_k_v_of, DECODE_MS),
+    *_rows({f"{model}-gate-up": layer for model, layer in UNMERGED.items()}, unmerged_hidden_of, DECODE_MS),
 )
 
 

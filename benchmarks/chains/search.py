@@ -1,10 +1,11 @@
 """Searches chains by jobs of the service, against the library: benchmarks/results/<gpu>/chains.json.
 
-python -m benchmarks.chains.search [--row llama3-8b/m16] [--trials 60] [--missing] [--seconds 480]
+python -m benchmarks.chains.search [--row llama3-8b/m16] [--trials 60] [--missing] [--seconds 480] [--winners FOLDER]
 
 A row is a job, with the service's searcher, build pool, finals and verdict. The best fused launch is traced: its row
 says what happened at the boundaries. Rows are written one by one. Those of the same commit and kernel that are already
-there stay; `--missing` skips them. After `--seconds` no row is begun.
+there stay; `--missing` skips them. After `--seconds` no row is begun. A job's best schedules of each plan kind go to
+tuner/winners/<gpu>.json, where the next search finds them.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from benchmarks.chains.rows import ChainRow, choose_rows
 from benchmarks.common.finals import best_of_kinds, figures_of
 from benchmarks.common.jobs import Ended, InTurn, Jobs, open_jobs
 from benchmarks.common.report import machine_of, results_file
+from benchmarks.common.winners import Winners
 from benchmarks.common.workbench import Watch, message_of
 from tuner.core.trial.inspection import Trace
 from tuner.core.trial.job import Budget, JobSpec
 from tuner.core.trial.records import InspectionKind, InspectionState
 from tuner.winners import ShippedWinners
+from tuner.winners.shipped import FOLDER
 
 #: A job's search takes no longer, seconds.
 SECONDS_PER_JOB = 3600.0
@@ -48,8 +51,10 @@ def spec_of(row: ChainRow, target_id: str, trials: int) -> JobSpec:
     )
 
 
-def search_rows(jobs: Jobs, rows: Sequence[ChainRow], results: Results, trials: int, seconds: float) -> list[str]:
-    """Has each row searched, and writes it; the names of those that failed, each with its reason."""
+def search_rows(
+    jobs: Jobs, rows: Sequence[ChainRow], results: Results, winners: Winners, trials: int, seconds: float
+) -> list[str]:
+    """Has each row searched, and writes it and its winners; the names of those that failed, each with its reason."""
     failures, total = list[str](), Watch()
     turns = InTurn(jobs, [spec_of(row, jobs.target_id, trials) for row in rows])
     for i, row in enumerate(rows):
@@ -57,7 +62,9 @@ def search_rows(jobs: Jobs, rows: Sequence[ChainRow], results: Results, trials: 
             print(f"the time is up: {row.name} and those behind it are left", flush=True)
             break
         try:
-            figures = row_of(row, turns.end(i))
+            ended = turns.end(i)
+            winners.put(f"chains/{row.name}", row.workload, ended)
+            figures = row_of(row, ended)
         except Exception as error:  # whatever it is, the other rows may come through
             failures.append(f"{row.name}: {message_of(error)}")
             print(f"{failures[-1]} FAILED", flush=True)
@@ -113,13 +120,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="of finals, in each of the two processes")
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--data", type=Path, help="keeps the jobs; default: build/bench-jobs/<gpu>/<commit>")
+    parser.add_argument("--winners", type=Path, default=FOLDER, help="folder of <gpu>.json; default: tuner/winners")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/chains.json")
     arguments = parser.parse_args()
-    with open_jobs(arguments.gpu, winners=ShippedWinners(), num_rounds=arguments.rounds, data=arguments.data) as jobs:
+    shipped = ShippedWinners(arguments.winners)
+    with open_jobs(arguments.gpu, winners=shipped, num_rounds=arguments.rounds, data=arguments.data) as jobs:
         results = Results(arguments.out or results_file(jobs.target_id, "chains"), machine_of(jobs.environment))
         chosen = choose_rows(arguments.row)
         rows = [row for row in chosen if not arguments.missing or results.get(row) is None]
-        failures = search_rows(jobs, rows, results, arguments.trials, arguments.seconds)
+        winners = Winners(shipped.path(jobs.target_id))
+        failures = search_rows(jobs, rows, results, winners, arguments.trials, arguments.seconds)
         add_boundaries(jobs, rows, results, arguments.trials)
     if failures:
         sys.exit("\n".join(["failed:", *failures]))

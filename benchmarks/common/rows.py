@@ -22,6 +22,8 @@ INDEPENDENT = (
     ((512, 2048, 4096), (512, 2048, 8192)),
     ((64, 512, 512), (64, 128, 512)),
 )
+#: The card whose rates the reference has.
+REFERENCE_GPU = "H200"
 DECODE_MS = (1, 16, 32, 64)
 MIDDLE_MS = (96, 128, 192, 256)
 PREFILL_MS = (512, 1024, 1536, 2048, 4096)
@@ -66,8 +68,8 @@ class Row:
 
     @property
     def reference_us(self) -> float:
-        """What the weights' bytes or the products take at the rates that were measured on an H200, the larger one: 4.4
-        TB/s reading and 790 TFLOP/s in one large product. A per cent or two better was seen."""
+        """What the weights' bytes or the products take at the rates that were measured on a `REFERENCE_GPU`, the larger
+        one: 4.4 TB/s reading and 790 TFLOP/s in one large product. A per cent or two better was seen."""
         return max(1e6 * self.workload.weight_bytes / 4.4e12, 1e6 * self.workload.num_flops / 790e12)
 
 

@@ -2,20 +2,23 @@
 
 python -m benchmarks.pairs.page [--results benchmarks/results/h200/pairs.json] [--docs docs]
 
-The page's own words stay; what stands between its two marks is replaced.
+The page's own words stay; what stands between its two marks is replaced. Other cards' results, which lie in the folders
+beside, give a column each: what the verdict gains there.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 from xml.sax.saxutils import escape
 
 from benchmarks.common.report import machine_line, redraw
 from benchmarks.common.rows import SUITES
+from benchmarks.pairs.results import name_of
 from tuner.api.plot import nice_ticks
 from tuner.core.schedule.plan_kinds import PlanKind
 
@@ -26,12 +29,16 @@ SERIES = (
     ("fused_speedup_pdl", "#d9822b", "fused, programmatic"),
     ("verdict_speedup", "#2da44e", "what the verdict names"),
 )
+Json = dict[str, Any]
+#: The library's time over that of the verdict's kind, by the names of the rows.
+Gains = dict[str, float]
+
 _LETTER = 6.5
 _STEP, _PAIR_GAP, _LEFT, _RIGHT, _TOP, _HEIGHT, _BOTTOM = 34.0, 26.0, 48.0, 16.0, 40.0, 200.0, 56.0
 _STYLE = "text{font:11px sans-serif;fill:#333}line{stroke:#bbb}.whisker{stroke:#1f6feb}"
 
 
-def draw(suite: str, rows: Sequence[dict[str, Any]]) -> str:
+def draw(suite: str, rows: Sequence[Json]) -> str:
     """SVG: over the rows, pair by pair, the library's time over each figure's; the library is the line at 1."""
     pairs = list(dict.fromkeys(row["pair"] for row in rows))
     ordered = sorted(rows, key=lambda row: int(row["m"]))
@@ -85,7 +92,7 @@ def _legend() -> list[str]:
     return shapes
 
 
-def _marks(row: dict[str, Any], x: float, y: Any) -> list[str]:
+def _marks(row: Json, x: float, y: Any) -> list[str]:
     shapes = []
     if "ci95" in row:
         low, high = row["ci95"]
@@ -98,16 +105,19 @@ def _marks(row: dict[str, Any], x: float, y: Any) -> list[str]:
     return shapes
 
 
-def table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Markdown: a line per row, times in microseconds."""
+def table(rows: Sequence[Json], beside: Mapping[str, Gains] | None = None) -> list[str]:
+    """Markdown: a line per row, times in microseconds. `beside` has other cards by their names."""
+    beside = beside or {}
     times, gains = "PyTorch | library | fused | programmatic | two launches", "fused | programmatic | verdict's"
-    lines = [f"| pair | m | {times} | verdict | {gains} | reference |", "|" + " --- |" * 12]
+    others = "".join(f" on an {name} |" for name in beside)
+    lines = [f"| pair | m | {times} | verdict | {gains} | reference |{others}", "|" + " --- |" * (12 + len(beside))]
     for row in rows:
         us = row["kind_us"]
         apart = min((us[kind] for kind in PlanKind if kind in us and kind.is_apart), default=None)
         times_us = [row.get("torch_us"), us.get("library"), us.get("fused"), us.get("fused_pdl"), apart]
         cells = [row["pair"], row["m"], *(_number(value, 1) for value in times_us), row["winner"].replace("_", " ")]
         cells += [*(_number(row.get(key), 3) for key, _, _ in SERIES), _number(row["reference_us"], 1)]
+        cells += [_number(of_card.get(name_of(row)), 3) for of_card in beside.values()]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return lines
 
@@ -116,9 +126,14 @@ def _number(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def section(suite: str, rows: Sequence[dict[str, Any]], summary: dict[str, Any], image: str) -> list[str]:
+def section(
+    suite: str, rows: Sequence[Json], summary: Json, image: str, beside: Mapping[str, Gains] | None = None
+) -> list[str]:
     """Markdown of one suite."""
     means = [("fused", summary["fused"]), ("programmatic", summary["fused_pdl"]), ("verdict", summary["verdict"])]
+    for name, of_card in (beside or {}).items():
+        own = [of_card[name_of(row)] for row in rows if name_of(row) in of_card]
+        means.append((f"verdict on an {name} in {len(own)} rows", geometric_mean(own) if own else None))
     averages = ", ".join(f"{name} {value:.3f}" for name, value in means if value is not None)
     judged = {True: "Every bar is met.", False: "Bars that are missed:", None: "Rows are missing."}[summary["holds"]]
     return [
@@ -130,22 +145,42 @@ def section(suite: str, rows: Sequence[dict[str, Any]], summary: dict[str, Any],
         *([""] if summary["missed"] else []),
         f"![{suite}: library time over ours]({image})",
         "",
-        *table(rows),
+        *table(rows, beside),
         "",
     ]
 
 
-def drawn(results: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """The part of the page that is drawn, and SVG by file name."""
+def drawn(results: Json, others: Sequence[Json] = ()) -> tuple[str, dict[str, str]]:
+    """The part of the page that is drawn, and SVG by file name; `others` are the results of other cards."""
     meta, rows = results["meta"], results["rows"]
     lines = [machine_line(meta), ""]
+    beside = {_short(other["meta"]["gpu"]): _gains(other["rows"]) for other in others}
+    for name, other in zip(beside, others, strict=True):
+        lines += [f"*On an {name}* is the verdict's gain there: {machine_line(other['meta'])}", ""]
     images = {}
     for suite in SUITES:
         own = [row for row in rows if row["suite"] == suite]
         if own:
             images[f"results-{suite}.svg"] = draw(suite, own)
-            lines += section(suite, own, meta["suites"][suite], f"results-{suite}.svg")
+            here = {name_of(row) for row in own}
+            others_of_suite = {name: gains for name, gains in beside.items() if here & gains.keys()}
+            lines += section(suite, own, meta["suites"][suite], f"results-{suite}.svg", others_of_suite)
     return "\n".join(lines), images
+
+
+def _short(gpu: str) -> str:
+    """``H100`` of ``NVIDIA H100 80GB HBM3``."""
+    return gpu.removeprefix("NVIDIA ").split()[0]
+
+
+def _gains(rows: Sequence[Json]) -> Gains:
+    return {name_of(row): row["verdict_speedup"] for row in rows if "verdict_speedup" in row}
+
+
+def others_beside(path: Path) -> list[Json]:
+    """The results of the same name of other cards, in the folders beside."""
+    paths = sorted(path.parent.parent.glob(f"*/{path.name}"))
+    return [json.loads(one.read_text()) for one in paths if one != path and "simulated" not in one.parent.name]
 
 
 def main() -> None:
@@ -156,7 +191,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.results.exists():
         raise SystemExit(f"there is no {arguments.results}: run `make bench-gpu` on a card")
-    text, images = drawn(json.loads(arguments.results.read_text()))
+    text, images = drawn(json.loads(arguments.results.read_text()), others_beside(arguments.results))
     page = arguments.docs / "results.md"
     redraw(page, text, BEGIN, END)
     for name, svg in images.items():

@@ -25,9 +25,9 @@ from pathlib import Path
 from benchmarks.common.jobs import Ended, InTurn, Jobs, open_jobs
 from benchmarks.common.report import machine_of, results_file
 from benchmarks.common.rows import SUITES, Row, choose_rows
+from benchmarks.common.winners import Winners
 from benchmarks.common.workbench import Watch, message_of
 from benchmarks.pairs.results import Results, row_of
-from benchmarks.pairs.winners import Winners
 from tuner.core.problem.objective import Regime
 from tuner.core.trial.job import Budget, JobSpec, PriorsChoice
 from tuner.winners import ShippedWinners
@@ -75,7 +75,7 @@ def search_rows(jobs: Jobs, rows: Sequence[Row], winners: Winners, results: Resu
             break
         try:
             ended = turns.end(i)
-            winners.put(row, ended)
+            winners.put(row.name, row.workload, ended)
             if ended.job.spec.objective == row.problem.objective:
                 results.put(row.name, row_of(row, ended))
             print(describe(row, ended), flush=True)

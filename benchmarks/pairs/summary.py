@@ -34,7 +34,9 @@ def summarise(suite: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         missed += [
             f"{_name(row)} takes {row['over_reference']} x the reference of {bars.over_reference}"
             for row in own
-            if row["pair"] in bars.reference_pairs and row["m"] <= 16 and row["over_reference"] > bars.over_reference
+            if row["pair"] in bars.reference_pairs
+            and row["m"] <= 16
+            and row.get("over_reference", 0.0) > bars.over_reference
         ]
     is_whole = len(own) == figures["of"]
     return {**figures, "missed": missed, "holds": False if missed else True if is_whole else None}

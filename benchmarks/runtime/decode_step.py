@@ -16,34 +16,30 @@ import argparse
 import importlib.util
 import json
 import math
-import multiprocessing
 import os
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import at_least_row, failed_row, machine_of, merge_report, results_file
+from benchmarks.runtime.turns import Client, Times, take_turns
 from tests.support.repository import ROOT
 from tuner.core.trial.stats import median, paired_ratios, ratio_ci95
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 
-NUM_TURNS = 25
 #: What turns and profiles need at the end.
 TURNS_S = 20.0
 #: Of torch.compile, by name. `pdl`: its own Triton kernels are launched programmatically, too.
 COMPILERS: dict[str, dict[str, Any]] = {"default": {}, "pdl": {"options": {"triton.enable_pdl": True}}}
 
 Row = dict[str, Any]
-#: Microseconds of each turn, by task and graph.
-Times = dict[tuple[str, str], list[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +59,9 @@ class Task:
         return f"{self.model}, {self.compiler}, batch {self.batch}"
 
 
-def example() -> Any:
-    """The module `examples/llama_decode.py`."""
-    spec = importlib.util.spec_from_file_location("llama_decode", ROOT / "examples" / "llama_decode.py")
+def example(name: str = "llama_decode") -> Any:
+    """A module of `examples`."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -84,7 +80,7 @@ class Graphs:
     #: What the graphs use.
     kept: list[Any] = field(default_factory=list)
 
-    def capture(self) -> None:
+    def capture(self, batch: int) -> None:
         """Builds the model, compiles it, and captures all."""
         import torch
 
@@ -92,10 +88,10 @@ class Graphs:
 
         task, llama = self.task, example()
         model = llama.build(llama.LLAMA_3_8B | {"num_hidden_layers": task.layers}, "cuda")
-        decoder = llama.Decoder.of(model, task.batch, 1024)
+        decoder = llama.Decoder.of(model, batch, 1024)
         ways = {"": {}} if task.model == "theirs" else self._replaced(llama, model)
         mlps = [layer.mlp for layer in model.model.layers]
-        x = torch.randn(task.batch, model.config.hidden_size, device="cuda", dtype=model.dtype)
+        x = torch.randn(batch, model.config.hidden_size, device="cuda", dtype=model.dtype)
         run = torch.compile(model, fullgraph=True, dynamic=False, **COMPILERS[task.compiler])
         self.kept += [model, decoder, run, x]
         for way, binding in ways.items():
@@ -129,17 +125,8 @@ class Graphs:
             if torch_op.compiled is not None:
                 torch_op.compiled.register(mlp.number, ffn)
 
-    def replay_us(self, name: str) -> float:
-        """Of one replay; one that is not timed runs before it."""
-        import torch
-
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self.graphs[name].replay()
-        begin.record()
-        self.graphs[name].replay()
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) * 1e3
+    def before(self, name: str) -> None:
+        """Nothing: a step leaves its cache as it was."""
 
     def kernels(self, name: str) -> list[dict[str, Any]]:
         """Of one replay, summed up by name."""
@@ -148,92 +135,35 @@ class Graphs:
         return by_kernel(timeline(self.graphs[name]), self.task.layers)
 
 
-def serve(pipe: Connection, task: Task) -> None:
-    """A process: captures, tells what it has, and answers until it is told None."""
-    import torch
-
-    torch.set_num_threads(1)
-    with torch.inference_mode():
-        graphs = Graphs(task)
-        try:
-            graphs.capture()
-        except Exception:
-            pipe.send(("failed", traceback.format_exc()[-1500:]))
-            return
-        pipe.send(("ready", graphs.about))
-        answers: dict[str, Callable[[str], Any]] = {"time": graphs.replay_us, "kernels": graphs.kernels}
-        for ask, name in iter(pipe.recv, None):
-            pipe.send(answers[ask](name))
+def client_of(task: Task) -> Client:
+    """A process that has begun to capture what the task says."""
+    client = Client(str(task), partial(Graphs, task))
+    client.begin(task.batch)
+    return client
 
 
-class Client:
-    """A process as its parent sees it."""
-
-    def __init__(self, task: Task) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.task, self._begin_s = task, time.perf_counter()
-        self._pipe, there = context.Pipe()
-        self._process = context.Process(target=serve, args=(there, task))
-        self._process.start()
-        there.close()
-        self.about: dict[str, Any] = {}
-        self.failure = ""
-
-    def wait(self, seconds: float) -> None:
-        """Until it has captured, or for so long."""
-        try:
-            if not self._pipe.poll(max(0.0, seconds)):
-                self.failure = "it was not compiled in time"
-            else:
-                state, answer = self._pipe.recv()
-                self.about, self.failure = (answer, "") if state == "ready" else ({}, answer)
-        except EOFError:
-            self.failure = "its process ended"
-        print(f"{self.task}: {time.perf_counter() - self._begin_s:.1f} s {self.failure}", flush=True)
-
-    def ask(self, what: str, name: str) -> Any:
-        """Of one of its graphs."""
-        self._pipe.send((what, name))
-        return self._pipe.recv()
-
-    @property
-    def graphs(self) -> list[str]:
-        """Their names."""
-        return [name for step in self.about for name in (step, step.replace("step", "mlps"))]
-
-    def end(self) -> None:
-        """Ends the process."""
-        self._process.kill()
-        self._process.join()
+def names_of(client: Client) -> list[str]:
+    """Of the graphs of a process: steps, and MLPs alone."""
+    return [name for step in client.about for name in (step, step.replace("step", "mlps"))]
 
 
-def take_turns(clients: Sequence[Client]) -> Times:
-    """Microseconds of each turn, by task and graph."""
-    asked = [(client, name) for client in clients for name in client.graphs]
-    found: Times = {(str(client.task), name): [] for client, name in asked}
-    for _ in range(NUM_TURNS):
-        for client, name in asked:
-            found[str(client.task), name].append(client.ask("time", name))
-    return found
-
-
-def rows_of(theirs: Client, ours: Client, times: Times, llama: Any) -> list[Row]:
+def rows_of(task: Task, theirs: Client, ours: Client, times: Times, llama: Any) -> list[Row]:
     """What is checked of one batch size, compiled one way."""
-    batch, compiler = ours.task.batch, ours.task.compiler
+    batch, compiler = task.batch, task.compiler
     at = f"llama-3-8b, batch {batch}" + ("" if compiler == "default" else f", {compiler}")
     if failure := theirs.failure or ours.failure:
         return [failed_row(f"{at}: compiled step", failure)]
     before, after = theirs.about["step"], ours.about["step"]
-    before_us, after_us = times[str(theirs.task), "step"], times[str(ours.task), "step"]
+    before_us, after_us = times[theirs.name, "step"], times[ours.name, "step"]
     ratios, edges = paired_ratios(before_us, after_us), sum(after["programmatic_edges"].values())
     bar = 1.0 if batch != 1 else llama.PROGRAMMATIC_BAR if edges else llama.COMPILED_BAR
     raw = {
         "ci95": [round(end, 4) for end in ratio_ci95(ratios)],
         "before_ms": milliseconds(before_us),
         "after_ms": milliseconds(after_us),
-        "mlps_before_ms": milliseconds(times[str(theirs.task), "mlps"]),
-        "mlps_after_ms": milliseconds(times[str(ours.task), "mlps"]),
-        "otherwise_ms": {name: milliseconds(times[str(ours.task), name]) for name in ours.about if name != "step"},
+        "mlps_before_ms": milliseconds(times[theirs.name, "mlps"]),
+        "mlps_after_ms": milliseconds(times[ours.name, "mlps"]),
+        "otherwise_ms": {name: milliseconds(times[ours.name, name]) for name in ours.about if name != "step"},
         "programmatic_edges": edges,
         "logits": round(rel_error(after["logits"], before["logits"]), 6),
     }
@@ -254,14 +184,14 @@ def kernels_of(clients: Sequence[Client], times: Times) -> list[dict[str, Any]]:
     """Of each graph: its time, its programmatic edges, and its kernels."""
     return [
         {
-            "task": str(client.task),
+            "task": client.name,
             "graph": name,
-            "us": round(median(times[str(client.task), name]), 2),
+            "us": round(median(times[client.name, name]), 2),
             "programmatic_edges": client.about.get(name, {}).get("programmatic_edges"),
             "kernels": client.ask("kernels", name),
         }
         for client in clients
-        for name in client.graphs
+        for name in names_of(client)
         if "measured" not in name
     ]
 
@@ -281,23 +211,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     deadline_s = time.perf_counter() + options.seconds - TURNS_S
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "2")
     packs = {"pack": options.pack} | ({"other": options.other} if options.other else {})
-    pairs = [
-        tuple(
-            Client(Task(model=model, compiler=compiler, batch=int(batch), layers=options.layers, packs=packs))
-            for model in ("theirs", "ours")
-        )
+    tasks = [
+        Task(model="ours", compiler=compiler, batch=int(batch), layers=options.layers, packs=packs)
         for compiler in options.compilers.split(",")
         for batch in options.batch.split(",")
     ]
+    pairs = [(client_of(replace(task, model="theirs")), client_of(task)) for task in tasks]
     clients = [client for pair in pairs for client in pair]
     try:
         with tempfile.TemporaryDirectory() as name, closing(GpuSupervisor(usable_gpus()[0], Path(name))) as card:
             machine, target_id = machine_of(card.environment()), card.target.id
         for client in clients:
             client.wait(deadline_s - time.perf_counter())
-        times = take_turns(clients)
+        times = take_turns([client for client in clients if not client.failure], names_of)
         llama = example()
-        rows = [row for theirs, ours in pairs for row in rows_of(theirs, ours, times, llama)]
+        rows = [
+            row
+            for task, (theirs, ours) in zip(tasks, pairs, strict=True)
+            for row in rows_of(task, theirs, ours, times, llama)
+        ]
         print(*rows, sep="\n", flush=True)
         merge_report(options.out or results_file(target_id, "take_home"), rows, machine)
         if options.kernels is not None:

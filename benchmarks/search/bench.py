@@ -96,6 +96,7 @@ class Timed:
     def raw(self) -> dict[str, Any]:
         """All that is known of each trial, and when each of the evaluator's calls began and ended."""
         return {
+            "target": self.ended.job.spec.target_id,
             "workload": self.ended.job.spec.workload.to_json(),
             "created_at": self.ended.job.created_at,
             "finished_at": self.ended.job.finished_at,

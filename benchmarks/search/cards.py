@@ -16,6 +16,7 @@ from benchmarks.common.report import machine_of
 from benchmarks.common.workbench import message_of
 from benchmarks.search.bench import Bench, open_card
 from benchmarks.search.tasks import Entry, Table, Task, all_tasks
+from tuner.core.problem.gpu import listed_gpu
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.protocol.process import die_with_parent
 
@@ -49,6 +50,19 @@ def cards_here(gpu: str) -> list[str]:
         WorkerError: there is none.
     """
     return [card.uuid for card in usable_gpus()] if gpu == "auto" else [""]
+
+
+def target_here(gpu: str) -> str:
+    """The id of the cards that are measured on, e.g. ``h100``.
+
+    Raises:
+        WorkerError: there is none.
+    """
+    if gpu != "auto":
+        return gpu
+    name = usable_gpus()[0].name
+    listed = listed_gpu(name)
+    return listed.id if listed else name
 
 
 class CardProcess:

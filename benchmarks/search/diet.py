@@ -1,12 +1,13 @@
 """Which values of a schedule's axes no schedule near the best uses, by the trials of fair searches.
 
-python -m benchmarks.search.diet SAMPLES.jsonl.gz ... [--within 0.01] [--out FILE]
+python -m benchmarks.search.diet SAMPLES.jsonl.gz ... [--least-trials 0] [--within 0.01] [--out FILE]
 
-The files are what `benchmarks.search.measure --samples` wrote of jobs without priors; several jobs of one pair count as
-one row. A row of the result for each value: in how many rows and trials it was `tried`, how many of these trials were
-within a per cent of the best of their row (`near`), and by how much the best of them was behind that (`behind`, the
-median over the rows). `kept` says how many of the winners that ship with the program have it. A value is `unused` where
-no trial near the best and no kept winner has it, though it was tried in half of the rows and in 30 trials at least.
+The files are what `benchmarks.search.measure --samples` wrote of jobs without priors; all jobs of one pair on one model
+of card count as one row. A row of the result for each value: in how many rows and trials it was `tried`, how many of
+these trials were within a per cent of the best of their row (`near`, and `near_on` for each card), and by how much the
+best of them was behind that (`behind`, the median over the rows). `kept` says how many of the winners that ship with
+the program for these cards have it. A value is `unused` where no trial near the best and no kept winner has it, though
+it was tried in half of the rows and in 30 trials at least. `--least-trials` leaves out shorter jobs.
 
 Numbers that say how much of a thing there is are two values: none (or one), and more.
 """
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import write_report
+from benchmarks.common.report import results_file, write_report
 from benchmarks.search.bench import candidate_of
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.trial.stats import median, proportion_upper_bound
@@ -42,6 +43,10 @@ SIZES = ("tile_m", "tile_n", "tile_k", "num_stages", "input_stages", "raster_wid
 
 #: An axis, and a value of it.
 Value = tuple[str, str]
+#: A card, and a workload as JSON.
+Row = tuple[str, str]
+#: Of jobs that were recorded before they named their card.
+CARD = "h200"
 
 
 @dataclass(kw_only=True)
@@ -49,7 +54,7 @@ class Tally:
     """What became of the trials that have a value."""
 
     #: Over the best of their row, by row.
-    speeds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    speeds: dict[Row, list[float]] = field(default_factory=lambda: defaultdict(list))
     num_kept: int = 0
 
 
@@ -67,10 +72,10 @@ def values_of(schedule: Schedule) -> frozenset[Value]:
     return frozenset(found)
 
 
-def trials_of(jobs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Schedule, float]]:
+def trials_of(jobs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Row, Schedule, float]]:
     """Row, schedule and speed-up over the library of each measured trial of ours."""
     for job in jobs:
-        row = json.dumps(job["workload"], sort_keys=True)
+        row = job.get("target", CARD), json.dumps(job["workload"], sort_keys=True)
         for trial in job["trials"]:
             schedule = candidate_of(trial["candidate"]).schedule
             counted = [(time_us, library_us) for time_us, library_us, _, _, dropped in trial["rounds"] if not dropped]
@@ -78,10 +83,10 @@ def trials_of(jobs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Schedule
                 yield row, schedule, median([library_us / time_us for time_us, library_us in counted])
 
 
-def tallies(jobs: Iterable[Mapping[str, Any]], kept: Iterable[Schedule]) -> tuple[dict[Value, Tally], int]:
-    """By value; and how many rows there are."""
+def tallies(jobs: Iterable[Mapping[str, Any]], kept: Iterable[Schedule]) -> tuple[dict[Value, Tally], list[Row]]:
+    """By value; and the rows that there are."""
     trials = list(trials_of(jobs))
-    best = defaultdict[str, float](float)
+    best = defaultdict[Row, float](float)
     for row, _, speedup in trials:
         best[row] = max(best[row], speedup)
     found = defaultdict[Value, Tally](Tally)
@@ -91,16 +96,19 @@ def tallies(jobs: Iterable[Mapping[str, Any]], kept: Iterable[Schedule]) -> tupl
     for schedule in kept:
         for value in values_of(schedule):
             found[value].num_kept += 1
-    return found, len(best)
+    return found, list(best)
 
 
-def rows_of(found: Mapping[Value, Tally], num_rows: int, within: float) -> list[dict[str, Any]]:
-    """The table, by axis; what was seen most first."""
-    rows = []
+def rows_of(found: Mapping[Value, Tally], of: Sequence[Row], within: float) -> list[dict[str, Any]]:
+    """The table, by axis; what was seen most first. `of` are all rows."""
+    rows, cards = list[dict[str, Any]](), sorted({card for card, _ in of})
     for (axis, value), tally in found.items():
         speeds = [speed for of_row in tally.speeds.values() for speed in of_row]
-        num_near = sum(speed >= 1 - within for speed in speeds)
-        is_judged = len(speeds) >= LEAST_TRIALS and len(tally.speeds) >= LEAST_SHARE_OF_ROWS * num_rows
+        near_on = dict.fromkeys(cards, 0)
+        for (card, _), of_row in tally.speeds.items():
+            near_on[card] += sum(speed >= 1 - within for speed in of_row)
+        num_near = sum(near_on.values())
+        is_judged = len(speeds) >= LEAST_TRIALS and len(tally.speeds) >= LEAST_SHARE_OF_ROWS * len(of)
         rows.append(
             {
                 "axis": axis,
@@ -108,6 +116,7 @@ def rows_of(found: Mapping[Value, Tally], num_rows: int, within: float) -> list[
                 "tried": len(speeds),
                 "rows": len(tally.speeds),
                 "near": num_near,
+                "near_on": near_on,
                 "near_bound": round(proportion_upper_bound(num_near, len(speeds)), 4),
                 "behind": round(median([1 - max(of_row) for of_row in tally.speeds.values()]), 4) if speeds else None,
                 "kept": tally.num_kept,
@@ -125,25 +134,34 @@ def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
             yield from map(json.loads, file)
 
 
+def _machines(cards: Sequence[str]) -> dict[str, Any]:
+    """Of the cards, as the results of their searches name them."""
+    metas = [json.loads(results_file(card, "search").read_text())["meta"] for card in cards]
+    return {name: ", ".join(sorted({meta[name] for meta in metas})) for name in ("gpu", "driver", "cuda")}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table, and writes it where it is asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("samples", type=Path, nargs="+")
-    parser.add_argument("--gpu", default="h200", help="whose kept winners are counted")
+    parser.add_argument("--least-trials", type=int, default=0, help="of a job")
     parser.add_argument("--within", type=float, default=0.01, help="of the best of a row, relative")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
-    kept = [one.candidate.schedule for one in ShippedWinners().of(options.gpu)]
-    found, num_rows = tallies(read(options.samples), [schedule for schedule in kept if schedule])
-    rows = rows_of(found, num_rows, options.within)
+    jobs = [job for job in read(options.samples) if len(job["trials"]) >= options.least_trials]
+    cards = sorted({job.get("target", CARD) for job in jobs})
+    kept = [one.candidate.schedule for card in cards for one in ShippedWinners().of(card)]
+    found, of = tallies(jobs, [schedule for schedule in kept if schedule])
+    rows = rows_of(found, of, options.within)
     for row in rows:
         mark = "unused" if row["unused"] else "" if row["judged"] else "too few"
         print(
-            f"{row['axis']:18} {row['value']:16} {row['tried']:5} trials in {row['rows']:3} of {num_rows} rows, "
+            f"{row['axis']:18} {row['value']:16} {row['tried']:5} trials in {row['rows']:3} of {len(of)} rows, "
             f"{row['near']:4} near, {row['behind']} behind, {row['kept']:4} kept  {mark}"
         )
     if options.out:
-        write_report(options.out, rows, {"gpu": options.gpu, "rows": num_rows, "within": options.within})
+        counted = {"rows": len(of), "jobs": len(jobs), "kept": len(kept), "within": options.within}
+        write_report(options.out, rows, _machines(cards) | counted)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 python -m benchmarks.search.measure [--part burst ...] [--task own/64 ...] [--seconds 540] [--samples FILE.jsonl.gz]
 
-Parts, in the order of their worth: burst, long, sustained, more, priors, seeds, ladder, own. Where there are several
-cards of one model, each takes tasks of its own, with its share of the cores. A part has a service of its own on each
-card, with an empty folder, so no job knows of another part's. A job of burst, sustained, long, more or ladder begins
-with no cubin. What a contest compares was timed in the rounds of one finals.
+Parts, in the order of their worth: burst, long, sustained, more, priors, seeds, ladder, own, diet. Where there are
+several cards of one model, each takes tasks of its own, with its share of the cores. A part has a service of its own on
+each card, with an empty folder, so no job knows of another part's. A job of burst, sustained, long, more or ladder
+begins with no cubin. What a contest compares was timed in the rounds of one finals. Of the jobs of diet the samples are
+wanted, which `benchmarks.search.diet` reads.
 
 The file is written after every task. What it has of the same card and kernel stays, so a run may be cut, and go on:
 after `--seconds` nothing is begun that is not expected to fit. `--again` runs what is there anew. `--samples` keeps
@@ -25,7 +26,7 @@ from typing import Any
 
 from benchmarks.common.report import commit, results_file, write_report
 from benchmarks.common.workbench import Watch
-from benchmarks.search.cards import Done, Opened, SideBySide, cards_here, run_on_cards
+from benchmarks.search.cards import Done, Opened, SideBySide, cards_here, run_on_cards, target_here
 from benchmarks.search.judge import judge
 from benchmarks.search.tasks import Entry, Task, all_tasks
 from tuner.errors import InvalidInput
@@ -129,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen.sort(key=lambda task: options.task.index(task.name))
     if not chosen:
         sys.exit(f"no entry is called so; there are: {', '.join(task.name for task in tasks)}")
-    path = options.out or results_file("h200" if options.gpu == "auto" else options.gpu, "search")
+    path = options.out or results_file(target_here(options.gpu), "search")
     table = Table(path, [task.name for task in chosen] if options.again else ())
     if options.list:
         for task in chosen:

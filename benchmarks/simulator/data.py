@@ -1,17 +1,19 @@
 """Measures what the simulator is judged by: schedules of eight pairs, their times, and the bytes of some.
 
-python3 -m benchmarks.simulator.data [--gpu auto] [--out build/simulator_data.jsonl] [--seconds 500]
+python3 -m benchmarks.simulator.data [--gpu auto] [--share 1] [--out build/simulator_data.jsonl] [--seconds 500]
 
 A line of JSON per finding. What lies in the file already is not measured again, so a run can be cut and taken up. All
 takes about six minutes on an H200 with 16 cores. Every schedule's numbers are checked before it is timed; schedules are
 timed in groups, each in the same rounds as the library, so that a drift of the clocks is in both. Counters are read
-last, in a process of their own; then the stamps of a few traced builds.
+last, in a process of their own; then the stamps of a few traced builds. `--share` takes less of everything, evenly from
+all over a pair's draw: a fit is shown 30 schedules a pair.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -118,11 +120,17 @@ def evenly(drawn: Sequence[Drawn], count: int) -> list[Drawn]:
 class Collector:
     """One run over pairs, until the time is up."""
 
-    def __init__(self, bench: Workbench, findings: Findings, rows: Sequence[Row], end_s: float) -> None:
-        """`end_s` is on the monotonic clock."""
-        self._bench, self._findings, self._end_s = bench, findings, end_s
+    def __init__(
+        self, bench: Workbench, findings: Findings, rows: Sequence[Row], end_s: float, share: float = 1.0
+    ) -> None:
+        """`end_s` is on the monotonic clock; `share` of each pair's schedules is measured."""
+        self._bench, self._findings, self._end_s, self._share = bench, findings, end_s, share
         self._begin_s = time.monotonic()
-        self._pairs = [Pair(row, draw(row.workload, bench.gpu, row.name), bench) for row in rows]
+        self._pairs = [Pair(row, self._shared(draw(row.workload, bench.gpu, row.name)), bench) for row in rows]
+
+    def _shared(self, drawn: Sequence[Drawn], count: int | None = None) -> list[Drawn]:
+        """Of `count` of them, or of all, the share."""
+        return evenly(drawn, math.ceil(self._share * (len(drawn) if count is None else count)))
 
     def run(self) -> bool:
         """Measures what is missing; whether nothing is."""
@@ -130,12 +138,12 @@ class Collector:
             pair.begin(one for one in pair.drawn if not self._findings.has("time", pair.row.name, one.schedule))
         for pair in self._pairs:
             self._time("time", pair, pair.drawn)
-            self._time("again", pair, evenly(pair.drawn, NUM_AGAIN))
+            self._time("again", pair, self._shared(pair.drawn, NUM_AGAIN))
         with self._counting() as count:
             for pair in self._pairs:
-                self._count(pair, evenly(pair.drawn, NUM_COUNTED), count)
+                self._count(pair, self._shared(pair.drawn, NUM_COUNTED), count)
         for pair in self._pairs:
-            self._trace(pair, evenly(pair.drawn, NUM_TRACED))
+            self._trace(pair, self._shared(pair.drawn, NUM_TRACED))
         return time.monotonic() < self._end_s
 
     def _missing(self, kind: str, pair: Pair, wanted: Sequence[Drawn], size: int) -> Iterator[list[Drawn]]:
@@ -277,12 +285,12 @@ def phases_us(trace: Trace) -> dict[str, list[float]]:
 _LIBRARY_WORK = Work(plan_kind=PlanKind.LIBRARY)
 
 
-def collect(bench: Workbench, path: Path, rows: Sequence[Row], seconds: float) -> bool:
-    """Measures what the file lacks, for so long; whether nothing is missing any more."""
+def collect(bench: Workbench, path: Path, rows: Sequence[Row], seconds: float, share: float = 1.0) -> bool:
+    """Measures what the file lacks of a share, for so long; whether nothing is missing any more."""
     findings = Findings(path)
     machine = machine_of(bench.evaluator.environment())
     findings.write({"kind": "meta", **machine, "commit": commit(), "seed": SEED, "rounds": NUM_ROUNDS})
-    return Collector(bench, findings, rows, time.monotonic() + seconds).run()
+    return Collector(bench, findings, rows, time.monotonic() + seconds, share).run()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -291,9 +299,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
     parser.add_argument("--out", type=Path, default=Path("build/simulator_data.jsonl"))
     parser.add_argument("--seconds", type=float, default=500.0, help="after which nothing is begun")
+    parser.add_argument("--share", type=float, default=1.0, help="of the schedules of each pair")
     options = parser.parse_args(arguments)
     with open_workbench(options.gpu, BUILD_CACHE) as bench:
-        is_complete = collect(bench, options.out, judged_rows(), options.seconds)
+        is_complete = collect(bench, options.out, judged_rows(), options.seconds, options.share)
     print(f"{options.out}: {'complete' if is_complete else 'the time is up; the same command goes on'}")
 
 

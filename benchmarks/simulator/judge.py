@@ -110,7 +110,7 @@ def judge(data: DataSet, pair: str, rates: Rates, gpu: Gpu, pool: Executor | Non
         "tilings_compared": len(within),
         "regret_top10": _rounded(selection_regret(predicted, measured, NUM_TRUSTED)),
         "counted": len(errors),
-        "dram_error_median": _rounded(median(map(abs, errors))),
+        "dram_error_median": _rounded(median(map(abs, errors))) if errors else None,
         "time_ratio_median": _rounded(median(ratios)),
         "noise": _rounded(data.noise(pair)),
         "best_us": min(measured),
@@ -138,15 +138,18 @@ def _rounded(value: float | None) -> float | None:
 
 def summary(rows: Sequence[Row]) -> Row:
     """The figures that are asked for, beside their targets."""
-    within = [row["spearman_in_tiling"] for row in rows if row["spearman_in_tiling"] is not None]
+    within, errors = (
+        [row[figure] for row in rows if row[figure] is not None]
+        for figure in ("spearman_in_tiling", "dram_error_median")
+    )
     return {
         "pair": "all",
         "spearman_median": median(row["spearman"] for row in rows),
         "spearman_bar": SPEARMAN_BAR,
-        "spearman_in_tiling_median": median(within),
+        "spearman_in_tiling_median": median(within) if within else None,
         "regret_top10_worst": max(row["regret_top10"] for row in rows),
         "regret_bar": REGRET_BAR,
-        "dram_error_median": median(row["dram_error_median"] for row in rows),
+        "dram_error_median": median(errors) if errors else None,
         "dram_bar": DRAM_BAR,
     }
 
@@ -159,9 +162,10 @@ def table(rows: Sequence[Row]) -> str:
         if row["pair"] == "all":
             continue
         within = "–" if row["spearman_in_tiling"] is None else f"{row['spearman_in_tiling']:.2f}"
+        error = "–" if row["dram_error_median"] is None else f"{row['dram_error_median']:.1%}"
         lines.append(
             f"| {row['pair']} | {row['schedules']} | {row['spearman']:.3f} | {within} ({row['tilings_compared']}) "
-            f"| {row['regret_top10']:.1%} | {row['dram_error_median']:.1%} | {row['time_ratio_median']:.2f} |"
+            f"| {row['regret_top10']:.1%} | {error} | {row['time_ratio_median']:.2f} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -2,11 +2,12 @@
 
 python -m benchmarks.trust.energy [--row NAME] [--turns 3] [--out FILE]
 
-Of a row of the pairs: the library, and the fastest kept kernel of each plan kind. Two of a kind are taken: with the
-inputs as operand A of the tensor cores, and with the weights as it (`swap-ab`), where no row of a product is computed
-that nobody stores. Each fused one is taken once more with polls that sleep. Each is checked and timed. Its energy is
-taken once a turn. A row of the file for each: `run_mj` and `power_w` are medians over the turns, and `over_library` is
-the median of the turns' ratios.
+Of a row of the pairs: the library, and two kept schedules of ours. One is the fastest with the inputs as operand A of
+the tensor cores. The other is the fastest with the weights as it (`swap-ab`), where no row of a product is computed
+that nobody stores. Each is launched in four plan kinds, and so is its twin, the same schedule with the other operand,
+where that is legal. Each fused kept one is taken once more with polls that sleep. So what a difference costs is told by
+two variants that differ in nothing else. Each is checked and timed, and its energy is taken once a turn. A row of the
+file for each: `run_mj` and `power_w` are medians over the turns, and `over_library` is the median of the turns' ratios.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,18 +26,22 @@ from tests.support.counting import apart
 from tests.support.forged import with_others
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.candidate import LIBRARY, Candidate
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.winners import ShippedWinners
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import prepare
+from tuner.workers.builder.prepare import PreparedKernel, try_prepare
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 from tuner.workers.source.render import device_text
 
 ROW = "decode-plain/llama3-8b/m16"
+#: In which each schedule is launched.
+KINDS = (PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL)
 #: In the loop of a wait, and what makes its polls sleep.
 _POLL, _NAP = "      return true;\n    }\n    if (polls % 16 != 0) continue;\n", "    __nanosleep(100);\n"
 
@@ -47,23 +52,33 @@ Json = dict[str, Any]
 class Variant:
     """What is measured."""
 
-    name: str
-    text: str
+    candidate: Candidate
     work: Work
+    #: ``kept``, or ``twin`` of a kept one with the other operand; of the library, what it is called.
+    origin: str
+    is_sleeping: bool = False
+
+    @property
+    def words(self) -> Json:
+        """What it is, as the file says it."""
+        schedule = self.candidate.schedule
+        return {
+            "kind": str(self.candidate.plan_kind),
+            "origin": self.origin,
+            "operand_a": "" if schedule is None else "weights" if schedule.tiling.swap_ab else "inputs",
+            "sleeping": self.is_sleeping,
+            "schedule": "" if schedule is None else str(schedule),
+        }
 
 
-def kept_kernels(row: Row, gpu: Gpu) -> Iterator[tuple[str, Candidate]]:
-    """The fastest kept ones of each kind, by which operand is A."""
+def kept_schedules(row: Row, gpu: Gpu) -> list[Schedule]:
+    """The fastest kept one by which operand is A, in whatever plan kind."""
     kept = [one for one in ShippedWinners().of(gpu.id) if one.source == f"shipped {row.name}"]
-    seen = set[str]()
+    found = dict[bool, Schedule]()
     for one in sorted(kept, key=lambda one: one.time_us):
-        candidate = one.candidate
-        if candidate.schedule is None:
-            continue
-        name = f"{candidate.plan_kind}{' swap-ab' if candidate.schedule.tiling.swap_ab else ''}"
-        if name not in seen:
-            seen.add(name)
-            yield name, candidate
+        if schedule := one.candidate.schedule:
+            found.setdefault(schedule.tiling.swap_ab, schedule)
+    return list(found.values())
 
 
 def slept(source: str) -> str:
@@ -83,19 +98,36 @@ def variants_of(row: Row, gpu: Gpu, builder: Builder) -> list[Variant]:
     """The library first.
 
     Raises:
-        ValueError: a kernel is refused, or its source has another loop than this knows.
+        ValueError: a kept schedule is refused in each kind, or its source has another loop than this knows.
     """
-    found = [Variant(name="library", text="", work=Work(plan_kind=LIBRARY.plan_kind))]
-    for name, candidate in kept_kernels(row, gpu):
-        ready = prepare(row.workload, gpu, candidate, builder, {})
-        if ready.refusal:
-            raise ValueError(f"{name}: {ready.refusal}")
-        found.append(Variant(name=name, text=str(candidate.schedule), work=ready.work))
-        if candidate.plan_kind.is_fused:
-            sleeping = builder.build(slept(ready.source), gpu.arch)
-            work = with_others(ready.work, cubin=sleeping.cubin)
-            found.append(Variant(name=f"{name} sleeping", text=str(candidate.schedule), work=work))
+    found = [Variant(candidate=LIBRARY, work=Work(plan_kind=LIBRARY.plan_kind), origin="library")]
+    for kept in kept_schedules(row, gpu):
+        twin = replace(kept, tiling=replace(kept.tiling, swap_ab=not kept.tiling.swap_ab))
+        of_kept = list(_in_each_kind(row, gpu, kept, builder))
+        if not of_kept:
+            raise ValueError(f"no kind takes {kept}")
+        found += [_variant(ready, "kept") for ready in of_kept]
+        found += [_variant(ready, "twin") for ready in _in_each_kind(row, gpu, twin, builder)]
+        for candidate, ready in of_kept:
+            if candidate.plan_kind.is_fused:
+                work = with_others(ready.work, cubin=builder.build(slept(ready.source), gpu.arch).cubin)
+                found.append(Variant(candidate=candidate, work=work, origin="kept", is_sleeping=True))
     return found
+
+
+def _in_each_kind(
+    row: Row, gpu: Gpu, schedule: Schedule, builder: Builder
+) -> Iterator[tuple[Candidate, PreparedKernel]]:
+    """Made ready, in the kinds that take it."""
+    for kind in KINDS:
+        candidate = Candidate(plan_kind=kind, schedule=schedule)
+        ready = try_prepare(row.workload, gpu, candidate, builder)
+        if isinstance(ready, PreparedKernel) and not ready.refusal:
+            yield candidate, ready
+
+
+def _variant(ready: tuple[Candidate, PreparedKernel], origin: str) -> Variant:
+    return Variant(candidate=ready[0], work=ready[1].work, origin=origin)
 
 
 def measure(tools_cubin: bytes, uuid: str, problem: Problem, variants: list[Variant], num_turns: int) -> list[Json]:
@@ -103,7 +135,9 @@ def measure(tools_cubin: bytes, uuid: str, problem: Problem, variants: list[Vari
     from tuner.workers.gpu.card import CardView
     from tuner.workers.gpu.session import Session
 
-    session = Session(tools_cubin, CardView(uuid))
+    view = CardView(uuid)
+    session = Session(tools_cubin, view)
+    view.remember_own()
     outcomes = [session.evaluate(problem, variant.work).outcome for variant in variants]
     turns: list[list[Any]] = []
     for _ in range(num_turns):
@@ -112,7 +146,7 @@ def measure(tools_cubin: bytes, uuid: str, problem: Problem, variants: list[Vari
     rows = []
     for i, (variant, outcome) in enumerate(zip(variants, outcomes, strict=True)):
         reports = [turn[i] for turn in turns]
-        rows.append({"variant": variant.name, "schedule": variant.text, **_figures(reports, turns, outcome)})
+        rows.append({**variant.words, **_figures(reports, turns, outcome)})
     return rows
 
 
@@ -151,6 +185,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_report(options.out or results_file(gpu.id, "energy"), [{"row": row.name, **one} for one in found], machine)
     for one in found:
         print(one)
+    if failed := [one for one in found if "reason" in one]:
+        raise SystemExit(f"{len(failed)} variants have no figure: {failed[0]['reason']}")
 
 
 if __name__ == "__main__":

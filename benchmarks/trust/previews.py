@@ -9,26 +9,30 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.common.jobs import jobs_over
 from benchmarks.common.rows import Row
+from benchmarks.search.timed import LentEvaluator
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.space import Space
-from tuner.core.trial.evaluator import Evaluator, Prepared, Problem, evaluate
-from tuner.core.trial.job import Regime, Trial
+from tuner.core.trial.evaluator import Evaluator, Prepared, Problem
+from tuner.core.trial.job import Budget, JobSpec, PriorsChoice, Regime
 from tuner.core.trial.outcome import Measured, Outcome
 from tuner.core.trial.samples import DropReason, Round, kept, previews, speedups, speedups_at_one_clock
 from tuner.core.trial.stats import median
-from tuner.search import Searcher
 from tuner.winners import ShippedWinners
 
 #: Builds at once: as many wait for the builder's processes, which are one a core.
 _NUM_AHEAD = 32
+#: Of finals, which nobody reads here.
+_NUM_ROUNDS = 5
+#: Of a search, more than it takes.
+_LIMIT_S = 3600.0
 
 Json = dict[str, Any]
 
@@ -71,23 +75,29 @@ def _sustained(row: Row) -> Problem:
     return replace(row.problem, objective=replace(row.problem.objective, regime=Regime.SUSTAINED))
 
 
+class Undropping(LentEvaluator):
+    """Gives every candidate its rounds, since it compares none with the best so far."""
+
+    def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Outcome:
+        """Checks and times."""
+        return super().measure(problem, prepared)
+
+
 def of_search(evaluator: Evaluator, row: Row, seed: int, num_trials: int) -> list[Seen]:
-    """A search in which nothing is dropped; candidates that were not measured are left out."""
-    problem, found = _sustained(row), list[Seen]()
-    searcher = Searcher(Space(row.workload, evaluator.target.gpu), seed=seed, num_trials=num_trials)
-    for number in range(num_trials):
-        candidate = searcher.ask()
-        if candidate is None:
-            break
-        outcome, now = evaluate(evaluator, problem, candidate), time.time()
-        searcher.tell(
-            Trial(
-                number=number, num_known=number, candidate=candidate, outcome=outcome, started_at=now, finished_at=now
+    """A job without priors in which nothing is dropped; candidates that were not measured are left out."""
+    with ThreadPoolExecutor(1) as thread, TemporaryDirectory() as data:
+        lent = Undropping(evaluator, thread)
+        with jobs_over(lent, winners=ShippedWinners(), num_rounds=_NUM_ROUNDS, data=Path(data)) as jobs:
+            spec = JobSpec(
+                workload=row.workload,
+                target_id=jobs.target_id,
+                objective=_sustained(row).objective,
+                budget=Budget(trials=num_trials, seconds=_LIMIT_S),
+                seed=seed,
+                priors=PriorsChoice.NONE,
             )
-        )
-        if candidate.plan_kind.is_ours:
-            found += _seen(outcome)
-    return found
+            ended = jobs.end(jobs.begin(spec))
+    return [seen for trial in ended.trials if trial.candidate.plan_kind.is_ours for seen in _seen(trial.outcome)]
 
 
 def _seen(outcome: Outcome) -> list[Seen]:

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from tests.support.attention_cases import CASES, Case, form_of, plan_of, tiling_of
+from tests.support.cases import H200
 from tests.support.compiled import compile_source
 from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, attention_library
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless
-from tuner.core.plan.attention_form import AttentionForm, PagedCache
+from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import AttentionForm, PagedCache
+from tuner.core.problem.resources import most_registers
 from tuner.core.problem.workload import Dtype
 from tuner.core.proof.attention import check_attention
 from tuner.core.schedule.attention import AttentionTiling
@@ -35,6 +38,7 @@ TILINGS = [
     for columns in (8, 16)
     for tile, warps, cluster in ((16, 4, 1), (16, 8, 2), (32, 4, 16), (64, 4, 4), (64, 8, 1), (128, 8, 1))
 ]
+TILINGS = [tiling for tiling in TILINGS if num_math_registers(tiling) <= most_registers(tiling.num_threads, H200)]
 
 
 @pytest.mark.parametrize(("stages", "warps", "says"), [(3, 8, "no multiple of the 2 teams"), (2, 6, "no whole teams")])
@@ -48,6 +52,33 @@ FORMS = [
     AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0),
 ]
 QUICK = ("ragged", "new tokens", "tiles left over", "clusters, spans")
+
+
+#: Head, columns, tokens of a tile, warps that multiply and that end tasks, cluster, loads at once: what has just the
+#: registers that it needs.
+EDGE = [
+    (128, 16, 128, 8, 3, 1, 16),
+    (128, 16, 64, 4, 4, 16, 8),
+    (128, 16, 16, 4, 3, 4, 32),
+    (128, 8, 64, 8, 4, 16, 16),
+    (64, 16, 64, 8, 4, 4, 16),
+]
+
+
+@pytest.mark.parametrize("edge", EDGE, ids=str)
+@pytest.mark.parametrize("form", [AttentionForm(), FORMS[1]], ids=["plain", "all forms"])
+def test_what_has_just_its_registers_compiles_without_spills(edge: tuple[int, ...], form: AttentionForm) -> None:
+    head_dim, columns, tile, warps, finish, cluster, parts = edge
+    tiling = AttentionTiling(
+        head_dim=head_dim, columns=columns, tile_tokens=tile, num_stages=max(1, 16 * warps // tile), math_warps=warps,
+        finish_warps=finish, cluster=cluster, parts_at_once=parts,
+    )  # fmt: skip
+    most = most_registers(tiling.num_threads, H200)
+    needed = num_math_registers(tiling), num_summing_registers(tiling)
+    assert max(needed) <= most
+    assert most == 255 or most - max(needed) < 8, "it has more than it needs"
+    _, log = compile_source(render_attention(tiling, Dtype.FP16, form=form), "sm_90a")
+    assert parse_log(log).spill_bytes == 0
 
 
 def is_whole(_: int, tiling: AttentionTiling) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.cases import H200, simt, wgmma
+from tests.support.cases import H200, adds, gemms, simt, wgmma
 from tests.support.chains import block, run_of_block
 from tests.support.compiled import compile_source
 from tests.support.lanes import soak_unless
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
+from tuner.core.problem.presets import decoder_block
 from tuner.core.problem.workload import Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.workers.builder.artifact import _tensors, least_driver
@@ -95,12 +96,16 @@ CASES = {
         ),
     ),
     "mma": (block(40), mma(*((16, 64, 64),) * 4, split_k=(1, 1, 3, 1))),
+    "swapped_alone": (
+        decoder_block("llama3-8b", m=1, dtype=Dtype.BF16),
+        wgmma((8, 32, 512), (8, 56, 128), (8, 32, 512), (8, 48, 256), input_stages=4, swap_ab=True),
+    ),
     "simt": (block(3), simt(*((4, 16, 256), (4, 8, 256)) * 2, num_warps=4)),
 }
 
 
 #: One of each engine, and the one with the most that a chain can have.
-IN_CI = ("swapped_shared_k", "in_band", "wgmma", "mma", "simt")
+IN_CI = ("swapped_shared_k", "swapped_alone", "in_band", "wgmma", "mma", "simt")
 
 
 @pytest.mark.parametrize("name", soak_unless(lambda _, name: name in IN_CI, CASES))
@@ -137,9 +142,35 @@ def _pair() -> tuple[Workload, Tiling]:
     return ffn_pair(m=16, d_in=256, d_hidden=512, d_out=256, residual=True, row_scale=True), wgmma((16, 64, 64))
 
 
+def chain_ops(workload: Workload, tiling: Tiling) -> str:
+    line = next(line for line in render(workload, tiling).splitlines() if line.startswith("constexpr ChainOp"))
+    return line.partition(" = ")[2]
+
+
 def test_what_an_op_has_beside_is_in_the_generated_text() -> None:
-    line = next(line for line in render(*CASES["wgmma"]).splitlines() if line.startswith("constexpr ChainOp"))
-    assert line.endswith("{{false, true, false}, {true, false, false}, {false, true, true}, {true, false, false}};")
+    """Whether it is normed, leaves squares, adds an op's output, and has its residual when its first inputs come."""
+    first, third = "{false, true, false, true}", "{false, true, true, true}"
+    assert (
+        chain_ops(*CASES["wgmma"])
+        == f"{{{first}, {{true, false, false, false}}, {third}, {{true, false, false, false}}}};"
+    )
+
+
+def test_a_residual_that_the_first_inputs_do_not_stand_for_is_not_early() -> None:
+    """What an op reads as A and adds, too: a part of a tile waits for its own columns alone. What lies beside A.
+    What is above A where that is read in band."""
+    x, adds_a = ("a", "x", 64, 64, {}), ("b", "a", 64, 64, adds("a"))
+    beside = gemms(8, x, ("b", "x", 64, 64, {}), ("c", "b", 64, 64, adds("a")))
+    above = gemms(8, x, ("b", "a", 64, 64, {}), ("c", "b", 64, 64, adds("a")))
+    tile, early = (8, 64, 64), {True: "true, true}};", False: "true, false}};"}
+    for workload, in_band, is_early in (
+        (gemms(8, x, adds_a), False, False),
+        (beside, False, False),
+        (above, False, True),
+        (above, True, False),
+    ):
+        tiling = wgmma(*[tile] * len(workload.ops), swap_ab=True, in_band=in_band)
+        assert chain_ops(workload, tiling).endswith(early[is_early])
 
 
 def test_four_ops_fit_the_parameter_that_every_driver_takes() -> None:

@@ -32,6 +32,8 @@ ALONE, PAIR = attention(), attention(d_out=520)
 SPANS = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, speculative=True))
 #: In front of the first tasks: the scale of scores as exp2 takes it, and whether first tiles are requested early.
 _SCALE_OFFSET = 256 + 10 * 8 + 24 + 16 + 16
+#: Behind these where pages lie, then the window, then the cap of scores that are not scaled.
+_WINDOW_OFFSET = _SCALE_OFFSET + 8 + 6 * 4
 
 
 @pytest.fixture(autouse=True)
@@ -123,10 +125,88 @@ def test_a_span_that_is_dropped_and_one_that_is_doubled_are_found_out(on_card: O
     assert "are wrong" in planted(on_card, attention(sequences=9), small, a_span_twice)
 
 
+def a_page_of_another_sequence(one: Any) -> None:
+    """Each launch reads the table of the sequence before."""
+    launch = one.launch
+
+    def shifted(given: Any, next_weights: int, stream: int) -> None:
+        op = one.launchable.op
+        row = op.form.paged.pages_of(op.shape)
+        table = cupy.ndarray((op.shape.sequences, row), cupy.int32, cupy.cuda.MemoryPointer(
+            cupy.cuda.UnownedMemory(given.pages, 4 * row * op.shape.sequences, None), 0))  # fmt: skip
+        one.kept = cupy.roll(table, 1, axis=0)
+        launch(given._replace(pages=one.kept.data.ptr), next_weights, stream)
+
+    one.launch = shifted
+
+
+def test_a_page_of_another_sequence_is_found_out(on_card: OnCard) -> None:
+    candidate = replace(SPANS, schedule=alone(span_tokens=192))
+    said = planted(on_card, attention(form={"page_tokens": 16}), candidate, a_page_of_another_sequence)
+    assert "of attention are wrong" in said
+
+
+def a_wide_window(args: bytearray) -> None:
+    assert struct.unpack_from("<i", args, _WINDOW_OFFSET) == (100,), "the window lies elsewhere"
+    struct.pack_into("<i", args, _WINDOW_OFFSET, 101)
+
+
+def another_cap(args: bytearray) -> None:
+    cap, tanh_scale = struct.unpack_from("<2f", args, _WINDOW_OFFSET + 4)
+    assert cap > 0, "the cap lies elsewhere"
+    struct.pack_into("<2f", args, _WINDOW_OFFSET + 4, 1.2 * cap, tanh_scale / 1.2)
+
+
+@pytest.mark.parametrize(
+    ("form", "fault"),
+    [({"window": 100}, a_wide_window), ({"soft_cap": 1.0}, another_cap)],
+    ids=["a window too wide by one", "another cap"],
+)
+def test_a_wrong_form_is_found_out(on_card: OnCard, form: dict[str, Any], fault: Callable[[bytearray], None]) -> None:
+    candidate = replace(SPANS, schedule=alone(span_tokens=192))
+    assert "of attention are wrong" in planted(on_card, attention(form=form), candidate, with_arguments(fault))
+
+
+@pytest.mark.parametrize("lengths", [(9000, 5, 700, 0), (-3, 5, 699, 1)])
+def test_a_length_out_of_range_is_cut_and_told(on_card: OnCard, lengths: tuple[int, ...]) -> None:
+    from tuner.workers.gpu.session import Kernels, load_runner
+
+    workload = attention(form={"page_tokens": 16})
+    prepared = on_card.session._prepare(problem(workload))
+    kernels = Kernels()
+    runner = load_runner(prepared, on_card.ready(workload, replace(SPANS, schedule=alone())).work, kernels)
+    given = prepared.data.check_ops(0)
+    inputs = prepared.data.inputs_at(given.attentions[0])
+    kept = inputs["attention.lengths"].copy()
+    try:
+        inputs["attention.lengths"][...] = cupy.asarray(lengths)
+        said = prepared.run_once(runner, given)
+        inside = [min(max(length, 0), 700) for length in lengths]
+        wrong = next(length for length in lengths if not 0 <= length <= 700)
+        assert said is not None
+        assert f"has the length {wrong}: use 0 to 700" in said
+        got = prepared.data.output_at(given.attentions[0]).copy()
+        inputs["attention.lengths"][...] = cupy.asarray(inside)
+        prepared.run_once(runner, given)
+        assert (prepared.data.output_at(given.attentions[0]) == got).all()
+    finally:
+        inputs["attention.lengths"][...] = kept
+        kernels.unload()
+    prepared.check_intact(runner)
+
+
 @pytest.mark.parametrize(
     "workload",
-    [ALONE, PAIR, attention(d_out=256, new_tokens=3), attention(lengths=Lengths.UNIFORM, d_out=256)],
-    ids=["alone", "pair", "new tokens", "drawn lengths"],
+    [
+        ALONE,
+        PAIR,
+        attention(d_out=256, new_tokens=3),
+        attention(lengths=Lengths.UNIFORM, d_out=256),
+        attention(form={"page_tokens": 16}, lengths=Lengths.UNIFORM, d_out=256),
+        attention(form={"page_tokens": 32, "heads_first": False, "window": 100}, new_tokens=2),
+        attention(form={"soft_cap": 5.0, "window": 300, "page_tokens": 64}, scale=1.5),
+    ],
+    ids=["alone", "pair", "new tokens", "drawn lengths", "pages", "pages and a window", "pages, window and cap"],
 )
 def test_the_library_is_right_and_timed(on_card: OnCard, workload: Workload) -> None:
     outcome = on_card.evaluate(workload, on_card.ready(workload, LIBRARY).work)
@@ -184,15 +264,57 @@ def test_a_kernel_that_writes_beside_its_results_is_found_out(on_card: OnCard) -
     on_card.session._prepared = None
 
 
+def check_operator(archive: Path) -> None:
+    """The operator over an artifact, eager and in a graph, against PyTorch's own operators."""
+    import torch
+
+    from tuner.runtime import load_attention, torch_attention
+
+    attention = load_attention(archive)
+    op, name = attention.op, attention.op["name"]
+    like: dict[str, Any] = {"dtype": torch.bfloat16, "device": "cuda"}
+    q, keys, values = (torch.randn(attention.shape(of), **like) for of in ("q", f"{name}.keys", f"{name}.values"))
+    w = pages = None
+    if attention.product:
+        w = torch.randn(attention.shape(f"{attention.output}.w"), **like) * q.shape[1] ** -0.5
+    lengths = torch.randint(
+        0, op["max_length"] + 1, attention.shape(f"{name}.lengths"), dtype=torch.int32, device="cuda"
+    )
+    if attention.page_tokens:
+        table = torch.randperm(keys.shape[0], dtype=torch.int32, device="cuda")
+        pages = table.view(attention.shape(f"{name}.pages"))
+    number = torch_attention.register(attention)
+    options = (op.get("heads_first", True), op["head_dim"] ** -0.5, op.get("window", 0), op.get("soft_cap", 0.0))
+    given = (q, keys, values, lengths, pages, w, *options)
+    with torch.no_grad():
+        wanted = torch_attention.by_torch(*given)
+        eager = torch.ops.tuner.attention_proj(*given, number)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = torch.ops.tuner.attention_proj(*given, number)
+        captured.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+    assert len(attention._bound) == 2, "PyTorch's own operators ran in the kernels' place"
+    error = (eager.double() - wanted.double()).norm() / wanted.double().norm()
+    assert float(error) < 1.6e-2
+    assert torch.equal(captured.view(torch.int16), eager.view(torch.int16))
+    assert attention.refused() == ""
+    torch_attention.forget(number)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "pair",
     [
         {"kind": "decoder-attention", "model": "llama3-8b", "sequences": 16, "max_length": 512, "projection": False},
         {"kind": "decoder-attention", "model": "llama3-70b", "tp": 8, "sequences": 16, "max_length": 2048},
+        {"kind": "decoder-attention", "model": "llama3-70b", "tp": 8, "sequences": 16, "max_length": 4096,
+         "lengths": "uniform", "page_tokens": 16},
     ],
-    ids=["alone", "pair"],
-)
+    ids=["alone", "pair", "pages"],
+)  # fmt: skip
 def test_a_job_ends_with_a_verdict_and_a_kernel_that_runs_from_its_zip(pair: dict[str, Any], tmp_path: Path) -> None:
     with running_server(tmp_path / "data", "auto") as url, Client(url) as client:
         asked = {"pair": {**pair, "dtype": "bf16"}, "budget": {"trials": 24, "seconds": 150}}
@@ -215,4 +337,5 @@ def test_a_job_ends_with_a_verdict_and_a_kernel_that_runs_from_its_zip(pair: dic
     archive.write_bytes(content)
     ran = subprocess.run([sys.executable, str(ATTENTION_EXAMPLE), str(archive)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    check_operator(archive)
     assert "relative error" in ran.stdout

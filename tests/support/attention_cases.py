@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.core.plan.attention import AttentionPlan, assign
-from tuner.core.plan.attention_form import AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import AttentionForm, PagedCache
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.attention import AttentionTiling
 

@@ -7,6 +7,7 @@ from typing import Any
 from tests.support.cases import H200
 from tests.support.spaces import any_space_of
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import form_for
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import attention_pair
 from tuner.core.problem.workload import Dtype, Workload
@@ -20,9 +21,12 @@ PLAIN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def attention(*, d_out: int | None = None, lengths: Lengths = Lengths.FULL, **shape: Any) -> Workload:
-    """Alone, or with a product of `d_out` columns behind it."""
-    return attention_pair(DecodeAttention(**{"dtype": Dtype.BF16, **SHAPE, **shape}), d_out=d_out, lengths=lengths)
+def attention(
+    *, d_out: int | None = None, lengths: Lengths = Lengths.FULL, form: dict[str, Any] | None = None, **sizes: Any
+) -> Workload:
+    """Alone, or with a product of `d_out` columns behind it; `form` is for `form_for`."""
+    shape = DecodeAttention(**{"dtype": Dtype.BF16, **SHAPE, **sizes})
+    return attention_pair(shape, d_out=d_out, lengths=lengths, form=form_for(shape, **(form or {})))
 
 
 def alone(**fields: Any) -> Schedule:

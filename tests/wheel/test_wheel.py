@@ -63,6 +63,7 @@ def test_the_wheel_holds_the_device_files_the_migrations_the_pages_and_the_licen
         r"tuner/migrations/env\.py",
         r"tuner/migrations/versions/0001_\w+\.py",
         r"tuner/api/templates/.+\.html",
+        r"tuner/winners/h100\.json",
         r"tuner/winners/h200\.json",
         r"tuner/py\.typed",
         r"tuner/__init__\.pyi",

@@ -71,10 +71,11 @@ class ChainAttention(TypedDict):
     max_length: int
     new_tokens: NotRequired[int]
     lengths: NotRequired[str]
-    scale: NotRequired[float | None]
+    page_tokens: NotRequired[int | None]
+    heads_first: NotRequired[bool]
     window: NotRequired[int | None]
     soft_cap: NotRequired[float | None]
-    page_tokens: NotRequired[int | None]
+    scale: NotRequired[float | None]
 
 
 class Chain(TypedDict):

@@ -11,7 +11,7 @@ import click
 
 from tuner.client.row_counts import row_counts
 from tuner.core.problem.attention_op import Lengths
-from tuner.core.problem.presets import MODELS, Run
+from tuner.core.problem.presets import MODELS, LayerRun, Run
 from tuner.core.problem.workload import Dtype
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 
@@ -20,21 +20,25 @@ DTYPES = [str(dtype) for dtype in Dtype]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: What an attention's cache and scores may be.
+_FORM = ("page_tokens", "heads_first", "window", "soft_cap")
 #: The presets, and what each takes beside `model`: what it needs, and what it may have.
 PRESETS = {
     "decoder-block": ({"m"}, {"tp", "run"}),
-    "decoder-attention": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "projection"}),
+    "decoder-attention": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "projection", *_FORM}),
+    "decoder-layer": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "run"}),
 }
 _FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
 _FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
 #: Options of an attention by its sizes: what it needs, and what it may have.
 _HEADS = ("heads", "kv_heads", "head_dim")
-_ATTENTION = {"sequences", "max_length", *_HEADS}, {"new_tokens", "lengths", "scale", "d_out"}
+_ATTENTION = {"sequences", "max_length", *_HEADS}, {"new_tokens", "lengths", "scale", "d_out", *_FORM}
 #: Options of presets alone.
 _OF_PRESETS = ("model", "tp", "run", "projection")
-_OF_ATTENTIONS = ("sequences", "max_length", "new_tokens", "lengths", "scale", *_HEADS)
+_OF_ATTENTIONS = ("sequences", "max_length", "new_tokens", "lengths", "scale", *_HEADS, *_FORM)
 _PAIR = (*_FFN_SIZES, *_FFN_OPTIONS, "first", "second", "preset", *_OF_PRESETS, *_OF_ATTENTIONS, "dtype")
 _SIZE = click.IntRange(min=1)
+_RUNS = list(dict.fromkeys((*map(str, Run), *map(str, LayerRun))))
 
 
 def check_gemm(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -77,7 +81,7 @@ def pair_options(command: F) -> F:
             click.option("--model", type=click.Choice(list(MODELS)), help="Of a preset."),
             click.option("--tp", type=_SIZE, help="Of a preset: ranks that share the layer; 1."),
             click.option(
-                "--run", type=click.Choice([str(run) for run in Run]), help="Of decoder-block: all of it, or a run."
+                "--run", type=click.Choice(_RUNS), help="Of decoder-block or decoder-layer: all of it, or a run."
             ),
             click.option(
                 "--projection/--no-projection", default=None, help="Of decoder-attention: whether o_proj is behind it."
@@ -88,6 +92,12 @@ def pair_options(command: F) -> F:
             click.option(
                 "--lengths", type=click.Choice([str(one) for one in Lengths]), help="At which an attention is timed."
             ),
+            click.option("--page-tokens", type=_SIZE, help="Of a page of its cache; contiguous unless given."),
+            click.option(
+                "--heads-first/--tokens-first", default=None, help="Order in a page of its cache; heads first."
+            ),
+            click.option("--window", type=_SIZE, help="Tokens that a query sees; all unless given."),
+            click.option("--soft-cap", type=float, help="Of its scores; none unless given."),
             click.option("--heads", type=_SIZE, help="Query heads of an attention, a multiple of --kv-heads."),
             click.option("--kv-heads", type=_SIZE, help="Heads of its cache."),
             click.option("--head-dim", type=_SIZE, help="Elements of a head: 64 or 128."),

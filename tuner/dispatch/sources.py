@@ -15,11 +15,11 @@ def source_of(workload: Workload, schedule: Schedule) -> str:
     Raises:
         IllegalSchedule: no warp grid fits a tile.
     """
-    from tuner.workers.source.attention import render_attention
+    from tuner.workers.source.attention import attention_source
     from tuner.workers.source.render import render
 
     pairs = zip(workload.attentions, schedule.attentions, strict=True)
-    sources = [render_attention(one.tiling_of(op.shape), workload.dtype) for op, one in pairs]
+    sources = [attention_source(op, one) for op, one in pairs]
     return "\n".join([*sources, *([render(workload, schedule.tiling)] if schedule.tiling.tiles else [])])
 
 

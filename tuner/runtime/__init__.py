@@ -6,9 +6,24 @@ y = ffn(x)
 """
 
 from .arrays import NotAnArray
+from .artifact import Artifact, Launches, load_artifact
+from .attention import Attention, load_attention
 from .ffn import Ffn
 from .native import RuntimeFailure
 from .pack import Answer, Pack, load
 from .weights import Weights
 
-__all__ = ["Answer", "Ffn", "NotAnArray", "Pack", "RuntimeFailure", "Weights", "load"]
+__all__ = [
+    "Answer",
+    "Artifact",
+    "Attention",
+    "Ffn",
+    "Launches",
+    "NotAnArray",
+    "Pack",
+    "RuntimeFailure",
+    "Weights",
+    "load",
+    "load_artifact",
+    "load_attention",
+]

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 #: Bits of an element by the names that the array libraries give the types. CuPy has no bfloat16: its bits are uint16.
 _NAMES = {"float16": "float16", "bfloat16": "bfloat16", "<f2": "float16", "torch.float16": "float16"}
 _NAMES |= {"torch.bfloat16": "bfloat16", "<u2": "bits", "uint16": "bits", "float32": "float32", "<f4": "float32"}
-_NAMES |= {"torch.float32": "float32"}
+_NAMES |= {"torch.float32": "float32", "torch.int32": "int32", "int32": "int32", "<i4": "int32"}
 #: Of DLPack's type codes: float and bfloat. Source: dlpack.h, DLDataTypeCode.
-_DLPACK_TYPES = {(2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32", (1, 16): "bits"}
+_DLPACK_TYPES = {(2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32", (1, 16): "bits", (0, 32): "int32"}
 
 
 class Library(Protocol):
@@ -38,7 +38,7 @@ class View:
 
     address: int
     shape: tuple[int, ...]
-    #: ``float16``, ``bfloat16``, ``float32``, or ``bits`` where the library has no name for it.
+    #: ``float16``, ``bfloat16``, ``float32``, ``int32``, or ``bits`` where the library has no name for it.
     dtype: str
 
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from itertools import product
 
 from tuner.core.legal.attention import attention_problem
+from tuner.core.problem.attention_form import AttentionForm
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.space.attention import AttentionSpace
 from tuner.core.space.attention_schedules import with_ring
 
-#: How far off an attention is by its new tokens or lengths: these change what a task reads, not how.
+#: How far off an attention is by its new tokens, its lengths or its form: these change what a task reads more than how.
 OPTION = 0.1
 
 
@@ -29,8 +30,14 @@ def attention_distance(ops: Sequence[AttentionOp], others: Sequence[AttentionOp]
             return math.inf
         sizes = [(getattr(mine, name), getattr(its, name)) for name in ("sequences", "kv_heads", "max_length")]
         away += sum(abs(math.log2(size / its_size)) for size, its_size in sizes)
-        away += OPTION * ((mine.columns != its.columns) + (op.lengths != other.lengths))
+        others_differ = (mine.columns != its.columns, op.lengths != other.lengths, *_differences(op.form, other.form))
+        away += OPTION * sum(others_differ)
     return away
+
+
+def _differences(one: AttentionForm, other: AttentionForm) -> tuple[bool, ...]:
+    pages = [None if form.paged is None else form.paged.page_tokens for form in (one, other)]
+    return pages[0] != pages[1], one.window != other.window, one.soft_cap != other.soft_cap
 
 
 def adapt_attention(space: AttentionSpace, found: AttentionSchedule, before: AttentionOp) -> AttentionSchedule | None:
@@ -45,6 +52,7 @@ def adapt_attention(space: AttentionSpace, found: AttentionSchedule, before: Att
 def _forms(space: AttentionSpace, found: AttentionSchedule, before: AttentionOp) -> Iterator[AttentionSchedule]:
     """As it was, then with as many spans in ever smaller tiles, with and without what may be illegal there."""
     yield found
+    speculative = found.speculative and space.op.form.knows_tokens_early
     spans, percent = found.num_spans(before.shape), found.next_percent if space.workload.ops else 0
     tiles = [tile for tile in (128, 64, 32, 16) if tile <= found.tile_tokens]
     for tile, contiguous, parts in product(tiles, (found.contiguous, False), (found.parts_at_once, 16)):
@@ -54,6 +62,7 @@ def _forms(space: AttentionSpace, found: AttentionSchedule, before: AttentionOp)
             tile_tokens=tile,
             span_tokens=-(-space.op.shape.max_length // (spans * share)) * share,
             contiguous=contiguous,
+            speculative=speculative,
             parts_at_once=parts,
             next_percent=percent,
         )

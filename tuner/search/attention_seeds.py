@@ -18,6 +18,7 @@ from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.attention import AttentionSpace
+from tuner.core.space.attention_policies import policy_schedules
 
 #: Schedules of a cluster's size that are tried first.
 _OF_CLUSTER = 2
@@ -28,7 +29,8 @@ _ASKED = (100, 50)
 
 
 def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> Iterator[Schedule]:
-    """The best attention of each cluster's size, then what differs from the best of all, none twice. `products` are the
+    """The best attention of each cluster's size, what published policies make of the best of one CTA a task, then what
+    differs from the best of all, none twice. `products` are the
     first guesses of the product behind it, if there is one: the first with each attention, the others with the best."""
     ranked = _ranked(space)
     first: Sequence[Schedule | None] = list(islice(products, 1)) or [None]
@@ -36,6 +38,9 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
     for attention in ranked:
         given.setdefault(space.with_product(attention, first[0]))
     best = ranked[0]
+    alone = next((one for one in ranked if one.cluster == 1), best)
+    for _, published in policy_schedules(space.workload, space.gpu, space.op, alone):
+        given.setdefault(space.with_product(published, first[0]))
     for percent in _ASKED if space.products else ():
         given.setdefault(space.with_product(replace(best, next_percent=percent), first[0]))
     for schedule in given:
@@ -50,10 +55,19 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
             given[schedule] = None
 
 
+def attention_beside(space: AttentionSpace, product: Schedule) -> AttentionSchedule | None:
+    """The attention's first guess in front of a product: where there is one, such that CTAs of both fit an SM."""
+    best = next(iter(_ranked(space)), None)
+    return best and (_beside(space, best, product) or best)
+
+
 def _ranked(space: AttentionSpace) -> list[AttentionSchedule]:
     """Of each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first. Of equal
     forecasts the deeper ring."""
-    plain = [one for one in space.attentions if one.speculative and not one.next_percent and not one.contiguous]
+    early = space.op.form.knows_tokens_early
+    plain = [
+        one for one in space.attentions if one.speculative == early and not one.next_percent and not one.contiguous
+    ]
     random.Random(0).shuffle(plain)
     by_plan: dict[tuple[int, int, int, int], AttentionSchedule] = {}
     for one in sorted(plain, key=lambda one: -one.num_stages * one.tile_tokens):
@@ -80,7 +94,7 @@ def _beside(space: AttentionSpace, one: AttentionSchedule, product: Schedule) ->
         other
         for other in space.attentions
         if (other.cluster, other.span_tokens, other.contiguous) == (one.cluster, one.span_tokens, one.contiguous)
-        and other.speculative
+        and other.speculative == one.speculative
         and not other.next_percent
         and other.tiling_of(space.op.shape).smem_bytes <= left
     ]

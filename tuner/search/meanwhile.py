@@ -43,6 +43,10 @@ def begin_here() -> Begin | None:
     return in_fork if len(os.sched_getaffinity(0)) >= LEAST_CORES else None
 
 
+#: Forks of this process that may still be read from.
+_open_forks = weakref.WeakSet["_Fork"]()
+
+
 class _Fork:
     """A fork, and what came from it. It is killed with the object."""
 
@@ -59,6 +63,12 @@ class _Fork:
         writer.close()
         self._reader = reader
         self._end = weakref.finalize(self, _end, pid, reader)
+        _open_forks.add(self)
+
+    def leave_to_parent(self) -> None:
+        """To be called in a later fork, which has a copy of this object: its end must not be that of the fork."""
+        self._end.detach()
+        self._reader.close()
 
     def take(self, name: Hashable) -> Any:
         """What the call of that name gives."""
@@ -83,6 +93,8 @@ def _end(pid: int, reader: Connection) -> None:
 def _work(calls: Calls, writer: Connection) -> None:
     """What the fork does; it never returns. It lets go of what else is open, by which others see its parent's end."""
     try:
+        for fork in list(_open_forks):
+            fork.leave_to_parent()
         os.closerange(3, writer.fileno())
         os.closerange(writer.fileno() + 1, _MOST_FILES)
         results: queue.Queue[Any] = queue.Queue(_NUM_AHEAD)

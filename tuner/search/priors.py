@@ -29,6 +29,7 @@ from tuner.core.trial.job import Objective
 from tuner.core.trial.priors import Found, Prior
 from tuner.errors import IllegalSchedule
 from tuner.search.attention_priors import adapt_attention, attention_distance
+from tuner.search.attention_seeds import attention_beside
 from tuner.search.pool import canonical
 from tuner.search.seeds import forecast_us
 
@@ -41,6 +42,8 @@ NUM_OF_NEIGHBOUR = 3
 MAX_DISTANCE = 3.0
 #: How far off a shape is by an option that changes what an epilogue does, by the element type, and by the objective.
 OPTION, DTYPE, CACHE_STATE, REGIME = 0.1, 0.1, 0.5, 0.25
+#: How far off a chain is in front of which no attention stood.
+NO_ATTENTION = 0.5
 #: How far off what other kernel sources reached is: as far as a tenth more rows.
 OTHER_KERNELS = 0.14
 #: A tile that covers the rows in so few pieces covers those of another shape in as many; more pieces stay as high.
@@ -76,7 +79,8 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
         return math.inf
     if any(workload.producers_of(op) != found.workload.producers_of(op) for op in range(len(ops))):
         return math.inf
-    away = attention_distance(workload.attentions, found.workload.attentions)
+    has_none = bool(workload.attentions) and not found.workload.attentions
+    away = NO_ATTENTION if has_none else attention_distance(workload.attentions, found.workload.attentions)
     away += DTYPE * (workload.dtype != found.workload.dtype)
     away += CACHE_STATE * (objective.l2 != found.objective.l2) + REGIME * (objective.regime != found.objective.regime)
     for op, other in zip(ops, others, strict=True):
@@ -153,12 +157,16 @@ def adapt(space: AnySpace, found: Found) -> Candidate | None:
 
 
 def _adapt_with_attention(space: AttentionSpace, found: Found) -> Candidate | None:
-    """The attention's schedule and the product's, each adapted by itself."""
+    """The attention's schedule and the products', each adapted by itself; a chain's that was found without one gets the
+    attention's first guess."""
     kind, schedule = found.candidate.plan_kind, found.candidate.schedule
     assert schedule is not None
     if kind_problem(space.workload, space.gpu, kind) is not None:
         return None
-    attention = adapt_attention(space, schedule.attentions[0], found.workload.attentions[0])
+    if schedule.attentions:
+        attention = adapt_attention(space, schedule.attentions[0], found.workload.attentions[0])
+    else:
+        attention = attention_beside(space, schedule)
     if attention is None:
         return None
     if space.products is None:

@@ -13,12 +13,10 @@ the model varies the order of kernels that are built.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-
-import optuna
-from optuna.trial import TrialState, create_trial
 
 from tuner.core.legal.legality import kind_problem
 from tuner.core.schedule.candidate import LIBRARY, Candidate
@@ -27,10 +25,11 @@ from tuner.core.schedule.plan_kinds import PlanKind, in_turn
 from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
-from tuner.search.axes import distributions, from_params, to_params
+from tuner.core.trial.stats import median
+from tuner.search.kind_search import KindSearch
 from tuner.search.meanwhile import Begin
-from tuner.search.pool import Pool, canonical, in_runs
-from tuner.search.sampler import REDRAWN_EVERY, RENEWED_EVERY, PoolExhausted, PoolSampler
+from tuner.search.pool import canonical, in_runs
+from tuner.search.sampler import REDRAWN_EVERY, RENEWED_EVERY
 from tuner.search.seeds import (
     NUM_SEEDS,
     drawn_guesses,
@@ -39,8 +38,6 @@ from tuner.search.seeds import (
     runs_by_forecast,
     waiting_guesses,
 )
-
-optuna.logging.set_verbosity(optuna.logging.WARNING)  # a study per job and kind is no news
 
 #: One trial in so many is not a fused one: a launch per op, and in turn with these a variation.
 APART_EVERY = 5
@@ -59,59 +56,6 @@ LAST_SHARE = 4
 NUM_SETTLING = 5
 #: Name of the call that draws first guesses.
 _GUESSES = "guesses"
-
-
-class _KindSearch:
-    """One plan kind's trials, in an Optuna study in memory."""
-
-    def __init__(self, space: AnySpace, kind: PlanKind, seed: int) -> None:
-        self._axes = distributions(len(space.workload.ops), len(space.workload.attentions))
-        self.pool = Pool(space, kind, seed)
-        self._sampler = PoolSampler(self.pool, self._axes)
-        self._study = optuna.create_study(sampler=self._sampler)
-        self._asked: dict[Schedule, optuna.Trial] = {}
-        #: What was observed, in order: library's time over this one's, inverted; None where it was not measured.
-        self.tried: dict[Schedule, float | None] = {}
-        #: What was given away or observed: not to be given again.
-        self.given: set[Schedule] = set()
-
-    def ask(self, *, is_built: bool = False) -> Schedule | None:
-        """The model's choice, with `is_built` among schedules of measured tilings where there are any; None where
-        nothing legal is left untried."""
-        measured = (schedule.tiling for schedule, value in self.tried.items() if value is not None)
-        self._sampler.preferred = frozenset(measured if is_built else ())
-        try:
-            asked = self._study.ask(self._axes)
-        except PoolExhausted:
-            return None
-        schedule = from_params(asked.params)
-        self._asked[schedule] = asked
-        return schedule
-
-    def give(self, schedule: Schedule) -> None:
-        """Notes that a schedule is on its way, whoever chose it."""
-        self.given.add(schedule)
-        self._sampler.withdraw(schedule)
-
-    def think_ahead(self) -> bool:
-        """As `Searcher.think_ahead`."""
-        return self._sampler.think_ahead()
-
-    def tell(self, schedule: Schedule, value: float | None) -> None:
-        """Adds a recorded trial, whoever chose it."""
-        self.tried[schedule] = value
-        self.given.add(schedule)
-        state = TrialState.FAIL if value is None else TrialState.COMPLETE
-        if asked := self._asked.pop(schedule, None):
-            self._study.tell(asked, value, state)
-        else:
-            params = to_params(schedule)
-            self._study.add_trial(create_trial(state=state, value=value, params=params, distributions=self._axes))
-
-    def best(self) -> list[Schedule]:
-        """What was measured, the fastest first."""
-        measured = [(value, schedule) for schedule, value in self.tried.items() if value is not None]
-        return [schedule for _, schedule in sorted(measured, key=lambda item: item[0])]
 
 
 class Searcher:
@@ -141,8 +85,9 @@ class Searcher:
         searched = [kind for kind in offered if kind.is_searched]
         #: In the order of their turns, with the kind whose best schedules they try.
         variations = [(kind, kind.base) for kind in in_turn(num_ops) if kind.base]
-        self._kinds = {kind: _KindSearch(space, kind, seed) for kind in searched}
-        self._varied = {kind: set[Schedule]() for kind, _ in variations}
+        self._kinds = {kind: KindSearch(space, kind, seed) for kind in searched}
+        #: What each variation was given, and the value that was observed, as in `KindSearch.tried`.
+        self._varied = {kind: dict[Schedule, float | None]() for kind, _ in variations}
         self._variations = [pair for pair in variations if pair[0] in offered]
         #: The kind with a launch per op, and the one in runs where there is one.
         self._apart = next(kind for kind in searched if kind.is_apart)
@@ -251,7 +196,7 @@ class Searcher:
         if schedule is None:
             return
         if kind in self._varied:
-            self._varied[kind].add(schedule)
+            self._varied[kind].setdefault(schedule, None)
             return
         self._kinds[kind].give(schedule)
         if kind is self._apart:
@@ -291,15 +236,34 @@ class Searcher:
         return candidate.schedule in (self._varied[kind] if kind in self._varied else self._kinds[kind].given)
 
     def _variation(self, apart: bool) -> Candidate | None:
-        """A variation where it is one's turn: early, one that was never tried; later, in turn."""
+        """A variation where it is one's turn: early, one that was never tried; later, in turn and the one that promises
+        most by turns."""
         untried = [pair for pair in self._variations if not self._varied[pair[0]]]
         if self._num_given >= FIRST_VARIATION and self._num_given % 2 == 0 and (candidate := self._vary(untried)):
             return candidate
         if not apart or (self._main is not self._apart and self._num_given // APART_EVERY % 2 == 0):
             return None
-        turn = sum(map(len, self._varied.values())) % max(1, len(self._variations))
+        num_varied = sum(map(len, self._varied.values()))
+        turn = num_varied // 2 % max(1, len(self._variations))
         in_turn = [*self._variations[turn:], *self._variations[:turn]]
+        if num_varied % 2:
+            in_turn.sort(key=lambda pair: self._promise(*pair))
         return self._vary([pair for pair in in_turn if self._missing(*pair)] or in_turn)
+
+    def _promise(self, kind: PlanKind, base: PlanKind) -> float:
+        """What a variation's next trial may come to: the best of its base that it has not tried, by what the kind made
+        of others; inf where nothing is known."""
+        values = self._kinds[base].tried
+        ratios, untried = list[float](), list[float]()
+        for schedule, value in values.items():
+            if value is None:
+                continue
+            own = canonical(kind, schedule)
+            if own not in self._varied[kind]:
+                untried.append(value)
+            elif varied := self._varied[kind][own]:
+                ratios.append(varied / value)
+        return min(untried) * median(ratios) if untried and ratios else math.inf
 
     def _repeat(self) -> Candidate | None:
         """What launches the best fused schedule op by op, where that was not tried and the last such trial is a while
@@ -336,7 +300,6 @@ class Searcher:
     def _in_runs(self, schedule: Schedule) -> list[Schedule]:
         """A fused schedule in runs, the shortest forecast first."""
         if schedule not in self._ranked_runs:
-            assert not isinstance(self._space, AttentionSpace), "it is not launched in runs"
             self._ranked_runs[schedule] = runs_by_forecast(self._space, schedule)
         return self._ranked_runs[schedule]
 
@@ -362,8 +325,19 @@ class Searcher:
             if kind.is_in_runs:
                 guesses = self._in_runs(first) if (first := next(iter(best), None)) else ()
             else:
-                guesses = (canonical(kind, schedule) for schedule in best)
+                guesses = self._new_tilings_first(kind, best)
         return next((guess for guess in guesses if guess not in given), None)
+
+    def _new_tilings_first(self, kind: PlanKind, best: Iterable[Schedule]) -> Iterator[Schedule]:
+        """As the kind takes them over, those of tilings that it was not given come first: the best when fused are
+        mostly one tiling in many orders, and most of these mean nothing to separate launches."""
+        known, given = list[Schedule](), {schedule.tiling for schedule in self._kinds[kind].given}
+        for guess in (canonical(kind, schedule) for schedule in best):
+            if guess.tiling in given:
+                known.append(guess)
+            else:
+                yield guess
+        yield from known
 
     def _orders_of_policies(self) -> tuple[Schedule, ...]:
         """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing
@@ -393,5 +367,8 @@ class Searcher:
         kind, schedule, outcome = trial.candidate.plan_kind, trial.candidate.schedule, trial.outcome
         if schedule is None:
             return
-        if kind not in self._varied:
-            self._kinds[kind].tell(schedule, 1 / outcome.speedup if isinstance(outcome, Measured) else None)
+        value = 1 / outcome.speedup if isinstance(outcome, Measured) else None
+        if kind in self._varied:
+            self._varied[kind][schedule] = value
+        else:
+            self._kinds[kind].tell(schedule, value)

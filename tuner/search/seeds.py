@@ -18,7 +18,6 @@ from tuner.core.model import forecast
 from tuner.core.model.runs import ranked_ways
 from tuner.core.plan.rasters import COLUMN, ROW
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.problem.workload import WorkloadKind
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -85,7 +84,7 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
 
     yield from fresh(schedule for tiling in guesses for schedule in _plain(space, tiling))
     plain = list(given)
-    varied = _streamed if space.workload.kind is WorkloadKind.INDEPENDENT else _strided
+    varied = _streamed if space.workload.is_independent else _strided
     yield from fresh(_shortest(space, (schedule for tiling in guesses for schedule in varied(space, tiling))))
     yield from fresh(_shortest(space, _sliced(space, plain)))
     yield from fresh(drawn())
@@ -126,8 +125,13 @@ def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
     return [one for one in (in_band, *paced) if space.is_legal(one)]
 
 
-def runs_by_forecast(space: Space, schedule: Schedule) -> list[Schedule]:
-    """A fused schedule in each cut into runs that the proof allows, the shortest forecast first."""
+def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
+    """A fused schedule in each cut into runs that the proof allows, the shortest forecast first. Where there is an
+    attention, the products behind it are cut."""
+    if isinstance(space, AttentionSpace):
+        products = replace(schedule, attentions=())
+        behind = runs_by_forecast(space.products, products) if space.products else []
+        return [replace(one, attentions=schedule.attentions) for one in behind]
     try:
         ways = ranked_ways(space.workload, space.gpu, schedule)
     except IllegalSchedule:

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field
 
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import AttentionForm, form_for, form_to_json
 from tuner.core.problem.attention_op import AttentionOp, Lengths
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.presets import attention_pair, decoder_attention
+from tuner.core.problem.presets import LayerRun, attention_pair, decoder_attention, decoder_layer
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.wire.fields import DtypeName, Name, Size, Strict
@@ -18,13 +19,9 @@ Count = Annotated[int, Field(ge=1)]
 LengthsName = Annotated[
     Lengths, Field(strict=False, description="at which it is timed; its numbers are checked at others too")
 ]
-
-#: Fields of what no kernel does yet, with what is said where one is given.
-_NOT_BUILT = {
-    "window": "a sliding window is not built: each query sees its whole context",
-    "soft_cap": "a soft cap of the scores is not built",
-    "page_tokens": "a paged cache is not built: keys and values are [sequences, kv_heads, max_length, head_dim]",
-}
+LayerRunName = Annotated[
+    LayerRun, Field(strict=False, description="the whole layer, or the ops between two all-reduces")
+]
 
 
 class AttentionSizes(Strict):
@@ -36,30 +33,46 @@ class AttentionSizes(Strict):
     )
     new_tokens: Count = Field(default=1, description="of each sequence, 1 to 8: the last of its context")
     lengths: LengthsName = Lengths.FULL
+    page_tokens: int | None = Field(
+        default=None, description="of a page of the cache: 16, 32 or 64; null for a contiguous cache"
+    )
+    heads_first: bool = Field(
+        default=True, description="whether a page is [kv_heads, tokens, head_dim], else [tokens, kv_heads, head_dim]"
+    )
+    window: int | None = Field(default=None, description="tokens that a query sees, itself included; null for all")
+    soft_cap: float | None = Field(
+        default=None, description="scores become soft_cap * tanh(score / soft_cap); null for no cap"
+    )
+
+    def form_of(self, shape: DecodeAttention) -> AttentionForm:
+        """Pages, window and soft cap.
+
+        Raises:
+            InvalidInput: a field is out of its range, or the cache has too many rows.
+        """
+        return form_for(
+            shape,
+            page_tokens=self.page_tokens,
+            heads_first=self.heads_first,
+            window=self.window,
+            soft_cap=self.soft_cap,
+        )
 
 
 class AttentionHeads(AttentionSizes):
-    """All sizes, and what is told to whoever asks for more than is built."""
+    """All sizes."""
 
     heads: Count = Field(description="query heads, a multiple of kv_heads: up to 16 share one")
     kv_heads: Count = Field(description="heads of the cache")
     head_dim: Count = Field(description="elements of a head: 64 or 128")
     scale: float | None = Field(default=None, description="of the scores; 1 / sqrt(head_dim) unless given")
-    window: int | None = Field(default=None, description="tokens that a query sees; not built, refused")
-    soft_cap: float | None = Field(default=None, description="of the scores; not built, refused")
-    page_tokens: int | None = Field(default=None, description="of a page of the cache; not built, refused")
 
     def to_shape(self, dtype: Dtype) -> DecodeAttention:
         """The shape.
 
         Raises:
-            InvalidInput: a field is out of its range, heads do not divide, or what is asked is not built.
+            InvalidInput: a field is out of its range, or heads do not divide.
         """
-        if self.window is not None and self.window < 1:
-            raise InvalidInput("window", f"{self.window} tokens: a query sees nothing", "leave it out")
-        for field, problem in _NOT_BUILT.items():
-            if getattr(self, field) is not None:
-                raise InvalidInput(field, problem, "leave it out")
         if self.heads % self.kv_heads:
             problem = f"{self.heads} query heads cannot share {self.kv_heads} KV heads evenly"
             raise InvalidInput("heads", problem, f"give a multiple of kv_heads, {self.kv_heads}")
@@ -96,9 +109,10 @@ class ChainAttention(AttentionHeads):
         """
         try:
             shape = self.to_shape(dtype)
+            form = self.form_of(shape)
         except InvalidInput as error:
             raise InvalidInput(f"{self.name}.{error.field}", error.problem, error.remedy) from error
-        return AttentionOp(name=self.name, source=self.source, lengths=self.lengths, shape=shape)
+        return AttentionOp(name=self.name, source=self.source, lengths=self.lengths, shape=shape, form=form)
 
     @classmethod
     def from_op(cls, op: AttentionOp) -> Self:
@@ -117,9 +131,10 @@ class Attention(AttentionHeads):
         """One op or two.
 
         Raises:
-            InvalidInput: a field is out of its range, heads do not divide, or what is asked is not built.
+            InvalidInput: a field is out of its range, or heads do not divide.
         """
-        return attention_pair(self.to_shape(self.dtype), d_out=self.d_out, lengths=self.lengths)
+        shape = self.to_shape(self.dtype)
+        return attention_pair(shape, d_out=self.d_out, lengths=self.lengths, form=self.form_of(shape))
 
 
 class DecoderAttention(AttentionSizes):
@@ -140,6 +155,28 @@ class DecoderAttention(AttentionSizes):
         return decoder_attention(**self.model_dump(exclude={"kind"}))
 
 
+class DecoderLayer(Strict):
+    """A decode step of a model's layer on one rank, from its attention on to the next layer's qkv."""
+
+    kind: Literal["decoder-layer"] = Field(description="a model's attention, o_proj, gate_up, down and next qkv")
+    model: str = Field(description="e.g. `llama3-8b`")
+    sequences: Count = Field(description="sequences of a launch, padded slots included")
+    max_length: Count = Field(description="tokens of the longest context, new ones included")
+    new_tokens: Count = Field(default=1, description="of each sequence, 1 to 8: the last of its context")
+    lengths: LengthsName = Lengths.FULL
+    tp: int = Field(default=1, ge=1, le=64, description="ranks that share the layer")
+    run: LayerRunName = LayerRun.LAYER
+    dtype: DtypeName = Dtype.FP16
+
+    def to_workload(self) -> Workload:
+        """The ops of one rank.
+
+        Raises:
+            InvalidInput: the model is unknown, cannot be shared so, or an all-reduce stands within.
+        """
+        return decoder_layer(**self.model_dump(exclude={"kind"}))
+
+
 def _fields_of(op: AttentionOp) -> dict[str, Any]:
     shape = op.shape
     return {
@@ -151,4 +188,5 @@ def _fields_of(op: AttentionOp) -> dict[str, Any]:
         "new_tokens": shape.new_tokens,
         "scale": shape.scale,
         "lengths": op.lengths,
+        **form_to_json(op.form),
     }

@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.core.problem.attention_op import Lengths
+from tuner.core.problem.presets import LayerRun, Run
 from tuner.core.problem.workload import MAX_ELEMENTS, Activation, Dtype, Workload
 from tuner.core.trial.job import CacheState, Regime
 from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
-from tuner.wire.attentions import Attention, Count, DecoderAttention
-from tuner.wire.chains import DecoderBlock, RunName
+from tuner.wire.attentions import Attention, Count, DecoderAttention, DecoderLayer
+from tuner.wire.chains import DecoderBlock
 from tuner.wire.fields import Size
 from tuner.wire.requests import (
     FFN_OPTIONS,
@@ -35,14 +36,17 @@ Sizes = Annotated[
 ]
 
 
+#: What an attention's cache and scores may be.
+_FORM = ("page_tokens", "heads_first", "window", "soft_cap")
 #: Parameters of `GET /best` by kind: those that must be given, and those with a default.
 _PARAMETERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ffn": (FFN_SIZES, FFN_OPTIONS),
     "independent": (("first", "second"), ()),
     "decoder-block": (("model", "m"), ("tp", "run")),
     "attention": (("sequences", "max_length", "heads", "kv_heads", "head_dim"),
-                  ("new_tokens", "lengths", "scale", "d_out")),
-    "decoder-attention": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "projection")),
+                  ("new_tokens", "lengths", "scale", "d_out", *_FORM)),
+    "decoder-attention": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "projection", *_FORM)),
+    "decoder-layer": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "run")),
 }  # fmt: skip
 
 
@@ -51,7 +55,7 @@ class BestQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["ffn", "independent", "decoder-block", "attention", "decoder-attention"] = Field(
+    kind: Literal["ffn", "independent", "decoder-block", "attention", "decoder-attention", "decoder-layer"] = Field(
         default="ffn", description="which parameters spell the pair, or the block"
     )
     m: Size | None = Field(default=None, description="ffn: rows of X and Y; decoder-block: tokens of a step")
@@ -67,7 +71,9 @@ class BestQuery(BaseModel):
     second: Sizes | None = None
     model: Fact | None = Field(default=None, description="decoder-block: e.g. `llama3-8b`")
     tp: int | None = Field(default=None, ge=1, le=64, description="decoder-block: ranks that share the layer; 1")
-    run: RunName | None = Field(default=None, description="decoder-block: the whole one unless given")
+    run: Run | LayerRun | None = Field(
+        default=None, description="decoder-block and decoder-layer: the whole one unless given"
+    )
     sequences: Count | None = Field(default=None, description="attention: sequences of a launch")
     max_length: Count | None = Field(default=None, description="attention: tokens of the longest context")
     new_tokens: Count | None = Field(default=None, description="attention: of each sequence, 1 unless given")
@@ -76,6 +82,10 @@ class BestQuery(BaseModel):
     kv_heads: Count | None = Field(default=None, description="attention: heads of the cache")
     head_dim: Count | None = Field(default=None, description="attention: elements of a head")
     scale: float | None = Field(default=None, description="attention: of the scores; 1 / sqrt(head_dim) unless given")
+    page_tokens: Count | None = Field(default=None, description="attention: of a page; contiguous unless given")
+    heads_first: bool | None = Field(default=None, description="attention: of a page; true unless given")
+    window: Count | None = Field(default=None, description="attention: tokens that a query sees; all unless given")
+    soft_cap: float | None = Field(default=None, description="attention: of the scores; none unless given")
     projection: bool | None = Field(default=None, description="decoder-attention: o_proj behind it, unless false")
     dtype: Dtype = Field(default=Dtype.FP16, description="element type of every tensor")
     target: TargetId | None = Field(default=None, description="by default the server's own")
@@ -140,6 +150,8 @@ class BestQuery(BaseModel):
             return workload_of(Attention(kind="attention", dtype=self.dtype, **given))
         if self.kind == "decoder-attention":
             return workload_of(DecoderAttention(kind="decoder-attention", dtype=self.dtype, **given))
+        if self.kind == "decoder-layer":
+            return workload_of(DecoderLayer(kind="decoder-layer", dtype=self.dtype, **given))
         first, second = (_gemm(name, text) for name, text in given.items())
         return workload_of(IndependentPair(kind="independent", first=first, second=second, dtype=self.dtype))
 

@@ -72,6 +72,9 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
         case "enum" | "literal_error":
             problem = f"{_echo(error['input'])} is not one of the choices"
             return FieldProblem(field=field, problem=problem, remedy=f"use {context['expected']}")
+        case "too_short" | "too_long":
+            problem = f"has {context['actual_length']} entries"
+            return FieldProblem(field=field, problem=problem, remedy=_remedy(context, problem))
     message = error["msg"].removeprefix("Input ")
     return FieldProblem(
         field=field, problem=f"{message}, got {_echo(error['input'])}", remedy=_remedy(context, message)
@@ -79,7 +82,10 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
 
 
 def _remedy(context: Mapping[str, Any], message: str) -> str:
-    bounds = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    bounds = {
+        "ge": "at least", "gt": "more than", "le": "at most", "lt": "less than", "min_length": "at least",
+        "max_length": "at most",
+    }  # fmt: skip
     found = [f"{words} {str(context[key]).removesuffix('.0')}" for key, words in bounds.items() if key in context]
     return f"give {' and '.join(found)}" if found else f"give a value that {message.replace('should be', 'is')}"
 

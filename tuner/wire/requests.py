@@ -24,7 +24,7 @@ from tuner.core.trial.job import (
     PriorsChoice,
 )
 from tuner.errors import InvalidInput
-from tuner.wire.attentions import Attention, DecoderAttention
+from tuner.wire.attentions import Attention, DecoderAttention, DecoderLayer
 from tuner.wire.chains import Chain, DecoderBlock
 from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
 from tuner.wire.searches import (
@@ -135,7 +135,7 @@ class IndependentPair(Strict):
 Pair = Annotated[
     FfnPair | IndependentPair | Chain, Field(discriminator="kind", description="the ops; a preset, expanded")
 ]
-AnyPair = FfnPair | IndependentPair | Chain | DecoderBlock | Attention | DecoderAttention
+AnyPair = FfnPair | IndependentPair | Chain | DecoderBlock | Attention | DecoderAttention | DecoderLayer
 Asked = Annotated[AnyPair, Field(discriminator="kind", description="the ops to tune")]
 
 
@@ -218,6 +218,18 @@ EXAMPLES: dict[str, Any] = {
                 "kind": "decoder-attention",
                 "model": "llama3-8b",
                 "sequences": 16,
+                "max_length": 2048,
+                "dtype": "bf16",
+            }
+        },
+    },
+    "decoder_layer": {
+        "summary": "A decode step of a model's layer, from its attention on",
+        "value": {
+            "pair": {
+                "kind": "decoder-layer",
+                "model": "llama3-8b",
+                "sequences": 1,
                 "max_length": 2048,
                 "dtype": "bf16",
             }

@@ -18,13 +18,20 @@ from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.versions import MANIFEST_FORMAT, PRODUCTS_FORMAT
 
-from ..source.attention import ATTENTION_KERNEL, render_attention
+from ..source.append import APPEND_KERNEL, append_parameter_bytes
+from ..source.attention import ATTENTION_KERNEL, attention_source
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import TENSOR_MAP_TYPES, tensor_maps
 from ..source.variants import Variant, variants_of
-from .attention_artifact import AttentionKernel, attention_parameter, attention_recipe, attention_tensors
+from .append_artifact import append_recipe
+from .attention_artifact import (
+    AttentionKernel,
+    attention_parameter,
+    attention_recipe,
+    attention_tensors,
+)
 from .facts import (
     INTERMEDIATES,
     TENSOR_ALIGNMENT_BYTES,
@@ -141,7 +148,14 @@ def _attention(one: AttentionKernel, environment: Environment, programmatic: boo
     build = one.launchable.ties.build if one.launchable else None
     size_bytes = attention_parameter(one)["size_bytes"]
     kernel = _kernel(f"attention{one.index}", ATTENTION_KERNEL, one.gpu, build, environment, size_bytes)
-    return attention_recipe(one, kernel, programmatic=programmatic)
+    append = _append(one, environment, programmatic) if one.takes_append else None
+    return attention_recipe(one, kernel, append, programmatic=programmatic)
+
+
+def _append(one: AttentionKernel, environment: Environment, programmatic: bool) -> dict[str, Any]:
+    build, size_bytes = one.append.key if one.append else None, append_parameter_bytes()
+    kernel = _kernel(f"attention{one.index}_append", APPEND_KERNEL, one.gpu, build, environment, size_bytes)
+    return append_recipe(one.op, kernel, programmatic=programmatic)
 
 
 def _check_attentions(workload: Workload, schedule: Schedule, attentions: tuple[AttentionKernel, ...]) -> None:
@@ -150,7 +164,7 @@ def _check_attentions(workload: Workload, schedule: Schedule, attentions: tuple[
     ):
         raise LaunchRefused(f"the attentions are not those of {workload.describe()} by {schedule}")
     for one in attentions:
-        if one.source != render_attention(one.schedule.tiling_of(one.op.shape), workload.dtype):
+        if one.source != attention_source(one.op, one.schedule):
             raise LaunchRefused(f"the source of {one.op.name} is not that of its tiling: render it again")
         if one.launchable is not None:
             one.launchable.check()

@@ -12,7 +12,8 @@ from tuner.core.proof.attention import attention_digest
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.errors import ResourceError
 
-from ..source.attention import render_attention
+from ..source.append import render_append
+from ..source.attention import attention_source
 from ..source.attention_launchable import AttentionLaunchable
 from ..source.launchable import LaunchRefused, Ties, cubin_digest
 from .nvrtc import Builder, Built, build_key
@@ -34,8 +35,17 @@ def build_attention(
     Raises:
         BuildError: the source does not compile, or not in time.
     """
-    source = render_attention(schedule.tiling_of(workload.attentions[index].shape), workload.dtype)
+    source = attention_source(workload.attentions[index], schedule)
     return BuiltAttention(source=source, built=builder.build(source, gpu.arch))
+
+
+def build_appends(workload: Workload, gpu: Gpu, builder: Builder) -> tuple[Built, ...]:
+    """Of each attention the kernel that may go in front of it.
+
+    Raises:
+        BuildError: the source does not compile, or not in time.
+    """
+    return tuple(builder.build(render_append(op.shape), gpu.arch) for op in workload.attentions)
 
 
 def tie_attention(
@@ -47,10 +57,10 @@ def tie_attention(
         LaunchRefused: the build is not that of the kernel.
         ResourceError: with what the compiler told, an SM does not hold a CTA.
     """
-    tiling = schedule.tiling_of(workload.attentions[index].shape)
-    if build_key(render_attention(tiling, workload.dtype), gpu.arch, built.compiler) != built.key:
+    op = workload.attentions[index]
+    if build_key(attention_source(op, schedule), gpu.arch, built.compiler) != built.key:
         raise LaunchRefused(f"build {built.key[:12]} is not that of {schedule}")
-    _check_registers(built, tiling.num_threads, gpu)
+    _check_registers(built, schedule.tiling_of(op.shape).num_threads, gpu)
     ties = Ties(
         workload=workload.digest,
         proofs=(attention_digest(plan, schedule),),

@@ -16,17 +16,20 @@ from tuner.core.proof.candidate_plans import attention_plans_for
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 
+from ..source.append import render_append
 from ..source.attention import (
     REFUSED_WORDS,
+    attention_source,
     cache_map,
-    contiguous_rows,
+    cap_numbers,
+    form_numbers,
     next_weights_of,
-    render_attention,
     workspace_words,
 )
 from ..source.attention_launchable import AttentionLaunchable
 from ..source.launch_args import MAP_BYTES
 from ..source.tensor_maps import TENSOR_MAP_TYPES
+from .nvrtc import Built
 
 #: Bytes of a task in the table, and of the fields in front of the first tasks.
 _TASK_BYTES = 8
@@ -34,11 +37,23 @@ _ARGS_ALIGNMENT = 64
 _WORKSPACE_ALIGNMENT = 256
 _LENGTHS = (
     "int32 of each sequence, new tokens included, read when a launch runs: 0 to max_length. A sequence of length 0 "
-    "gets zeros. What lies behind a length in the cache may be anything. A longer one is read as max_length"
+    "gets zeros. What lies behind a length in the cache may be anything. A longer one is read as max_length, and told "
+    "in the words `refused`"
 )
 _CACHE = (
-    "[sequences, kv_heads, max_length, head_dim], contiguous. The new tokens' keys and values are in it before the "
-    "launch, as the last ones of each length. It is read behind the programmatic wait, and never written"
+    "{shape}. The new tokens' keys and values are in it before the launch, as the last ones of each length. It is read "
+    "behind the programmatic wait, and never written"
+)
+_CONTIGUOUS = "[sequences, kv_heads, max_length, head_dim], contiguous"
+_HEADS_FIRST = "[num_pages, kv_heads, page_tokens, head_dim], whose pages a table gives to sequences"
+_TOKENS_FIRST = "[num_pages, page_tokens, kv_heads, head_dim], whose pages a table gives to sequences"
+_PAGES = (
+    "int32 page numbers of each sequence, read when a launch runs: 0 to num_pages - 1. The number of a page that holds "
+    "no token of a length is not read. A page that is not there is read as zeros, and told in the words `refused`"
+)
+_NUM_PAGES = (
+    "a cache may have another number of pages: give it as the parameter's num_pages, and that number times "
+    "rows_per_page as dims[1] of both tensor maps"
 )
 
 
@@ -56,11 +71,18 @@ class AttentionKernel:
     source: str
     #: None where nothing was compiled.
     launchable: AttentionLaunchable | None = None
+    #: Of the kernel that may go in front; None where nothing was compiled.
+    append: Built | None = None
 
     @property
     def op(self) -> AttentionOp:
         """What it computes."""
         return self.workload.attentions[self.index]
+
+    @property
+    def takes_append(self) -> bool:
+        """Whether there is a kernel that may go in front: of contiguous caches alone."""
+        return self.op.form.paged is None
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -71,13 +93,21 @@ class AttentionKernel:
             f"{name}_tasks.bin": self.plan.tasks.astype("<i4").tobytes(),
             f"{name}_queues.bin": self.plan.queues.astype("<i4").tobytes(),
         }
+        if self.takes_append:
+            files[f"{name}_append.cu"] = render_append(self.op.shape).encode()
+            files |= {f"{name}_append.cubin": self.append.cubin} if self.append else {}
         return files | ({f"{name}.cubin": self.launchable.cubin} if self.launchable else {})
 
 
 def attention_kernels(
-    workload: Workload, gpu: Gpu, candidate: Candidate, launchables: Sequence[AttentionLaunchable] = ()
+    workload: Workload,
+    gpu: Gpu,
+    candidate: Candidate,
+    launchables: Sequence[AttentionLaunchable] = (),
+    appends: Sequence[Built] = (),
 ) -> tuple[AttentionKernel, ...]:
-    """Of each attention of a candidate's; `launchables` are their builds, where something was compiled.
+    """Of each attention of a candidate's; `launchables` are their builds, and `appends` those of the kernels that may
+    go in front, where something was compiled.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
@@ -92,8 +122,9 @@ def attention_kernels(
             schedule=schedule,
             plan=plan,
             proof=attention_digest(plan, schedule),
-            source=render_attention(schedule.tiling_of(workload.attentions[index].shape), workload.dtype),
+            source=attention_source(workload.attentions[index], schedule),
             launchable=launchables[index] if launchables else None,
+            append=appends[index] if appends else None,
         )
         for index, (schedule, plan) in enumerate(zip(schedules, plans, strict=True))
     )
@@ -104,20 +135,30 @@ def attention_tensors(workload: Workload) -> list[dict[str, Any]]:
     found = []
     for op in workload.attentions:
         shape, is_read = op.shape, workload.reader_of(op) is not None
-        cache = [shape.sequences, shape.kv_heads, shape.max_length, shape.head_dim]
+        cache = list(op.cache_shape)
         for name, role, sizes, dtype in (
             (op.source, "input", [op.m, op.n], str(workload.dtype)),
             (f"{op.name}.keys", "cache", cache, str(workload.dtype)),
             (f"{op.name}.values", "cache", cache, str(workload.dtype)),
             (f"{op.name}.lengths", "lengths", [shape.sequences], "int32"),
+            *_page_table(op),
             (op.name, "intermediate" if is_read else "output", [op.m, op.n], str(workload.dtype)),
         ):
             found.append({"name": name, "role": role, "shape": sizes, "dtype": dtype, "alignment_bytes": 16})
     return found
 
 
-def attention_recipe(one: AttentionKernel, kernel: dict[str, Any], *, programmatic: bool) -> dict[str, Any]:
-    """How it is launched; `kernel` says how it was compiled. It goes in front of the launch of what reads it."""
+def _page_table(op: AttentionOp) -> list[tuple[str, str, list[int], str]]:
+    if op.form.paged is None:
+        return []
+    return [(op.operands[3], "pages", [op.shape.sequences, op.form.paged.pages_of(op.shape)], "int32")]
+
+
+def attention_recipe(
+    one: AttentionKernel, kernel: dict[str, Any], append: dict[str, Any] | None, *, programmatic: bool
+) -> dict[str, Any]:
+    """How it is launched; `kernel` says how it was compiled, `append` what may go in front of it. It goes in front of
+    the launch of what reads it."""
     op, plan, tiling = one.op, one.plan, one.schedule.tiling_of(one.op.shape)
     name = f"attention{one.index}"
     reader = one.workload.reader_of(op)
@@ -141,9 +182,33 @@ def attention_recipe(one: AttentionKernel, kernel: dict[str, Any], *, programmat
         "first_tasks": first_task_bytes(plan).hex(),
         "workspace": _workspace(one),
         "lengths": {"tensor": f"{op.name}.lengths", "max": op.shape.max_length, "meaning": _LENGTHS},
-        "cache": _CACHE,
+        **_pages(op),
+        "cache": _CACHE.format(shape=_cache_words(op)),
+        **({} if append is None else {"append": append}),
         "stream": 0,
     }
+
+
+def _cache_words(op: AttentionOp) -> str:
+    if op.form.paged is None:
+        return _CONTIGUOUS
+    return _HEADS_FIRST if op.form.paged.heads_first else _TOKENS_FIRST
+
+
+def _pages(op: AttentionOp) -> dict[str, Any]:
+    """Of a paged cache: its table, and the bounds of what stands there."""
+    paged = op.form.paged
+    if paged is None:
+        return {}
+    table = {
+        "tensor": op.operands[3],
+        "page_tokens": paged.page_tokens,
+        "num_pages": paged.num_pages,
+        "rows_per_page": form_numbers(op.shape, op.form)["rows_per_page"],
+        "meaning": _PAGES,
+        "num_pages_meaning": _NUM_PAGES,
+    }
+    return {"pages": table}
 
 
 def first_task_bytes(plan: AttentionPlan) -> bytes:
@@ -174,7 +239,8 @@ def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
     add("partials", "pointer", 8, "in the workspace")
     add("arrivals", "pointer", 8, "in the workspace")
     add("trace", "pointer", 8, "null: only a traced build writes there")
-    add("pages", "pointer", 8, "null: the cache has no pages")
+    table, what = op.operands[3:], "int32 of each sequence and page" if op.form.paged else "null: no pages"
+    add("pages", "pointer", 8, what, tensor="".join(table))
     add("refused", "pointer", 8, "in the workspace")
     add("next_rows", "pointer", 8, "weights that the launch behind reads, or null", tensor=weights)
     numbers = {
@@ -197,17 +263,18 @@ def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
     add("scale_log2", "float32", 4, "scale of the scores times log2(e)", value=scale)
     add("speculative", "int32", 4, "whether first tiles are requested before a length is known",
         value=int(one.schedule.speculative))  # fmt: skip
-    for name, value in contiguous_rows(op.shape).items():
+    for name, value in form_numbers(op.shape, op.form).items():
         add(name, "int32", 4, str(value), value=value)
-    for name in ("cap", "tanh_scale_log2"):
-        add(name, "float32", 4, "no soft cap", value=0.0)
+    cap = "of the soft cap" if op.form.soft_cap else "no soft cap"
+    for name, number in cap_numbers(op.shape, op.form).items():
+        add(name, "float32", 4, cap, value=number)
     num_bytes = _TASK_BYTES * MOST_QUEUES
     add("first_tasks", f"bytes[{num_bytes}]", num_bytes, "as the launch gives them, hexadecimal")
     return {"size_bytes": -(-size // _ARGS_ALIGNMENT) * _ARGS_ALIGNMENT, "fields": fields}
 
 
 def _tensor_map(one: AttentionKernel, operand: str) -> dict[str, Any]:
-    found = cache_map(one.op.shape, one.schedule.tiling_of(one.op.shape))
+    found = cache_map(one.op.shape, one.schedule.tiling_of(one.op.shape), one.op.form.paged)
     return {
         "name": f"{operand}_map",
         "tensor": f"{one.op.name}.{operand}",

@@ -13,6 +13,7 @@ import re
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import asdict, dataclass, replace
@@ -93,8 +94,8 @@ def compile_options(compiler: str) -> tuple[str, ...]:
     return (*_OPTIONS, "--no-cache") if int(compiler.split(".")[0]) >= 13 else _OPTIONS
 
 
-def compile_source(source: str, arch: str) -> tuple[bytes, str]:
-    """One NVRTC run in this process: cubin and log. `arch` is e.g. ``sm_90a``.
+def compile_source(source: str, arch: str, options: Sequence[str] | None = None) -> tuple[bytes, str]:
+    """One NVRTC run in this process: cubin and log. `arch` is e.g. ``sm_90a``; `options` stand for `compile_options`.
 
     Raises:
         SourceRefused: with the compiler's log.
@@ -109,8 +110,9 @@ def compile_source(source: str, arch: str) -> tuple[bytes, str]:
     status, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
     check(status)
     try:
-        options = [option.encode() for option in (f"--gpu-architecture={arch}", *compile_options(nvrtc_version()))]
-        (compiled,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        chosen = compile_options(nvrtc_version()) if options is None else options
+        encoded = [option.encode() for option in (f"--gpu-architecture={arch}", *chosen)]
+        (compiled,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
         status, size = nvrtc.nvrtcGetProgramLogSize(program)
         check(status)
         log = bytearray(size)

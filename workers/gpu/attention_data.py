@@ -2,6 +2,8 @@
 
 Caches rotate as weights do, so every launch of a chain reads its keys and values from DRAM. Checks have lengths of
 their own: a padded slot, one token, what lies at the edges of tiles. Behind the longest of these their cache is NaN.
+
+Pages of a cache are given to sequences in random order. Behind a check's contexts the table has numbers of no page.
 """
 
 from __future__ import annotations
@@ -13,14 +15,16 @@ import cupy
 import numpy as np
 
 from tuner.core.plan.attention import CLUSTERS
+from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.schedule.attention import TILE_TOKENS
 from tuner.core.trial.evaluator import Problem
 
 from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers
-from .attention_reference import attend
-from .data import ProblemData, bits_type, from_bits
+from .attention_cache import hide_numbers, hide_pages, hide_rows
+from .attention_reference import attend, gathered
+from .data import NAN_BITS, ProblemData, from_bits
 from .reference import ROUNDOFF, SMALLEST_STEP, Reference
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
@@ -41,6 +45,8 @@ class AttentionAddresses(NamedTuple):
     values: int
     lengths: int
     out: int
+    #: The table of a paged cache, or 0.
+    pages: int = 0
 
 
 class WithAttentions(tuple[OpBuffers, ...]):
@@ -96,7 +102,12 @@ class AttentionData(ProblemData):
 
     def inputs_of_slot(self, slot: int) -> dict[str, Array]:
         """Queries, caches, lengths and others by name, as bits, of one launch of the chain."""
-        return self._inputs[slot % len(self._weights)]
+        return self._inputs[slot % self.num_slots]
+
+    @property
+    def num_slots(self) -> int:
+        """Different ones; those of a chain's launches repeat."""
+        return len(self._weights)
 
     def inputs_at(self, given: AttentionAddresses) -> dict[str, Array]:
         """The inputs, of a slot or of a check, whose queries and lengths lie there."""
@@ -106,6 +117,16 @@ class AttentionData(ProblemData):
             for inputs in (*self._inputs, *self._check_inputs)
             if (inputs[op.source].data.ptr, inputs[op.operands[2]].data.ptr) == (given.q, given.lengths)
         )
+
+    def contiguous_cache(self, inputs: dict[str, Array]) -> tuple[Array, Array]:
+        """Keys and values [sequences, KV heads, max_length, head_dim]: the inputs, or of pages a copy in order, which
+        has zeros behind the lengths."""
+        op, paged = self.attention, self.attention.form.paged
+        keys, values, lengths, *table = (inputs[name] for name in op.operands)
+        if paged is None:
+            return keys, values
+        at = lengths.get().tolist()
+        return tuple(gathered(op.shape, paged, cache, table[0], at, cupy) for cache in (keys, values))
 
     def has_nan(self, inputs: dict[str, Array]) -> bool:
         """Whether these are inputs whose cache is NaN behind its contexts."""
@@ -129,8 +150,8 @@ class AttentionData(ProblemData):
 
     def _with_attention(self, slot: int, inputs: dict[str, Array]) -> WithAttentions:
         op, out = self.attention, self.outputs[slot][len(self.workload.ops)].address
-        q, keys, values, lengths = (int(inputs[name].data.ptr) for name in (op.source, *op.operands))
-        addresses = AttentionAddresses(q=q, keys=keys, values=values, lengths=lengths, out=out)
+        q, keys, values, lengths, *table = (int(inputs[name].data.ptr) for name in (op.source, *op.operands))
+        addresses = AttentionAddresses(q=q, keys=keys, values=values, lengths=lengths, out=out, pages=sum(table))
         return WithAttentions.of(self._op_buffers(slot, inputs), (addresses,))
 
     def _source_address(self, slot: int, op_index: int, inputs: dict[str, Array]) -> int:
@@ -147,14 +168,15 @@ class AttentionData(ProblemData):
     def _copy_bytes(self) -> int:
         op = self.attention
         cache = op.shape.cache_bytes(op.shape.sequences * op.shape.max_length)
+        cache *= 1 if op.form.paged is None else 2  # the library has a copy in order
         return super()._copy_bytes() + cache + 2 * op.m * op.n * self.workload.dtype.size_bytes
 
     def _draw_inputs(self, *, is_odd: bool = False) -> dict[str, Array]:
         return self._inputs_at(self.attention.timed_lengths, self._draw_cache())
 
     def _draw_check_inputs(self, seed: int) -> dict[str, Array]:
-        keys, values, _ = self.attention.operands
-        cache = {name: self._inputs[0][name] for name in (keys, values)}
+        keys, values, _, *table = self.attention.operands
+        cache = {name: self._inputs[0][name] for name in (keys, values, *table)}
         if seed % 2 == 1:
             cache = self._ragged_cache = self._ragged_cache or self._draw_ragged()
         return self._inputs_at(self.check_lengths(seed), cache)
@@ -168,17 +190,30 @@ class AttentionData(ProblemData):
         return found | {name: array for name, array in others.items() if name != op.name}
 
     def _draw_cache(self) -> dict[str, Array]:
-        shape = self.attention.shape
-        sizes = (shape.sequences, shape.kv_heads, shape.max_length, shape.head_dim)
-        return {name: self._draw(sizes, 1.0) for name in self.attention.operands[:2]}
+        op = self.attention
+        cache = {name: self._draw(op.cache_shape, 1.0) for name in op.operands[:2]}
+        return cache | {name: self._draw_table(op.form.paged) for name in op.operands[3:]}
+
+    def _draw_table(self, paged: PagedCache | None) -> Array:
+        """All pages in random order."""
+        assert paged is not None
+        order = np.random.default_rng(self.problem.seed).permutation(paged.num_pages).astype(np.int32)
+        return cupy.asarray(order.reshape(self.attention.shape.sequences, -1))
 
     def _draw_ragged(self) -> dict[str, Array]:
-        """A cache with NaN behind the longest context that a check with an odd number has in it."""
+        """A cache with NaN behind the longest context that a check with an odd number has in it. Of the table what lies
+        there is no page."""
+        op, paged = self.attention, self.attention.form.paged
         cache = self._draw_cache()
-        ends = np.maximum(edge_lengths(self.attention, 1), edge_lengths(self.attention, 3)).tolist()
-        for bits in cache.values():
-            for sequence, end in enumerate(ends):
-                bits[sequence, :, end:] = bits_type(self.workload.dtype).type(0x7FFF)
+        ends = np.maximum(edge_lengths(op, 1), edge_lengths(op, 3)).tolist()
+        tables = [cache[name] for name in op.operands[3:]]
+        for name in op.operands[:2]:
+            if paged is None:
+                hide_rows(cache[name], ends, NAN_BITS[self.workload.dtype])
+            else:
+                hide_pages(cache[name], tables[0], ends, paged, NAN_BITS[self.workload.dtype])
+        if paged is not None:
+            hide_numbers(tables[0], ends, paged)
         return cache
 
     def _wrote(self, op_index: int) -> int | None:
@@ -190,10 +225,11 @@ class AttentionData(ProblemData):
         """Its bound. The kernel and the library round each weight to the element type, which is independent of the
         others. What is computed in fp32 has an error of all weights together. The output is rounded."""
         op, dtype, shape = self.attention, self.workload.dtype, self.attention.shape
-        keys, values, lengths = (inputs[name] for name in op.operands)
+        lengths = inputs[op.operands[2]]
+        keys, values = self.contiguous_cache(inputs)
         queries = inputs[op.source].reshape(shape.sequences, shape.new_tokens, -1, shape.head_dim)
         found = attend(
-            shape, queries, keys, values, lengths.get().tolist(), cupy,
+            shape, queries, keys, values, lengths.get().tolist(), cupy, form=op.form,
             widen=lambda bits: from_bits(bits, dtype, as_type=cupy.float64),
         )  # fmt: skip
         wanted, deviation, magnitude = (part.reshape(op.m, op.n) for part in found)

@@ -59,7 +59,7 @@ class AttentionOnDevice:
         self._arrivals = Guarded(np.zeros(arrivals, dtype=np.uint32))
         self._partials = Guarded(np.full(partials, FP32_NAN, dtype=np.uint32))
         self._refused = Guarded(np.zeros(REFUSED_WORDS, dtype=np.uint32))
-        self._map = cache_map(launchable.op.shape, tiling)
+        self._map = cache_map(launchable.op.shape, tiling, launchable.op.form.paged)
 
     def launch(self, given: AttentionAddresses, next_weights: int, stream: int) -> None:
         """Enqueues one launch; `next_weights` is the address of the weights that the launch behind reads, or 0."""
@@ -77,6 +77,7 @@ class AttentionOnDevice:
             arrivals=self._arrivals.address,
             trace=0,
             refused=self._refused.address,
+            pages=given.pages,
         )
         asked = next_weights_of(launchable.workload, launchable.index, launchable.schedule, next_weights)
         args = self.parameter(buffers, speculative=launchable.schedule.speculative, next_weights=asked)

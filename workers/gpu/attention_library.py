@@ -4,16 +4,18 @@ PyTorch has the vendor's fused kernels (cuDNN's) and flash decoding. Each backen
 each of cuBLASLt's algorithms, and the best is the baseline. Nothing else of it is used: its calls are captured in a
 graph of its own, over the problem's tensors, so a sample reads from DRAM what a sample of ours reads.
 
-Lengths that differ take a mask, which is made outside of what is timed. PyTorch then reads the whole cache.
+Lengths that differ take a mask, which is made outside of what is timed. PyTorch then reads the cache up to the longest,
+from the first token that any query sees on. Its kernels take no table of pages, so pages are put in order before,
+outside of what is timed too. That favours the library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
-
-import cupy
 
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.errors import WorkerError
@@ -21,7 +23,9 @@ from tuner.errors import WorkerError
 from ..source.launch_args import OpBuffers
 from ..timing.library_choice import Picked
 from .attention_data import AttentionData, WithAttentions
-from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
+from .attention_products import IN_ORDER
+from .cublaslt import CublasLt
+from .products_behind import ProductsBehind
 from .torch_baseline import TORCH_NAMES
 
 #: PyTorch's backends by their names there, those that are fused first; the last one takes anything.
@@ -31,11 +35,11 @@ BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
 class AttentionLibrary:
     """PyTorch's attention by one backend, and cuBLASLt by one of its algorithms; a `Runner`."""
 
-    #: A product that reads the attention runs behind it, and adds nothing in a norm.
-    can_run_beside = can_add_in_norms = False
+    #: Products that read the attention run behind it.
+    can_run_beside = False
 
-    def __init__(self, lt: CublasLt, data: AttentionData) -> None:
-        """Finds the backends that take the problem.
+    def __init__(self, lt: CublasLt, data: AttentionData, tools: Any) -> None:
+        """Finds the backends that take the problem; `tools` as `ProductsBehind` has them.
 
         Raises:
             WorkerError: PyTorch cannot be imported, or has no backend for it.
@@ -49,27 +53,40 @@ class AttentionLibrary:
         self._torch, self._data, self._lt_version = torch, data, lt.version
         self._dtype = getattr(torch, TORCH_NAMES[data.workload.dtype])
         self._bits = f"int{8 * data.workload.dtype.size_bytes}"
-        self._gemms = [LibraryGemm(lt, op, data.workload.dtype, 0) for op in data.workload.ops]
-        self._workspace = cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8)
+        self._products = ProductsBehind(lt, data, tools)
         self._timed_mask = self._mask(data.inputs_of_slot(0))
         self.backends = self._found_backends()
-        #: By index of the ops, as `Workload.numbered_ops` has them: an algorithm, and behind them a backend.
-        self.choices = (0,) * (len(self._gemms) + 1)
+        self._choice = 0
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
         """Of each op, how many there are to choose from."""
-        return (*(gemm.num_algorithms for gemm in self._gemms), len(self.backends))
+        return (*self._products.num_algorithms, len(self.backends))
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """By index of the ops, as `Workload.numbered_ops` has them: an algorithm, and behind them a backend."""
+        return (*self._products.choices, self._choice)
+
+    @choices.setter
+    def choices(self, choices: tuple[int, ...]) -> None:
+        self._products.choices, self._choice = choices[:-1], choices[-1]
+
+    @property
+    def can_add_in_norms(self) -> bool:
+        """Whether the kernels of norms may add residuals."""
+        return self._products.can_add_in_norms
 
     def use(self, picked: Picked) -> None:
         """Runs as was picked from now on."""
-        self.choices = picked.choices
+        self._products.use(picked)
+        self._choice = picked.choices[-1]
 
     def recipe(self) -> LibraryRecipe:
         """How to call the library as this does."""
-        ops = zip(self._gemms, self._data.workload.ops, self.choices, strict=False)
-        calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
+        calls = self._products.calls()
         mask = "" if self._timed_mask is None else ", with a mask"
+        mask += "" if self._data.attention.form.paged is None else IN_ORDER
         attention = f"PyTorch {self._torch.__version__} scaled_dot_product_attention by {self._backend}{mask}"
         return LibraryRecipe(cublaslt_version=self._lt_version, beside=False, calls=calls, attention=attention)
 
@@ -89,20 +106,21 @@ class AttentionLibrary:
                 attended = attended.masked_fill(~mask.any(dim=-1)[:, 0, :, None, None], 0)
             out = self._tensor(self._data.output_at(given))
             out.copy_(attended.reshape(out.shape))
-            self._project(ops, out.data_ptr(), stream)
+            self._products.enqueue(tuple(ops), out.data_ptr(), stream)
 
     def captured(self) -> TorchGraph:
         """A chain of runs over the slots."""
-        data, has_product = self._data, bool(self._gemms)
+        data, has_product = self._data, bool(self._data.workload.ops)
         slots = range(data.chain_length)
-        tensors = [self._tensors(data.inputs_of_slot(slot)) for slot in slots]  # a capture may not hand over memory
+        # before, since a capture may not hand over memory
+        tensors = [self._tensors(data.inputs_of_slot(slot)) for slot in range(data.num_slots)]
 
         def run(slot: int) -> Any:
-            attended = self._attend(tensors[slot], self._timed_mask)
+            attended = self._attend(tensors[slot % data.num_slots], self._timed_mask)
             if has_product:
                 attended = attended.contiguous()
                 stream = self._torch.cuda.current_stream().cuda_stream
-                self._project(data.slot_ops(slot), attended.data_ptr(), stream)
+                self._products.enqueue(tuple(data.slot_ops(slot)), attended.data_ptr(), stream)
             return attended
 
         return TorchGraph(self._torch, [partial(run, slot) for slot in slots], kept=tensors)
@@ -116,11 +134,12 @@ class AttentionLibrary:
         return ""
 
     def poison(self) -> None:
-        """Nothing of its own lasts from run to run."""
+        """What lies between the products."""
+        self._products.poison()
 
     @property
     def _backend(self) -> str:
-        return self.backends[self.choices[-1]]
+        return self.backends[self._choice]
 
     def _found_backends(self) -> list[str]:
         """Those that are fused and take the problem; where none does, the one that takes anything."""
@@ -157,32 +176,51 @@ class AttentionLibrary:
             )
         return attended.transpose(1, 2)
 
-    def _project(self, ops: tuple[OpBuffers, ...], attended: int, stream: int) -> None:
-        for gemm, buffer, algorithm in zip(self._gemms, ops, self.choices, strict=False):
-            workspace = self._workspace.data.ptr
-            gemm.launch(attended, buffer.w, buffer.c, 0, workspace, stream, algorithm=algorithm)
+    def _seen(self, inputs: dict[str, Any]) -> tuple[int, int]:
+        """From the first token that any query sees to the last one."""
+        op = self._data.attention
+        lengths = inputs[op.operands[2]].get().tolist()
+        return min(op.form.first_seen(op.shape, length) for length in lengths), max(1, *lengths)
 
     def _mask(self, inputs: dict[str, Any]) -> Any:
-        """[sequences, 1, new tokens, max_length] which tokens a query sees; None where each sees all."""
+        """[sequences, 1, new tokens, tokens] which of the tokens a query sees; None where each sees all."""
         torch, op = self._torch, self._data.attention
         shape, lengths = op.shape, inputs[op.operands[2]].get()
-        if shape.new_tokens == 1 and (lengths == shape.max_length).all():
+        first, end = self._seen(inputs)
+        if shape.new_tokens == 1 and (lengths == end).all():
             return None
         ends = torch.tensor(lengths.tolist(), device="cuda")[:, None] - shape.new_tokens + 1
-        ends = ends + torch.arange(shape.new_tokens, device="cuda")[None]
-        places = torch.arange(shape.max_length, device="cuda")
-        return (places[None, None] < ends[:, :, None])[:, None]
+        ends = (ends + torch.arange(shape.new_tokens, device="cuda")[None])[:, :, None]
+        places = torch.arange(first, end, device="cuda")[None, None]
+        is_seen = places < ends
+        if op.form.window is not None:
+            is_seen &= places >= ends - op.form.window
+        return is_seen[:, None]
 
     def _tensors(self, inputs: dict[str, Any]) -> tuple[Any, Any, Any]:
         """Queries [sequences, new tokens, heads, head_dim], keys, values."""
-        op = self._data.attention
+        op, (first, end) = self._data.attention, self._seen(inputs)
         q = self._tensor(inputs[op.source]).view(op.shape.sequences, op.shape.new_tokens, -1, op.shape.head_dim)
-        keys, values = (self._tensor(inputs[name]) for name in op.operands[:2])
+        cache = self._data.contiguous_cache(inputs)
+        keys, values = (self._tensor(bits)[:, :, first:end] for bits in cache)
         return q, keys, values
 
     def _tensor(self, bits: Any) -> Any:
         """The same memory as a tensor of the element type."""
         return self._torch.from_dlpack(bits.view(self._bits)).view(self._dtype)
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """What is garbage is freed before: modules, graphs or memory that a collection frees would end a capture."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class TorchGraph:
@@ -197,11 +235,12 @@ class TorchGraph:
             runs[0]()
             torch.cuda.synchronize()
             self._graph = torch.cuda.CUDAGraph()
-            self._graph.capture_begin()
-            try:
-                self._written = [run() for run in runs]
-            finally:
-                self._graph.capture_end()
+            with _without_collections():
+                self._graph.capture_begin()
+                try:
+                    self._written = [run() for run in runs]
+                finally:
+                    self._graph.capture_end()
         torch.cuda.synchronize()
 
     def launch(self, stream: Any) -> None:

@@ -1,7 +1,8 @@
-"""The library's side of an attention where PyTorch is not installed: batched products of cuBLASLt, with a softmax.
+"""The library's side of an attention without a vendor's fused kernel: batched products of cuBLASLt, with a softmax.
 
-No vendor's fused attention is there then, and the result says so. The products read the cache once, as any attention
-does, but there are three launches, and they read all of it, whatever the lengths.
+That is so where PyTorch is not installed, and where scores have a soft cap, which its fused kernels do not know. The
+result says so. The products read the cache once, as any attention does, but there are three launches, and they read all
+of it, whatever the lengths and the window. Pages are put in order before, outside of what is timed.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from ..source.launch_args import OpBuffers
 from ..timing.library_choice import Picked
 from .attention_data import AttentionData, WithAttentions
 from .batched_gemm import BatchedGemm, BatchedShape
-from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
+from .cublaslt import WORKSPACE_BYTES, CublasLt
 from .data import bits_type, from_bits
+from .products_behind import ProductsBehind
 
 #: What a recipe says of it.
 NO_FUSED_ATTENTION = (
-    "no vendor's fused attention was there, since PyTorch is not installed: cuBLASLt's batched products, and a softmax "
-    "of ours between them"
+    "no vendor's fused attention was there, since {why}: cuBLASLt's batched products, with a softmax of ours"
 )
+NO_TORCH, NO_CAP = "PyTorch is not installed", "PyTorch's have no soft cap of scores"
+IN_ORDER = ", over pages that were put in order before, untimed"
 _THREADS = 256
 _IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 
@@ -32,54 +35,72 @@ _IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 class AttentionProducts:
     """Scores, softmax, sums of values, and the product behind them; a `Runner`."""
 
-    #: A product that reads the attention runs behind it, and adds nothing in a norm.
-    can_run_beside = can_add_in_norms = False
+    #: Products that read the attention run behind it.
+    can_run_beside = False
 
-    def __init__(self, lt: CublasLt, data: AttentionData, softmax: Any) -> None:
-        """`softmax` is the kernel `tuner_softmax`.
+    def __init__(self, lt: CublasLt, data: AttentionData, tools: Any) -> None:
+        """`tools` has the kernel `tuner_softmax`, and those of `ProductsBehind`.
 
         Raises:
             WorkerError: the library offers no algorithm.
         """
-        self._data, self._softmax, self._lt_version = data, softmax, lt.version
+        self._data, self._softmax, self._lt_version = data, tools.get_function("tuner_softmax"), lt.version
         shape, dtype = data.attention.shape, data.workload.dtype
         batch, columns, tokens = shape.sequences * shape.kv_heads, shape.columns, shape.max_length
         of_cache = {"batch": batch, "x_stride": tokens * shape.head_dim}
         scores = BatchedShape(m=tokens, n=columns, k=shape.head_dim, is_transposed=True, is_wide=True, **of_cache)
         sums = BatchedShape(m=shape.head_dim, n=columns, k=tokens, is_transposed=False, is_wide=False, **of_cache)
         self._scores, self._sums = BatchedGemm(lt, dtype, scores), BatchedGemm(lt, dtype, sums)
-        self._gemms = [LibraryGemm(lt, op, dtype, 0) for op in data.workload.ops]
+        self._products = ProductsBehind(lt, data, tools)
         self._workspace = cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8)
         self._wide = cupy.empty((batch, columns, tokens), dtype=cupy.float32)
         self._weights = cupy.empty((batch, columns, tokens), dtype=bits_type(dtype))
         #: Queries, and results, by KV head: as they lie, where there is one new token.
         by_head = (shape.sequences, shape.kv_heads, shape.new_tokens, shape.query_heads, shape.head_dim)
         self._gathered = [cupy.empty(by_head, dtype=bits_type(dtype)) for _ in range(2 * (shape.new_tokens > 1))]
-        #: By index of the ops, as `Workload.numbered_ops` has them.
-        self.choices = (0,) * (len(self._gemms) + 1)
+        #: Of a paged cache, keys and values in order, by the address of each slot's lengths.
+        self._in_order = {} if data.attention.form.paged is None else self._slots_in_order()
+        self._choice = 0
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
         """Of each op, how many there are to choose from; of both batched products the same one."""
         both = min(self._scores.num_algorithms, self._sums.num_algorithms)
-        return (*(gemm.num_algorithms for gemm in self._gemms), both)
+        return (*self._products.num_algorithms, both)
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """By index of the ops, as `Workload.numbered_ops` has them; the attention's is of both batched products."""
+        return (*self._products.choices, self._choice)
+
+    @choices.setter
+    def choices(self, choices: tuple[int, ...]) -> None:
+        self._products.choices, self._choice = choices[:-1], choices[-1]
+
+    @property
+    def can_add_in_norms(self) -> bool:
+        """Whether the kernels of norms may add residuals."""
+        return self._products.can_add_in_norms
 
     def use(self, picked: Picked) -> None:
         """Runs as was picked from now on."""
-        self.choices = picked.choices
+        self._products.use(picked)
+        self._choice = picked.choices[-1]
 
     def recipe(self) -> LibraryRecipe:
         """How to call the library as this does."""
-        ops = zip(self._gemms, self._data.workload.ops, self.choices, strict=False)
-        calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
-        version = self._lt_version
-        return LibraryRecipe(cublaslt_version=version, beside=False, calls=calls, attention=NO_FUSED_ATTENTION)
+        calls = self._products.calls()
+        form = self._data.attention.form
+        attention = NO_FUSED_ATTENTION.format(why=NO_TORCH if form.soft_cap is None else NO_CAP)
+        attention += "" if form.paged is None else IN_ORDER
+        return LibraryRecipe(cublaslt_version=self._lt_version, beside=False, calls=calls, attention=attention)
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues one run; `stream` is the current one."""
         assert isinstance(ops, WithAttentions)
-        given, (inputs, values) = ops.attentions[0], self._inputs_of(ops)
-        shape, workspace, algorithm = self._data.attention.shape, self._workspace.data.ptr, self.choices[-1]
+        given, inputs = ops.attentions[0], self._data.inputs_at(ops.attentions[0])
+        keys, values = (int(cache.data.ptr) for cache in self._cache_of(inputs))
+        shape, workspace, algorithm = self._data.attention.shape, self._workspace.data.ptr, self._choice
         q, out = given.q, given.out
         if self._gathered:
             queries = inputs[self._data.attention.source].reshape(
@@ -88,7 +109,7 @@ class AttentionProducts:
             self._gathered[0][...] = queries.transpose(0, 2, 1, 3, 4)
             q, out = (array.data.ptr for array in self._gathered)
         wide, weights = self._wide.data.ptr, self._weights.data.ptr
-        self._scores.launch(given.keys, q, wide, workspace, stream, algorithm=algorithm)
+        self._scores.launch(keys, q, wide, workspace, stream, algorithm=algorithm)
         self._enqueue_softmax(given.lengths)
         self._sums.launch(values, weights, out, workspace, stream, algorithm=algorithm)
         if self._gathered:
@@ -96,23 +117,29 @@ class AttentionProducts:
                 shape.sequences, shape.new_tokens, shape.kv_heads, shape.query_heads, shape.head_dim
             )
             rows[...] = self._gathered[1].transpose(0, 2, 1, 3, 4)
-        for gemm, buffer, choice in zip(self._gemms, ops, self.choices, strict=False):
-            gemm.launch(buffer.a, buffer.w, buffer.c, 0, workspace, stream, algorithm=choice)
+        self._products.enqueue(tuple(ops), given.out, stream)
 
-    def _inputs_of(self, ops: WithAttentions) -> tuple[dict[str, Any], int]:
-        """The arrays at a run's addresses, and the values' address: a weight of zero times NaN is NaN, so that hidden
-        values that are NaN are cleared before, where a check has any."""
-        inputs = self._data.inputs_at(ops.attentions[0])
-        if not self._data.has_nan(inputs):
-            return inputs, ops.attentions[0].values
-        bits = inputs[self._data.attention.operands[1]]
-        is_nan = cupy.isnan(from_bits(bits, self._data.workload.dtype))
-        self._cleared = cupy.where(is_nan, bits.dtype.type(0), bits)
-        return inputs, int(self._cleared.data.ptr)
+    def _slots_in_order(self) -> dict[int, tuple[Any, Any]]:
+        slots = [self._data.inputs_of_slot(slot) for slot in range(self._data.num_slots)]
+        lengths = self._data.attention.operands[2]
+        return {inputs[lengths].data.ptr: self._data.contiguous_cache(inputs) for inputs in slots}
+
+    def _cache_of(self, inputs: dict[str, Any]) -> tuple[Any, Any]:
+        """Keys and values of a run's inputs, in order. A weight of zero times NaN is NaN, so hidden values that are NaN
+        are cleared before, where a check has any."""
+        op = self._data.attention
+        if (known := self._in_order.get(inputs[op.operands[2]].data.ptr)) is not None:
+            return known
+        keys, values = self._data.contiguous_cache(inputs)
+        if op.form.paged is None and self._data.has_nan(inputs):
+            is_nan = cupy.isnan(from_bits(values, self._data.workload.dtype))
+            values = cupy.where(is_nan, values.dtype.type(0), values)
+        self._kept = keys, values  # as long as the run
+        return keys, values
 
     def _enqueue_softmax(self, lengths: int) -> None:
         """A CTA for each query, on the current stream."""
-        shape = self._data.attention.shape
+        shape, form = self._data.attention.shape, self._data.attention.form
         args = (
             self._wide,
             self._weights,
@@ -122,6 +149,8 @@ class AttentionProducts:
             cupy.int32(shape.query_heads),
             cupy.int32(shape.kv_heads),
             cupy.float32(shape.score_scale),
+            cupy.int32(form.window or 0),
+            cupy.float32(form.soft_cap or 0.0),
             cupy.int32(_IS_BF16[self._data.workload.dtype]),
         )
         self._softmax((shape.sequences * shape.kv_heads * shape.columns,), (_THREADS,), args)
@@ -136,5 +165,6 @@ class AttentionProducts:
 
     def poison(self) -> None:
         """Scores and weights."""
+        self._products.poison()
         self._wide.fill(cupy.nan)
         self._weights.fill(0x7FFF)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
 
 Array = Any  # of NumPy or of CuPy
 
@@ -94,11 +94,10 @@ def gathered(
         lengths: of each sequence.
         xp: the module of the arrays.
     """
+    ends = xp.asarray(lengths)
+    begins = paged.page_tokens * xp.arange(paged.pages_of(op))
+    pages = xp.where(begins < ends[:, None], table, 0)  # the others' numbers may be none
     heads_first = cache if paged.heads_first else cache.swapaxes(1, 2)
-    found = xp.zeros((op.sequences, op.kv_heads, op.max_length, op.head_dim), dtype=cache.dtype)
-    for sequence, length in enumerate(lengths):
-        for begin in range(0, length, paged.page_tokens):
-            end = min(begin + paged.page_tokens, length)
-            page = heads_first[int(table[sequence, begin // paged.page_tokens])]
-            found[sequence, :, begin:end] = page[:, : end - begin]
-    return found
+    rows = heads_first[pages].swapaxes(1, 2).reshape(op.sequences, op.kv_heads, -1, op.head_dim)
+    is_seen = xp.arange(op.max_length) < ends[:, None]
+    return xp.where(is_seen[:, None, :, None], rows[:, :, : op.max_length], cache.dtype.type(0))

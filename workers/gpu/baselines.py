@@ -182,14 +182,16 @@ class StreamsRunner(ChainRunner):
 class LibraryRunner:
     """The vendor library's calls, with its own fused epilogue, and one elementwise kernel for what that cannot do.
 
-    One after the other; two ops that share nothing also side by side, on two streams. Of a chain with norms, residuals
-    are added by the products (beta = 1) or by the norms' kernels.
+    One after the other; independent ops also side by side, each on a stream of its own. Of a chain with norms,
+    residuals are added by the products (beta = 1) or by the norms' kernels.
     """
 
     def __init__(self, lt: CublasLt, data: ProblemData, epilogue: Any, norm: Any) -> None:
         """`epilogue` and `norm` are the kernels `tuner_epilogue` and `tuner_norm`."""
         self._dtype = data.workload.dtype
         self._ops = data.workload.ops
+        #: Whether the products may run side by side: none reads another's output.
+        self.can_run_beside = data.workload.is_independent
         self._epilogue = epilogue
         self._norms = LibraryNorms(data.workload, norm)
         self._lt_version = lt.version
@@ -201,17 +203,13 @@ class LibraryRunner:
         self._gemms = [
             LibraryGemm(lt, op, self._dtype, buffer.bias) for op, buffer in zip(self._ops, buffers, strict=True)
         ]
-        #: Two products that run side by side must not share one.
-        self._workspaces = [cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8) for _ in range(1 + self.can_run_beside)]
-        self._side = SideStream()
+        num_streams = len(self._ops) if self.can_run_beside else 1
+        #: Products that run side by side must not share one.
+        self._workspaces = [cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8) for _ in range(num_streams)]
+        self._sides = [SideStream() for _ in range(num_streams - 1)]
         #: Per op, which of the heuristic's algorithms.
         self.choices = (0,) * len(self._gemms)
         self._beside = self._adds_in_norms = False
-
-    @property
-    def can_run_beside(self) -> bool:
-        """Whether these are two ops of which none reads the other's output."""
-        return len(self._ops) == 2 and self._ops[1].source != self._ops[0].name
 
     @property
     def can_add_in_norms(self) -> bool:
@@ -240,12 +238,15 @@ class LibraryRunner:
             for index, buffer in enumerate(ops):
                 self._launch(index, buffer, stream, self._workspaces[0])
             return
-        first, second = ops
-        side = self._side.fork(stream)
-        self._launch(0, first, stream, self._workspaces[0])
-        with self._side.stream:  # where an elementwise kernel goes
-            self._launch(1, second, side, self._workspaces[1])
-        self._side.join(stream)
+        for index, buffer in enumerate(ops):  # several may read one normed input
+            self._norms.input_of(index, buffer)
+        forked = [side.fork(stream) for side in self._sides]
+        self._launch(0, ops[0], stream, self._workspaces[0])
+        for index, (side, own) in enumerate(zip(self._sides, forked, strict=True), start=1):
+            with side.stream:  # where an elementwise kernel goes
+                self._launch(index, ops[index], own, self._workspaces[index])
+        for side in self._sides:
+            side.join(stream)
 
     def _launch(self, index: int, buffer: OpBuffers, stream: int, workspace: Any) -> None:
         """Enqueues one op; `stream` is the current one."""

@@ -31,7 +31,7 @@ MAX_CHAIN = 256
 NUM_CHECK_SEEDS = 3
 
 #: The bits of a NaN.
-_NAN_BITS = {Dtype.FP16: 0x7FFF, Dtype.BF16: 0x7FFF}
+NAN_BITS = {Dtype.FP16: 0x7FFF, Dtype.BF16: 0x7FFF}
 _CANARY_BYTE = 0xA5
 #: Of one canary, and what its buffer is a multiple of.
 _CANARY_BYTES, _PADDING_BYTES = 2048, 256
@@ -85,7 +85,7 @@ class GuardedOutput:
     """An output [m, n] with canaries in front of it and behind it."""
 
     def __init__(self, m: int, n: int, dtype: Dtype) -> None:
-        self._nan_bits = _NAN_BITS[dtype]
+        self._nan_bits = NAN_BITS[dtype]
         num_bytes = m * n * dtype.size_bytes
         padded = -(-num_bytes // _PADDING_BYTES) * _PADDING_BYTES
         self._buffer = cupy.full(padded + 2 * _CANARY_BYTES, _CANARY_BYTE, dtype=cupy.uint8)

@@ -27,11 +27,12 @@ from .timing import Timer
 
 
 def library_of(lt: CublasLt, data: ProblemData, tools: Any) -> Library:
-    """The baseline of a problem: of an attention PyTorch's, and where that is not installed batched products."""
+    """The baseline of a problem: of an attention PyTorch's, and batched products where that is not installed or has no
+    fused kernel."""
     if isinstance(data, AttentionData):
-        if importlib.util.find_spec("torch") is None:
-            return AttentionProducts(lt, data, tools.get_function("tuner_softmax"))
-        return AttentionLibrary(lt, data)
+        if importlib.util.find_spec("torch") is None or data.attention.form.soft_cap is not None:
+            return AttentionProducts(lt, data, tools)
+        return AttentionLibrary(lt, data, tools)
     return LibraryRunner(lt, data, tools.get_function("tuner_epilogue"), tools.get_function("tuner_norm"))
 
 

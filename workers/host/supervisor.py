@@ -165,6 +165,7 @@ class GpuSupervisor:
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of a candidate of ours."""
         from ..builder.artifact import assemble
+        from ..builder.attention import build_appends
         from ..builder.attention_artifact import attention_kernels
         from ..builder.variants import build_variants
 
@@ -182,7 +183,13 @@ class GpuSupervisor:
             extra,
             work.spin_limit_cycles,
             build_variants(work.plans, self._builder, programmatic=programmatic) if work.plans else (),
-            attention_kernels(problem.workload, self._target.gpu, candidate, work.attentions),
+            attention_kernels(
+                problem.workload,
+                self._target.gpu,
+                candidate,
+                work.attentions,
+                build_appends(problem.workload, self._target.gpu, self._builder),
+            ),
         )
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:

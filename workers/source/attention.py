@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.core.plan.attention import MOST_QUEUES, AttentionPlan
-from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
+from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionSchedule, AttentionTiling
 
@@ -203,6 +204,11 @@ constexpr bool kTracePhases = {str(traced).lower()};
     return "\n".join(texts)
 
 
+def attention_source(op: AttentionOp, schedule: AttentionSchedule) -> str:
+    """The source of an op's kernel."""
+    return render_attention(schedule.tiling_of(op.shape), op.shape.dtype, form=op.form)
+
+
 def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule, address: int = 0) -> NextWeights:
     """What the launch of attention `index` asks for, of weights at this address; all zeros for nothing."""
     reader = workload.reader_of(workload.attentions[index])
@@ -213,28 +219,28 @@ def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule,
     return NextWeights(address=address, num_rows=reader.weight_rows, row_bytes=row_bytes, taken_bytes=taken_bytes)
 
 
-def contiguous_rows(op: DecodeAttention) -> dict[str, int]:
-    """Of a launch over a contiguous cache, the parameter's numbers of pages and of the window, in their order."""
-    rows = _Rows.of(op, None)
+def form_numbers(op: DecodeAttention, form: AttentionForm) -> dict[str, int]:
+    """Where pages lie, and the window: the parameter's numbers in their order."""
+    rows = _Rows.of(op, form.paged)
     return {
         "rows_per_page": rows.rows_per_page,
         "rows_per_head": rows.rows_per_head,
         "lines_per_head": rows.lines_per_head,
-        "page_shift": 0,
-        "max_pages": 0,
+        "page_shift": form.paged.page_tokens.bit_length() - 1 if form.paged else 0,
+        "max_pages": form.paged.pages_of(op) if form.paged else 0,
         "num_pages": rows.num_pages,
-        "window": 0,
+        "window": form.window or 0,
     }
 
 
-def _pack_form(op: DecodeAttention, form: AttentionForm) -> bytes:
-    """Where pages lie, the window, and the cap, which is in units of scores that are not scaled."""
-    rows = _Rows.of(op, form.paged)
-    shift, max_pages = (form.paged.page_tokens.bit_length() - 1, form.paged.pages_of(op)) if form.paged else (0, 0)
+def cap_numbers(op: DecodeAttention, form: AttentionForm) -> dict[str, float]:
+    """The soft cap in units of scores that are not scaled, and what goes into its exp2; zeros for none."""
     cap = form.soft_cap / op.score_scale if form.soft_cap else 0.0
-    places = (rows.rows_per_page, rows.rows_per_head, rows.lines_per_head, shift, max_pages, rows.num_pages)
-    packed = struct.pack("<7i", *places, form.window or 0)
-    return packed + struct.pack("<2f", cap, 2 * math.log2(math.e) / cap if cap else 0.0)
+    return {"cap": cap, "tanh_scale_log2": 2 * math.log2(math.e) / cap if cap else 0.0}
+
+
+def _pack_form(op: DecodeAttention, form: AttentionForm) -> bytes:
+    return struct.pack("<7i2f", *form_numbers(op, form).values(), *cap_numbers(op, form).values())
 
 
 def pack_attention_args(
@@ -248,7 +254,7 @@ def pack_attention_args(
     if plan.num_queues > MOST_QUEUES:
         raise ValueError(f"{plan.num_queues} queues: the parameter has room for {MOST_QUEUES}")
     op, form = plan.op, plan.form
-    if speculative and (form.paged or form.window):
+    if speculative and not form.knows_tokens_early:
         raise ValueError("pages and windows hang on the length: nothing can be requested before it is known")
     addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
     args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.core.plan.attention import AttentionPlan
-from tuner.core.plan.attention_form import PLAIN
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.attention import attention_digest, check_attention
@@ -48,8 +47,8 @@ class AttentionLaunchable:
         name = self.op.name
         if self.plan.op != self.op.shape:
             raise LaunchRefused(f"the plan is of {self.plan.op}, and {name} is {self.op.shape}")
-        if self.plan.form != PLAIN:
-            raise LaunchRefused(f"the plan of {name} is of {self.plan.form}, and its kernel is of the plain form")
+        if self.plan.form != self.op.form:
+            raise LaunchRefused(f"the plan of {name} is of {self.plan.form}, and {name} is {self.op.form}")
         if (workload := self.workload.digest) != self.ties.workload:
             raise LaunchRefused(f"the launch of {name} is of workload {workload}, and was tied to {self.ties.workload}")
         if attention_digest(self.plan, self.schedule) != self.ties.proofs[0]:

@@ -174,7 +174,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     )
     names = files_of(tiling.engine, variant)
     texts = [f"// ---- {name}\n{inlined(name, variant)}" for name in names]
-    config += _chain_config(workload) + _in_band_config(workload, tiling) + _engine_config(workload, tiling)
+    config += _chain_config(workload, tiling) + _in_band_config(workload, tiling) + _engine_config(workload, tiling)
     texts[0] = _with_config(texts[0], config)
     if tiling.engine is Engine.WGMMA:
         widths = sorted(
@@ -196,16 +196,36 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     )
 
 
-def _chain_config(workload: Workload) -> str:
-    """What ops of a chain have beside: a norm, squares for one, a residual of an earlier op; empty where none has."""
+def _chain_config(workload: Workload, tiling: Tiling) -> str:
+    """What ops of a chain have beside: a norm, squares for one, a residual of an earlier op, a residual that is there
+    early; empty where none has one of the first three."""
     ops = [
-        (bool(op.norm), workload.writes_squares(index), workload.residual_producer_of(index) is not None)
+        (
+            bool(op.norm),
+            workload.writes_squares(index),
+            workload.residual_producer_of(index) is not None,
+            op.residual and _has_early_residual(workload, tiling, index),
+        )
         for index, op in enumerate(workload.ops)
     ]
-    if not any(map(any, ops)):
+    if not any(any(op[:3]) for op in ops):
         return ""
     rows = ", ".join(f"{{{', '.join(str(has).lower() for has in op)}}}" for op in ops)
     return f"#define TUNER_CHAIN_OPS\nconstexpr ChainOp kChainOps[kNumOps] = {{{rows}}};\n"
+
+
+def _has_early_residual(workload: Workload, tiling: Tiling, op_index: int) -> bool:
+    """Whether an op's residual is an input, or lies above what it reads as A: a tile of A is there only if what it was
+    made of is (`tile_graph.Waits.NEVER`). What is read in band says nothing of what it was made of."""
+    residual = workload.residual_producer_of(op_index)
+    if residual is None:
+        return True
+    above = workload.producer_of(op_index)
+    while above is not None and not tiling.in_band:
+        above = workload.producer_of(above)
+        if above == residual:
+            return True
+    return False
 
 
 def _in_band_config(workload: Workload, tiling: Tiling) -> str:

@@ -1,5 +1,5 @@
 """Which of the vendor library's algorithms: its heuristic's first, or the best of those that it offers, by measurement;
-and for two products that share nothing, whether one after the other or side by side.
+and for products that read nothing of each other, whether one after the other or side by side.
 
 A sample is one of the whole chain, cold as any other, with one op's algorithm changed and the others at their first:
 what differs between two samples is that op. The least of several noisy figures is too low. So the best of each op are
@@ -36,8 +36,8 @@ class Picked:
     first_us: float
     #: The same with the best of those offered; `first_us` where none was found to be faster.
     best_us: float
-    #: Of the algorithms to be used: the products one after the other, and side by side on two streams, microseconds;
-    #: None where an op reads another's output.
+    #: Of the algorithms to be used: the products one after the other, and side by side, each on a stream of its own,
+    #: microseconds; None where an op reads another's output.
     one_stream_us: float | None = None
     two_streams_us: float | None = None
     #: Whether side by side is how the library is used: where that is ahead.

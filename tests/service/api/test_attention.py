@@ -41,7 +41,13 @@ def pair(http: httpx.Client) -> dict[str, Any]:
     return submit(http, {"kind": "attention", **SIZES, "d_out": 512, "lengths": "uniform"})
 
 
-@pytest.fixture(params=["alone", "pair"])
+@pytest.fixture(scope="module")
+def paged(http: httpx.Client) -> dict[str, Any]:
+    form = {"page_tokens": 16, "heads_first": False, "window": 500, "soft_cap": 30.0}
+    return submit(http, {"kind": "attention", **SIZES, "d_out": 512, **form})
+
+
+@pytest.fixture(params=["alone", "pair", "paged"])
 def job(request: pytest.FixtureRequest) -> dict[str, Any]:
     found: dict[str, Any] = request.getfixturevalue(request.param)
     return found
@@ -56,6 +62,12 @@ def test_a_preset_becomes_a_chain_whose_ops_say_what_they_are(alone: dict[str, A
     }
     first, second = pair["pair"]["ops"]
     assert (first["lengths"], second["source"], second["n"], second["k"]) == ("uniform", first["name"], 512, 512)
+
+
+def test_a_form_comes_back_as_it_was_asked(paged: dict[str, Any]) -> None:
+    attention = paged["pair"]["ops"][0]
+    assert (attention["page_tokens"], attention["heads_first"]) == (16, False)
+    assert (attention["window"], attention["soft_cap"]) == (500, 30.0)
 
 
 def test_finals_have_a_launch_an_op_plainly_and_programmatically(http: httpx.Client, job: dict[str, Any]) -> None:
@@ -78,8 +90,12 @@ def test_an_artifact_has_all_that_a_launch_takes(http: httpx.Client, job: dict[s
     assert (manifest["kernel"] is None) == (not has_product)
     assert launch["lengths"]["max"] == SIZES["max_length"]
     roles = {tensor["name"]: (tensor["role"], tensor["shape"]) for tensor in manifest["tensors"]}
-    assert roles["attention.keys"] == roles["attention.values"] == ("cache", [4, 2, 700, 64])
+    is_paged = job["pair"]["ops"][0]["page_tokens"] is not None
+    cache = [176, 16, 2, 64] if is_paged else [4, 2, 700, 64]
+    assert roles["attention.keys"] == roles["attention.values"] == ("cache", cache)
     assert roles["attention.lengths"] == ("lengths", [4])
+    assert roles.get("attention.pages") == (("pages", [4, 44]) if is_paged else None)
+    assert ("pages" in launch) == is_paged
     assert roles["attention"] == ("intermediate" if has_product else "output", [4, 512])
     tasks = np.frombuffer(zipped.read(launch["tasks"]), np.int32).reshape(-1, 2)
     queues = np.frombuffer(zipped.read(launch["queues"]), np.int32)

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.service.api.conftest import Api
+from tests.support.bad_chains import BAD_CHAINS, BAD_FORMS
 from tests.support.serving import SMALL_PAIR, body
 from tuner.api.guard import MAX_BODY_BYTES
 from tuner.wire.problems import MEDIA_TYPE
@@ -82,6 +83,18 @@ def test_a_bad_body_is_refused_with_its_field_and_leaves_no_job(api: Api, case: 
     response = api.http.post("/jobs", content=json.dumps(content), headers={"content-type": "application/json"})
     document = refused(response, 422)
     assert field in [error["field"] for error in document["errors"]]
+    assert api.get("/jobs") == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", BAD_CHAINS | BAD_FORMS)
+def test_a_chain_that_is_none_is_refused_with_field_and_remedy_and_leaves_no_job(api: Api, case: str) -> None:
+    bad = (BAD_CHAINS | BAD_FORMS)[case]
+    before = api.get("/jobs")
+    [error] = refused(api.http.post("/jobs", json=body(pair=bad.pair)), 422)["errors"]
+    assert error["field"] == bad.field
+    assert bad.problem in error["problem"]
+    assert bad.remedy in error["remedy"]
     assert api.get("/jobs") == before
 
 

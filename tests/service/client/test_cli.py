@@ -10,10 +10,12 @@ import click
 import pytest
 
 from tests.service.client.conftest import Run
+from tests.support.bad_chains import BAD_CHAINS, BAD_FORMS
 from tests.support.repository import ROOT
 from tests.support.serving import SMALL_PAIR, Server
 from tuner.client import Client, ExitCode
 from tuner.client.cli import COMMANDS, main
+from tuner.client.errors import Refused
 
 PAIR = ["--m", "16", "--d-in", "256", "--d-hidden", "512", "--d-out", "256"]
 GEMMS = ["--first", "64,64,64", "--second", "64,64,64"]
@@ -72,17 +74,33 @@ def test_a_preset_and_a_file_of_ops_are_submitted(run: Run, tmp_path: Path) -> N
     preset = ["--preset", "decoder-block", "--model", "llama3-70b", "--m", "16", "--tp", "8", "--run", "mlp"]
     attention = ["--sequences", "4", "--max-length", "512", "--dtype", "bf16"]
     of_model = ["--preset", "decoder-attention", "--model", "llama3-8b", "--no-projection", *attention]
+    of_layer = ["--preset", "decoder-layer", "--model", "llama3-8b", *attention]
     by_sizes = ["--heads", "8", "--kv-heads", "2", "--head-dim", "64", "--d-out", "512", *attention]
     for options, names in (
         ([*preset, "--trials", "1000"], ["gate_up", "down"]),
         (["--chain", str(path)], ["a", "b"]),
         (of_model, ["attention"]),
+        (of_layer, ["attention", "o_proj", "gate_up", "down", "qkv"]),
         (by_sizes, ["attention", "o_proj"]),
     ):
         job = json.loads(run("submit", *options, "--json").stdout)
         run("cancel", job["id"])
         assert job["pair"]["kind"] == "chain"
         assert [op["name"] for op in job["pair"]["ops"]] == names
+
+
+@pytest.mark.parametrize("case", BAD_CHAINS | BAD_FORMS)
+def test_a_chain_that_is_none_is_refused_by_name_on_the_command_line_and_in_python(
+    run: Run, client: Client, tmp_path: Path, case: str
+) -> None:
+    bad, path = (BAD_CHAINS | BAD_FORMS)[case], tmp_path / "chain.json"
+    path.write_text(json.dumps(bad.pair))
+    result = run("submit", "--chain", str(path))
+    assert result.exit_code == ExitCode.REFUSED
+    with pytest.raises(Refused) as refusal:
+        client.submit({"pair": bad.pair})
+    for said in (" ".join(result.stderr.split()), str(refusal.value)):
+        assert all(words in said for words in (bad.field, bad.problem, bad.remedy)), said
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,16 @@ ODD = {
 }
 #: All 16 columns have queries of 128 elements: with more threads the registers do not suffice.
 ONE_SEQUENCE = {"one sequence": attention(sequences=1, kv_heads=1, query_heads=16, head_dim=128)}
+#: Pages, windows and soft caps; contexts of 700 tokens are 44 pages of 16.
+FORMS = {
+    "pages of 16": attention(form={"page_tokens": 16}),
+    "pages of 32, tokens first": attention(form={"page_tokens": 32, "heads_first": False}, lengths=Lengths.UNIFORM),
+    "pages of 64, new tokens": attention(form={"page_tokens": 64}, new_tokens=3, head_dim=128, query_heads=2),
+    "window": attention(form={"window": 100}, new_tokens=2),
+    "soft cap": attention(form={"soft_cap": 5.0}, scale=1.5),
+    "all of them": attention(form={"page_tokens": 16, "window": 333, "soft_cap": 20.0}, query_heads=8, head_dim=128),
+}
+PAGED_PAIR = attention(d_out=520, form={"page_tokens": 16, "window": 500}, lengths=Lengths.UNIFORM)
 FEWER = {"num_stages": 4}  # a ring that fits with heads of 128 too
 #: All contexts of these have 700 tokens.
 SCHEDULES = {
@@ -41,8 +51,13 @@ SCHEDULES = {
     "tiles of 128": alone(tile_tokens=128, num_stages=2, span_tokens=768),
 }
 
+#: Where nothing is known before a length is.
+WAITING = {
+    name: replace(schedule, attentions=(replace(schedule.attentions[0], speculative=False),))
+    for name, schedule in named(SCHEDULES, "spans", "cluster of 4, spans", "tiles of 128").items()
+}
 FEW_THREADS = {
-    name: replace(schedule, attentions=(replace(schedule.attentions[0], finish_warps=2),))
+    name: replace(schedule, attentions=(replace(schedule.attentions[0], math_warps=4, finish_warps=2),))
     for name, schedule in named(SCHEDULES, "spans", "cluster of 4, spans").items()
 }
 
@@ -69,10 +84,18 @@ BEHIND = {
     for asked in (0, 50, 100)
 }
 
+BEHIND_PAGES = {
+    name: replace(one, attentions=(replace(one.attentions[0], speculative=False),)) for name, one in BEHIND.items()
+}
+
 CASES = [
     *cross("attention", "alone", SCHEDULES, WORKLOADS, kinds=KINDS, error_below=1.6e-2),
     *cross("attention", "odd", named(SCHEDULES, "spans", "cluster of 4, spans"), ODD, kinds=KINDS),
     *cross("attention", "odd", FEW_THREADS, ONE_SEQUENCE, kinds=KINDS),
+    *cross("attention", "form", named(WAITING, "spans", "cluster of 4, spans"), FORMS, kinds=KINDS[1:],
+           error_below=1.6e-2),
+    *cross("attention", "form", named(WAITING, "tiles of 128"), named(FORMS, "pages of 16"), kinds=KINDS[1:]),
+    *cross("attention", "form", named(BEHIND_PAGES, "wgmma, 50 % asked for"), {"pair": PAGED_PAIR}, kinds=KINDS),
     *cross("attention", "pair", BEHIND, {"pair": PAIR}, kinds=KINDS, error_below=1.6e-2),
     *cross("attention", "pair", named(BEHIND, "wgmma, 50 % asked for"), {"ragged": RAGGED_PAIR}, kinds=KINDS),
     *cross("attention", "again", SCHEDULES, GROUPED, kinds=KINDS, claim=Claim.RELAUNCHES),
@@ -81,4 +104,5 @@ CASES = [
     *cross("attention", "zip", named(SCHEDULES, "spans", "cluster of 16"), GROUPED, kinds=KINDS, claim=Claim.ARTIFACT),
     *cross("attention", "zip", named(BEHIND, "wgmma, 50 % asked for"), {"pair": PAIR}, kinds=KINDS,
            claim=Claim.ARTIFACT),
+    *cross("attention", "zip form", named(WAITING, "spans"), FORMS, kinds=KINDS[1:], claim=Claim.ARTIFACT),
 ]  # fmt: skip

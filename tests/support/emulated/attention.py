@@ -13,8 +13,8 @@ import numpy as np
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built, encoded
 from tuner.core.plan.attention import AttentionPlan
-from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.schedule.attention import AttentionTiling
 from tuner.workers.gpu.attention_reference import attention, gathered
 from tuner.workers.source.attention import (

@@ -122,7 +122,7 @@ int cuModuleLoadData(void **module, const void *image) {
 }
 int cuModuleUnload(void *module) { return NOTE(U(module)); }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
-  *function = (void *)(U(module) + (strcmp(name, "tuner_chain") == 0 ? 1 : 2));
+  *function = (void *)(U(module) + (strcmp(name, "tuner_start_gate") == 0 ? 2 : 1));
   const uint64_t values[] = {U(module)};
   return note(__func__, values, 1, name, (uint32_t)strlen(name) + 1);
 }
@@ -164,6 +164,10 @@ int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address, co
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t num_bytes, void *stream) {
   memcpy((void *)(uintptr_t)to, from, num_bytes);
   return NOTE(to, num_bytes, U(stream));
+}
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t num_bytes) {
+  memcpy(to, (const void *)(uintptr_t)from, num_bytes);
+  return NOTE(from, num_bytes);
 }
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t num_bytes, void *stream) {
   memset((void *)(uintptr_t)to, value, num_bytes);

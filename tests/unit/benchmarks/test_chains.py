@@ -13,6 +13,7 @@ from benchmarks.chains.boundaries import boundaries_of
 from benchmarks.chains.rows import BARS, choose_rows
 from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.errors import InvalidInput
+from tuner.winners import ShippedWinners
 
 
 def test_a_row_is_named_or_all_are_taken() -> None:
@@ -28,7 +29,7 @@ def test_a_row_is_written_with_every_kind_and_goes_on_where_it_was_cut(
 ) -> None:
     out, row_name = tmp_path / "chains.json", "llama3-70b-tp8-run/m16"
     asked = ["search", "--gpu", "simulated:h200", "--row", row_name, "--trials", "16", "--out", str(out)]
-    asked += ["--data", str(tmp_path / "jobs")]
+    asked += ["--data", str(tmp_path / "jobs"), "--winners", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", asked)
     search.main()
     written = json.loads(out.read_text())
@@ -39,6 +40,9 @@ def test_a_row_is_written_with_every_kind_and_goes_on_where_it_was_cut(
     assert row["over_reference"] > 1
     assert [boundary["op"] for boundary in row["boundaries"]] == ["gate_up", "down"]
     assert not written["meta"]["complete"]
+    kept = ShippedWinners(tmp_path).of("simulated:h200")
+    assert {str(one.candidate.plan_kind) for one in kept} >= {"fused", "fused_pdl"}
+    assert {one.source for one in kept} == {f"shipped chains/{row_name}"}
     assert written["meta"]["chains"]["llama3-70b-tp8-run"]["mean"] == row["verdict_speedup"]
     capsys.readouterr()
     monkeypatch.setattr(sys, "argv", [*asked, "--missing"])

@@ -29,8 +29,8 @@ def job(name: str, *trials: tuple[Schedule, float], dropped: str | None = None) 
 
 
 def rows(jobs: list[dict[str, Any]], *kept: Schedule) -> dict[tuple[str, str], dict[str, Any]]:
-    found, num_rows = tallies(jobs, kept)
-    return {(row["axis"], row["value"]): row for row in rows_of(found, num_rows, within=0.01)}
+    found, of = tallies(jobs, kept)
+    return {(row["axis"], row["value"]): row for row in rows_of(found, of, within=0.01)}
 
 
 def test_a_value_that_is_never_near_the_best_is_unused() -> None:
@@ -55,6 +55,12 @@ def test_what_was_tried_in_few_trials_or_few_rows_is_not_judged() -> None:
     assert not rows([job("a", (STATIC, 1.2), *[(TICKET, 1.1)] * LEAST_TRIALS), *others])["assignment", "ticket"][
         "judged"
     ]
+
+
+def test_a_pair_is_another_row_on_another_card() -> None:
+    here, there = job("a", (STATIC, 1.2), (TICKET, 1.1)), job("a", (STATIC, 1.0), (TICKET, 1.1)) | {"target": "h100"}
+    ticket = rows([here, there])["assignment", "ticket"]
+    assert (ticket["rows"], ticket["near_on"]) == (2, {"h100": 1, "h200": 0})
 
 
 def test_rounds_that_were_dropped_say_nothing() -> None:

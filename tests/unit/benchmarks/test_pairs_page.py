@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.common.rows import ROWS, SUITES
 from benchmarks.pairs import page as pairs_page
-from benchmarks.pairs.page import BEGIN, END, draw, drawn, table
+from benchmarks.pairs.page import BEGIN, END, draw, drawn, others_beside, table
 from benchmarks.pairs.summary import summarise
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -88,10 +88,27 @@ def test_what_is_missed_stands_on_the_page_and_suites_without_rows_do_not() -> N
     assert "Every bar is met." in text
 
 
+def test_another_cards_gains_are_a_column_where_it_has_the_row(tmp_path: Path) -> None:
+    here, there = made_up_results("independent"), made_up_results("independent")
+    there["meta"]["gpu"], there["rows"] = "NVIDIA H100 80GB HBM3", there["rows"][:1]
+    there["rows"][0]["verdict_speedup"] = 1.234
+    for folder, results in (("h200", here), ("h100", there), ("simulated-h200", here)):
+        (tmp_path / "results" / folder).mkdir(parents=True)
+        (tmp_path / "results" / folder / "pairs.json").write_text(json.dumps(results))
+    text, _ = drawn(here, others_beside(tmp_path / "results/h200/pairs.json"))
+    head, _, first, second, _ = (line for line in text.splitlines() if line.startswith("|"))
+    assert head.endswith("| reference | on an H100 |")
+    assert first.endswith("| 1.234 |")
+    assert second.endswith("|  |")
+    assert "verdict on an H100 in 1 rows 1.234" in text
+    assert "*On an H100* is the verdict's gain there: NVIDIA H100 80GB HBM3" in text
+
+
 def test_the_page_is_redrawn_between_its_marks_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "results.md"
     page.write_text(f"words\n\n{BEGIN}\n\nold\n\n{END}\n\nmore words\n")
-    results = tmp_path / "pairs.json"
+    results = tmp_path / "results" / "h200" / "pairs.json"  # other cards' lie in the folders beside
+    results.parent.mkdir(parents=True)
     results.write_text(json.dumps(made_up_results("independent")))
     monkeypatch.setattr(sys, "argv", ["pairs_page", "--results", str(results), "--docs", str(tmp_path)])
     pairs_page.main()

@@ -14,11 +14,11 @@ from benchmarks.common.jobs import Ended, JobError, Jobs, jobs_over
 from benchmarks.common.report import machine_of
 from benchmarks.common.rows import choose_rows
 from benchmarks.common.setting import twin_of
+from benchmarks.common.winners import NUM_KEPT, Winners, best_of
 from benchmarks.common.workbench import Workbench
 from benchmarks.pairs.results import Results, row_of
 from benchmarks.pairs.search import Options, main, search_rows
 from benchmarks.pairs.torch_check import check_rows
-from benchmarks.pairs.winners import NUM_KEPT, Winners, best_of
 from tests.support.builders import BEST, measured, spec, trial
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import Workload

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.common.rows import choose_rows
 from benchmarks.common.setting import twin_of
-from benchmarks.trust.previews import Seen, of_jobs, of_winners
+from benchmarks.trust.previews import Seen, of_jobs, of_search, of_winners
 from benchmarks.trust.replay import judge, main
 from tests.support.builders import measured
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
@@ -151,3 +151,16 @@ def test_kept_winners_are_measured_row_by_row() -> None:
     assert name == row.name
     assert len(found) >= 5
     assert {len(one.previewed) for one in found} == {PREVIEW.min_rounds}
+
+
+@pytest.mark.slow
+def test_a_job_in_which_nothing_is_dropped_gives_the_previews_and_all_rounds_of_each_candidate() -> None:
+    twin = twin_of("simulated:h200")
+    assert twin is not None
+    with closing(twin):
+        found = of_search(twin, choose_rows(names=["middle/llama3-8b/m256"])[0], 0, 12)
+    assert len(found) >= 8
+    assert min(one.speedup for one in found) < PREVIEW.share * max(one.speedup for one in found), "one is hopeless"
+    assert {len(one.previewed) for one in found} == {PREVIEW.min_rounds}
+    least = min(len(one.rounds) for one in found)
+    assert least >= 6, "a period of the clock at the power limit"

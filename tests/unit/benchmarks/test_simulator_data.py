@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,16 @@ def test_a_run_that_was_cut_goes_on_where_it_stopped(bench: Workbench, tmp_path:
     found = Counter((line["kind"], line.get("digest")) for line in lines_of(path) if line["kind"] != "meta")
     assert set(found) == {(line["kind"], line["digest"]) for line in whole if line["kind"] != "meta"}
     assert set(found.values()) == {1}
+
+
+@pytest.mark.slow
+def test_a_share_is_taken_of_everything(bench: Workbench, tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    assert collect(bench, path, [TINY], 100.0, 0.25)
+    counts = Counter(line["kind"] for line in lines_of(path))
+    num_drawn = len(draw(TINY.workload, H200, TINY.name))
+    assert counts["time"] == math.ceil(num_drawn / 4)
+    assert (counts["again"], counts["count"], counts["trace"]) == (NUM_AGAIN / 4, NUM_COUNTED / 4, NUM_TRACED / 4)
 
 
 def test_nothing_is_begun_when_the_time_is_up(bench: Workbench, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import optuna
 import pytest
@@ -11,9 +12,11 @@ from tests.support.attentions import attention, space_with
 from tests.support.cases import H200
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import CacheState, Regime
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.presets import decoder_layer
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.attention import any_space_of
 from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial
 from tuner.core.trial.outcome import Measured
@@ -25,8 +28,9 @@ from tuner.search.seeds import NUM_SEEDS, first_guesses
 from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 ALONE, PAIR = attention(), attention(d_out=512)
+PAGED = attention(d_out=512, form={"page_tokens": 16, "window": 300, "soft_cap": 20.0})
 OBJECTIVE = Objective(l2=CacheState.COLD, regime=Regime.BURST)
-BOTH = pytest.mark.parametrize("workload", [ALONE, PAIR], ids=["alone", "pair"])
+ALL = pytest.mark.parametrize("workload", [ALONE, PAIR, PAGED], ids=["alone", "pair", "paged"])
 
 
 def run(workload: Workload, num_trials: int) -> list[Trial]:
@@ -45,7 +49,7 @@ def run(workload: Workload, num_trials: int) -> list[Trial]:
     return trials
 
 
-@BOTH
+@ALL
 def test_a_schedule_survives_its_parameters(workload: Workload) -> None:
     space = space_with(workload)
     axes = distributions(len(workload.ops), 1)
@@ -56,7 +60,7 @@ def test_a_schedule_survives_its_parameters(workload: Workload) -> None:
         optuna.trial.create_trial(params=params, distributions=axes, value=1.0)  # refuses what is out of range
 
 
-@BOTH
+@ALL
 def test_seeds_have_clusters_of_each_size_and_ask_early_for_weights(workload: Workload) -> None:
     seeds = list(first_guesses(space_with(workload), 0))
     assert 5 <= len(seeds) <= NUM_SEEDS + 6
@@ -67,7 +71,7 @@ def test_seeds_have_clusters_of_each_size_and_ask_early_for_weights(workload: Wo
     assert len({schedule.tiling for schedule in seeds}) >= (3 if workload.ops else 1)
 
 
-@BOTH
+@ALL
 def test_both_kinds_are_tried_early_and_the_best_at_the_end(workload: Workload) -> None:
     trials = run(workload, 40)
     kinds = [trial.candidate.plan_kind for trial in trials]
@@ -99,6 +103,30 @@ def found(workload: Workload) -> Found:
     )  # fmt: skip
 
 
+def test_a_layer_begins_with_what_was_found_for_its_products_alone_and_tries_every_way_to_launch_them() -> None:
+    layer = decoder_layer("llama3-8b", sequences=1, max_length=700, dtype=Dtype.BF16)
+    space, products = space_with(layer), replace(layer, attentions=())
+    schedule = next(iter(first_guesses(any_space_of(products, H200), 0)))
+    known = Found(
+        workload=products,
+        objective=OBJECTIVE,
+        candidate=Candidate(plan_kind=PlanKind.FUSED, schedule=schedule),
+        time_us=100.0,
+        speedup=1.1,
+        source="job-1",
+        kernel_version="k",
+    )
+    asked = Asked(space=space, objective=OBJECTIVE, kernel_version="k", num_trials=60)
+    (prior,) = choose_priors(asked, [known])
+    assert prior.candidate.schedule is not None
+    assert replace(prior.candidate.schedule, attentions=()) == schedule
+    assert len(prior.candidate.schedule.attentions) == 1
+    assert distance(products, OBJECTIVE, replace(known, workload=layer)) == float("inf"), "not the other way round"
+    kinds = {trial.candidate.plan_kind for trial in run(layer, 20)}
+    launched = {PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.RUNS, PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL}
+    assert kinds == {PlanKind.LIBRARY, *launched}
+
+
 def test_another_heads_kernel_or_a_lone_attention_teaches_nothing() -> None:
     assert distance(ALONE, OBJECTIVE, found(ALONE)) == 0
     assert distance(ALONE, OBJECTIVE, found(attention(sequences=8))) == 1
@@ -106,9 +134,16 @@ def test_another_heads_kernel_or_a_lone_attention_teaches_nothing() -> None:
         assert distance(ALONE, OBJECTIVE, found(other)) == float("inf")
 
 
-@pytest.mark.parametrize("d_out", [None, 512])
-def test_what_was_found_for_another_context_is_made_legal(d_out: int | None) -> None:
-    before, now = attention(d_out=d_out, max_length=1400), attention(d_out=d_out, max_length=333)
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (attention(max_length=1400), attention(max_length=333)),
+        (attention(d_out=512, max_length=1400), attention(d_out=512, max_length=333)),
+        (attention(d_out=512), PAGED),
+    ],
+    ids=["alone", "pair", "pages, which nothing is known of early"],
+)
+def test_what_was_found_for_another_context_is_made_legal(before: Workload, now: Workload) -> None:
     asked = Asked(space=space_with(now), objective=OBJECTIVE, kernel_version="k", num_trials=60)
     (prior,) = choose_priors(asked, [found(before)])
     assert prior.candidate.schedule is not None

@@ -36,7 +36,7 @@ def run(code: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", RUN + code], cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
@@ -68,6 +68,16 @@ def test_a_fork_ends_with_what_it_was_begun_for() -> None:
         "try: os.kill(pid, 0)\nexcept ProcessLookupError: print('gone')"
     )
     assert out == "gone\n"
+
+
+def test_a_later_fork_does_not_end_an_earlier_one() -> None:
+    out = run(
+        "earlier = [in_fork({'first': os.getpid, 'second': lambda: time.sleep(0.5) or os.getpid()})]\n"
+        "def forget():\n    earlier.clear()\n    return 'forgotten'\n"
+        "later = in_fork({'forget': forget})\n"
+        "print(later('forget'), earlier[0]('first') == earlier[0]('second') != os.getpid())"
+    )
+    assert out == "forgotten True\n"
 
 
 def test_a_fork_ends_when_nobody_can_read_from_it() -> None:

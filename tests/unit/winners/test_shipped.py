@@ -20,8 +20,10 @@ from tuner.winners.shipped import FINALS, FOLDER
 FILES = sorted(FOLDER.glob("*.json"))
 
 
-def test_there_are_winners_of_the_card_that_was_measured_and_none_of_others() -> None:
+def test_there_are_winners_of_the_cards_that_were_measured_and_none_of_others() -> None:
+    assert [path.stem for path in FILES] == ["h100", "h200"]
     assert len(ShippedWinners().of("h200")) > 500
+    assert len(ShippedWinners().of("h100")) > 100
     assert ShippedWinners().of("simulated:h200") == ()
     assert ShippedWinners().of("a40") == ()
 
@@ -35,6 +37,7 @@ def test_a_file_is_named_after_a_gpu_and_each_row_says_where_it_comes_from(path:
         assert row["trials"] >= 1, name
         assert row["winners"], name
         assert row.get("kernel_version") or row.get("remark"), f"{name}: which kernels were measured?"
+        assert path.stem.upper() in row.get("gpu", path.stem.upper()), f"{name}: of another card"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -54,13 +57,20 @@ def test_a_row_has_the_workload_of_the_benchmarks_row_of_its_name() -> None:
     assert found == {name: rows[name] for name in found}
 
 
-def test_what_finals_said_is_what_the_results_of_the_pairs_say_and_each_is_of_a_winners_problem() -> None:
-    results = json.loads(Path("benchmarks/results/h200/pairs.json").read_text())
-    assert json.loads((FINALS / "h200.json").read_text()) == finals_of(results), "make results renews it"
-    found = ShippedWinners().finals("h200")
-    assert len(found) > 60
-    assert set(found) <= {one.source for one in ShippedWinners().of("h200")}
-    assert {Verdict(one.verdict) for one in found.values()} == set(Verdict)
+@pytest.mark.parametrize(("gpu", "least"), [("h100", 14), ("h200", 60)])
+def test_what_finals_said_is_what_the_results_of_the_pairs_say_and_each_is_of_a_winners_problem(
+    gpu: str, least: int
+) -> None:
+    results = json.loads(Path(f"benchmarks/results/{gpu}/pairs.json").read_text())
+    assert json.loads((FINALS / f"{gpu}.json").read_text()) == finals_of(results), "make results renews it"
+    found = ShippedWinners().finals(gpu)
+    assert len(found) >= least
+    assert set(found) <= {one.source for one in ShippedWinners().of(gpu)}
+    assert {Verdict(one.verdict) for one in found.values()} <= set(Verdict)
+
+
+def test_a_target_without_results_has_no_finals() -> None:
+    assert {Verdict(one.verdict) for one in ShippedWinners().finals("h200").values()} == set(Verdict)
     assert ShippedWinners().finals("simulated:h200") == {}
 
 

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import Lengths
-from tuner.core.problem.presets import decoder_attention
-from tuner.core.problem.workload import Dtype
+from tuner.core.problem.presets import decoder_attention, decoder_block
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.errors import InvalidInput
 from tuner.wire.best_query import BestQuery
+from tuner.wire.chains import Chain
 from tuner.wire.problems import of_validation
 from tuner.wire.requests import TuneRequest, pair_of, workload_of
 
@@ -36,12 +38,39 @@ def refusal(pair: dict[str, Any]) -> InvalidInput:
     return error.value
 
 
-@pytest.mark.parametrize("pair", [ALONE, {**ALONE, "d_out": 4096}, {**ALONE, "new_tokens": 2, "scale": 0.5}])
+LAYER = {"kind": "decoder-layer", "model": "llama3-8b", "sequences": 4, "max_length": 512}
+PAGED = {**ALONE, "page_tokens": 16}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ALONE,
+        {**ALONE, "d_out": 4096},
+        {**ALONE, "new_tokens": 2, "scale": 0.5},
+        PAGED,
+        {**PAGED, "heads_first": False, "window": 100, "soft_cap": 30.0, "d_out": 64},
+    ],
+)
 def test_an_attention_survives_its_json_as_a_chain(pair: dict[str, Any]) -> None:
     workload = workload_of(asked(pair).pair)
     again = json.loads(pair_of(workload).model_dump_json())
     assert again["kind"] == "chain"
     assert workload_of(asked(again).pair) == workload
+
+
+def test_what_is_asked_is_what_the_op_has() -> None:
+    pair = {**PAGED, "heads_first": False, "window": 100, "soft_cap": 30.0}
+    (op,) = workload_of(asked(pair).pair).attentions
+    assert op.form.paged == PagedCache(num_pages=4 * 32, page_tokens=16, heads_first=False)
+    assert (op.form.window, op.form.soft_cap) == (100, 30.0)
+    assert op.operands[3:] == ("attention.pages",)
+    assert "pages of 16, tokens first, window 100, soft cap 30" in op.describe()
+
+
+def test_a_window_of_the_longest_context_is_none() -> None:
+    assert workload_of(asked({**ALONE, "window": 512}).pair) == workload_of(asked(ALONE).pair)
+    assert workload_of(asked({**ALONE, "window": 511}).pair) != workload_of(asked(ALONE).pair)
 
 
 def test_a_chain_may_spell_the_pair_op_by_op() -> None:
@@ -50,15 +79,43 @@ def test_a_chain_may_spell_the_pair_op_by_op() -> None:
 
 def test_a_models_attention_is_made_of_its_sizes() -> None:
     pair = {"kind": "decoder-attention", "model": "llama3-70b", "tp": 8, "sequences": 16, "max_length": 2048,
-            "dtype": "bf16", "lengths": "uniform"}  # fmt: skip
+            "dtype": "bf16", "lengths": "uniform", "page_tokens": 32, "window": 1000}  # fmt: skip
     workload = workload_of(asked(pair).pair)
     assert workload == decoder_attention(
-        "llama3-70b", tp=8, sequences=16, max_length=2048, dtype=Dtype.BF16, lengths=Lengths.UNIFORM
+        "llama3-70b",
+        tp=8,
+        sequences=16,
+        max_length=2048,
+        dtype=Dtype.BF16,
+        lengths=Lengths.UNIFORM,
+        page_tokens=32,
+        window=1000,
     )
     shape, (o_proj,) = workload.attentions[0].shape, workload.ops
     assert (shape.kv_heads, shape.query_heads, o_proj.n, o_proj.k) == (1, 8, 8192, 1024)
     assert BestQuery.model_validate(pair).to_workload() == workload
     assert not workload_of(asked({**pair, "projection": False}).pair).ops
+
+
+def test_a_layer_is_its_attention_and_the_block_behind_it() -> None:
+    pair = {**LAYER, "new_tokens": 2, "dtype": "bf16"}
+    workload = workload_of(asked(pair).pair)
+    assert [op.name for op in workload.all_ops] == ["attention", "o_proj", "gate_up", "down", "qkv"]
+    assert workload.ops == decoder_block("llama3-8b", m=8, dtype=Dtype.BF16).ops
+    assert workload.attentions[0].shape.max_length == 512
+    assert BestQuery.model_validate(pair).to_workload() == workload
+    assert Workload.from_json(workload.to_json()) == workload
+    assert workload_of(asked(Chain.from_workload(workload).model_dump(mode="json")).pair) == workload
+
+
+@pytest.mark.parametrize(
+    ("run", "ops"),
+    [("attention", ["attention", "o_proj"]), ("mlp", ["gate_up", "down"]), ("qkv", ["qkv"])],
+)
+def test_a_rank_runs_what_lies_between_two_sums(run: str, ops: list[str]) -> None:
+    workload = workload_of(asked({**LAYER, "tp": 8, "run": run}).pair)
+    assert [op.name for op in workload.all_ops] == ops
+    assert {op.m for op in workload.all_ops} == {4}
 
 
 @pytest.mark.parametrize(
@@ -68,20 +125,25 @@ def test_a_models_attention_is_made_of_its_sizes() -> None:
         ({**ALONE, "kv_heads": 1}, "pair.heads", "32 query heads share a KV head", "more kv_heads"),
         ({**ALONE, "head_dim": 80}, "pair.head_dim", "80 has no kernel", "64 or 128"),
         ({**ALONE, "new_tokens": 64}, "pair.new_tokens", "64 are prefill", "at most 8"),
-        ({**ALONE, "window": 0}, "pair.window", "a query sees nothing", "leave it out"),
-        ({**ALONE, "window": 256}, "pair.window", "is not built", "leave it out"),
-        ({**ALONE, "soft_cap": 30.0}, "pair.soft_cap", "is not built", "leave it out"),
-        ({**ALONE, "page_tokens": 16}, "pair.page_tokens", "a paged cache is not built", "leave it out"),
+        ({**ALONE, "window": 0}, "pair.window", "0 hides a query from itself", "1 or more"),
+        ({**ALONE, "soft_cap": 0.0}, "pair.soft_cap", "0.0 cannot cap", "above 0"),
+        ({**ALONE, "page_tokens": 24}, "pair.page_tokens", "24 has no kernel", "16, 32, 64"),
+        ({**ALONE, "heads_first": False}, "pair.heads_first", "a contiguous cache is", "give page_tokens too"),
+        ({**PAGED, "max_length": 2**26 - 1}, "pair.max_length", "at most 2147483647 rows", "shorter"),
+        (chain({**OP, "window": -1}), "pair.attention.window", "-1 hides a query", "1 or more"),
         ({**ALONE, "max_length": 2, "new_tokens": 4}, "pair.max_length", "do not hold the 4 new ones", "at least"),
         ({**ALONE, "scale": -1.0}, "pair.scale", "cannot scale scores", "above 0"),
         ({**ALONE, "max_length": 2**30}, "pair.max_length", "a cache has at most", "shorter"),
         (chain({**OP, "head_dim": 80}), "pair.attention.head_dim", "80 has no kernel", "64 or 128"),
         (chain(OP, m=8), "pair.m", "attention has 4 rows", "give 4"),
         (chain(OP, {**O_PROJ, "k": 512}), "pair.o_proj.k", "reads attention as [4, 512]", "the producer's"),
-        (chain(OP, {**O_PROJ, "source": "x"}), "pair.ops", "does not read it", "let its source alone be attention"),
+        (chain(OP, {**O_PROJ, "source": "x"}), "pair.ops", "does not read it", "let the first product alone"),
         (chain(OP, {**O_PROJ, "norm": "attention"}), "pair.ops", "names it as source and norm", "source alone"),
-        (chain(OP, O_PROJ, {"name": "up", "source": "o_proj", "n": 8, "k": 4096}), "pair.ops", "3 ops", "cut the"),
-        (chain(OP, {**OP, "name": "b", "source": "attention"}), "pair.ops", "2 ops", "cut the chain"),
+        (chain(OP, O_PROJ, {**O_PROJ, "name": "up"}), "pair.ops", "up stands behind the attention", "the first"),
+        ({**LAYER, "tp": 8}, "pair.run", "an all-reduce stands behind o_proj", "attention, mlp or qkv"),
+        ({**LAYER, "tp": 3}, "pair.tp", "3 ranks cannot share", "use 1, 2, 4, 8"),
+        ({**LAYER, "model": "qwen3-8b"}, "pair.model", "norms its queries and keys", "llama3-8b"),
+        (chain(OP, {**OP, "name": "b", "source": "attention"}), "pair.ops", "2 attentions", "cut the chain"),
         (chain({**OP, "source": "o_proj"}, O_PROJ), "pair.ops", "a cycle", "break it"),
         (chain(OP, {**O_PROJ, "name": "attention.keys"}), "pair.ops", "name of an operand of attention", "another"),
     ],

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.support.bad_chains import BAD_CHAINS, BAD_FORMS, A, B, chain
 from tests.support.cases import decoder_block as small_block
 from tuner.core.problem.presets import decoder_block
 from tuner.errors import InvalidInput
@@ -13,12 +14,6 @@ from tuner.wire.best_query import BestQuery
 from tuner.wire.chains import Chain
 from tuner.wire.problems import of_validation
 from tuner.wire.requests import TuneRequest, pair_of, workload_of
-
-A, B = {"name": "a", "source": "x", "n": 64, "k": 32}, {"name": "b", "source": "a", "n": 32, "k": 64}
-
-
-def chain(*ops: dict[str, Any], m: int = 16) -> dict[str, Any]:
-    return {"pair": {"kind": "chain", "m": m, "ops": list(ops)}}
 
 
 def refusal(body: dict[str, Any]) -> InvalidInput:
@@ -35,37 +30,28 @@ def test_a_chain_survives_its_json() -> None:
     assert workload_of(TuneRequest.model_validate(body).pair) == workload
 
 
-@pytest.mark.parametrize(
-    ("body", "field", "problem", "remedy"),
-    [
-        (chain({**A, "source": "b"}, B), "pair.ops", "a cycle: a, which reads b, which reads a", "break it"),
-        (chain(B, A), "pair.ops", "b reads a, which a later op writes", "topological order"),
-        (chain(A, A), "pair.ops", "the name 'a' is used twice", "its own name"),
-        (chain(A, {**B, "k": 32}), "pair.b.k", "reads a as [16, 32], but it is [16, 64]", "the producer's m and n"),
-        (chain(A, {**B, "source": "y", "k": 32, "norm": "a"}), "pair.b.norm", "no op writes whole", "norm what"),
-        (chain(A, {**B, "residual": "a"}), "pair.b.residual_source", "adds a as [16, 32]", "own m and n"),
-        (chain(*({**A, "name": f"a{i}"} for i in range(9))), "pair.ops", "9 ops", "at most 8"),
-        (chain(A, {**B, "eps": 1e-3}), "pair.b.eps", "belongs to a norm", "leave it out"),
-    ],
-)  # fmt: skip
-def test_a_chain_that_is_none_is_refused_by_its_field(
-    body: dict[str, Any], field: str, problem: str, remedy: str
-) -> None:
-    error = refusal(body)
-    assert error.field == field
-    assert problem in error.problem
-    assert remedy in error.remedy
+@pytest.mark.parametrize("case", BAD_CHAINS)
+def test_a_chain_that_is_none_is_refused_by_its_field(case: str) -> None:
+    bad = BAD_CHAINS[case]
+    error = refusal({"pair": bad.pair})
+    assert error.field == bad.field
+    assert bad.problem in error.problem
+    assert bad.remedy in error.remedy
 
 
-def test_a_field_of_an_op_is_named_by_its_number() -> None:
+@pytest.mark.parametrize("case", BAD_FORMS)
+def test_a_field_of_an_op_is_named_by_its_number(case: str) -> None:
+    bad = BAD_FORMS[case]
     with pytest.raises(ValidationError) as error:
-        TuneRequest.model_validate(chain(A, {**B, "n": 0}))
+        TuneRequest.model_validate({"pair": bad.pair})
     found = of_validation(error.value.errors()[0])  # type: ignore[arg-type]
-    assert (found.field, found.remedy) == ("pair.ops.1.n", "give at least 1")
+    assert found.field == bad.field
+    assert bad.problem in found.problem
+    assert bad.remedy in found.remedy
 
 
 def test_a_chain_becomes_a_job_and_comes_back_as_it_was_asked() -> None:
-    asked = TuneRequest.model_validate(chain(A, B))
+    asked = TuneRequest.model_validate({"pair": chain(A, B)})
     assert asked.to_spec("simulated:h200").workload == workload_of(asked.pair)
     assert pair_of(workload_of(asked.pair)) == asked.pair
 

@@ -32,7 +32,8 @@ def first_problem(**changes: Any) -> FieldProblem:
             {"pair": {**PAIR, "kind": "x"}},
             "pair.kind",
             "'x'",
-            "use one of 'ffn', 'independent', 'chain', 'decoder-block', 'attention', 'decoder-attention'",
+            "use one of 'ffn', 'independent', 'chain', 'decoder-block', 'attention', 'decoder-attention', "
+            "'decoder-layer'",
         ),
         (
             {"pair": {"m": 1}},

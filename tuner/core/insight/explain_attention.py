@@ -14,6 +14,7 @@ from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.attention_policies import policies_of_attention
 
 
 def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
@@ -39,6 +40,8 @@ def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Itera
             f"not empty at the lengths that are timed, on {plan.num_queues} {who}; the fullest reads "
             f"{num_bytes.max() / max(1.0, num_bytes.mean()):.2f} of the mean."
         )
+        if names := policies_of_attention(workload, gpu, op, one):
+            yield f"Policy: {op.name} is shared among CTAs as {' and '.join(names).replace('_', ' ')} would."
         tiling = one.tiling_of(op.shape)
         yield (
             f"Under way: {tiling.ring_bytes / 1024:.0f} KiB of keys and values in an SM, in {one.num_stages} stages; "

@@ -8,15 +8,18 @@ from __future__ import annotations
 from tuner.core.plan.attention import CLUSTERS, num_attention_clusters
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.resources import MAX_THREADS_PER_CTA
+from tuner.core.problem.resources import MAX_THREADS_PER_CTA, most_registers
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import MATH_WARPS, MOST_STAGES, TILE_TOKENS, AttentionSchedule
+from tuner.core.schedule.attention import MATH_WARPS, MOST_STAGES, TILE_TOKENS, AttentionSchedule, AttentionTiling
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import IllegalSchedule
 
 FINISH_WARPS = (0, 1, 2, 3, 4)
 PARTS_AT_ONCE = (4, 8, 16, 32)
 NEXT_PERCENTS = (0, 25, 50, 75, 100)
+#: Registers beside those that hold sums, queries or loads, by which no kernel of a form spilled for sm_90a: addresses,
+#: scores, maxima. With several teams of warps, and where those that multiply end tasks too, there are more.
+_BESIDE_ONE_TEAM, _BESIDE_TEAMS, _BESIDE_LOADS = 72, 80, 64
 #: What the kernel is written for: bulk copies by tensor maps, clusters, programmatic launches.
 _CAPABILITY = (9, 0)
 
@@ -29,11 +32,16 @@ def attention_gpu_problem(gpu: Gpu) -> str | None:
     return None
 
 
-def attention_kind_problem(kind: PlanKind) -> str | None:
-    """Why an attention, and what reads it, cannot be launched this way."""
-    if kind.is_ours and (not kind.is_apart or kind.is_side_by_side):
-        return "an attention has a launch of its own, and others are not built: use two_launches or two_launches_pdl"
-    return None
+def attention_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
+    """Why an attention, and what reads it, cannot be launched this way: it has a launch of its own in each kind, and
+    what a kind fuses are the products behind it."""
+    if not kind.is_ours or (kind.is_apart and not kind.is_side_by_side):
+        return None
+    if kind.is_in_runs and len(workload.ops) == 2:
+        return "two products behind an attention are one run or two: use fused_pdl or n_launches_pdl"
+    if len(workload.ops) > 1 and not kind.is_side_by_side:
+        return None
+    return "an attention has a launch of its own, and others are not built: use two_launches or two_launches_pdl"
 
 
 def attention_problem(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
@@ -80,7 +88,32 @@ def _fit_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str 
         return f"a CTA takes {tiling.smem_bytes} bytes of shared memory, and has {gpu.smem_per_cta_bytes} on {gpu.name}"
     if tiling.num_threads > MAX_THREADS_PER_CTA:
         return f"a CTA has {tiling.num_threads} threads: use fewer warps, {MAX_THREADS_PER_CTA} threads at most"
+    return _spill_problem(tiling, most_registers(tiling.num_threads, gpu))
+
+
+def _spill_problem(tiling: AttentionTiling, most: int) -> str | None:
+    """Why the compiler would spill registers, of which a thread has `most`."""
+    has = f"and {tiling.num_threads} threads leave it {most}"
+    if (needed := num_summing_registers(tiling)) > most:
+        return (
+            f"{tiling.parts_at_once} loads at once take a thread {needed} registers, {has}: use fewer, or fewer warps"
+        )
+    if (needed := num_math_registers(tiling)) > most:
+        problem = f"{tiling.columns} queries of {tiling.head_dim} take a thread {needed} registers, {has}"
+        return f"{problem}: use fewer warps, or one team of them and others that end tasks"
     return None
+
+
+def num_math_registers(tiling: AttentionTiling) -> int:
+    """Of a thread that multiplies: sums of values and fragments of queries, and what goes with them."""
+    held = 6 * (tiling.columns // 8) * (tiling.head_dim // 16)
+    is_plain = tiling.num_teams == 1 and tiling.finish_warps > 0
+    return held + (_BESIDE_ONE_TEAM if is_plain else _BESIDE_TEAMS)
+
+
+def num_summing_registers(tiling: AttentionTiling) -> int:
+    """Of a thread that adds up spans: four of each load, and what goes with them."""
+    return 4 * tiling.parts_at_once + _BESIDE_LOADS
 
 
 def _plan_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str | None:
@@ -97,6 +130,9 @@ def _plan_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str
     num_tasks = op.shape.sequences * op.shape.kv_heads * blocks * spans
     if schedule.contiguous and num_tasks <= num_attention_clusters(gpu, schedule.cluster):
         return f"each of {num_tasks} tasks has a queue of its own, whatever its neighbours: use contiguous false"
+    if schedule.speculative and not op.form.knows_tokens_early:
+        what = "a window" if op.form.paged is None else "pages"
+        return f"with {what} nothing can be requested before a length is known: use speculative false"
     return None
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tuner.core.legal.wgmma_beside import beside_bytes
-from tuner.core.legal.wgmma_waiting import sums_in_band_problem, waiting_problem
+from tuner.core.legal.wgmma_beside import beside_bytes, sums_beside_problem
+from tuner.core.legal.wgmma_waiting import waiting_problem
 from tuner.core.plan.split_k import SUM_BYTES, num_steps
 from tuner.core.plan.tile_graph import product_tile
 from tuner.core.problem.gpu import Gpu
@@ -324,7 +324,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
         if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:
             return f"tile {tile}: parts of {rows} rows of W are not whole blocks: use up to {per_pass}, or multiples"
         held = num_accumulators(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)
-        if problem := sums_in_band_problem(tiling, index, held):
+        if problem := sums_beside_problem(workload, tiling, index, held):
             return problem
         if held <= most:
             continue

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.core.plan.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.gpu import Gpu
 
 #: Queues whose first tasks the kernel's parameter has room for; `kMostQueues` in args_attention.cuh.

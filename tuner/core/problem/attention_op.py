@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for, form_to_json
 from tuner.core.problem.dataflow import Flow, Read
 from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
@@ -17,6 +18,8 @@ from tuner.errors import InvalidInput
 ATTENTION = "attention"
 #: Fields of the shape that are in the JSON form only where they are set.
 _LATER_SHAPE = {"scale": None}
+#: Fields of the form in the JSON form.
+_FORM = ("page_tokens", "heads_first", "window", "soft_cap")
 
 
 class Lengths(StrEnum):
@@ -32,7 +35,8 @@ class Lengths(StrEnum):
 class AttentionOp:
     """Out[m, n] of decode attention: a row for each new token of each sequence, the heads side by side.
 
-    It reads queries of that shape, and operands of its own: the caches of keys and of values, and int32 lengths.
+    It reads queries of that shape, and operands of its own: the caches of keys and of values, int32 lengths, and of a
+    paged cache the int32 table of its pages.
     """
 
     #: Unique name of the op, and of the tensor that it writes.
@@ -43,6 +47,21 @@ class AttentionOp:
     source: str = "q"
     #: At which lengths it is timed.
     lengths: Lengths = Lengths.FULL
+    #: Pages of its cache, a window, a soft cap of its scores.
+    form: AttentionForm = PLAIN
+
+    def __post_init__(self) -> None:
+        """Checks that a cache of pages has room for all longest contexts.
+
+        Raises:
+            InvalidInput: it has more or fewer pages.
+        """
+        if self.form.paged is None:
+            return
+        given, needed = self.form.paged.num_pages, self.shape.sequences * self.form.paged.pages_of(self.shape)
+        if given != needed:
+            problem = f"{given} pages, and all longest contexts have {needed}"
+            raise InvalidInput("num_pages", problem, "leave it out: a launch says how many there are")
 
     @property
     def m(self) -> int:
@@ -62,7 +81,15 @@ class AttentionOp:
     @property
     def operands(self) -> tuple[str, ...]:
         """The names of tensors of its own."""
-        return tuple(f"{self.name}.{name}" for name in ("keys", "values", "lengths"))
+        table = () if self.form.paged is None else ("pages",)
+        return tuple(f"{self.name}.{name}" for name in ("keys", "values", "lengths", *table))
+
+    @property
+    def cache_shape(self) -> tuple[int, int, int, int]:
+        """Of keys, and of values."""
+        if self.form.paged is not None:
+            return self.form.paged.shape(self.shape)
+        return (self.shape.sequences, self.shape.kv_heads, self.shape.max_length, self.shape.head_dim)
 
     @property
     def timed_lengths(self) -> tuple[int, ...]:
@@ -75,8 +102,8 @@ class AttentionOp:
 
     @property
     def num_tokens(self) -> int:
-        """Of all contexts, at the lengths at which it is timed."""
-        return sum(self.timed_lengths)
+        """That a query sees, of all contexts at the lengths at which it is timed."""
+        return sum(length - self.form.first_seen(self.shape, length) for length in self.timed_lengths)
 
     @property
     def cache_bytes(self) -> int:
@@ -95,6 +122,7 @@ class AttentionOp:
         for field, default in _LATER_SHAPE.items():
             if data[field] == default:
                 del data[field]
+        data |= form_to_json(self.form)
         return data | ({} if self.lengths is Lengths.FULL else {"lengths": str(self.lengths)})
 
     @classmethod
@@ -104,12 +132,14 @@ class AttentionOp:
         Raises:
             InvalidInput: a field is out of its range.
         """
-        own = {"op", "name", "source", "lengths"}
+        own = {"op", "name", "source", "lengths", *_FORM}
+        shape = DecodeAttention(**{field: value for field, value in data.items() if field not in own}, dtype=dtype)
         return cls(
             name=data["name"],
             source=data["source"],
             lengths=Lengths(data.get("lengths", Lengths.FULL)),
-            shape=DecodeAttention(**{field: value for field, value in data.items() if field not in own}, dtype=dtype),
+            shape=shape,
+            form=form_for(shape, **{field: data[field] for field in _FORM if field in data}),
         )
 
     def describe(self, *, with_rows: bool = True) -> str:
@@ -119,7 +149,7 @@ class AttentionOp:
         drawn = "" if self.lengths is Lengths.FULL else f" {self.lengths}"
         rows = f"{shape.sequences} x " if with_rows else ""
         heads = f"{shape.kv_heads * shape.query_heads} heads of {shape.head_dim} over {shape.kv_heads}"
-        return f"{rows}{shape.max_length} tokens{drawn}{new}, {heads}"
+        return f"{rows}{shape.max_length} tokens{drawn}{new}, {heads}{self.form.describe()}"
 
 
 def check_attentions(attentions: Sequence[AttentionOp], products: Sequence[Flow], dtype: Dtype) -> None:
@@ -132,13 +162,15 @@ def check_attentions(attentions: Sequence[AttentionOp], products: Sequence[Flow]
     if other := next((op for op in attentions if op.shape.dtype is not dtype), None):
         problem = f"{other.name} is of {other.shape.dtype}, and the workload of {dtype}"
         raise InvalidInput("dtype", problem, "give all ops one element type")
-    if max(len(attentions), len(products)) > 1:
-        given = f"{len(attentions) + len(products)} ops with an attention"
-        problem = f"{given}: what is built is an attention, alone or with one product that reads it"
-        raise InvalidInput("ops", problem, "cut the chain behind that product, and tune the rest by itself")
-    for product in products:
+    if len(attentions) > 1:
+        problem = f"{len(attentions)} attentions: what is built is one, in front of the products"
+        raise InvalidInput("ops", problem, "cut the chain in front of the second one, and tune each run by itself")
+    for number, product in enumerate(products):
         fields = [read.field for read in product.reads if read.tensor == first.name]
-        if fields != ["source"]:
+        if number > 0 and not fields:
+            continue
+        if number > 0 or fields != ["source"]:
             what = f"names it as {' and '.join(fields)}" if fields else "does not read it"
             problem = f"{product.name} stands behind the attention {first.name}, and {what}"
-            raise InvalidInput("ops", problem, f"let its source alone be {first.name}, or tune the two by themselves")
+            remedy = f"let the first product alone, and its source alone, be {first.name}; or tune them by themselves"
+            raise InvalidInput("ops", problem, remedy)

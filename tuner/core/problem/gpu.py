@@ -168,15 +168,20 @@ class LiveFacts:
     dram_bytes_per_s: float = 0.0
 
 
+def _plain(name: str) -> str:
+    return name.removeprefix("NVIDIA ").casefold()
+
+
+def listed_gpu(name: str) -> Gpu | None:
+    """The catalogue's entry of a card that its driver calls `name`, e.g. ``NVIDIA H200``; None for one without."""
+    matches = [gpu for gpu in CATALOGUE.values() if _plain(name).startswith(gpu.name.casefold())]
+    return max(matches, key=lambda gpu: len(gpu.name)) if matches else None
+
+
 def gpu_from_live(facts: LiveFacts) -> Gpu:
     """The catalogue's entry corrected by what the card says; an unlisted card gets an id of its own and the rates
     of the listed GPU of nearest compute capability, scaled by its SMs and clock."""
-
-    def plain(name: str) -> str:
-        return name.removeprefix("NVIDIA ").casefold()
-
-    matches = [gpu for gpu in CATALOGUE.values() if plain(facts.name).startswith(gpu.name.casefold())]
-    known = max(matches, key=lambda gpu: len(gpu.name)) if matches else None
+    known = listed_gpu(facts.name)
     base = known or min(
         CATALOGUE.values(),
         key=lambda gpu: abs(
@@ -187,7 +192,7 @@ def gpu_from_live(facts: LiveFacts) -> Gpu:
     scale = facts.num_sms * facts.clock_mhz / (base.num_sms * base.clock_mhz)
     return replace(
         base,
-        id=known.id if known else plain(facts.name).replace(" ", "-"),
+        id=known.id if known else _plain(facts.name).replace(" ", "-"),
         name=facts.name.removeprefix("NVIDIA "),
         compute_capability=facts.compute_capability,
         num_sms=facts.num_sms,

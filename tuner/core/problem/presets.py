@@ -11,10 +11,12 @@ between two such sums.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for
 from tuner.core.problem.attention_op import AttentionOp, Lengths
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
 from tuner.errors import InvalidInput
@@ -66,9 +68,28 @@ class Run(StrEnum):
     QKV = "qkv"
 
 
-def attention_pair(shape: DecodeAttention, *, d_out: int | None, lengths: Lengths = Lengths.FULL) -> Workload:
+class LayerRun(StrEnum):
+    """A decoder layer from its attention on, or neighbouring ops of it."""
+
+    #: All of it: attention, o_proj, gate_up, down, and the next layer's qkv.
+    LAYER = "layer"
+    #: Attention and o_proj, in front of an all-reduce.
+    ATTENTION = "attention"
+    #: Norm, gate_up and down, between two of them.
+    MLP = "mlp"
+    #: Norm and qkv, behind one.
+    QKV = "qkv"
+
+
+#: Names of models whose attention norms queries and keys.
+_NORMS_QUERIES = ("qwen3",)
+
+
+def attention_pair(
+    shape: DecodeAttention, *, d_out: int | None, lengths: Lengths = Lengths.FULL, form: AttentionForm = PLAIN
+) -> Workload:
     """Decode attention, and behind it a product with `d_out` columns where that is given."""
-    attention = AttentionOp(name="attention", shape=shape, lengths=lengths)
+    attention = AttentionOp(name="attention", shape=shape, lengths=lengths, form=form)
     behind = (
         () if d_out is None else (GemmOp(name="o_proj", m=attention.m, n=d_out, k=attention.n, source="attention"),)
     )
@@ -85,8 +106,9 @@ def decoder_attention(
     projection: bool = True,
     lengths: Lengths = Lengths.FULL,
     dtype: Dtype = Dtype.FP16,
+    **form: Any,
 ) -> Workload:
-    """The attention of `model` on one of `tp` ranks, and behind it o_proj where `projection`.
+    """The attention of `model` on one of `tp` ranks, and behind it o_proj where `projection`; `form` is for `form_for`.
 
     Raises:
         InvalidInput: the model is unknown, cannot be shared among so many ranks, or a size is out of its range.
@@ -102,10 +124,47 @@ def decoder_attention(
         new_tokens=new_tokens,
         dtype=dtype,
     )
-    return attention_pair(shape, d_out=sizes.hidden if projection else None, lengths=lengths)
+    d_out = sizes.hidden if projection else None
+    return attention_pair(shape, d_out=d_out, lengths=lengths, form=form_for(shape, **form))
+
+
+def decoder_layer(
+    model: str,
+    *,
+    sequences: int,
+    max_length: int,
+    new_tokens: int = 1,
+    tp: int = 1,
+    lengths: Lengths = Lengths.FULL,
+    dtype: Dtype = Dtype.FP16,
+    run: LayerRun = LayerRun.LAYER,
+) -> Workload:
+    """A decode step of a layer of `model` from its attention on to the next layer's qkv, or a run of it, on one of `tp`
+    ranks. Rotary embedding and the write of new keys and values stand in front of the attention; they are no op.
+
+    Raises:
+        InvalidInput: as `decoder_attention` and `decoder_block`; or the whole layer is asked for although an all-reduce
+            stands in it.
+    """
+    sizes, rows = _sizes_of(model), sequences * new_tokens
+    _check_shared(model, sizes, tp)
+    if tp > 1 and run is LayerRun.LAYER:
+        problem = f"at tp {tp} an all-reduce stands behind o_proj and behind down, and no kernel here does one"
+        raise InvalidInput("run", problem, "use attention, mlp or qkv, the runs between them, or tp 1")
+    if run in (LayerRun.MLP, LayerRun.QKV):
+        return decoder_block(model, m=rows, tp=tp, dtype=dtype, run=Run(str(run)))
+    attention = decoder_attention(
+        model, sequences=sequences, max_length=max_length, new_tokens=new_tokens, tp=tp, lengths=lengths, dtype=dtype
+    )
+    if run is LayerRun.ATTENTION:
+        return attention
+    return replace(attention, ops=decoder_block(model, m=rows, tp=tp, dtype=dtype).ops)
 
 
 def _sizes_of(model: str) -> DecoderModel:
+    if model.startswith(_NORMS_QUERIES):
+        problem = f"{model} norms its queries and keys between qkv and the attention, and no kernel here does"
+        raise InvalidInput("model", problem, f"use one of {', '.join(MODELS)}")
     sizes = MODELS.get(model)
     if sizes is None:
         raise InvalidInput("model", f"no model is called {model!r}", f"use one of {', '.join(MODELS)}")

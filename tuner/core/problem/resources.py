@@ -10,6 +10,8 @@ from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 MAX_THREADS_PER_CTA = 1024
 MAX_REGISTERS_PER_THREAD = 255
 REGISTER_UNIT_PER_WARP = 256
+#: An SM's schedulers, among which the warps of a CTA are distributed evenly. Each has a part of the registers.
+_SCHEDULERS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,13 @@ class Resources:
         """Registers as they are allocated: whole units per warp."""
         per_warp = -(-self.registers_per_thread * 32 // REGISTER_UNIT_PER_WARP) * REGISTER_UNIT_PER_WARP
         return per_warp * (self.num_threads // 32)
+
+
+def most_registers(num_threads: int, gpu: Gpu) -> int:
+    """Of a thread, where an SM is to hold one CTA of so many: the scheduler with the most warps is the limit."""
+    of_scheduler = -(-num_threads // (32 * _SCHEDULERS))
+    of_warp = gpu.registers_per_sm // _SCHEDULERS // of_scheduler
+    return min(MAX_REGISTERS_PER_THREAD, of_warp // REGISTER_UNIT_PER_WARP * REGISTER_UNIT_PER_WARP // 32)
 
 
 def occupancy(resources: Resources, gpu: Gpu) -> int:

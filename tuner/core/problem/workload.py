@@ -136,6 +136,11 @@ class Workload:
         tensors = self.ops[op_index].tensors
         return tuple(i for i, op in enumerate(self.ops) if op.name in tensors)
 
+    @property
+    def is_independent(self) -> bool:
+        """Whether there are several products, and none reads another's output: their tiles may run side by side."""
+        return len(self.ops) > 1 and not any(map(self.is_read, range(len(self.ops))))
+
     def writes_squares(self, op_index: int) -> bool:
         """Whether op `op_index` writes the sums of squares of its rows, since a norm needs them."""
         return any(op.norm == self.ops[op_index].name for op in self.ops)

@@ -37,6 +37,7 @@ def attention_plan(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> At
         num_queues=num_attention_clusters(gpu, schedule.cluster),
         contiguous=schedule.contiguous,
         cluster=schedule.cluster,
+        form=op.form,
     )
     check_attention(plan, tile_tokens=schedule.tile_tokens)
     return plan
@@ -44,7 +45,7 @@ def attention_plan(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> At
 
 def attention_digest(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
     """sha256, hex: of what a launch is told, and of what was proven of it."""
-    facts = (plan.op, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, schedule)
+    facts = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, schedule)
     words = plan.tasks.astype("<i4").tobytes() + plan.queues.astype("<i4").tobytes()
     return hashlib.sha256(words + repr(facts).encode()).hexdigest()
 

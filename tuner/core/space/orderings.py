@@ -26,8 +26,8 @@ PLAIN_RUN_AHEADS = 0.85
 EVEN_SHARES, SPLIT_TAILS = 0.3, 0.85
 #: (granularity, sync width, wait position, split order).
 Sync = tuple[Granularity, int, WaitPosition, SplitOrder]
-#: (assignment, eighths of a partition, CTAs per SM, reserved SMs).
-GridAssignment = tuple[Assignment, int, int, int]
+#: (assignment, CTAs per SM, reserved SMs).
+GridAssignment = tuple[Assignment, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +66,13 @@ class Choices:
             digits.append(digit)
         run_ahead, *rasters, sync, assigned, sweep = reversed(digits)
         granularity, sync_width, wait_position, split_order = self.syncs[sync]
-        assignment, partition, ctas_per_sm, reserved_sms = self.assignments[assigned]
+        assignment, ctas_per_sm, reserved_sms = self.assignments[assigned]
         return Ordering(
             rasters=tuple(values[digit] for values, digit in zip(self.merge.rasters, rasters, strict=True)),
             interleave=self.merge.interleave,
             granularity=granularity,
             sync_width=sync_width,
             assignment=assignment,
-            partition=partition,
             ctas_per_sm=ctas_per_sm,
             reserved_sms=reserved_sms,
             part_major=self.sweeps[sweep],

@@ -35,7 +35,7 @@ from tuner.core.plan.interleaves import block_shapes, longest_first, merge_block
 from tuner.core.plan.split_k import num_split_tiles, num_tiles, slots_problem
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Workload, WorkloadKind
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     Granularity,
     Interleave,
@@ -115,15 +115,13 @@ class Space:
         sizes = tuple(map(graph.num_tasks_of, graph.op_indices))
         if (key := (sizes, grids, tiling.cluster_size)) not in self._assignments:
             self._assignments[key] = tuple(self._legal_assignments(graph, grids))
-        whole = self._assignments[key]
-        plain = tuple(one for one in whole if not one[1])
         run_aheads = tuple(value for value in self.run_aheads if run_ahead_problem(graph, value) is None)
         slices = {order: self._sliced_syncs(graph, order) for order in SplitOrder}
         choices = []
         for merge, split_tiles in product(self._merges_of(graph), self.split_tiles(tiling)):
             is_tail, is_stream = split_tiles is not SplitTiles.ALL, split_tiles is SplitTiles.STREAM
             is_plain = is_tail or part_order_problem(graph, merge.interleave) is not None
-            assignments = whole if merge.interleave == Interleave() else plain
+            assignments = self._assignments[key]
             if is_tail:
                 assignments = self._tail_assignments(graph, merge.interleave, split_tiles, assignments)
             choices.append(
@@ -153,7 +151,7 @@ class Space:
         shapes = enumerate(zip(self.workload.ops, tiling.tiles, strict=True))
         split = (num_tiles(op, tile) for index, (op, tile) in shapes if tiling.num_parts(index) > 1)
         if (most := max(split, default=0)) <= num_lanes:
-            is_shared = most > 0 and self.workload.kind is WorkloadKind.INDEPENDENT
+            is_shared = most > 0 and self.workload.is_independent
             return (SplitTiles.ALL, SplitTiles.STREAM) if is_shared else (SplitTiles.ALL,)
         fits = slots_problem(self.workload, tiling, num_split_tiles(self.workload, tiling)) is None
         tails = (SplitTiles.TAIL, SplitTiles.STREAM)
@@ -174,16 +172,8 @@ class Space:
         self, graph: TileGraph, interleave: Interleave, split_tiles: SplitTiles, assignments: tuple[GridAssignment, ...]
     ) -> Iterator[GridAssignment]:
         for one in assignments:
-            assignment, partition, ctas, reserved = one
-            if partition and split_tiles is SplitTiles.STREAM:
-                continue  # by name, and around the best schedules
-            ordering = Ordering(
-                rasters=(),
-                interleave=interleave,
-                assignment=assignment,
-                partition=partition,
-                split_tiles=split_tiles,
-            )
+            assignment, ctas, reserved = one
+            ordering = Ordering(rasters=(), interleave=interleave, assignment=assignment, split_tiles=split_tiles)
             num_ctas = min(graph.num_tasks, ctas * self.gpu.num_clusters(graph.tiling.cluster_size, reserved))
             if split_tiles_problem(graph, ordering, num_ctas) is None:
                 yield one
@@ -194,11 +184,10 @@ class Space:
         return tuple(dict.fromkeys((*GRIDS, *((1, sms) for sms in spare if 0 < sms <= self.gpu.num_sms // SPARE_SMS))))
 
     def _legal_assignments(self, graph: TileGraph, grids: tuple[tuple[int, int], ...]) -> Iterator[GridAssignment]:
-        """Deals for producer first, the one interleave that may be partitioned."""
-        for (assignment, partition), (ctas, reserved) in product(ASSIGNMENTS, grids):
+        for assignment, (ctas, reserved) in product(ASSIGNMENTS, grids):
             num_ctas = min(graph.num_tasks, ctas * self.gpu.num_clusters(graph.tiling.cluster_size, reserved))
-            if assignment_problem(graph, Interleave(), assignment, partition, num_ctas) is None:
-                yield assignment, partition, ctas, reserved
+            if assignment_problem(graph, Interleave(), assignment, 0, num_ctas) is None:
+                yield assignment, ctas, reserved
 
     def _merges_of(self, graph: TileGraph) -> tuple[Merge, ...]:
         """The legal interleaves for tiles of these sizes."""
@@ -316,7 +305,7 @@ class Space:
         yield replace(ordering, part_major=not ordering.part_major)
         yield from (replace(ordering, split_order=order) for order in SplitOrder)
         yield from (replace(ordering, split_tiles=split_tiles) for split_tiles in SplitTiles)
-        yield from (replace(ordering, assignment=assignment, partition=eighths) for assignment, eighths in ASSIGNMENTS)
+        yield from (replace(ordering, assignment=assignment, partition=0) for assignment in ASSIGNMENTS)
         ctas, reserved = zip(*self.grids(tile_graph(self.workload, schedule.tiling)), strict=True)
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))

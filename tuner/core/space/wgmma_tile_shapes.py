@@ -6,6 +6,7 @@ are filled, with parts of tiles where whole ones do not fill one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -30,7 +31,7 @@ from tuner.core.legal.wgmma import (
 from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, exchange_us, tensor_share
 from tuner.core.plan.split_k import SUM_BYTES, num_steps, num_tiles, waves
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Dtype, GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.schedule.tiling import Tile, Warpgroups
 
 #: Rows up to which the weights' bytes are what takes time: one low tile row, tasks cut for their bytes alone.
@@ -47,6 +48,8 @@ MIN_SHAPES = 6
 #: ... nor more than this for all ops together, so that a job's tilings are a few thousand; fewer where CTAs share k.
 MAX_COMBINATIONS = 196
 MAX_SHARING_COMBINATIONS = 36
+#: Combinations of independent ops' cuts that are timed, about.
+MAX_TIMED = 65_536
 #: Per task, and more where it is a part: words, barriers, epilogue; arrival. Where another op reads the tile it also
 #: waits for the last part's sum.
 TASK_US = 0.3
@@ -133,8 +136,7 @@ class WgmmaTileShapes:
 
     def combined(self, height: Height) -> list[tuple[TileShape, ...]]:
         """A cut of each op: the fastest first."""
-        is_independent = self._workload.kind is WorkloadKind.INDEPENDENT
-        return self._side_by_side(height) if is_independent else self._one_by_one(height)
+        return self._side_by_side(height) if self._workload.is_independent else self._one_by_one(height)
 
     def in_two_waves(self, height: Height) -> tuple[TileShape, ...]:
         """A wide cut of each op in two tasks per SM; nothing where some op has none that is fast."""
@@ -171,11 +173,21 @@ class WgmmaTileShapes:
         lanes = self._gpu.num_clusters(height.cluster_size)
         timed = [
             (_makespan_us(shapes, lanes), shapes)
-            for shapes in product(*(self.all_shapes(op, height) for op in self._workload.ops))
+            for shapes in self._batched(height)
             if not any(shape.has_tail for shape in shapes) and _leave_registers(shapes)
         ]
         timed.sort(key=lambda one: one[0])
         return [shapes for time_us, shapes in timed if time_us <= timed[0][0] / MIN_RATE][: _most_combinations(height)]
+
+    def _batched(self, height: Height) -> Iterator[tuple[TileShape, ...]]:
+        """A cut of each op, in all combinations. Of more than two ops those of one shape are a batch, cut alike."""
+        ops = self._workload.ops
+        keys = [(op.m, op.weight_rows, op.k) if len(ops) > 2 else index for index, op in enumerate(ops)]
+        batches = dict(zip(keys, ops, strict=True))
+        most = int(MAX_TIMED ** (1 / len(batches)))
+        for choice in product(*(self.all_shapes(op, height)[:most] for op in batches.values())):
+            chosen = dict(zip(batches, choice, strict=True))
+            yield tuple(chosen[key] for key in keys)
 
     def _best_shapes(self, op: GemmOp, height: Height, most: int) -> list[TileShape]:
         """At most so many that fill the SMs, the best first; where few do, the best ones. Some have split tails."""

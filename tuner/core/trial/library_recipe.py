@@ -36,7 +36,7 @@ class LibraryRecipe:
 
     #: As `cublasLtGetVersion` says it.
     cublaslt_version: int
-    #: Whether two products that share nothing run side by side, on two streams.
+    #: Whether products that read nothing of each other run side by side, each on a stream of its own.
     beside: bool
     #: One per product.
     calls: tuple[LibraryCall, ...]

@@ -27,6 +27,7 @@ struct ChainOp {
   bool norm;     // its rows are scaled by what sums of squares say
   bool squares;  // it leaves sums of squares of its rows
   bool waits;    // its epilogue reads what an earlier op may have written in the same launch: it may have to wait for that
+  bool early_residual;  // its residual is there when its first inputs are: of another launch, or what these are made of
 
   __device__ constexpr bool is_any() const { return norm || squares || waits; }
 };

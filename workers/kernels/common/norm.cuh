@@ -76,8 +76,10 @@ __device__ __forceinline__ float factor_of(float squares, int k, float eps) {
 
 // All lanes of one warp: the factors of kRows rows from `row0` on, a multiple of 4, to shared memory. Groups of four rows
 // lie side by side in a slot: as many lanes as there are groups take a slot each of four rows, the other lanes the next
-// slots. The more loads are in flight, the fewer round trips, as long as there are registers.
-template <int kRows, int kLoadsInFlight = 4>
+// slots. kLoadsInFlight of them are under way at a time: the more, the fewer round trips, as long as there are registers. A
+// load that a branch could skip would wait for the one before it. So beyond the last slot a lane reads that one again, and
+// counts it as zero.
+template <int kRows, int kLoadsInFlight = 2>
 __device__ __forceinline__ void load_factors(const LaunchArgs& args, int op_index, int row0, u32 factors) {
   const OpArgs& op = args.ops[op_index];
   const float eps = args.chain_of(op_index).eps;
@@ -90,12 +92,20 @@ __device__ __forceinline__ void load_factors(const LaunchArgs& args, int op_inde
   for (int first = 0; first < kGroups; first += kAcross) {
     const int group = first + lane % kAcross, row = row0 + kRowsOfLoad * group;
     const bool is_inside = group < kGroups && row < op.m;
-    const float4* next = reinterpret_cast<const float4*>(op.row_scale + (is_inside ? row : 0) + lane / kAcross * stride);
+    const float4* rows = reinterpret_cast<const float4*>(op.row_scale + (is_inside ? row : 0));
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll kLoadsInFlight
-    for (int slot = lane / kAcross; slot < op.num_slots; slot += kDown, next += kDown * stride / kRowsOfLoad) {
-      const float4 found = load_past_l1(next);
-      sum.x += found.x, sum.y += found.y, sum.z += found.z, sum.w += found.w;
+#pragma unroll 1
+    for (int slot = lane / kAcross; slot - lane / kAcross < op.num_slots; slot += kLoadsInFlight * kDown) {
+      float4 found[kLoadsInFlight];
+#pragma unroll
+      for (int i = 0; i < kLoadsInFlight; ++i)
+        found[i] = load_past_l1(rows + min(slot + i * kDown, op.num_slots - 1) * (stride / kRowsOfLoad));
+#pragma unroll
+      for (int i = 0; i < kLoadsInFlight; ++i) {
+        const bool counts = slot + i * kDown < op.num_slots;
+        sum.x += counts ? found[i].x : 0.0f, sum.y += counts ? found[i].y : 0.0f;
+        sum.z += counts ? found[i].z : 0.0f, sum.w += counts ? found[i].w : 0.0f;
+      }
     }
 #pragma unroll
     for (int distance = kAcross; distance < 32; distance *= 2) {

@@ -230,24 +230,28 @@ __device__ __forceinline__ float over_cta(float value, bool is_sum, float* of_wa
   return value;
 }
 
-// weights = softmax(scale * scores) over the tokens that a query sees, zeros behind them; a CTA for each query. Both are
-// [sequences, KV heads, new tokens, query heads that share one, max_length].
+// weights = softmax(scale * scores) over the tokens that a query sees, zeros around them; a CTA for each query. Both are
+// [sequences, KV heads, new tokens, query heads that share one, max_length]. A window of 0 hides nothing. A cap above 0 makes
+// cap * tanh(score / cap) of each scaled score.
 extern "C" __global__ void __launch_bounds__(1024) tuner_softmax(const float* scores, u16* weights, const int* lengths,
                                                                  int max_length, int new_tokens, int query_heads,
-                                                                 int num_kv_heads, float scale, int is_bf16) {
+                                                                 int num_kv_heads, float scale, int window, float cap,
+                                                                 int is_bf16) {
   __shared__ float of_warp[32];
   const int columns = new_tokens * query_heads;
   const int sequence = blockIdx.x / (columns * num_kv_heads), token = blockIdx.x % columns / query_heads;
   const int seen = min(max(lengths[sequence] - new_tokens + 1 + token, 0), max_length);
+  const int first = window > 0 ? max(seen - window, 0) : 0;
   const float* row = scores + static_cast<long long>(blockIdx.x) * max_length;
   u16* out = weights + static_cast<long long>(blockIdx.x) * max_length;
+  const auto score = [=](int place) { return cap > 0 ? cap * tanhf(scale * row[place] / cap) : scale * row[place]; };
   float most = -3.0e38f, sum = 0.0f;
-  for (int place = threadIdx.x; place < seen; place += blockDim.x) most = fmaxf(most, row[place]);
+  for (int place = first + threadIdx.x; place < seen; place += blockDim.x) most = fmaxf(most, score(place));
   most = over_cta(most, false, of_warp);
-  for (int place = threadIdx.x; place < seen; place += blockDim.x) sum += __expf(scale * (row[place] - most));
+  for (int place = first + threadIdx.x; place < seen; place += blockDim.x) sum += __expf(score(place) - most);
   sum = over_cta(sum, true, of_warp);
   for (int place = threadIdx.x; place < max_length; place += blockDim.x) {
-    const float weight = place < seen ? __expf(scale * (row[place] - most)) / sum : 0.0f;
+    const float weight = first <= place && place < seen ? __expf(score(place) - most) / sum : 0.0f;
     out[place] = is_bf16 ? narrow<true>(weight) : narrow<false>(weight);
   }
 }

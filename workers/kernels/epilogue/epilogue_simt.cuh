@@ -12,13 +12,20 @@ template <int kOp>
 __device__ __forceinline__ void load_factors_of_rows(const LaunchArgs& args, const Task& task, u32 factors) {
   using Tile = SimtTile<kOp>;
   const OpArgs& op = args.ops[task.op];
+  constexpr int kLoadsInFlight = 4;
   for (int i = Tile::warp(); i < Tile::kTileM; i += kNumWarps) {
     const int row = task.tile_m * Tile::kTileM + i, lane = Tile::lane();
     float sum = 0.0f;
     if (row < op.m) {
-#pragma unroll 4
-      for (int slot = lane; slot < op.num_slots; slot += 32)
-        sum += load_past_l1(op.row_scale + static_cast<long long>(slot) * squares_stride(op) + row);
+#pragma unroll 1
+      for (int slot = lane; slot - lane < op.num_slots; slot += 32 * kLoadsInFlight) {  // as in norm.cuh
+        float found[kLoadsInFlight];
+#pragma unroll
+        for (int j = 0; j < kLoadsInFlight; ++j)
+          found[j] = load_past_l1(op.row_scale + min(slot + 32 * j, op.num_slots - 1) * squares_stride(op) + row);
+#pragma unroll
+        for (int j = 0; j < kLoadsInFlight; ++j) sum += slot + 32 * j < op.num_slots ? found[j] : 0.0f;
+      }
     }
     sum = add_lanes(sum);
     if (lane == 0) store_shared(factors + 4 * i, factor_of(sum, op.k, args.chain_of(task.op).eps));

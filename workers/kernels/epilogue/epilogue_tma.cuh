@@ -34,14 +34,14 @@
 template <int kOp>
 __device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
                                                    const Task& task, const TensorMap* map, u32 staging,
-                                                   const RowNorm& norm) {
+                                                   const RowNorm& norm, const EarlyResidual<kOp>& early) {
   using Tile = WgmmaTile<kOp>;
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kChunks = kTmaEpilogue ? kConfig.tile_n / kLineColumns : 0;
   constexpr int kGroupsOfChunk = kLineColumns / 8;
   constexpr int kBatch = kResidualsInFlight<kOp> < kGroupsOfChunk ? kResidualsInFlight<kOp> : kGroupsOfChunk;
   if constexpr (kChunks == 0) {
-    store_wgmma_tile<kOp>(acc, op, task, norm);
+    store_wgmma_tile<kOp>(acc, op, task, norm, early);
   } else {
     const int thread = team_thread(), lane = thread % 32;
     const int column0 = task.tile_n * kConfig.tile_n;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void store_or_copy_tile(const float (&acc)[kMaxWgmmaA
       }
     }
     if constexpr (kConfig.tile_n % kLineColumns != 0)
-      store_wgmma_tile<kOp, kChunks * kGroupsOfChunk>(acc, op, task, norm, squares);
+      store_wgmma_tile<kOp, kChunks * kGroupsOfChunk>(acc, op, task, norm, {}, squares);
     if (lane == 0) {
       if (task.post >= 0) {
         bulk_wait<0>();

@@ -69,18 +69,21 @@ struct WarpColumns {
   __device__ __forceinline__ int row(int tile_row0, int fragment) const { return tile_row0 + fragment / kFragments * 8; }
   __device__ __forceinline__ int column(int fragment) const { return first + fragment % kFragments * 8; }
 
-  // The lane's words of the residual of up to `count` fragments from `first_fragment` on.
+  // The lane's word of the residual of a fragment.
+  __device__ __forceinline__ u32 residual_word(const OpArgs& op, int tile_row0, int fragment, int lane) const {
+    const long long own_row = row(tile_row0, fragment) + lane / 4;
+    const int column0 = column(fragment);
+    if (own_row >= op.m || column0 >= op.n) return 0;
+    return *reinterpret_cast<const u32*>(op.residual + own_row * op.n + column0 + lane % 4 * 2);
+  }
+
+  // Those of up to `count` fragments from `first_fragment` on.
   __device__ __forceinline__ void load_residuals(u32 (&words)[kResidualsInFlight<kOp>], int count, const OpArgs& op,
                                                  int tile_row0, int first_fragment, int lane) const {
     if constexpr (kConfig.residual) {
 #pragma unroll
-      for (int i = 0; i < kResidualsInFlight<kOp>; ++i) {
-        const long long own_row = row(tile_row0, first_fragment + i) + lane / 4;
-        const int column0 = column(first_fragment + i);
-        words[i] = 0;
-        if (i < count && own_row < op.m && column0 < op.n)
-          words[i] = *reinterpret_cast<const u32*>(op.residual + own_row * op.n + column0 + lane % 4 * 2);
-      }
+      for (int i = 0; i < kResidualsInFlight<kOp>; ++i)
+        words[i] = i < count ? residual_word(op, tile_row0, first_fragment + i, lane) : 0;
     }
   }
 
@@ -153,12 +156,34 @@ struct TransposedSquares {
   }
 };
 
+// As `load_early_residual`, of the groups of rows from kFirst up to kEnd.
+template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_m / 8>
+__device__ __forceinline__ void load_early_transposed(EarlyResidual<kOp>& early, const OpArgs& op, const Task& task) {
+  using Tile = WgmmaTile<kOp>;
+  using Columns = WarpColumns<kOp>;
+  constexpr OpConfig kConfig = kOps[kOp];
+  constexpr int kBegin = kFirst * Columns::kFragments, kNumFragments = (kEnd - kFirst) * Columns::kFragments;
+  static_assert(kEnd - kFirst <= kMostGroups<kOp>, "there is room for the words");
+  const int thread = team_thread(), lane = thread % 32;
+#pragma unroll
+  for (int block = 0; block < Tile::kBlocks; ++block) {
+    const int weight_row = (thread / 128 * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
+    const Columns columns(op, task.tile_n * kConfig.tile_n + (kConfig.gated ? weight_row / 2 : weight_row), lane);
+#pragma unroll
+    for (int i = 0; i < kNumFragments; ++i)
+      early.words[block * kNumFragments + i] =
+          weight_row < Tile::kSharedRows ? columns.residual_word(op, task.tile_m * kConfig.tile_m, kBegin + i, lane) : 0;
+  }
+}
+
 // Of the tile's groups of rows those from kFirst up to kEnd. n is a multiple of 8, so 8 columns are inside or outside as a
 // whole.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_m / 8>
 __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
-                                                      const Task& task, const RowNorm& norm) {
+                                                      const Task& task, const RowNorm& norm,
+                                                      const EarlyResidual<kOp>& early) {
   using Tile = WgmmaTile<kOp>;
+  constexpr bool kIsEarly = EarlyResidual<kOp>::kIsThere;
   using Columns = WarpColumns<kOp>;
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kBegin = kFirst * Columns::kFragments, kNumFragments = (kEnd - kFirst) * Columns::kFragments;
@@ -174,14 +199,17 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
     const Columns columns(op, task.tile_n * kConfig.tile_n + (kConfig.gated ? weight_row / 2 : weight_row), lane);
     const float* sums = acc + block * Tile::kBlockSums;
     [[maybe_unused]] u32 residuals[kBatch];
+    [[maybe_unused]] const int words_before = block * kNumFragments - kBegin;
 #pragma unroll
     for (int first = kBegin; first < kInFours; first += 4) {
       u32 words[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int fragment = first + i, loaded = (fragment - kBegin) % kBatch;
-        if (loaded == 0) columns.load_residuals(residuals, kEndFragment - fragment, op, tile_row0, fragment, lane);
-        words[i] = columns.finish(sums, op, norm, tile_row0, fragment, lane, residuals[loaded]);
+        if (!kIsEarly && loaded == 0)
+          columns.load_residuals(residuals, kEndFragment - fragment, op, tile_row0, fragment, lane);
+        const u32 residual = kIsEarly ? early.words[words_before + fragment] : residuals[loaded];
+        words[i] = columns.finish(sums, op, norm, tile_row0, fragment, lane, residual);
         squares.add(block, first + i, words[i], lane);
       }
       transpose_four(words, q);
@@ -193,8 +221,10 @@ __device__ __forceinline__ void store_transposed_tile(const float (&acc)[kMaxWgm
 #pragma unroll
     for (int fragment = kInFours; fragment < kEndFragment; ++fragment) {
       const int loaded = (fragment - kBegin) % kBatch;
-      if (loaded == 0) columns.load_residuals(residuals, kEndFragment - fragment, op, tile_row0, fragment, lane);
-      const u32 two = columns.finish(sums, op, norm, tile_row0, fragment, lane, residuals[loaded]);
+      if (!kIsEarly && loaded == 0)
+        columns.load_residuals(residuals, kEndFragment - fragment, op, tile_row0, fragment, lane);
+      const u32 residual = kIsEarly ? early.words[words_before + fragment] : residuals[loaded];
+      const u32 two = columns.finish(sums, op, norm, tile_row0, fragment, lane, residual);
       squares.add(block, fragment, two, lane);
       const long long row = columns.row(tile_row0, fragment) + lane / 4;
       const int column = columns.column(fragment);

@@ -49,6 +49,26 @@ constexpr int kResidualsInFlight = kNumMathGroups == 3                ? 1
                                    : WgmmaTile<kOp>::kNumSums <= 96 ? 8
                                                                     : 1;
 
+// Groups of 8 columns (with swapped operands, of 8 rows) of a tile that a CTA finishes, at most.
+template <int kOp>
+constexpr int kMostGroups = ((kSwapAb ? kOps[kOp].tile_m : kOps[kOp].tile_n) / 8 + kClusterK - 1) / kClusterK + (kClusterK > 1);
+
+// A thread's words of the residual of a tile. Where it is there early and they are few, they are loaded in front of the
+// products. Else each load is a round trip behind these, before anything can be stored.
+//
+// Memory order. The inputs' warp has acquired a post of what the task reads as A, or waited for the launches before. It
+// arrives at the stage's barrier behind that, and the math warps wait for that barrier before they load. What A was made of
+// was acquired before that post was released, and release and acquire are cumulative.
+template <int kOp>
+struct EarlyResidual {
+  static constexpr int kPerGroup = WgmmaTile<kOp>::kBlocks * (kSwapAb && kOps[kOp].gated ? 1 : 2);
+  static constexpr int kMost = kPerGroup * kMostGroups<kOp>;
+  static constexpr bool kIsThere = kOps[kOp].residual && kChainOps[kOp].early_residual && kNumMathGroups == 1 &&
+                                   !kTmaEpilogue && WgmmaTile<kOp>::kNumSums <= 64 && kMost <= 20;
+
+  u32 words[kIsThere ? kMost : 1];
+};
+
 // A thread's words of the residual of a row, of up to `count` groups of columns that begin at `column`.
 template <int kOp, int kRoom>
 __device__ __forceinline__ void load_residuals(u32 (&words)[kRoom], int count, const OpArgs& op, const TileRow& row,
@@ -72,7 +92,7 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
   float bias[2][2] = {}, residual[2] = {};
   if constexpr (kConfig.bias) load_two(bias[0], op.bias, column, op.n);
   if constexpr (kConfig.bias && kConfig.gated) load_two(bias[1], op.bias + op.n, column, op.n);
-  if constexpr (kConfig.residual && kResidualsInFlight<kOp> == 1) {
+  if constexpr (kConfig.residual && kResidualsInFlight<kOp> == 1 && !EarlyResidual<kOp>::kIsThere) {
     if (row.is_inside) load_two(residual, op.residual + row.first, column, op.n);
   } else if constexpr (kConfig.residual) {
     residual[0] = unpack_one<kBf16>(static_cast<u16>(word)), residual[1] = unpack_one<kBf16>(static_cast<u16>(word >> 16));
@@ -98,11 +118,38 @@ struct TileSquares {
   }
 };
 
+// All threads that multiply the tile, when its first inputs are there: of the groups of columns from kFirst up to kEnd.
+template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_n / 8>
+__device__ __forceinline__ void load_early_residual(EarlyResidual<kOp>& early, const OpArgs& op, const Task& task) {
+  using Tile = WgmmaTile<kOp>;
+  static_assert(kEnd - kFirst <= kMostGroups<kOp>, "there is room for the words");
+  const int thread = team_thread(), lane = thread % 32;
+#pragma unroll
+  for (int block = 0; block < Tile::kBlocks; ++block) {
+    const int warp_row = (thread / 128 * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row_in_tile = warp_row + lane / 4 + half * 8, row = task.tile_m * kOps[kOp].tile_m + row_in_tile;
+      const bool is_inside = row_in_tile < kOps[kOp].tile_m && row < op.m;
+#pragma unroll
+      for (int j = kFirst; j < kEnd; ++j) {
+        const int column = task.tile_n * kOps[kOp].tile_n + j * 8 + lane % 4 * 2;
+        u32& word = early.words[(block * 2 + half) * (kEnd - kFirst) + j - kFirst];
+        word = 0;
+        if (is_inside && column < op.n)
+          word = *reinterpret_cast<const u32*>(op.residual + static_cast<long long>(row) * op.n + column);
+      }
+    }
+  }
+}
+
 // Of the tile's groups of columns those from kFirst up to kEnd; `squares` are those of the columns before, of this CTA's.
 template <int kOp, int kFirst = 0, int kEnd = kOps[kOp].tile_n / 8>
 __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
-                                                 const Task& task, const RowNorm& norm, TileSquares<kOp> squares = {}) {
+                                                 const Task& task, const RowNorm& norm,
+                                                 const EarlyResidual<kOp>& early = {}, TileSquares<kOp> squares = {}) {
   using Tile = WgmmaTile<kOp>;
+  constexpr bool kIsEarly = EarlyResidual<kOp>::kIsThere;
   constexpr int kInFours = kFirst + (kEnd - kFirst) / 4 * 4, kBatch = kResidualsInFlight<kOp>;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int column0 = task.tile_n * kOps[kOp].tile_n;
@@ -116,14 +163,16 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
       const TileRow row = tile_row<kOp>(op, task, norm, row_in_tile);
       const float* sums = acc + block * Tile::kBlockSums + half * 2;
       [[maybe_unused]] u32 residuals[kBatch];
+      [[maybe_unused]] const int words_before = (block * 2 + half) * (kEnd - kFirst) - kFirst;
 #pragma unroll
       for (int j = kFirst; j < kInFours; j += 4) {
         u32 words[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int column = column0 + (j + i) * 8 + q * 2, loaded = (j + i - kFirst) % kBatch;
-          if (loaded == 0) load_residuals<kOp>(residuals, kEnd - j - i, op, row, column);
-          words[i] = finish_two<kOp>(sums + (j + i) * 4, op, row, column, residuals[loaded]);
+          if (!kIsEarly && loaded == 0) load_residuals<kOp>(residuals, kEnd - j - i, op, row, column);
+          const u32 residual = kIsEarly ? early.words[words_before + j + i] : residuals[loaded];
+          words[i] = finish_two<kOp>(sums + (j + i) * 4, op, row, column, residual);
           squares.add(block, half, words[i]);
         }
         transpose_four(words, q);
@@ -134,8 +183,9 @@ __device__ __forceinline__ void store_wgmma_tile(const float (&acc)[kMaxWgmmaAcc
 #pragma unroll
       for (int j = kInFours; j < kEnd; ++j) {
         const int column = column0 + j * 8 + q * 2, loaded = (j - kFirst) % kBatch;
-        if (loaded == 0) load_residuals<kOp>(residuals, kEnd - j, op, row, column);
-        const u32 two = finish_two<kOp>(sums + j * 4, op, row, column, residuals[loaded]);
+        if (!kIsEarly && loaded == 0) load_residuals<kOp>(residuals, kEnd - j, op, row, column);
+        const u32 residual = kIsEarly ? early.words[words_before + j] : residuals[loaded];
+        const u32 two = finish_two<kOp>(sums + j * 4, op, row, column, residual);
         squares.add(block, half, two);
         if (row.is_inside && column < op.n) store_finished<kOp>(op, norm, row.first + column, two);
       }

@@ -25,8 +25,8 @@ template <int kOp = 0>
 __device__ __forceinline__ void load_task_factors(const LaunchArgs& args, const Task& task, u32 factors) {
   if constexpr (kOp < kNumOps) {
     if (task.op != kOp) return load_task_factors<kOp + 1>(args, task, factors);
-    if constexpr (kChainOps[kOp].norm)
-      load_factors<kOps[kOp].tile_m, kNumMathGroups == 1 ? 8 : 4>(args, kOp, task.tile_m * kOps[kOp].tile_m, factors);
+    constexpr int kRows = kOps[kOp].tile_m, kLoadsInFlight = kNumMathGroups == 1 ? 16 : 4;
+    if constexpr (kChainOps[kOp].norm) load_factors<kRows, kLoadsInFlight>(args, kOp, task.tile_m * kRows, factors);
   }
 }
 

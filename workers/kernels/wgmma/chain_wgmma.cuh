@@ -40,6 +40,8 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
       stages.wait_filled(places);
       if (team_thread() == 0) trace_stamp(args.base, slot.index, kLoaded);
     }
+    if constexpr (EarlyResidual<kOp>::kIsThere) stages.wait_filled(places);
+    const EarlyResidual<kOp> early = early_residual<kOp>(args.base.ops[kOp], slot.task);
     const int num_steps =
         steps_of<kOp>(args.base.plan, args.base.ops[kOp], slot.task).count;
     Tile::multiply(acc, num_steps, stages, places, [&] {
@@ -61,11 +63,11 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
     }
     const RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside, shared.flags->epoch);
     if constexpr (kClusterK > 1) {
-      sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task, norm);
+      sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task, norm, early);
     } else if constexpr (kSwapAb) {
-      store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm);
+      store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm, early);
     } else {
-      store_or_copy_tile<kOp>(acc, args.base.ops[kOp], slot.task, args.output_map(kOp), shared.staging, norm);
+      store_or_copy_tile<kOp>(acc, args.base.ops[kOp], slot.task, args.output_map(kOp), shared.staging, norm, early);
     }
   }
   return true;

@@ -208,26 +208,45 @@ __device__ __forceinline__ void add_exchanges(float (&acc)[kMaxWgmmaAccumulators
 // The groups of a tile from kFirst up to kEnd, finished, to global memory.
 template <int kOp, int kFirst, int kEnd>
 __device__ __forceinline__ void store_groups(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op, const Task& task,
-                                             const RowNorm& norm) {
+                                             const RowNorm& norm, const EarlyResidual<kOp>& early) {
   if constexpr (kSwapAb) {
-    store_transposed_tile<kOp, kFirst, kEnd>(acc, op, task, norm);
+    store_transposed_tile<kOp, kFirst, kEnd>(acc, op, task, norm, early);
   } else {
-    store_wgmma_tile<kOp, kFirst, kEnd>(acc, op, task, norm);
+    store_wgmma_tile<kOp, kFirst, kEnd>(acc, op, task, norm, early);
   }
+}
+
+// A thread's words of the residual of what its CTA finishes of a tile: of the one whose rank along k is kRank, or of those
+// behind it.
+template <int kOp, int kRank = 0>
+__device__ __forceinline__ EarlyResidual<kOp> early_residual(const OpArgs& op, const Task& task) {
+  if constexpr (kRank < kClusterK - 1) {
+    if (rank_along_k() != kRank) return early_residual<kOp, kRank + 1>(op, task);
+  }
+  EarlyResidual<kOp> early = {};
+  if constexpr (EarlyResidual<kOp>::kIsThere) {
+    using Own = Share<kOp, kRank>;
+    if constexpr (kSwapAb) {
+      load_early_transposed<kOp, Own::kFirst, Own::kEnd>(early, op, task);
+    } else {
+      load_early_residual<kOp, Own::kFirst, Own::kEnd>(early, op, task);
+    }
+  }
+  return early;
 }
 
 // Of the CTA whose rank along k is kRank, or of those behind it.
 template <int kOp, int kRank>
 __device__ __forceinline__ void sum_and_store_share(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                                     SumRing::Place& place, const OpArgs& op, const Task& task,
-                                                    const RowNorm& norm) {
+                                                    const RowNorm& norm, const EarlyResidual<kOp>& early) {
   if constexpr (kRank < kClusterK - 1) {
-    if (rank_along_k() != kRank) return sum_and_store_share<kOp, kRank + 1>(acc, ring, place, op, task, norm);
+    if (rank_along_k() != kRank) return sum_and_store_share<kOp, kRank + 1>(acc, ring, place, op, task, norm, early);
   }
   using Own = Share<kOp, kRank>;
   send_exchange<kOp, kRank, 0>(acc, ring, place);
   add_exchanges<kOp, kRank, 0>(acc, ring, place);
-  store_groups<kOp, Own::kFirst, Own::kEnd>(acc, op, task, norm);
+  store_groups<kOp, Own::kFirst, Own::kEnd>(acc, op, task, norm, early);
 }
 
 // A task's tile, summed over all CTAs that share its k, to global memory: this CTA's share of it. All threads of the
@@ -235,8 +254,8 @@ __device__ __forceinline__ void sum_and_store_share(float (&acc)[kMaxWgmmaAccumu
 template <int kOp>
 __device__ __forceinline__ void sum_and_store(float (&acc)[kMaxWgmmaAccumulators], const SumRing& ring,
                                               SumRing::Place& place, const OpArgs& op, const Task& task,
-                                              const RowNorm& norm) {
+                                              const RowNorm& norm, const EarlyResidual<kOp>& early) {
   static_assert(kNumTeams == 1, "a team of two would be phases behind");
   static_assert(!kTmaEpilogue, "threads store a share");
-  sum_and_store_share<kOp, 0>(acc, ring, place, op, task, norm);
+  sum_and_store_share<kOp, 0>(acc, ring, place, op, task, norm, early);
 }

@@ -48,8 +48,39 @@ def test_a_schedule_outside_of_the_space_is_refused_with_what_would_be_right(fie
     assert says in refusal(attention(), alone(**fields))
 
 
+@pytest.mark.parametrize(("form", "what"), [({"page_tokens": 16}, "pages"), ({"window": 64}, "a window")])
+def test_nothing_is_requested_before_a_length_that_says_what(form: dict[str, Any], what: str) -> None:
+    workload = attention(form=form)
+    check_schedule(workload, H200, alone())
+    assert f"with {what} nothing can be requested before" in refusal(workload, alone(speculative=True))
+    check_schedule(attention(form={"soft_cap": 5.0}), H200, alone(speculative=True))
+
+
 def test_a_ring_that_does_not_fit_is_refused() -> None:
     assert "bytes of shared memory" in refusal(attention(head_dim=128), alone(tile_tokens=128, num_stages=18))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fields", "says"),
+    [
+        (
+            {},
+            {"parts_at_once": 32, "span_tokens": 128},
+            "32 loads at once take a thread 192 registers",
+        ),
+        ({"head_dim": 128, "query_heads": 16}, {"num_stages": 2}, "16 queries of 128 take a thread 176 registers"),
+        ({"head_dim": 128, "query_heads": 16}, {"num_stages": 2, "finish_warps": 0}, "288 threads leave it 168"),
+    ],
+)
+def test_what_would_spill_is_refused(sizes: dict[str, Any], fields: dict[str, Any], says: str) -> None:
+    assert says in refusal(attention(**sizes), alone(**fields))
+
+
+def test_fewer_warps_or_one_team_have_the_registers() -> None:
+    wide = attention(head_dim=128, query_heads=16)
+    check_schedule(wide, H200, alone(num_stages=2, math_warps=4, finish_warps=4))
+    check_schedule(wide, H200, alone(num_stages=4, tile_tokens=16, math_warps=4, finish_warps=3))
+    check_schedule(attention(), H200, alone(math_warps=4, finish_warps=3, parts_at_once=32, span_tokens=128))
 
 
 def test_schedules_are_as_many_as_attentions_and_tiles_as_products() -> None:

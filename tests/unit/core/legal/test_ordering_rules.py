@@ -64,7 +64,7 @@ def axes(ordering: Ordering) -> tuple[Hashable, ...]:
         ordering.wait_position,
         (ordering.split_order, ordering.part_major),
         ordering.run_ahead,
-        (ordering.assignment, ordering.partition),
+        ordering.assignment,
         (ordering.ctas_per_sm, ordering.reserved_sms),
         (ordering.split_tiles, ordering.part_major),
     )

@@ -7,8 +7,15 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200, ordering, wgmma
-from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, engine_problem, estimated_resources
+from tuner.core.legal.legality import (
+    check_schedule,
+    dynamic_smem_bytes,
+    engine_problem,
+    estimated_resources,
+    tiling_problem,
+)
 from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.problem.presets import decoder_block
 from tuner.core.problem.resources import occupancy
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.ordering import Ordering, Schedule
@@ -115,6 +122,19 @@ def test_what_the_engine_can_compile_is_legal(tiles: Tiling) -> None:
 def test_a_tiling_that_cannot_be_built_is_refused(tiles: Tiling, sentence: str) -> None:
     with pytest.raises(IllegalSchedule, match=sentence):
         check(tiles)
+
+
+def test_a_chain_with_norms_has_fewer_sums_where_parts_are_added() -> None:
+    """With 120 and more of a thread the compiler spilled."""
+    block = decoder_block("llama3-8b", m=512)
+    parts = wgmma((128, 128, 64), (128, 112, 64), (128, 224, 64), (128, 128, 64), num_warps=8, split_k=(1, 1, 2, 1))
+    assert tiling_problem(block, H200, parts) is None
+    whole = replace(parts, tiles=(*parts.tiles[:3], replace(parts.tiles[3], n=240)), num_stages=3, input_stages=3)
+    assert tiling_problem(block, H200, whole) is None
+    wider = replace(whole, split_k=(1, 1, 2, 2))
+    problem = "120 sums a thread spill where parts are added and rows are normed: use at most 112"
+    assert problem in str(tiling_problem(block, H200, wider))
+    assert tiling_problem(block, H200, replace(wider, split_k=())) is None
 
 
 def test_shared_memory_is_two_rings_the_feed_and_the_barriers() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from tuner.core.model.attention import attention_us, loads_of
 from tuner.core.plan.attention import AttentionPlan, assign
-from tuner.core.plan.attention_form import AttentionForm
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import AttentionForm
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.attention import AttentionTiling
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.attention import Array, Arrivals, Interpreter
 from tuner.core.plan.attention import AttentionPlan, assign
-from tuner.core.plan.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.proof.attention import check_attention
 from tuner.errors import CoverageError, InvalidInput, PlanError, ResourceError, WordError
 from tuner.workers.gpu.attention_reference import attention

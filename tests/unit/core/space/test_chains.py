@@ -9,14 +9,18 @@ import pytest
 
 from tests.support.cases import H200, decoder_block
 from tuner.core.legal.legality import runs_problem
+from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.presets import decoder_block as block_of_a_model
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import fused
+from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space.combined import best_together, num_each
 from tuner.core.space.run_starts import near_run_starts, run_starts_of
 from tuner.core.space.space import Space
-from tuner.core.space.wgmma_tile_shapes import TileShape, balanced_us
+from tuner.core.space.wgmma_tile_shapes import MAX_TIMED, TileShape, balanced_us
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.pool import in_runs
 
@@ -66,6 +70,45 @@ def test_ops_that_fill_each_others_waves_are_balanced() -> None:
     fitting, not_fitting = (shape(3, 1.0), shape(3, 1.0)), (shape(4, 1.0), shape(4, 1.0))
     assert balanced_us(fitting, 6) == (1 + 2) / 2
     assert balanced_us(not_fitting, 6) == (2 + 2) / 2
+
+
+def of_one_input(m: int, *widths: int, k: int = 4096) -> Workload:
+    ops = tuple(GemmOp(name=f"op{i}", m=m, n=n, k=k) for i, n in enumerate(widths))
+    return Workload(kind=WorkloadKind.CHAIN, ops=ops)
+
+
+def test_ops_of_one_input_are_cut_so_that_their_tiles_fill_the_sms_together() -> None:
+    """k and v alone leave SMs idle; of q, k and v together every SM has a tile. Those of one shape are cut alike."""
+    space = Space(of_one_input(16, 4096, 1024, 1024), H200)
+    first = space.guesses[0]
+    tiles = enumerate(zip(space.workload.ops, first.tiles, strict=True))
+    num_tasks = [num_tiles(op, tile) * first.num_parts(index) for index, (op, tile) in tiles]
+    assert max(num_tasks[1:]) < H200.num_sms // 2
+    assert 0.9 * H200.num_sms <= sum(num_tasks) <= H200.num_sms
+    by_wgmma = [tiling for tiling in space.tilings if tiling.engine is Engine.WGMMA]
+    assert len(by_wgmma) > 1000
+    assert all(tiling.tiles[1] == tiling.tiles[2] for tiling in by_wgmma)
+    assert any(tiling.tiles[0] != tiling.tiles[1] for tiling in by_wgmma)
+
+
+def test_of_many_independent_ops_a_bounded_number_of_cuts_is_timed() -> None:
+    """Eight ops of eight widths have 10^18 combinations."""
+    space = Space(of_one_input(16, *range(512, 1536, 128)), H200)
+    heights = space._wgmma.heights
+    assert all(1 < sum(1 for _ in space._wgmma._shapes._batched(height)) <= MAX_TIMED for height in heights)
+    assert space.guesses
+
+
+def test_tiles_of_one_input_wait_for_nothing_and_may_be_mixed() -> None:
+    workload = of_one_input(16, 4096, 1024, 1024)
+    tiling = Space(workload, H200).guesses[0]
+    assert workload.is_independent
+    for kind in (InterleaveKind.PRODUCER_FIRST, InterleaveKind.PROPORTIONAL):
+        order = Ordering(rasters=(Raster(),) * 3, interleave=Interleave(kind=kind), assignment=Assignment.STATIC)
+        schedule = Schedule(tiling=tiling, ordering=order)
+        (plan,) = plans_for(workload, H200, fused(schedule))
+        assert plan.plan.num_signals == 0
+    assert not BLOCK.is_independent
 
 
 def test_every_cut_is_legal_once_and_its_neighbours_are_cuts() -> None:

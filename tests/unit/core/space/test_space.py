@@ -59,7 +59,7 @@ def test_what_the_space_holds_is_legal_different_and_counted() -> None:
 
 def offered_ordering(num_ops: int, rng: random.Random) -> Ordering:
     """A combination of offered values, legal or not."""
-    (granularity, sync_width), (assignment, partition) = rng.choice(SYNCS), rng.choice(ASSIGNMENTS)
+    (granularity, sync_width), assignment = rng.choice(SYNCS), rng.choice(ASSIGNMENTS)
     ctas_per_sm, reserved_sms = rng.choice(GRIDS)
     return Ordering(
         rasters=tuple(rng.choice(RASTERS) for _ in range(num_ops)),
@@ -67,7 +67,6 @@ def offered_ordering(num_ops: int, rng: random.Random) -> Ordering:
         granularity=granularity,
         sync_width=sync_width,
         assignment=assignment,
-        partition=partition,
         ctas_per_sm=ctas_per_sm,
         reserved_sms=reserved_sms,
         wait_position=rng.choice(tuple(WaitPosition)),
@@ -113,10 +112,9 @@ def test_every_legal_ordering_is_another_plan_and_no_plan_is_lost(workload: Work
 
 def stands_alone(ordering: Ordering) -> bool:
     """Whether its values may contradict each other, so that no plainer name stands for them."""
-    return (
-        ordering.partition > 0
-        or ordering.granularity in (Granularity.BATCH, Granularity.BARRIER)
-        or ordering.interleave.kind in (InterleaveKind.HALF_ROWS, InterleaveKind.PROPORTIONAL)
+    return ordering.granularity in (Granularity.BATCH, Granularity.BARRIER) or ordering.interleave.kind in (
+        InterleaveKind.HALF_ROWS,
+        InterleaveKind.PROPORTIONAL,
     )
 
 

@@ -19,6 +19,7 @@ from tuner.core.trial.evaluator import Environment
 from tuner.search.seeds import first_guesses
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
+from tuner.workers.source.append import AppendBuffers, pack_append_args
 from tuner.workers.source.attention import (
     REFUSED_WORDS,
     AttentionBuffers,
@@ -31,6 +32,7 @@ from tuner.workers.source.launchable import LaunchRefused
 HERE = Environment(gpu_name="H200", simulated=True)
 #: Device addresses of what a launch reads and writes.
 ADDRESSES = {"q": 0x1000, "out": 0x2000, "lengths": 0x3000, "tasks": 0x4000, "queues": 0x5000, "workspace": 0x10000}
+PAGES = 0x6000
 WEIGHTS = 0x70000
 
 
@@ -54,7 +56,7 @@ def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
     """The parameter, as a program without tuner fills it in."""
     space = ADDRESSES["workspace"]
     own = {name: space + recipe["workspace"][name] for name in ("arrivals", "refused", "partials")}
-    own |= {"trace": 0, "pages": 0}
+    own |= {"trace": 0, "pages": PAGES if "pages" in recipe else 0}
     buffer = bytearray(recipe["parameter"]["size_bytes"])
     for field in recipe["parameter"]["fields"]:
         name, offset = field["name"], field["offset"]
@@ -72,14 +74,24 @@ def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
     return bytes(buffer)
 
 
-@pytest.mark.parametrize("asked", [0, 50])
-@pytest.mark.parametrize("d_out", [None, 512])
-def test_a_recipe_fills_in_the_parameter_that_our_launches_have(d_out: int | None, asked: int) -> None:
-    workload = attention(d_out=d_out, new_tokens=2)
+@pytest.mark.parametrize(
+    ("d_out", "asked", "form"),
+    [
+        (None, 0, {}),
+        (512, 0, {}),
+        (512, 50, {}),
+        (None, 0, {"page_tokens": 16}),
+        (512, 50, {"page_tokens": 64, "heads_first": False, "window": 100}),
+        (None, 0, {"window": 300, "soft_cap": 20.0}),
+    ],
+)
+def test_a_recipe_fills_in_the_parameter_that_our_launches_have(
+    d_out: int | None, asked: int, form: dict[str, Any]
+) -> None:
+    workload = attention(d_out=d_out, new_tokens=2, form=form)
     guess = next(one for one in first_guesses(space_with(workload), 0) if one.attentions[0].next_percent == 0)
-    percent = asked if d_out else 0
     one = replace(guess.attentions[0], span_tokens=64 * guess.attentions[0].cluster, tile_tokens=64, num_stages=4)
-    schedule = replace(guess, attentions=(replace(one, math_warps=8, next_percent=percent),))
+    schedule = replace(guess, attentions=(replace(one, math_warps=8, next_percent=asked),))
     (recipe,) = manifest_of(workload, schedule)["attentions"]
     kernel = made(workload, schedule)
     maps = {"keys_map": bytes(range(128)), "values_map": bytes(range(128, 256))}
@@ -92,11 +104,42 @@ def test_a_recipe_fills_in_the_parameter_that_our_launches_have(d_out: int | Non
         partials=space + recipe["workspace"]["partials"],
         trace=0,
         refused=space + recipe["workspace"]["refused"],
+        pages=PAGES if "page_tokens" in form else 0,
     )
     weights = next_weights_of(workload, 0, kernel.schedule, WEIGHTS)
     packed = pack_attention_args(kernel.plan, buffers, speculative=kernel.schedule.speculative, next_weights=weights)
     assert from_recipe(recipe, maps) == packed
-    assert bool(weights.taken_bytes) == (percent > 0)
+    assert bool(weights.taken_bytes) == (asked > 0)
+
+
+def test_a_manifest_says_how_pages_are_given_and_how_many_there_may_be() -> None:
+    workload = attention(form={"page_tokens": 32, "heads_first": False})
+    manifest = manifest_of(workload, alone(span_tokens=192))
+    (recipe,) = manifest["attentions"]
+    tensors = {tensor["name"]: tensor for tensor in manifest["tensors"]}
+    assert tensors["attention.pages"]["shape"] == [4, 22]
+    assert tensors["attention.keys"]["shape"] == [88, 32, 2, 64]
+    pages = recipe["pages"]
+    assert (pages["tensor"], pages["num_pages"], pages["page_tokens"]) == ("attention.pages", 88, 32)
+    assert all(a_map["dims"][1] == 88 * pages["rows_per_page"] for a_map in recipe["tensor_maps"])
+    assert "pages" not in manifest_of(attention(), alone(span_tokens=192))["attentions"][0]
+
+
+def test_the_kernel_in_front_has_the_parameter_that_its_device_code_reads() -> None:
+    workload = attention(new_tokens=2)
+    (recipe,) = manifest_of(workload, alone(span_tokens=192))["attentions"]
+    append, op = recipe["append"], workload.attentions[0]
+    names = {"attention.qkv": "qkv", "attention.frequencies": "frequencies", "q": "q"}
+    names |= {"attention.keys": "keys", "attention.values": "values", "attention.lengths": "lengths"}
+    addresses = {name: 0x1000 * (index + 1) for index, name in enumerate(names.values())}
+    buffer = bytearray(append["parameter"]["size_bytes"])
+    for field in append["parameter"]["fields"]:
+        value = addresses[names[field["tensor"]]] if field["type"] == "pointer" else field["value"]
+        struct.pack_into("<Q" if field["type"] == "pointer" else "<i", buffer, field["offset"], value)
+    assert bytes(buffer) == pack_append_args(op.shape, AppendBuffers(**addresses))
+    heads = op.shape.kv_heads * (op.shape.query_heads + 2)
+    assert [tensor["shape"] for tensor in append["tensors"]] == [[op.m, heads * 64], [32]]
+    assert append["grid"][0] * append["block"][0] * 16 >= op.m * heads * 64, "a thread for each 8 pairs"
 
 
 def test_a_workspace_has_room_for_counters_and_sums() -> None:
@@ -112,7 +155,8 @@ def test_a_workspace_has_room_for_counters_and_sums() -> None:
 
 def test_files_are_those_of_the_plan_and_of_the_source() -> None:
     kernel = made(attention(), alone(span_tokens=192))
-    assert set(kernel.files) == {"attention0.cu", "attention0_tasks.bin", "attention0_queues.bin"}
+    ends = (".cu", "_tasks.bin", "_queues.bin", "_append.cu")
+    assert set(kernel.files) == {f"attention0{end}" for end in ends}
     assert len(kernel.files["attention0_tasks.bin"]) == 8 * len(kernel.plan.tasks)
 
 

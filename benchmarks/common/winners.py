@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.common.jobs import Ended
 from benchmarks.common.report import commit
-from benchmarks.common.rows import Row
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import PriorsChoice, Trial
@@ -100,14 +100,14 @@ class Winners:
         self._path = path
         self._rows: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
 
-    def put(self, row: Row, ended: Ended) -> None:
-        """Replaces the row and writes the file. A fair search, which did not try the winners that are there, leaves
-        them."""
-        if row.name in self._rows and ended.job.spec.priors is PriorsChoice.NONE:
+    def put(self, name: str, workload: Workload, ended: Ended) -> None:
+        """Replaces the row of that name and writes the file. A fair search, which did not try the winners there,
+        leaves them."""
+        if name in self._rows and ended.job.spec.priors is PriorsChoice.NONE:
             return
-        asked = {"workload": row.workload.to_json(), "objective": asdict(ended.job.spec.objective)}
+        asked = {"workload": workload.to_json(), "objective": asdict(ended.job.spec.objective)}
         by_kind = {str(kind): found for kind, found in best_of(ended).items()}
-        self._rows[row.name] = {**provenance(ended), **asked, "winners": by_kind}
+        self._rows[name] = {**provenance(ended), **asked, "winners": by_kind}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path, _text(self._rows).encode())
 

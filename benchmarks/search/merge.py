@@ -1,0 +1,64 @@
+"""The jobs of several runs in one file, judged together: each job says when, by which program and where it ran.
+
+python -m benchmarks.search.merge FILE [FILE ...] --out benchmarks/results/h200/search.json
+
+Of a job that several files have, that of the last file is kept. What a contest compared comes from one card and one
+run all the same: it is one job's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.search.judge import judge
+from benchmarks.search.tasks import all_tasks
+
+#: What a job tells of its run.
+_OF_RUN = ("gpu", "driver", "cuda", "kernel_version")
+#: What the file tells of each run.
+_RUN = ("commit", "date", "command")
+
+Json = dict[str, Any]
+
+
+def merged(reports: Sequence[Json]) -> Json:
+    """One report, its jobs in the order of the benchmark's."""
+    found, runs = dict[str, Json](), list[Json]()
+    for report in reports:
+        meta = report["meta"]
+        runs += meta.get("runs") or [{name: _without_folders(str(meta[name])) for name in _RUN}]
+        for job in report["jobs"]:
+            found[job["job"]] = {name: meta[name] for name in _OF_RUN} | job
+    places = {task.name: place for place, task in enumerate(all_tasks())}
+    jobs = sorted(found.values(), key=lambda job: places.get(job["job"], len(places)))
+    rows = judge(found)
+    last = {name: value for name, value in reports[-1]["meta"].items() if name != "runs"}
+    meta = last | {"command": _without_folders(last["command"]), "runs": runs}
+    return {"meta": meta, "rows": rows, "jobs": jobs}
+
+
+def _without_folders(command: str) -> str:
+    """A command without the folders of the machine on which it ran."""
+    return re.sub(r"(?<=\s)/\S*/", "", command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads all files, then writes one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    report = merged([json.loads(path.read_text()) for path in options.files])
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report, indent=1) + "\n")
+    for row in report["rows"]:
+        print({name: row.get(name) for name in ("check", "value", "bar", "holds", "of", "reason")})
+
+
+if __name__ == "__main__":
+    main()

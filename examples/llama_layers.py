@@ -1,0 +1,320 @@
+"""A decode step of transformers' own Llama whose layers are tuner's launches, one behind the other.
+
+    tuner-client submit --preset decoder-attention --model llama3-8b --sequences 1 --max-length 1024 --no-projection
+        --dtype bf16 --watch
+    tuner-client submit --preset decoder-block --model llama3-8b --m 1 --dtype bf16 --watch
+    tuner-client fetch best --job JOB --format zip --output attention.zip   # and block.zip, of the other job
+    python examples/llama_layers.py --attention attention.zip --block block.zip --batch 1
+
+Of a layer two artifacts are left, and a step launches them in turns: the attention, with the small kernel in front
+that rotates queries and keys and appends to the cache; and the block, which is all products from o_proj on to the
+next layer's qkv, with their norms, residuals and activation. Each launch begins while the one before it ends.
+Embedding, first norm and qkv, last norm and head are PyTorch's.
+
+The model is Llama-3-8B with random weights and a static cache, of which half is filled. The norms' weights are folded
+into the products that follow them, in place: the model keeps no weight twice, and can no longer run by itself. What
+is printed: milliseconds a step in a CUDA graph, and how far the logits of 64 tokens lie from transformers'.
+
+Without a GPU it runs a tiny model by the launches' own PyTorch formula, which checks the replacing and no times:
+
+    python examples/llama_layers.py --tiny
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+from llama_decode import LLAMA_3_8B, LOGITS_BAR, TINY, Decoder, build, captured, rel_error
+from transformers import LlamaForCausalLM
+
+NUM_TOKENS = 64
+NUM_TURNS = 25
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+class Launches(Protocol):
+    """What a step enqueues: `tuner.runtime.Launches`, or a formula in its place."""
+
+    def enqueue(self, stream: int) -> None:
+        """On a stream, by its address."""
+
+
+#: From tensors by name to launches over them: `bind` of an artifact, or a formula's.
+Bind = Callable[[Tensors], Launches]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Of a model, as the launches read them."""
+
+    #: [vocabulary, hidden], fp32 [head_dim / 2] radians a token, and the head's norm and product.
+    embedding: torch.Tensor
+    frequencies: torch.Tensor
+    norm: torch.Tensor
+    head: torch.Tensor
+    eps: float
+    num_heads: int
+    #: Of each layer, by the names of the block's tensors; `qkv.w` is the layer's own.
+    layers: list[dict[str, torch.Tensor]]
+
+    @classmethod
+    def taken_from(cls, model: LlamaForCausalLM) -> Weights:
+        """Merges and folds a model's weights, and frees them there, layer by layer.
+
+        Raises:
+            ValueError: the model has what the launches do not compute.
+        """
+        config, rotary = model.config, model.model.rotary_emb
+        if config.attention_bias or config.mlp_bias or config.hidden_act != "silu":
+            raise ValueError("the launches have no biases, and SiLU alone: this model is another one")
+        if rotary.attention_scaling != 1.0 or "dynamic" in rotary.rope_type or rotary.rope_type == "longrope":
+            raise ValueError(f"rotary embeddings of type {rotary.rope_type} change with the length, or scale")
+        return cls(
+            embedding=model.model.embed_tokens.weight,
+            frequencies=rotary.inv_freq.float().contiguous(),
+            norm=model.model.norm.weight,
+            head=model.lm_head.weight,
+            eps=config.rms_norm_eps,
+            num_heads=config.num_attention_heads,
+            layers=[_taken_from(layer) for layer in model.model.layers],
+        )
+
+
+def _taken_from(layer: Any) -> dict[str, torch.Tensor]:
+    attention, mlp = layer.self_attn, layer.mlp
+    found = {
+        "qkv.w": _merged(layer.input_layernorm, attention.q_proj, attention.k_proj, attention.v_proj),
+        "o_proj.w": attention.o_proj.weight.detach(),
+        "gate_up.w": _merged(layer.post_attention_layernorm, mlp.gate_proj, mlp.up_proj),
+        "down.w": mlp.down_proj.weight.detach(),
+    }
+    attention.o_proj.weight = mlp.down_proj.weight = None
+    return found
+
+
+def _merged(norm: Any, *projections: torch.nn.Linear) -> torch.Tensor:
+    """The projections' rows behind each other, times the weight of the norm in front; frees the originals."""
+    rows = torch.cat([one.weight for one in projections])
+    for one in projections:
+        one.weight = None
+    return rows.mul_(norm.weight)
+
+
+class TunedDecoder:
+    """A step of each sequence's next token. It may be captured in a CUDA graph, and then replayed token by token."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        caches: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        begin: int,
+        attention: Bind,
+        block: Bind,
+    ) -> None:
+        """`caches`: of each layer keys and values [sequences, KV heads, longest context, head_dim], contiguous. Each
+        sequence has filled `begin` tokens of them."""
+        keys, _ = caches[0]
+        batch, kv_heads, _, head_dim = keys.shape
+        self.weights, hidden = weights, weights.embedding.shape[1]
+        like = {"dtype": keys.dtype, "device": keys.device}
+        #: int32 of each sequence, the new token included; `step` counts it in.
+        self.lengths = torch.full((batch,), begin, dtype=torch.int32, device=keys.device)
+        self.tokens = torch.zeros(batch, dtype=torch.long, device=keys.device)
+        columns = weights.num_heads * head_dim
+        self._qkv = torch.zeros(batch, columns + 2 * kv_heads * head_dim, **like)
+        queries, attended = torch.zeros(batch, columns, **like), torch.zeros(batch, columns, **like)
+        self._stream = [torch.zeros(batch, hidden, **like) for _ in range(2)]
+        #: Of each layer the attention's and the block's, with what they are bound to.
+        self.launches: list[Launches] = []
+        self.tensors: list[dict[str, torch.Tensor]] = []
+        following = [*weights.layers[1:], weights.layers[0]]  # behind the last one anything: nobody reads its qkv
+        for i, (own, behind, cache) in enumerate(zip(weights.layers, following, caches, strict=True)):
+            before = {"q": queries, "attention": attended, "attention.qkv": self._qkv}
+            before |= {"attention.keys": cache[0], "attention.values": cache[1]}
+            before |= {"attention.lengths": self.lengths, "attention.frequencies": weights.frequencies}
+            after = {"attention": attended, "residual": self._stream[i % 2], "down": self._stream[(i + 1) % 2]}
+            after |= {**own, "qkv.w": behind["qkv.w"], "qkv": self._qkv}
+            self.launches += [attention(before), block(after)]
+            self.tensors += [before, after]
+
+    def step(self) -> torch.Tensor:
+        """The logits [sequences, vocabulary] behind `tokens`, which become the last ones of their sequences."""
+        weights, functions = self.weights, torch.nn.functional
+        self.lengths.add_(1)
+        self._stream[0].copy_(functions.embedding(self.tokens, weights.embedding))
+        torch.mm(self._normed(self._stream[0]), weights.layers[0]["qkv.w"].T, out=self._qkv)
+        stream = torch.cuda.current_stream().cuda_stream if self._qkv.is_cuda else 0
+        for launch in self.launches:
+            launch.enqueue(stream)
+        found = self._stream[len(weights.layers) % 2]
+        return functions.linear(self._normed(found) * weights.norm, weights.head)
+
+    def _normed(self, rows: torch.Tensor) -> torch.Tensor:
+        """Without a weight: that of the first layer's is in its product."""
+        return torch.nn.functional.rms_norm(rows, rows.shape[-1:], eps=self.weights.eps)
+
+
+class Formula:
+    """What an artifact's launches compute, by PyTorch: for a machine without a GPU."""
+
+    def __init__(self, compute: Callable[[Tensors], None], tensors: Tensors) -> None:
+        self._compute, self._tensors = compute, tensors
+
+    def enqueue(self, stream: int) -> None:
+        """Computes at once."""
+        self._compute(self._tensors)
+
+
+def attention_by_pytorch(given: Tensors) -> None:
+    """Rotates and appends, then attends to each sequence's tokens."""
+    keys, values, qkv = given["attention.keys"], given["attention.values"], given["attention.qkv"]
+    kv_heads, head_dim = keys.shape[1], keys.shape[3]
+    for row, length in enumerate(given["attention.lengths"].tolist()):
+        heads = qkv[row].view(-1, head_dim).float()
+        angles = (length - 1) * given["attention.frequencies"]
+        x, y = heads.chunk(2, dim=-1)
+        turned = torch.cat([x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()], dim=-1).to(
+            qkv.dtype
+        )
+        keys[row, :, length - 1] = turned[-2 * kv_heads : -kv_heads]
+        values[row, :, length - 1] = heads[-kv_heads:].to(qkv.dtype)
+        queries = turned[: -2 * kv_heads].view(kv_heads, -1, head_dim)
+        seen = (cache[row, :, :length] for cache in (keys, values))
+        given["attention"][row] = torch.nn.functional.scaled_dot_product_attention(queries, *seen).reshape(-1)
+
+
+def block_by_pytorch(given: Tensors, eps: float) -> None:
+    """From o_proj on to the next layer's qkv."""
+    functions, width = torch.nn.functional, given["residual"].shape[-1:]
+    stream = functions.linear(given["attention"], given["o_proj.w"]) + given["residual"]
+    gate, up = functions.linear(functions.rms_norm(stream, width, eps=eps), given["gate_up.w"]).chunk(2, dim=-1)
+    given["down"].copy_(functions.linear(functions.silu(gate) * up, given["down.w"]) + stream)
+    given["qkv"].copy_(functions.linear(functions.rms_norm(given["down"], width, eps=eps), given["qkv.w"]))
+
+
+def caches_of(decoder: Decoder) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Copies of each layer's keys and values, as they are now."""
+    return [(layer.keys.clone(), layer.values.clone()) for layer in decoder.cache.layers]
+
+
+def generate(decoder: Decoder, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """What transformers' model says of so many tokens, each the likeliest behind the one before: the tokens that it
+    read
+    and the logits, each [num_tokens, sequences, ...]. The cache is then as many tokens longer."""
+    tokens, logits, positions = decoder.tokens, [], decoder.positions
+    read = []
+    for step in range(num_tokens):
+        found = decoder.model(
+            input_ids=tokens, position_ids=positions + step, past_key_values=decoder.cache, use_cache=True
+        ).logits
+        read.append(tokens[:, 0])
+        logits.append(found[:, 0])
+        tokens = found.argmax(dim=-1)
+    return torch.stack(read), torch.stack(logits)
+
+
+def retell(tuned: TunedDecoder, read: torch.Tensor, begin: int, replay: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """The logits of a tuned decoder that reads the same tokens from a context of `begin` tokens on."""
+    tuned.lengths.fill_(begin)
+    logits = []
+    for tokens in read:
+        tuned.tokens.copy_(tokens)
+        logits.append(replay().clone())
+    return torch.stack(logits)
+
+
+def worst_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    """Of all tokens, the greatest distance."""
+    return max(rel_error(one, other) for one, other in zip(found, wanted, strict=True))
+
+
+def milliseconds(graph: torch.cuda.CUDAGraph, tuned: TunedDecoder, begin: int) -> float:
+    """Of one replay at a context of `begin` tokens: the median of some. A replay that is not timed runs before each."""
+    times = []
+    for _ in range(NUM_TURNS):
+        tuned.lengths.fill_(begin)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        graph.replay()
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return statistics.median(times)
+
+
+def on_card(attention: Path, block: Path, batch: int, length: int, layers: int) -> int:
+    """The whole model; 1 where the logits do not agree."""
+    import tuner.runtime as runtime
+
+    model = build(LLAMA_3_8B | {"num_hidden_layers": layers}, "cuda")
+    decoder = Decoder.of(model, batch, length)
+    caches = caches_of(decoder)
+    read, wanted = generate(decoder, NUM_TOKENS)
+    kernels = [runtime.load_artifact(path, shares_sms=True) for path in (attention, block)]
+    tuned = TunedDecoder(Weights.taken_from(model), caches, length // 2, kernels[0].bind, kernels[1].bind)
+    graph, logits = captured(tuned.step)
+
+    def replay() -> torch.Tensor:
+        graph.replay()
+        return logits
+
+    error = worst_error(retell(tuned, read, length // 2, replay), wanted)
+    print(f"batch {batch}: {milliseconds(graph, tuned, length // 2):.3f} ms a step")
+    return _judged(f"logits of {NUM_TOKENS} tokens", error, [kernel.refused() for kernel in kernels])
+
+
+def tiny() -> int:
+    """A small model on the CPU; 1 where the logits do not agree."""
+    model = build(TINY, "cpu")
+    decoder = Decoder.of(model, 3, 64)
+    caches, plain = caches_of(decoder), replace(decoder, cache=copy.deepcopy(decoder.cache))
+    read, wanted = generate(plain, 8)
+    weights = Weights.taken_from(model)
+    tuned = TunedDecoder(
+        weights,
+        caches,
+        32,
+        lambda tensors: Formula(attention_by_pytorch, tensors),
+        lambda tensors: Formula(lambda given: block_by_pytorch(given, weights.eps), tensors),
+    )
+    return _judged("tiny: logits of 8 tokens", worst_error(retell(tuned, read, 32, tuned.step), wanted), [])
+
+
+def _judged(what: str, error: float, refusals: Sequence[str]) -> int:
+    problems = [one for one in refusals if one] + ([] if error <= LOGITS_BAR else ["they do not agree"])
+    print(f"{what}: {error:.4f} from transformers' (at most {LOGITS_BAR}) {'; '.join(problems)}")
+    return 1 if problems else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--attention", type=Path, help="an artifact of decode attention alone, programmatic")
+    parser.add_argument("--block", type=Path, help="an artifact of the four products between two attentions")
+    parser.add_argument("--batch", type=int, default=1, help="sequences of a step, as the artifacts have them")
+    parser.add_argument("--length", type=int, default=1024, help="tokens of the cache; half of it is filled")
+    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU, without artifacts")
+    options = parser.parse_args(arguments)
+    if not options.tiny and (options.attention is None or options.block is None or not torch.cuda.is_available()):
+        parser.error("give --attention and --block, on a machine with a GPU; or --tiny for a model on the CPU")
+    with torch.inference_mode():
+        if options.tiny:
+            return tiny()
+        return on_card(options.attention, options.block, options.batch, options.length, options.layers)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,32 @@
+"""Jobs of several runs of the benchmark of searches in one file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.search.merge import merged
+from benchmarks.search.tasks import BURST
+
+MACHINE = {"gpu": "a card", "driver": "1", "cuda": "13.0"}
+
+
+def report(commit: str, kernel_version: str, **job_s: float) -> dict[str, Any]:
+    meta = MACHINE | {"commit": commit, "kernel_version": kernel_version, "date": "today"}
+    meta["command"] = f"python -m program --samples /a/machine/samples.gz --out /a/machine/{commit}.json"
+    jobs = [{"job": f"burst/{BURST[int(name[1:])]}", "job_s": seconds} for name, seconds in job_s.items()]
+    return {"meta": meta, "jobs": jobs}
+
+
+def test_the_last_file_wins_and_each_job_says_its_kernels() -> None:
+    both = merged([report("first", "k1", j0=30.0, j1=10.0), report("second", "k2", j0=12.0)])
+    assert [(job["job_s"], job["kernel_version"]) for job in both["jobs"]] == [(12.0, "k2"), (10.0, "k1")]
+    seconds = next(row for row in both["rows"] if row["check"] == "burst_job_s")
+    assert (seconds["worst"], seconds["of"], seconds["holds"]) == (12.0, 2, False), "six are missing"
+
+
+def test_each_run_is_named_once_without_folders_of_its_machine() -> None:
+    both = merged([report("first", "k", j0=1.0), report("second", "k", j1=1.0)])
+    again = merged([both, report("third", "k", j1=2.0)])
+    assert [run["commit"] for run in again["meta"]["runs"]] == ["first", "second", "third"]
+    assert again["meta"]["runs"][0]["command"] == "python -m program --samples samples.gz --out first.json"
+    assert [job["job_s"] for job in again["jobs"]] == [1.0, 2.0]

@@ -1,0 +1,72 @@
+"""Pages, windows and soft caps of an attention: JSON, sizes, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.attentions import attention
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache, form_for, form_to_json
+from tuner.core.problem.attention_op import Lengths
+from tuner.core.problem.workload import Workload
+from tuner.errors import InvalidInput
+
+SHAPE = DecodeAttention(sequences=4, kv_heads=8, query_heads=4, head_dim=128, max_length=500)
+FIELDS: list[dict[str, Any]] = [
+    {},
+    {"page_tokens": 16},
+    {"page_tokens": 64, "heads_first": False, "window": 7},
+    {"window": 499, "soft_cap": 30.0},
+]
+
+
+@pytest.mark.parametrize("fields", FIELDS)
+def test_a_form_survives_its_json(fields: dict[str, Any]) -> None:
+    form = form_for(SHAPE, **fields)
+    assert form_to_json(form) == fields
+    assert form_for(SHAPE, **form_to_json(form)) == form
+    workload = attention(form=fields, max_length=500)
+    assert Workload.from_json(workload.to_json()) == workload
+
+
+def test_workloads_of_different_forms_have_different_digests() -> None:
+    assert len({attention(form=fields).digest for fields in FIELDS}) == len(FIELDS)
+
+
+def test_pages_are_as_many_as_all_longest_contexts_have() -> None:
+    assert form_for(SHAPE, page_tokens=16).paged == PagedCache(num_pages=4 * 32, page_tokens=16)
+    (op,) = attention(form={"page_tokens": 16, "heads_first": False}).attentions
+    assert op.cache_shape == (4 * 44, 16, 2, 64)
+    with pytest.raises(InvalidInput, match="175 pages, and all longest contexts have 176"):
+        replace(op, form=AttentionForm(paged=PagedCache(num_pages=175, page_tokens=16)))
+
+
+def test_a_window_that_hides_nothing_is_none() -> None:
+    assert form_for(SHAPE, window=500) == PLAIN
+    assert form_for(SHAPE, window=499).window == 499
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "says"),
+    [
+        ({"page_tokens": 128}, "page_tokens", "give one of 16, 32, 64"),
+        ({"window": 0}, "window", "give 1 or more"),
+        ({"soft_cap": float("inf")}, "soft_cap", "give a finite number above 0"),
+        ({"heads_first": False}, "heads_first", "give page_tokens too"),
+    ],
+)
+def test_a_bad_field_is_named_with_what_would_be_right(fields: dict[str, Any], field: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says) as refused:
+        form_for(SHAPE, **fields)
+    assert refused.value.field == field
+
+
+def test_a_window_reads_and_computes_less() -> None:
+    (whole,), (seen,) = attention().attentions, attention(form={"window": 100}).attentions
+    assert (whole.num_tokens, seen.num_tokens) == (4 * 700, 4 * 100)
+    assert seen.cache_bytes * 7 == whole.cache_bytes
+    (drawn,) = attention(form={"window": 100}, lengths=Lengths.UNIFORM).attentions
+    assert drawn.num_tokens == sum(min(length, 100) for length in drawn.timed_lengths)

@@ -1,0 +1,301 @@
+"""What the runtime hands to the driver for an artifact is what the worker's own launcher hands to it, byte for byte."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.attentions import alone, attention
+from tests.support.cases import H200, wgmma
+from tests.support.chains import block
+from tests.support.forged import tied
+from tests.support.native.recorder import Recorder
+from tests.support.on_card import problem
+from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.evaluator import ArtifactFiles, Environment
+from tuner.runtime import Artifact, RuntimeFailure, load_artifact
+from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.attention_artifact import attention_kernels
+from tuner.workers.builder.nvrtc import Built, Resources
+from tuner.workers.source.append import AppendBuffers, pack_append_args
+from tuner.workers.source.attention import AttentionBuffers, cache_map, pack_attention_args
+from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
+from tuner.workers.source.render import render
+from tuner.workers.source.tensor_maps import tensor_maps
+
+TILING = wgmma((16, 32, 64), (16, 32, 64), (16, 32, 64), (16, 32, 64))
+ORDERING = Ordering(rasters=(Raster(),) * 4, assignment=Assignment.STATIC)
+HERE = Environment(gpu_name="H200", simulated=False, cuda="13.0")
+STREAM, PROGRAMMATIC, COOPERATIVE = 0x77, (6, 1), (2, 1)
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """An array that is never read: an address with a shape and a type."""
+
+    address: int
+    shape: tuple[int, ...]
+    typestr: str
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"data": (self.address, False), "shape": self.shape, "strides": None, "typestr": self.typestr}
+
+
+def chain(kind: PlanKind, workload: Workload) -> tuple[ArtifactFiles, Any]:
+    """An artifact of a chain that nothing compiled, and its plans."""
+    ordering = replace(ORDERING, run_starts=(1, 3)) if kind.is_in_runs else ORDERING
+    candidate = Candidate(plan_kind=kind, schedule=Schedule(tiling=TILING, ordering=ordering))
+    plans = plans_for(workload, H200, candidate)
+    cubin = tied(plans, b"\x7fELF measured")
+    source = render(workload, TILING)
+    return assemble(problem(workload), candidate, plans, source, cubin, HERE, {}, 55), plans
+
+
+def attention_alone() -> tuple[ArtifactFiles, Any]:
+    """An artifact of an attention with what goes in front, and the attention's kernel."""
+    workload = attention(new_tokens=2)
+    candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, cluster=1))
+    resources = Resources(registers_per_thread=40, static_smem_bytes=0, spill_bytes=0, stack_bytes=0, warnings=())
+    built = Built(
+        key="k" * 64, cubin=b"\x7fELF append", resources=resources, compiler="13.0", compile_s=0.1, cached=False
+    )
+    (kernel,) = attention_kernels(workload, H200, candidate, (), (built,))
+    made = assemble(problem(workload), candidate, (), "", None, HERE, {}, 55, attentions=(kernel,))
+    manifest = json.loads(made.files["manifest.json"])
+    manifest["attentions"][0]["kernel"]["cubin"] = "attention0_append.cubin"  # any module: it is never run
+    return ArtifactFiles(
+        files={**made.files, "manifest.json": json.dumps(manifest).encode()}, manifest=manifest
+    ), kernel
+
+
+@pytest.fixture(autouse=True)
+def _on_the_recorder(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_LIBCUDA", str(recorder.path))
+
+
+def tensors_of(artifact: Artifact, *roles: str) -> dict[str, OnDevice]:
+    """One of each that a caller must give, and of these roles; at addresses of their own."""
+    types, left_out = (
+        {"fp16": "<u2", "bf16": "<u2", "fp32": "<f4", "int32": "<i4"},
+        {"intermediate", "squares", "optional"},
+    )
+    return {
+        name: OnDevice(0x100000 * (index + 1), tuple(tensor["shape"]), types[tensor["dtype"]])
+        for index, (name, tensor) in enumerate(artifact.tensors.items())
+        if tensor["role"] not in left_out - set(roles)
+    }
+
+
+def launched(recorder: Recorder, artifact: Artifact, given: dict[str, OnDevice], sizes: list[int]) -> list[Any]:
+    """The calls that enqueue it; `sizes` are those of the launches' parameters."""
+    launches = artifact.bind(given)
+    recorder.clear()
+    for launch, size in zip(launches._launches, sizes, strict=True):
+        recorder.cuda.fake_parameter_bytes(size)
+        launch.enqueue(STREAM)
+    return recorder.calls("cuLaunchKernelEx")
+
+
+def encoded(recorder: Recorder, tensor_map: Any, dtype: Dtype, address: int) -> bytes:
+    """As the driver is asked for it by the worker."""
+    rank, raw = len(tensor_map.dims), ctypes.create_string_buffer(192)
+    at = -(-ctypes.addressof(raw) // 64) * 64
+    recorder.cuda.cuTensorMapEncodeTiled(
+        ctypes.c_void_p(at),
+        {Dtype.FP16: 6, Dtype.BF16: 9}[dtype],
+        rank,
+        ctypes.c_void_p(address),
+        (ctypes.c_uint64 * rank)(*tensor_map.dims),
+        (ctypes.c_uint64 * (rank - 1))(*tensor_map.strides_bytes),
+        (ctypes.c_uint32 * rank)(*tensor_map.box),
+        (ctypes.c_uint32 * rank)(*[1] * rank),
+        *(0, 3, 2, 0),
+    )
+    return ctypes.string_at(at, 128)
+
+
+def buffers_of(artifact: Artifact, workload: Workload, given: dict[str, OnDevice]) -> tuple[OpBuffers, ...]:
+    """What the worker's launcher is given of the same tensors."""
+
+    def at(name: str) -> int:
+        return given[name].address if name in given else artifact._memory.get(name, 0)
+
+    return tuple(
+        OpBuffers(
+            a=at(op.source),
+            w=at(f"{op.name}.w"),
+            bias=at(f"{op.name}.bias"),
+            c=at(op.name),
+            residual=at(op.residual_source or f"{op.name}.residual"),
+            row_scale=at(f"{op.norm}.squares") if op.norm else at(f"{op.name}.row_scale"),
+            squares=at(f"{op.name}.squares"),
+            m=op.m,
+            n=op.n,
+            k=op.k,
+        )
+        for op in workload.ops
+    )
+
+
+@pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.RUNS, PlanKind.N_LAUNCHES_PDL], ids=str)
+def test_launches_of_a_chain_have_the_workers_parameters(recorder: Recorder, kind: PlanKind) -> None:
+    workload = block(16, dtype=Dtype.BF16)
+    made, plans = chain(kind, workload)
+    artifact = Artifact(made.files)
+    given = tensors_of(artifact)
+    size = made.manifest["parameter"]["size_bytes"]
+    calls = launched(recorder, artifact, given, [size] * len(plans))
+    ops, products = buffers_of(artifact, workload, given), artifact._products
+    assert products is not None
+    expected = []
+    for index, plan in enumerate(plans):
+        args = pack_args(
+            products._words[index], products._workspaces[index], 55, plan, ops, is_dependent=kind.is_programmatic
+        )
+        maps = (
+            encoded(recorder, one, Dtype.BF16, getattr(ops[one.op], one.operand))
+            for one in tensor_maps(workload, TILING)
+        )
+        expected.append(extend_args(args, first_tasks(plan), tuple(maps)))
+    assert [call.parameter for call in calls] == expected
+    grids = [
+        (launch["grid"][0], launch["block"][0], launch["dynamic_smem_bytes"]) for launch in made.manifest["launches"]
+    ]
+    assert [call.values[1:4] for call in calls] == grids
+    assert {call.stream for call in calls} == {STREAM}
+    assert {call.attribute for call in calls} == {PROGRAMMATIC if kind.is_programmatic else COOPERATIVE}
+    for index, plan in enumerate(plans):
+        words = ctypes.string_at(products._words[index], plan.words.nbytes)
+        assert words == plan.words.tobytes(), "the plan is on the device"
+
+
+@pytest.mark.parametrize("append", [False, True], ids=["alone", "with what goes in front"])
+def test_launches_of_an_attention_have_the_workers_parameters(recorder: Recorder, append: bool) -> None:
+    made, kernel = attention_alone()
+    artifact = Artifact(made.files)
+    given = tensors_of(artifact, *(["optional"] if append else []))
+    recipe = made.manifest["attentions"][0]
+    sizes = [recipe["append"]["parameter"]["size_bytes"]] * append + [recipe["parameter"]["size_bytes"]]
+    calls = launched(recorder, artifact, given, sizes)
+    own, shape = artifact._attentions[0]._own, kernel.op.shape
+    at = {name: tensor.address for name, tensor in given.items()}
+    found = cache_map(shape, kernel.schedule.tiling_of(shape))
+    attended = AttentionBuffers(
+        k_map=encoded(recorder, found, shape.dtype, at["attention.keys"]),
+        v_map=encoded(recorder, found, shape.dtype, at["attention.values"]),
+        q=at["q"],
+        out=at["attention"],
+        lengths=at["attention.lengths"],
+        trace=0,
+        **{name: own[name] for name in ("tasks", "queues", "partials", "arrivals", "refused")},
+    )
+    expected = [pack_attention_args(kernel.plan, attended, speculative=kernel.schedule.speculative)]
+    if append:
+        names = ("qkv", "frequencies", "keys", "values", "lengths")
+        buffers = AppendBuffers(q=at["q"], **{name: at[f"attention.{name}"] for name in names})
+        expected.insert(0, pack_append_args(shape, buffers))
+    assert [call.parameter for call in calls] == expected
+    assert {call.attribute for call in calls} == {PROGRAMMATIC}
+
+
+def test_launches_of_one_artifact_share_what_lies_between_them(recorder: Recorder) -> None:
+    made, _ = chain(PlanKind.FUSED_PDL, block(16))
+    artifact = Artifact(made.files)
+    given = tensors_of(artifact)
+    recorder.clear()
+    artifact.bind(given)
+    allocated = len(recorder.calls("cuMemAlloc_v2"))
+    assert allocated == len(artifact._memory) > 0
+    artifact.bind(given)
+    assert len(recorder.calls("cuMemAlloc_v2")) == allocated, "a second layer has no memory of its own"
+
+
+def test_an_abort_and_a_refused_length_are_told(recorder: Recorder) -> None:
+    made, _ = chain(PlanKind.FUSED_PDL, block(16))
+    artifact = Artifact(made.files)
+    assert not artifact.aborted()
+    assert artifact._products is not None
+    record = artifact._products._workspaces[0] + made.manifest["launches"][0]["workspace"]["abort_record"]["offset"]
+    ctypes.c_uint32.from_address(record).value = 1
+    assert artifact.aborted()
+    files, _ = attention_alone()
+    attentions = Artifact(files.files)
+    assert attentions.refused() == ""
+    at = attentions._attentions[0]._own["refused"]
+    assert isinstance(at, int)
+    (ctypes.c_int32 * 4).from_address(at)[:] = [1, 3, -5, 701]
+    assert attentions.refused() == "sequence 3 has the length -5: use 0 to 700"
+
+
+def changed(made: ArtifactFiles, **fields: Any) -> dict[str, bytes]:
+    return {**made.files, "manifest.json": json.dumps(made.manifest | fields).encode()}
+
+
+def test_what_is_no_artifact_is_refused_with_what_would_be_right(tmp_path: Path) -> None:
+    made, _ = chain(PlanKind.FUSED_PDL, block(16))
+    for files, says in (
+        ({}, "has no manifest.json"),
+        (changed(made, format=4), "is of format 4, and this reads formats up to 3"),
+        ({**made.files, "plan0.bin": b""}, "plan0.bin of the artifact is not the file that the manifest names"),
+        (changed(made, kernel=made.manifest["kernel"] | {"cubin": None}), "there is nothing to run"),
+    ):
+        with pytest.raises(RuntimeFailure, match=says):
+            Artifact(files)
+    with pytest.raises(RuntimeFailure, match="neither a folder nor a zip"):
+        load_artifact(tmp_path / "none")
+
+
+def test_a_zip_and_a_folder_are_read_alike(tmp_path: Path) -> None:
+    made, _ = chain(PlanKind.FUSED_PDL, block(16))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name, data in made.files.items():
+            archive.writestr(name, data)
+            (tmp_path / name).write_bytes(data)
+    (tmp_path / "a.zip").rename(folder := tmp_path.parent / f"{tmp_path.name}.zip")
+    assert load_artifact(folder).manifest == load_artifact(tmp_path).manifest
+
+
+def test_an_array_that_does_not_fit_is_refused_by_name(recorder: Recorder) -> None:
+    made, _ = chain(PlanKind.FUSED_PDL, block(16))
+    artifact = Artifact(made.files)
+    given = tensors_of(artifact)
+    for name, array, says in (
+        ("gate_up.w", None, "gate_up.w is missing: give \\[768, 512\\] of fp16, the weight"),
+        ("down.w", replace(given["down.w"], shape=(4, 4)), "down.w is \\[4, 4\\] of bits: give"),
+        ("down.w", replace(given["down.w"], typestr="<f4"), "of float32: give"),
+        ("qkv", replace(given["qkv"], address=0x108), "give an address that is a multiple of 16"),
+        ("nobody", given["qkv"], "there is no tensor nobody: give down, "),
+    ):
+        wrong = {key: value for key, value in {**given, name: array}.items() if value is not None}
+        with pytest.raises(RuntimeFailure, match=says):
+            artifact.bind(wrong)
+
+
+def test_a_device_that_does_not_hold_all_ctas_is_refused(recorder: Recorder) -> None:
+    made, _ = chain(PlanKind.FUSED_PDL, block(16))
+    assert made.manifest["launches"][0]["needs_all_ctas"]
+    recorder.cuda.fake_occupancy(0, 132)
+    with pytest.raises(RuntimeFailure, match="CTAs resident at once, and this device holds 0"):
+        Artifact(made.files)
+
+
+def test_half_of_what_goes_in_front_is_refused(recorder: Recorder) -> None:
+    made, _ = attention_alone()
+    artifact = Artifact(made.files)
+    given = tensors_of(artifact, "optional")
+    del given["attention.frequencies"]
+    with pytest.raises(
+        RuntimeFailure, match=r"attention\.frequencies is missing: give all tensors of the kernel in front"
+    ):
+        artifact.bind(given)

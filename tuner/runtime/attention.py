@@ -1,0 +1,128 @@
+"""Decode attention of a fetched artifact, with the projection behind it: a call takes arrays of any library.
+
+    attention = tuner.runtime.load_attention("best.zip")
+    y = attention(q, keys, values, lengths, pages, w)
+
+All that is launched by one of these runs on one stream, since what the launches hand to each other is the artifact's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .arrays import library_of, view
+from .artifact import Artifact, Launches, load_artifact
+from .native import RuntimeFailure
+
+#: Sets of arrays whose launches are kept packed: layers of a model, and outputs in turns.
+NUM_CACHED = 256
+#: Of a product, what a call has no operand for.
+_OPTIONS = ("bias", "gated", "residual", "row_scale", "norm")
+
+
+class Attention:
+    """An artifact of one attention, alone or with one plain product behind it, loaded into the current context."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        """Of that artifact.
+
+        Raises:
+            RuntimeFailure: it is of another workload.
+        """
+        self.artifact = artifact
+        ops = artifact.manifest["workload"]["ops"]
+        attentions = [op for op in ops if op.get("op") == "attention"]
+        products = [op for op in ops if op.get("op") != "attention"]
+        if len(attentions) != 1 or len(products) > 1:
+            raise RuntimeFailure(-1, "the artifact is not of one attention with at most one product behind it")
+        #: The ops, as the manifest has them.
+        self.op: dict[str, Any] = attentions[0]
+        self.product: dict[str, Any] | None = products[0] if products else None
+        if self.product is not None and (odd := _odd_options(self.product)):
+            problem = f"{self.product['name']} has {', '.join(odd)}, for which a call has no operand"
+            raise RuntimeFailure(-1, f"{problem}: bind the artifact's tensors by their names")
+        self._bound: dict[tuple[Any, ...], Launches] = {}
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Of a tensor of the manifest; of a cache of pages as it was tuned."""
+        return tuple(self.artifact.tensors[tensor]["shape"])
+
+    @property
+    def page_tokens(self) -> int:
+        """Of a page of the cache; 0 where it is contiguous."""
+        return int(self.op.get("page_tokens", 0))
+
+    @property
+    def output(self) -> str:
+        """The tensor that leaves."""
+        return str(self.product["name"] if self.product else self.op["name"])
+
+    def __call__(
+        self,
+        q: Any,
+        keys: Any,
+        values: Any,
+        lengths: Any,
+        pages: Any = None,
+        w: Any = None,
+        *,
+        out: Any = None,
+        stream: int | None = None,
+    ) -> Any:
+        """Attention of `q` [sequences * new tokens, heads * head_dim] over the caches, and its projection by `w`, on
+        `stream`: the library's current one where it is not given. `pages` is the table of a paged cache. Nothing is
+        waited for, and it may be captured in a graph.
+
+        Raises:
+            RuntimeFailure: an operand is missing, or has another shape or element type, or the driver refuses.
+        """
+        library, name = library_of(q), self.op["name"]
+        if library is None and (out is None or stream is None):
+            raise RuntimeFailure(-1, "arrays of this library need `out`, an array for the result, and `stream`")
+        y = library.empty(self.shape(self.output), q) if out is None and library is not None else out
+        given = {
+            self.op["source"]: q,
+            f"{name}.keys": keys,
+            f"{name}.values": values,
+            f"{name}.lengths": lengths,
+            f"{name}.pages": pages,
+            f"{self.output}.w": w,
+            self.output: y,
+        }
+        on = library.current_stream(q) if stream is None and library is not None else stream
+        self._launches({tensor: array for tensor, array in given.items() if array is not None}).enqueue(on or 0)
+        return y
+
+    def refused(self) -> str:
+        """What a launch found wrong first since `forget_refused`, as a sentence; empty where all was right. Waits for
+        the device."""
+        return self.artifact.refused()
+
+    def forget_refused(self) -> None:
+        """So that `refused` tells of what comes. Waits for the device."""
+        self.artifact.forget_refused()
+
+    def _launches(self, given: dict[str, Any]) -> Launches:
+        """Packed now or before: arrays are known by where they lie, and what they are."""
+        key = tuple((name, view(array)) for name, array in given.items())
+        if (found := self._bound.get(key)) is None:
+            if len(self._bound) >= NUM_CACHED:
+                self._bound.clear()
+            # The arrays of one call need not outlive it: a later one with the same addresses has its own.
+            found = self._bound[key] = self.artifact.bind(given).without_arrays()
+        return found
+
+
+def load_attention(path: Path | str, *, shares_sms: bool = False) -> Attention:
+    """Reads the zip, or the folder, of a fetched artifact, and loads it; `shares_sms` as `load_artifact` has it.
+
+    Raises:
+        RuntimeFailure: it is no intact artifact, not of such a workload, or the driver refuses.
+    """
+    return Attention(load_artifact(path, shares_sms=shares_sms))
+
+
+def _odd_options(product: dict[str, Any]) -> list[str]:
+    odd = [name for name in _OPTIONS if product.get(name)]
+    return odd + ([] if product["activation"] == "identity" else [product["activation"]])

@@ -1,0 +1,179 @@
+"""The CUDA driver by ctypes: what launching an artifact takes of it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .native import RuntimeFailure
+
+#: CUfunction_attribute.
+MAX_DYNAMIC_SHARED_SIZE_BYTES, PREFERRED_SHARED_MEMORY_CARVEOUT, NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 8, 9, 14
+#: Of an SM's memory, what may be shared memory, per cent.
+MOST_CARVEOUT = 100
+#: CUlaunchAttributeID.
+COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
+#: CUtensorMapDataType.
+_DATA_TYPES = {"CU_TENSOR_MAP_DATA_TYPE_FLOAT16": 6, "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16": 9}
+#: No interleave, 128-byte swizzle, 128-byte promotion, zeros out of bounds.
+_MAP_MODES = (0, 3, 2, 0)
+_MAP_BYTES, _MAP_ALIGNMENT = 128, 64
+_MULTIPROCESSOR_COUNT = 16
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: an id and a union of 64 bytes, of which a switch takes the first four."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_byte * 60))
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("dynamic_smem_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("num_attributes", ctypes.c_uint),
+    )
+
+
+class Driver:
+    """Calls of one driver library; each raises RuntimeFailure with the name of its error."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._cuda = ctypes.CDLL(path)
+        except OSError as error:
+            raise RuntimeFailure(-1, f"{path} is not to be loaded: is there a driver of NVIDIA's? ({error})") from error
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """One call."""
+        status = getattr(self._cuda, name)(*arguments)
+        if status:
+            text = ctypes.c_char_p()
+            self._cuda.cuGetErrorName(status, ctypes.byref(text))
+            raise RuntimeFailure(-1, f"{name}: {(text.value or b'').decode()} ({status})")
+
+    def function(self, cubin: bytes, name: str) -> ctypes.c_void_p:
+        """A kernel of a cubin, loaded in the current context; it stays loaded."""
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), cubin)
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        return function
+
+    def set_attribute(self, function: ctypes.c_void_p, attribute: int, value: int) -> None:
+        """Of a kernel, by its number in CUfunction_attribute."""
+        self.call("cuFuncSetAttribute", function, attribute, value)
+
+    def memory(self, num_bytes: int) -> int:
+        """Zeroed memory of the current context, which is never freed."""
+        address = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(num_bytes))
+        self.call("cuMemsetD8_v2", address, ctypes.c_ubyte(0), ctypes.c_size_t(num_bytes))
+        return address.value
+
+    def zero(self, address: int, num_bytes: int) -> None:
+        """Of the device's memory, when all that was enqueued has ended."""
+        self.call("cuCtxSynchronize")
+        self.call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(num_bytes))
+
+    def uploaded(self, data: bytes) -> int:
+        """The address of a copy on the device, which is never freed."""
+        address = self.memory(len(data))
+        self.call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)), None)
+        self.call("cuCtxSynchronize")
+        return address
+
+    def word(self, address: int) -> int:
+        """32 bits of the device's memory, when all that was enqueued has ended."""
+        value = ctypes.c_uint32()
+        self.call("cuCtxSynchronize")
+        self.call("cuMemcpyDtoH_v2", ctypes.byref(value), ctypes.c_uint64(address), ctypes.c_size_t(4))
+        return value.value
+
+    def resident_ctas(self, function: ctypes.c_void_p, threads: int, smem_bytes: int) -> int:
+        """How many CTAs the device holds at once, by the driver's occupancy."""
+        per_sm, device, num_sms = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        ask = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+        self.call(ask, ctypes.byref(per_sm), function, threads, ctypes.c_size_t(smem_bytes))
+        self.call("cuCtxGetDevice", ctypes.byref(device))
+        self.call("cuDeviceGetAttribute", ctypes.byref(num_sms), _MULTIPROCESSOR_COUNT, device)
+        return per_sm.value * num_sms.value
+
+    def tensor_map(self, recipe: Mapping[str, Any], address: int) -> bytes:
+        """The encoded map of a matrix for the copy engine, made at an address that is a multiple of 64."""
+        rank = len(recipe["dims"])
+        buffer = ctypes.create_string_buffer(_MAP_BYTES + _MAP_ALIGNMENT)
+        aligned = -(-ctypes.addressof(buffer) // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
+        self.call(
+            "cuTensorMapEncodeTiled",
+            ctypes.c_void_p(aligned),
+            _DATA_TYPES[recipe["data_type"]],
+            rank,
+            ctypes.c_void_p(address),
+            (ctypes.c_uint64 * rank)(*recipe["dims"]),
+            (ctypes.c_uint64 * (rank - 1))(*recipe["strides_bytes"]),
+            (ctypes.c_uint32 * rank)(*recipe["box"]),
+            (ctypes.c_uint32 * rank)(*recipe["element_strides"]),
+            *_MAP_MODES,
+        )
+        return ctypes.string_at(aligned, _MAP_BYTES)
+
+
+class Launch:
+    """One launch, packed: enqueuing it is one call of the driver."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        function: ctypes.c_void_p,
+        parameter: bytes,
+        *,
+        grid: Sequence[int],
+        block: Sequence[int],
+        smem_bytes: int,
+        switches: Mapping[int, bool],
+    ) -> None:
+        """`switches`: attributes of the launch that are on."""
+        self._driver, self._function = driver, function
+        self._parameter = ctypes.create_string_buffer(parameter, len(parameter))
+        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self._parameter))
+        attributes = [LaunchAttribute(id=switch, value=1) for switch, is_on in switches.items() if is_on]
+        self._attributes = (LaunchAttribute * len(attributes))(*attributes)
+        self._config = LaunchConfig(
+            grid=tuple(grid),
+            block=tuple(block),
+            dynamic_smem_bytes=smem_bytes,
+            attributes=self._attributes,
+            num_attributes=len(attributes),
+        )
+
+    def enqueue(self, stream: int) -> None:
+        """On a stream, by its address; it may be captured.
+
+        Raises:
+            RuntimeFailure: the driver refuses.
+        """
+        self._config.stream = stream
+        self._driver.call("cuLaunchKernelEx", ctypes.byref(self._config), self._function, self._pointers, None)
+
+
+@functools.cache
+def loaded(path: str) -> Driver:
+    """The driver of this name, loaded once."""
+    return Driver(path)
+
+
+def driver() -> Driver:
+    """The machine's driver, or the library that ``TUNER_LIBCUDA`` names.
+
+    Raises:
+        RuntimeFailure: there is none.
+    """
+    return loaded(os.environ.get("TUNER_LIBCUDA") or "libcuda.so.1")

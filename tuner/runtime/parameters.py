@@ -1,0 +1,84 @@
+"""The parameter of a launch, packed as a manifest lays it out."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: Bytes of the plan that the parameter has by value.
+_HEADER_BYTES = 64
+
+Json = Mapping[str, Any]
+
+
+def pack_product(
+    manifest: Json,
+    launch: Json,
+    addresses: Mapping[str, int],
+    own: Mapping[str, int],
+    header: bytes,
+    encode: Callable[[Json], bytes],
+) -> bytes:
+    """Of a launch of products. `addresses` are those of the tensors by name, 0 for what is not there; `own` those of
+    `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map of its recipe."""
+    layout, ops = manifest["parameter"], {op["name"]: op for op in manifest["workload"]["ops"]}
+    maps = {recipe["name"]: recipe for recipe in launch["tensor_maps"]}
+    plain = {
+        "spin_limit_cycles": layout["spin_limit_cycles"],
+        "is_dependent": int(launch["programmatic_dependent_launch"]),
+        "is_second": int(launch["workspace"]["is_second"]),
+        "trace": 0,
+        **own,
+    }
+    buffer = bytearray(layout["size_bytes"])
+    for field in layout["fields"]:
+        name, kind = field["name"], field["type"]
+        op, _, member = name.partition(".")
+        if name in plain:
+            value: Any = plain[name]
+        elif name == "plan_header":
+            value = header[:_HEADER_BYTES]
+        elif name == "first_tasks":
+            value = bytes.fromhex(launch["first_tasks"])
+        elif member.endswith("_map"):
+            value = encode(maps[name])
+        elif kind == "int32":
+            value = ops[op][member] if member in ops[op] else int(field["meaning"])
+        elif kind == "float32":
+            value = float(field["meaning"])
+        else:
+            tensor = field.get("tensor") or {"a": ops[op]["source"], "c": op}.get(member, name)
+            value = addresses.get(tensor, 0)
+        _put(buffer, field["offset"], kind, value)
+    return bytes(buffer)
+
+
+def pack_fields(
+    parameter: Json,
+    addresses: Mapping[str, int],
+    own: Mapping[str, int | bytes],
+    encode: Callable[[str], bytes],
+) -> bytes:
+    """Of a kernel whose manifest says each field's tensor or value, as an attention's does. `own` are fields that the
+    launch itself has; `encode` makes the tensor map of that name."""
+    buffer = bytearray(parameter["size_bytes"])
+    for field in parameter["fields"]:
+        name, kind = field["name"], field["type"]
+        if name in own:
+            value: Any = own[name]
+        elif name.endswith("_map"):
+            value = encode(name)
+        elif kind == "pointer":
+            value = addresses[field["tensor"]] if field.get("tensor") else 0
+        else:
+            value = field["value"]
+        _put(buffer, field["offset"], kind, value)
+    return bytes(buffer)
+
+
+def _put(buffer: bytearray, offset: int, kind: str, value: Any) -> None:
+    if isinstance(value, bytes):
+        buffer[offset : offset + len(value)] = value
+    else:
+        struct.pack_into({"pointer": "<Q", "int64": "<q", "int32": "<i", "float32": "<f"}[kind], buffer, offset, value)

@@ -1,0 +1,37 @@
+"""What of an attention's cache no launch may use: NaN behind the contexts, and numbers of no page in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tuner.core.problem.attention_form import PagedCache
+
+Array = Any  # of CuPy or of NumPy, of an element's bits
+
+#: In a table, a number that every launch has to refuse.
+NO_PAGE = 2**31 - 1
+
+
+def hide_rows(bits: Array, ends: Sequence[int], nan_bits: int) -> None:
+    """Of a contiguous cache [sequences, KV heads, max_length, head_dim], what lies behind each sequence's end."""
+    for sequence, end in enumerate(ends):
+        bits[sequence, :, end:] = nan_bits
+
+
+def hide_pages(bits: Array, table: Array, ends: Sequence[int], paged: PagedCache, nan_bits: int) -> None:
+    """The same of the pages that a table [sequences, pages] gives to each sequence."""
+    heads_first = bits if paged.heads_first else bits.swapaxes(1, 2)
+    for sequence, end in enumerate(ends):
+        whole, rest = divmod(end, paged.page_tokens)
+        if rest:
+            heads_first[int(table[sequence, whole]), :, rest:] = nan_bits
+        hidden = table[sequence, whole + bool(rest) :]
+        if hidden.size:
+            heads_first[hidden] = nan_bits
+
+
+def hide_numbers(table: Array, ends: Sequence[int], paged: PagedCache) -> None:
+    """Of a table, the numbers of pages that hold no token of a context."""
+    for sequence, end in enumerate(ends):
+        table[sequence, -(-end // paged.page_tokens) :] = NO_PAGE

@@ -1,0 +1,69 @@
+"""The library's products behind an attention: cuBLASLt, with kernels for norms and gates, as for any chain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cupy
+
+from tuner.core.trial.library_recipe import LibraryCall
+
+from ..source.launch_args import OpBuffers
+from ..timing.library_choice import Picked
+from .attention_data import AttentionData
+from .baselines import LibraryRunner
+from .cublaslt import CublasLt
+
+
+class ProductsBehind:
+    """All of a workload's products; none where the attention is alone."""
+
+    def __init__(self, lt: CublasLt, data: AttentionData, tools: Any) -> None:
+        """`tools` has the kernels `tuner_epilogue` and `tuner_norm`.
+
+        Raises:
+            WorkerError: the library offers no algorithm, or a norm is of what its op does not read.
+        """
+        kernels = (tools.get_function(name) for name in ("tuner_epilogue", "tuner_norm"))
+        self._runner = LibraryRunner(lt, data, *kernels) if data.workload.ops else None
+
+    @property
+    def num_algorithms(self) -> tuple[int, ...]:
+        """Per product, how many the heuristic offers."""
+        return self._runner.num_algorithms if self._runner else ()
+
+    @property
+    def can_add_in_norms(self) -> bool:
+        """Whether the kernels of norms may add residuals."""
+        return self._runner is not None and self._runner.can_add_in_norms
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """Per product, which of the heuristic's algorithms."""
+        return self._runner.choices if self._runner else ()
+
+    @choices.setter
+    def choices(self, choices: tuple[int, ...]) -> None:
+        if self._runner:
+            self._runner.choices = choices
+
+    def use(self, picked: Picked) -> None:
+        """Runs as was picked, behind whose choices is the attention's."""
+        if self._runner:
+            self._runner.use(replace(picked, choices=picked.choices[:-1]))
+
+    def calls(self) -> tuple[LibraryCall, ...]:
+        """How to call the library as this does."""
+        return self._runner.recipe().calls if self._runner else ()
+
+    def enqueue(self, ops: tuple[OpBuffers, ...], attended: int, stream: int) -> None:
+        """One run, whose first product reads the attention's results at that address."""
+        if self._runner:
+            with cupy.cuda.ExternalStream(stream):
+                self._runner.enqueue((replace(ops[0], a=attended), *ops[1:]), stream)
+
+    def poison(self) -> None:
+        """What lies between the products."""
+        if self._runner:
+            self._runner.poison()

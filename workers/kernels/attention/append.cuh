@@ -1,0 +1,80 @@
+// Between the product that makes queries, keys and values of new tokens and the attention over them: rotates queries and keys,
+// and appends keys and values to a contiguous cache.
+//
+// Rotation. Elements i and i + kHeadDim / 2 of a head are a pair, turned by the angle position * frequencies[i]. The
+// position is the token's place in its sequence. It is computed in fp32 and rounded once.
+//
+// Threads. One takes 8 pairs of one head of one new token, by vectors of 16 bytes: its loads are all under way together.
+//
+// Launches. Frequencies belong to the model and are read at once. Rows and lengths may be written by the launch before, and the
+// launch two back may still read the cache: all else is behind griddepcontrol.wait.
+#pragma once
+#include "config_append.cuh"
+#include "ptx.cuh"
+
+struct AppendArgs {
+  const u16* qkv;            // [sequences * new tokens, query heads, then KV heads of K, then those of V, kHeadDim]
+  const float* frequencies;  // [kHeadDim / 2], radians a token
+  u16* q;                    // [sequences * new tokens, query heads, kHeadDim], rotated
+  u16* keys;                 // [sequences, KV heads, max_length, kHeadDim]
+  u16* values;               // the same
+  const int* lengths;        // of each sequence, its new tokens included
+  int sequences, kv_heads, query_heads, new_tokens, max_length;  // query heads that share a KV head
+};
+
+constexpr int kVector = 8;  // elements of 16 bytes
+constexpr int kThreadsOfHead = kHeadDim / 2 / kVector;
+
+__device__ __forceinline__ u32 word_of(const uint4& vector, int index) {
+  return index == 0 ? vector.x : index == 1 ? vector.y : index == 2 ? vector.z : vector.w;
+}
+
+// The pairs of two vectors, turned: x' = x cos - y sin, y' = y cos + x sin.
+__device__ __forceinline__ void rotate(uint4& x, uint4& y, const float (&frequencies)[kVector], float position) {
+  u32 turned_x[kVector / 2], turned_y[kVector / 2];
+#pragma unroll
+  for (int two = 0; two < kVector / 2; ++two) {
+    float new_x[2], new_y[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sine, cosine;
+      sincosf(position * frequencies[2 * two + half], &sine, &cosine);
+      const float old_x = unpack_one<kBf16>(static_cast<u16>(word_of(x, two) >> 16 * half));
+      const float old_y = unpack_one<kBf16>(static_cast<u16>(word_of(y, two) >> 16 * half));
+      new_x[half] = old_x * cosine - old_y * sine;
+      new_y[half] = old_y * cosine + old_x * sine;
+    }
+    turned_x[two] = pack_two<kBf16>(new_x[0], new_x[1]);
+    turned_y[two] = pack_two<kBf16>(new_y[0], new_y[1]);
+  }
+  x = {turned_x[0], turned_x[1], turned_x[2], turned_x[3]};
+  y = {turned_y[0], turned_y[1], turned_y[2], turned_y[3]};
+}
+
+extern "C" __global__ void __launch_bounds__(kAppendThreads) tuner_append(const __grid_constant__ AppendArgs args) {
+  launch_dependents();
+  const int thread = static_cast<int>(blockIdx.x) * kAppendThreads + static_cast<int>(threadIdx.x);
+  const int first = thread % kThreadsOfHead * kVector, line = thread / kThreadsOfHead;  // a line is a head of a row
+  const int all_queries = args.query_heads * args.kv_heads, heads = all_queries + 2 * args.kv_heads;
+  const int row = line / heads, head = line % heads, sequence = row / args.new_tokens;
+  float frequencies[kVector];
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) frequencies[i] = args.frequencies[first + i];
+  wait_for_prerequisites();
+  if (sequence >= args.sequences) return;
+  const u16* from = args.qkv + static_cast<long long>(line) * kHeadDim + first;
+  const int length = args.lengths[sequence];
+  uint4 x = load_relaxed_gpu(from), y = load_relaxed_gpu(from + kHeadDim / 2);
+  const int position = length - args.new_tokens + row % args.new_tokens;
+  const bool is_query = head < all_queries, is_value = head >= all_queries + args.kv_heads;
+  if (!is_query && (position < 0 || position >= args.max_length)) return;  // a slot without a sequence, or a full one
+  if (!is_value) rotate(x, y, frequencies, static_cast<float>(position));
+  u16* to = args.q + (static_cast<long long>(row) * all_queries + head) * kHeadDim;
+  if (!is_query) {
+    const int kv_head = (head - all_queries) % args.kv_heads;
+    const long long place = (static_cast<long long>(sequence) * args.kv_heads + kv_head) * args.max_length + position;
+    to = (is_value ? args.values : args.keys) + place * kHeadDim;
+  }
+  store_relaxed_gpu(to + first, x);
+  store_relaxed_gpu(to + first + kHeadDim / 2, y);
+}

@@ -1,0 +1,12 @@
+// The constants of one append kernel. A generated source puts its own values in front (and defines TUNER_APPEND_CONFIG);
+// this default lets each file compile alone.
+#pragma once
+#include "config.cuh"
+
+#ifndef TUNER_APPEND_CONFIG
+#define TUNER_APPEND_CONFIG
+constexpr int kHeadDim = 128;
+constexpr int kAppendThreads = 128;
+#endif
+
+static_assert(kHeadDim == 64 || kHeadDim == 128, "a head has one line or two");

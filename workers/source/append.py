@@ -1,0 +1,101 @@
+"""The kernel in front of an attention that rotates new queries and keys, and writes keys and values to the cache."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_op import AttentionOp
+
+from .render import IS_BF16, device_text, inlined
+
+#: The device files in the order in which one includes the other, behind the first lines of config.cuh.
+_FILES = ("ptx.cuh", "config_append.cuh", "append.cuh")
+#: Name of the kernel.
+APPEND_KERNEL = "tuner_append"
+#: Of a CTA.
+APPEND_THREADS = 128
+#: Elements of a head that one thread takes: 8 pairs.
+_ELEMENTS_OF_THREAD = 16
+_ARGS = struct.Struct("<6Q5i4x")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppendBuffers:
+    """Device addresses of a launch: `qkv` [rows, heads of queries, keys and values], `frequencies` fp32 [head_dim / 2],
+    `q` [rows, query heads], two caches and int32 `lengths`."""
+
+    qkv: int
+    frequencies: int
+    q: int
+    keys: int
+    values: int
+    lengths: int
+
+
+def qkv_columns(op: DecodeAttention) -> int:
+    """Of a row of queries, keys and values."""
+    return op.kv_heads * (op.query_heads + 2) * op.head_dim
+
+
+def append_ctas(op: DecodeAttention) -> int:
+    """CTAs of a launch: a thread for each 8 pairs of all new tokens."""
+    threads = op.sequences * op.new_tokens * qkv_columns(op) // _ELEMENTS_OF_THREAD
+    return -(-threads // APPEND_THREADS)
+
+
+def render_append(op: DecodeAttention) -> str:
+    """The source of the kernel, the same for every number of sequences, heads and tokens."""
+    config = f"""#define TUNER_APPEND_CONFIG
+constexpr int kHeadDim = {op.head_dim};
+constexpr int kAppendThreads = {APPEND_THREADS};
+"""
+    texts = [f"// ---- config.cuh\nconstexpr bool kBf16 = {IS_BF16[op.dtype]};\n{_hints()}"]
+    for name in _FILES:
+        before, default, after = inlined(name).partition("#ifndef TUNER_APPEND_CONFIG\n")
+        if default:
+            before, after = before + config, after.partition("#endif\n")[2]
+        texts.append(f"// ---- {name}\n{before}{after}")
+    return "\n".join(texts)
+
+
+def _hints() -> str:
+    """What config.cuh says in front of the ops."""
+    types, _, ops = device_text("config.cuh").partition("// One op of the chain")
+    assert ops, "config.cuh has the hints in front of the ops"
+    return types.replace("#pragma once\n", "")
+
+
+def pack_append_args(op: DecodeAttention, buffers: AppendBuffers) -> bytes:
+    """The kernel's parameter; `AppendArgs` in append.cuh."""
+    addresses = (buffers.qkv, buffers.frequencies, buffers.q, buffers.keys, buffers.values, buffers.lengths)
+    return _ARGS.pack(*addresses, op.sequences, op.kv_heads, op.query_heads, op.new_tokens, op.max_length)
+
+
+def append_parameter_bytes() -> int:
+    """Of the kernel's parameter."""
+    return _ARGS.size
+
+
+def append_fields(op: AttentionOp) -> list[dict[str, Any]]:
+    """The parameter's fields as a manifest lists them; the tensors are the attention's, and two of its own."""
+    own, shape = f"{op.name}.", op.shape
+    pointers = {
+        "qkv": (f"{own}qkv", "queries, keys and values of the new tokens"),
+        "frequencies": (f"{own}frequencies", "fp32, radians a token of each pair"),
+        "q": (op.source, "queries, rotated; written"),
+        "keys": (f"{own}keys", "cache, appended to"),
+        "values": (f"{own}values", "cache, appended to"),
+        "lengths": (f"{own}lengths", "int32 of each sequence, new tokens included"),
+    }
+    fields: list[dict[str, Any]] = [
+        {"name": name, "offset": 8 * index, "type": "pointer", "meaning": meaning, "tensor": tensor}
+        for index, (name, (tensor, meaning)) in enumerate(pointers.items())
+    ]
+    for index, name in enumerate(("sequences", "kv_heads", "query_heads", "new_tokens", "max_length")):
+        value = getattr(shape, name)
+        offset = 8 * len(pointers) + 4 * index
+        fields.append({"name": name, "offset": offset, "type": "int32", "meaning": str(value), "value": value})
+    return fields
