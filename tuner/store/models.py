@@ -69,10 +69,9 @@ class JobRow(Base):
     num_measured: Mapped[int] = mapped_column(default=0)
     num_rejected: Mapped[int] = mapped_column(default=0)
     num_failed: Mapped[int] = mapped_column(default=0)
-    #: Fastest so far; of a job that succeeded, in its finals.
+    #: Fastest so far; of a job that succeeded, in its finals. The speed-up is the median over its rounds.
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
-    #: Of the fastest of ours, the median over its rounds.
     best_speedup: Mapped[float | None]
     search_s: Mapped[float] = mapped_column(default=0.0)
     #: Seconds for which the card was busy with its trials; null in jobs of older versions.
