@@ -169,14 +169,17 @@ def test_a_wrong_form_is_found_out(on_card: OnCard, form: dict[str, Any], fault:
 
 @pytest.mark.parametrize("lengths", [(9000, 5, 700, 0), (-3, 5, 699, 1)])
 def test_a_length_out_of_range_is_cut_and_told(on_card: OnCard, lengths: tuple[int, ...]) -> None:
+    from tuner.workers.gpu.attention_data import AttentionData
     from tuner.workers.gpu.session import Kernels, load_runner
 
     workload = attention(form={"page_tokens": 16})
     prepared = on_card.session._prepare(problem(workload))
     kernels = Kernels()
     runner = load_runner(prepared, on_card.ready(workload, replace(SPANS, schedule=alone())).work, kernels)
-    given = prepared.data.check_ops(0)
-    inputs = prepared.data.inputs_at(given.attentions[0])
+    data = prepared.data
+    assert isinstance(data, AttentionData)
+    given = data.check_ops(0)
+    inputs = data.inputs_at(given.attentions[0])
     kept = inputs["attention.lengths"].copy()
     try:
         inputs["attention.lengths"][...] = cupy.asarray(lengths)
@@ -185,10 +188,10 @@ def test_a_length_out_of_range_is_cut_and_told(on_card: OnCard, lengths: tuple[i
         wrong = next(length for length in lengths if not 0 <= length <= 700)
         assert said is not None
         assert f"has the length {wrong}: use 0 to 700" in said
-        got = prepared.data.output_at(given.attentions[0]).copy()
+        got = data.output_at(given.attentions[0]).copy()
         inputs["attention.lengths"][...] = cupy.asarray(inside)
         prepared.run_once(runner, given)
-        assert (prepared.data.output_at(given.attentions[0]) == got).all()
+        assert (data.output_at(given.attentions[0]) == got).all()
     finally:
         inputs["attention.lengths"][...] = kept
         kernels.unload()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tuner.client import render
 from tuner.client.batch import best_of, write_kernels
@@ -48,7 +49,9 @@ def fetch(
 @click.option("--batch", "batch_id", help="Which kernel runs for which rows, and these kernels: -o names a folder.")
 @pair_options
 @match_options
-@click.option("--accept-nearest", is_flag=True, help="Take a match that is weaker than exact.")
+@click.option(
+    "--accept-nearest", is_flag=True, help="Take a match that is weaker than exact: the nearest, or what --match says."
+)
 @click.option("--accept-unfused", is_flag=True, help="Take our kernel where several launches of it are the answer.")
 @click.option("--even-if-slower", is_flag=True, help="Take our kernel whatever the answer is, the library too.")
 @click.option("--format", "format", type=click.Choice(FORMATS), default="zip", show_default=True)
@@ -89,6 +92,8 @@ def fetch_best(
     asked = {name: options.pop(name) for name in ("gpu_name", "driver", "cuda", "kernel_version")}
     here = {} if elsewhere else detect()
     asker = Asker(**(here | {name: value for name, value in asked.items() if value is not None}))
+    if accept_nearest and not is_given("match"):
+        options["match"] = "nearest"
     found = find(client, job_id, options, asker)
     best = found["best"]
     if best["simulated"]:
@@ -96,6 +101,11 @@ def fetch_best(
     check_match(found, accept_nearest=accept_nearest)
     check_answer(best, accept_unfused=accept_unfused, even_if_slower=even_if_slower)
     write_or_print(_content(client, found, format, pinned(key)), output)
+
+
+def is_given(name: str) -> bool:
+    """Whether an option of this command was said: by the command line, the environment or the configuration file."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None, key: str | None) -> None:

@@ -124,7 +124,10 @@ def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> N
             LockedPack(path=locked.path, sha256=after.digest, size_bytes=len(content), order=locked.order)
         )
         before = kept.get(locked.sha256)
-        print_table(diff_table(locked.path, opened(before).entries if before else (), after.entries))
+        if locked.sha256 == after.digest:
+            click.echo(f"{locked.path}: nothing changed")
+        else:
+            print_table(diff_table(locked.path, opened(before).entries if before else (), after.entries))
     changed = write_lock(lock, new)
     click.echo(f"tuner-client: {lock} {'written' if changed else 'is unchanged'}", err=True)
 

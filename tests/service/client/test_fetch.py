@@ -82,6 +82,17 @@ def test_a_weaker_match_writes_nothing_unless_it_is_accepted(run: Run, job_id: s
     assert "M=16" in written.stderr
 
 
+def test_who_accepts_the_nearest_match_asks_for_it_unless_another_one_is_named(
+    run: Run, job_id: str, tmp_path: Path
+) -> None:
+    path, near = tmp_path / "kernel.cu", NEAR[: NEAR.index("--match")]
+    asked = [*FETCH, *near, "--format", "cu", "-o", str(path), "--accept-nearest"]
+    assert run(*asked, "--match", "exact").exit_code == ExitCode.NO_RESULT
+    assert not path.exists()
+    assert run(*asked).exit_code == ExitCode.OK
+    assert path.exists()
+
+
 def test_make_after_a_weaker_match_fails_twice(server: Server, job_id: str, tmp_path: Path) -> None:
     def make() -> int:
         return subprocess.run(["make", "-s", "program"], cwd=tmp_path, env=MAKE_ENVIRONMENT).returncode
