@@ -24,8 +24,7 @@ from tuner.core.trial.job import JobState
 
 #: States in which a job still has work to do, as SQL for the partial index below.
 _IS_OPEN = text("state in ({})".format(", ".join(f"'{state}'" for state in JobState if not state.is_final)))
-_IS_DELETED = text("deleted_at is not null")
-_IS_DUE = text("due_at is not null")
+_IS_DELETED, _IS_DUE = text("deleted_at is not null"), text("due_at is not null")
 
 
 class Base(DeclarativeBase):
