@@ -173,7 +173,7 @@ def test_a_length_out_of_range_is_cut_and_told(on_card: OnCard, lengths: tuple[i
     from tuner.workers.gpu.session import Kernels, load_runner
 
     workload = attention(form={"page_tokens": 16})
-    prepared = on_card.session._prepare(problem(workload))
+    prepared: Any = on_card.session._prepare(problem(workload))
     kernels = Kernels()
     runner = load_runner(prepared, on_card.ready(workload, replace(SPANS, schedule=alone())).work, kernels)
     data = prepared.data

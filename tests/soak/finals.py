@@ -41,14 +41,14 @@ def is_in_finals(cluster: Cluster, folder: Path) -> bool:
 
 def result_problem_of(folder: Path) -> str:
     """What is wrong with results and steps of jobs; empty where each that succeeded came there once, with a kernel."""
-    events, results, jobs = at_once(
+    stepped, results, jobs = at_once(
         folder,
         "select job_id, json_extract(data, '$.state') from events where kind = 'state' order by id",
         "select bests.job_id, bests.artifact_digest from bests join artifacts on digest = artifact_digest",
         "select id, state from jobs",
     )
     for job, state in jobs:
-        steps = [step for one, step in events if one == job]
+        steps = [step for one, step in stepped if one == job]
         if state in FINAL and steps != ["queued", "searching", "finals", "succeeded"]:
             return f"{job} went through {steps}"
         digests = [digest for one, digest in results if one == job]

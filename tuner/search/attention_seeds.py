@@ -49,10 +49,10 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
     for one in islice(products, NUM_PRODUCTS):
         beside = _beside(space, best, one)
         for attention in (best, *([beside] if beside else [])):
-            schedule = space.with_product(attention, one)
-            if schedule not in given and space.is_legal(schedule):
-                yield schedule
-            given[schedule] = None
+            behind = space.with_product(attention, one)
+            if behind not in given and space.is_legal(behind):
+                yield behind
+            given[behind] = None
 
 
 def attention_beside(space: AttentionSpace, product: Schedule) -> AttentionSchedule | None:

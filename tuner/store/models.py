@@ -24,8 +24,7 @@ from tuner.core.trial.job import JobState
 
 #: States in which a job still has work to do, as SQL for the partial index below.
 _IS_OPEN = text("state in ({})".format(", ".join(f"'{state}'" for state in JobState if not state.is_final)))
-_IS_DELETED = text("deleted_at is not null")
-_IS_DUE = text("due_at is not null")
+_IS_DELETED, _IS_DUE = text("deleted_at is not null"), text("due_at is not null")
 
 
 class Base(DeclarativeBase):
@@ -69,9 +68,10 @@ class JobRow(Base):
     num_measured: Mapped[int] = mapped_column(default=0)
     num_rejected: Mapped[int] = mapped_column(default=0)
     num_failed: Mapped[int] = mapped_column(default=0)
-    #: Fastest so far; of a job that succeeded, in its finals. The speed-up is the median over its rounds.
+    #: Fastest so far; of a job that succeeded, in its finals.
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
+    #: Of the fastest of ours, the median over its rounds.
     best_speedup: Mapped[float | None]
     search_s: Mapped[float] = mapped_column(default=0.0)
     #: Seconds for which the card was busy with its trials; null in jobs of older versions.

@@ -100,10 +100,10 @@ def test_many_that_wait_for_a_locked_database_are_told_together(
         stranger.execute("begin immediate")
         begin = time.monotonic()
         answers = [service.intake.submit(Submission(spec=spec(m))) for m in range(16, 80)]
-        refusals = [answer.exception(LIMIT_S) for answer in answers]
+        answered = [answer.exception(LIMIT_S) for answer in answers]
         took_s = time.monotonic() - begin
         stranger.execute("rollback")
-    assert all(isinstance(one, StoreUnavailable) for one in refusals)
+    assert all(isinstance(one, StoreUnavailable) for one in answered)
     assert took_s < 3, "each of 32 transactions waited for the lock, one behind the other"
     service.close()
 
