@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cupy
@@ -60,10 +60,29 @@ class ProductsBehind:
     def enqueue(self, ops: tuple[OpBuffers, ...], attended: int, stream: int) -> None:
         """One run, whose first product reads the attention's results at that address."""
         if self._runner:
-            with cupy.cuda.ExternalStream(stream):
+            with _stream_at(stream):
                 self._runner.enqueue((replace(ops[0], a=attended), *ops[1:]), stream)
 
     def poison(self) -> None:
         """What lies between the products."""
         if self._runner:
             self._runner.poison()
+
+
+@dataclass(frozen=True)
+class _Address:
+    """A stream of someone else's, by CUDA's protocol of streams."""
+
+    address: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Version of the protocol, and the address."""
+        return 0, self.address
+
+
+def _stream_at(address: int) -> Any:
+    """CuPy's view of that stream. Releases that know `from_external` warn of the other way."""
+    stream = cupy.cuda.Stream
+    if hasattr(stream, "from_external"):
+        return stream.from_external(_Address(address))
+    return cupy.cuda.ExternalStream(address)

@@ -89,6 +89,8 @@ def test_shared_memory_registers_and_legality_hang_on_bytes(workload: Workload) 
     assert len(tilings) > 50
     for tiling in tilings:
         twin = deeper(tiling)
+        if tiling.epilogue is Epilogue.TMA:  # it stores lines of the output, whose columns are no k
+            continue
         assert tiling_problem(other, H200, twin) is None
         assert dynamic_smem_bytes(other, twin) == dynamic_smem_bytes(workload, tiling)
         if tiling.engine is not Engine.SIMT:  # which widens a chunk of its rows to fp32: of twice as many elements
