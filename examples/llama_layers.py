@@ -38,6 +38,9 @@ from llama_decode import LLAMA_3_8B, LOGITS_BAR, TINY, Decoder, build, captured,
 from transformers import LlamaForCausalLM
 
 NUM_TOKENS = 64
+#: At most, over that many tokens of 32 layers in bf16: theirs and ours are each about 0.06 from a model in fp32, and
+#: round independently.
+LAYERS_BAR = 0.1
 NUM_TURNS = 25
 
 Tensors = Mapping[str, torch.Tensor]
@@ -210,8 +213,7 @@ def caches_of(decoder: Decoder) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 def generate(decoder: Decoder, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
     """What transformers' model says of so many tokens, each the likeliest behind the one before: the tokens that it
-    read
-    and the logits, each [num_tokens, sequences, ...]. The cache is then as many tokens longer."""
+    read and the logits, each [num_tokens, sequences, ...]. The cache is then as many tokens longer."""
     tokens, logits, positions = decoder.tokens, [], decoder.positions
     read = []
     for step in range(num_tokens):
@@ -272,7 +274,7 @@ def on_card(attention: Path, block: Path, batch: int, length: int, layers: int) 
 
     error = worst_error(retell(tuned, read, length // 2, replay), wanted)
     print(f"batch {batch}: {milliseconds(graph, tuned, length // 2):.3f} ms a step")
-    return _judged(f"logits of {NUM_TOKENS} tokens", error, [kernel.refused() for kernel in kernels])
+    return _judged(f"logits of {NUM_TOKENS} tokens", error, LAYERS_BAR, [kernel.refused() for kernel in kernels])
 
 
 def tiny() -> int:
@@ -289,12 +291,12 @@ def tiny() -> int:
         lambda tensors: Formula(attention_by_pytorch, tensors),
         lambda tensors: Formula(lambda given: block_by_pytorch(given, weights.eps), tensors),
     )
-    return _judged("tiny: logits of 8 tokens", worst_error(retell(tuned, read, 32, tuned.step), wanted), [])
+    return _judged("tiny: logits of 8 tokens", worst_error(retell(tuned, read, 32, tuned.step), wanted), LOGITS_BAR, [])
 
 
-def _judged(what: str, error: float, refusals: Sequence[str]) -> int:
-    problems = [one for one in refusals if one] + ([] if error <= LOGITS_BAR else ["they do not agree"])
-    print(f"{what}: {error:.4f} from transformers' (at most {LOGITS_BAR}) {'; '.join(problems)}")
+def _judged(what: str, error: float, bar: float, refusals: Sequence[str]) -> int:
+    problems = [one for one in refusals if one] + ([] if error <= bar else ["they do not agree"])
+    print(f"{what}: {error:.4f} from transformers' (at most {bar}) {'; '.join(problems)}")
     return 1 if problems else 0
 
 
