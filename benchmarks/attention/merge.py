@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.report import write_merged
+
 from .rows import rows
 
 #: What a row tells of its run.
@@ -25,10 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
-    report = merged([json.loads(path.read_text()) for path in options.files])
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"wrote {options.out}: {len(report['rows'])} rows")
+    write_merged(merged([json.loads(path.read_text()) for path in options.files]), options.out)
 
 
 def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:

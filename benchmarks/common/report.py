@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,11 +28,23 @@ def write_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]
         "cpu": cpu_name(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
-        "command": " ".join(["python", "-m", module.name if module else sys.argv[0], *sys.argv[1:]]),
+        "command": without_folders(" ".join(["python", "-m", module.name if module else sys.argv[0], *sys.argv[1:]])),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"meta": meta, "rows": rows, **tables}, indent=1) + "\n")
     print(f"wrote {path}")
+
+
+def without_folders(command: str) -> str:
+    """A command without the folders of the machine on which it ran."""
+    return re.sub(r"(?<=\s)/\S*/", "", command)
+
+
+def write_merged(report: dict[str, Any], path: Path) -> None:
+    """Writes what several files were merged into."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"wrote {path}: {len(report['rows'])} rows")
 
 
 def merge_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any]) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.report import without_folders, write_merged
 from benchmarks.search.judge import judge
 from benchmarks.search.tasks import all_tasks
 
@@ -31,20 +31,15 @@ def merged(reports: Sequence[Json]) -> Json:
     found, runs = dict[str, Json](), list[Json]()
     for report in reports:
         meta = report["meta"]
-        runs += meta.get("runs") or [{name: _without_folders(str(meta[name])) for name in _RUN}]
+        runs += meta.get("runs") or [{name: without_folders(str(meta[name])) for name in _RUN}]
         for job in report["jobs"]:
             found[job["job"]] = {name: meta[name] for name in _OF_RUN} | job
     places = {task.name: place for place, task in enumerate(all_tasks())}
     jobs = sorted(found.values(), key=lambda job: places.get(job["job"], len(places)))
     rows = judge(found)
     last = {name: value for name, value in reports[-1]["meta"].items() if name != "runs"}
-    meta = last | {"command": _without_folders(last["command"]), "runs": runs}
+    meta = last | {"command": without_folders(last["command"]), "runs": runs}
     return {"meta": meta, "rows": rows, "jobs": jobs}
-
-
-def _without_folders(command: str) -> str:
-    """A command without the folders of the machine on which it ran."""
-    return re.sub(r"(?<=\s)/\S*/", "", command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -54,8 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     report = merged([json.loads(path.read_text()) for path in options.files])
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n")
+    write_merged(report, options.out)
     for row in report["rows"]:
         print({name: row.get(name) for name in ("check", "value", "bar", "holds", "of", "reason")})
 
