@@ -21,18 +21,17 @@ from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.errors import WorkerError
 
 from ..source.launch_args import OpBuffers
-from ..timing.library_choice import Picked
 from .attention_data import AttentionData, WithAttentions
 from .attention_products import IN_ORDER
 from .cublaslt import CublasLt
-from .products_behind import ProductsBehind
+from .products_behind import InFrontOfProducts, ProductsBehind
 from .torch_baseline import TORCH_NAMES
 
 #: PyTorch's backends by their names there, those that are fused first; the last one takes anything.
 BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
 
 
-class AttentionLibrary:
+class AttentionLibrary(InFrontOfProducts):
     """PyTorch's attention by one backend, and cuBLASLt by one of its algorithms; a `Runner`."""
 
     #: Products that read the attention run behind it.
@@ -62,25 +61,6 @@ class AttentionLibrary:
     def num_algorithms(self) -> tuple[int, ...]:
         """Of each op, how many there are to choose from."""
         return (*self._products.num_algorithms, len(self.backends))
-
-    @property
-    def choices(self) -> tuple[int, ...]:
-        """By index of the ops, as `Workload.numbered_ops` has them: an algorithm, and behind them a backend."""
-        return (*self._products.choices, self._choice)
-
-    @choices.setter
-    def choices(self, choices: tuple[int, ...]) -> None:
-        self._products.choices, self._choice = choices[:-1], choices[-1]
-
-    @property
-    def can_add_in_norms(self) -> bool:
-        """Whether the kernels of norms may add residuals."""
-        return self._products.can_add_in_norms
-
-    def use(self, picked: Picked) -> None:
-        """Runs as was picked from now on."""
-        self._products.use(picked)
-        self._choice = picked.choices[-1]
 
     def recipe(self) -> LibraryRecipe:
         """How to call the library as this does."""

@@ -15,12 +15,11 @@ from tuner.core.problem.workload import Dtype
 from tuner.core.trial.library_recipe import LibraryRecipe
 
 from ..source.launch_args import OpBuffers
-from ..timing.library_choice import Picked
 from .attention_data import AttentionData, WithAttentions
 from .batched_gemm import BatchedGemm, BatchedShape
 from .cublaslt import WORKSPACE_BYTES, CublasLt
 from .data import bits_type, from_bits
-from .products_behind import ProductsBehind
+from .products_behind import InFrontOfProducts, ProductsBehind
 
 #: What a recipe says of it.
 NO_FUSED_ATTENTION = (
@@ -32,7 +31,7 @@ _THREADS = 256
 _IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 
 
-class AttentionProducts:
+class AttentionProducts(InFrontOfProducts):
     """Scores, softmax, sums of values, and the product behind them; a `Runner`."""
 
     #: Products that read the attention run behind it.
@@ -67,25 +66,6 @@ class AttentionProducts:
         """Of each op, how many there are to choose from; of both batched products the same one."""
         both = min(self._scores.num_algorithms, self._sums.num_algorithms)
         return (*self._products.num_algorithms, both)
-
-    @property
-    def choices(self) -> tuple[int, ...]:
-        """By index of the ops, as `Workload.numbered_ops` has them; the attention's is of both batched products."""
-        return (*self._products.choices, self._choice)
-
-    @choices.setter
-    def choices(self, choices: tuple[int, ...]) -> None:
-        self._products.choices, self._choice = choices[:-1], choices[-1]
-
-    @property
-    def can_add_in_norms(self) -> bool:
-        """Whether the kernels of norms may add residuals."""
-        return self._products.can_add_in_norms
-
-    def use(self, picked: Picked) -> None:
-        """Runs as was picked from now on."""
-        self._products.use(picked)
-        self._choice = picked.choices[-1]
 
     def recipe(self) -> LibraryRecipe:
         """How to call the library as this does."""

@@ -69,6 +69,33 @@ class ProductsBehind:
             self._runner.poison()
 
 
+class InFrontOfProducts:
+    """What the library's ways of an attention share: by which choices it and the products behind it run."""
+
+    _products: ProductsBehind
+    #: The attention's own.
+    _choice: int
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """By index of the ops, as `Workload.numbered_ops` has them; the attention's is the last."""
+        return (*self._products.choices, self._choice)
+
+    @choices.setter
+    def choices(self, choices: tuple[int, ...]) -> None:
+        self._products.choices, self._choice = choices[:-1], choices[-1]
+
+    @property
+    def can_add_in_norms(self) -> bool:
+        """Whether the kernels of norms may add residuals."""
+        return self._products.can_add_in_norms
+
+    def use(self, picked: Picked) -> None:
+        """Runs as was picked from now on."""
+        self._products.use(picked)
+        self._choice = picked.choices[-1]
+
+
 @dataclass(frozen=True)
 class _Address:
     """A stream of someone else's, by CUDA's protocol of streams."""
