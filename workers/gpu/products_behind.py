@@ -60,7 +60,7 @@ class ProductsBehind:
     def enqueue(self, ops: tuple[OpBuffers, ...], attended: int, stream: int) -> None:
         """One run, whose first product reads the attention's results at that address."""
         if self._runner:
-            with _stream_at(stream):
+            with stream_at(stream):
                 self._runner.enqueue((replace(ops[0], a=attended), *ops[1:]), stream)
 
     def poison(self) -> None:
@@ -107,7 +107,7 @@ class _Address:
         return 0, self.address
 
 
-def _stream_at(address: int) -> Any:
+def stream_at(address: int) -> Any:
     """CuPy's view of that stream. Releases that know `from_external` warn of the other way."""
     stream = cupy.cuda.Stream
     if hasattr(stream, "from_external"):
