@@ -307,7 +307,8 @@ def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
 def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
     """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
 
-    A gated op's weight and bias have the gate's rows first, then the up projection's. The launches write `squares`, and
+    A gated op's weight and bias have the gate's rows first, then the up projection's. Those of an op that is turned have
+    the first halves of all heads first, then the second halves. The launches write `squares`, and
     read `input_squares`: the sums of squares of the rows of the input in front of the dot.
     """
     tensors = attention_tensors(workload)
@@ -331,5 +332,10 @@ def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
             add(squares_of(op.name), "squares", [norm_slots(workload, tiling, i), slot_stride(op.m)], "fp32")
         if op.row_scale:
             add(f"{op.name}.row_scale", "row_scale", [op.m], "fp32")
-        add(op.name, "output" if workload.leaves(i) else "intermediate", [op.m, op.n])
+        add(op.name, "output" if workload.leaves(i) else "intermediate", [op.m, op.c_columns])
+        if op.rotary:
+            for name in CACHES:
+                add(f"{op.name}.{name}", "cache", list(op.rotary.cache_shape(op.m)))
+            add(f"{op.name}.lengths", "lengths", [op.rotary.num_sequences(op.m)], "int32")
+            add(f"{op.name}.frequencies", "frequencies", [op.rotary.head_dim // 2], "fp32")
     return tensors

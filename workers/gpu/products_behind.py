@@ -20,13 +20,12 @@ class ProductsBehind:
     """All of a workload's products; none where the attention is alone."""
 
     def __init__(self, lt: CublasLt, data: AttentionData, tools: Any) -> None:
-        """`tools` has the kernels `tuner_epilogue` and `tuner_norm`.
+        """`tools` as `LibraryRunner` has them.
 
         Raises:
             WorkerError: the library offers no algorithm, or a norm is of what its op does not read.
         """
-        kernels = (tools.get_function(name) for name in ("tuner_epilogue", "tuner_norm"))
-        self._runner = LibraryRunner(lt, data, *kernels) if data.workload.ops else None
+        self._runner = LibraryRunner(lt, data, tools) if data.workload.ops else None
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
