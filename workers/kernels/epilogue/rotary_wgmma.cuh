@@ -28,7 +28,7 @@ __device__ __forceinline__ void store_turned_rows(const float (&acc)[kMaxWgmmaAc
       const auto finish = [&](int j) {
         const int column = column0 + j * 8 + q * 2;
         float bias[2][2] = {};
-        if constexpr (kConfig.bias) {
+        if constexpr (kOps[kOp].bias) {
           load_two(bias[0], op.bias, column, op.n);
           load_two(bias[1], op.bias + op.n, column, op.n);
         }
@@ -83,8 +83,8 @@ __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxW
         const int row_in_tile = j * 8 + q * 2 + r;
         const TileRow row = tile_row<kOp>(op, task, norm, row_in_tile);
         const NewToken token = new_token(rotary, op, tile_row0 + row_in_tile);
-        x[r] = affine<scales_rows(kOp), kConfig.bias>(sums[j * 4 + r], row.scale, column.bias[0]);
-        y[r] = affine<scales_rows(kOp), kConfig.bias>(sums[j * 4 + 2 + r], row.scale, column.bias[1]);
+        x[r] = affine<scales_rows(kOp), kOps[kOp].bias>(sums[j * 4 + r], row.scale, column.bias[0]);
+        y[r] = affine<scales_rows(kOp), kOps[kOp].bias>(sums[j * 4 + 2 + r], row.scale, column.bias[1]);
         turn_pair(x[r], y[r], turn_of(rotary, token, own_column));
       }
       return Pairs{transpose_fragment(pack_two<kBf16>(x[0], x[1])), transpose_fragment(pack_two<kBf16>(y[0], y[1]))};
