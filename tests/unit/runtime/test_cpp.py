@@ -39,6 +39,10 @@ def test_the_example_builds_without_a_warning_and_launches(compiler: str, tmp_pa
     assert "this is no pack" in broken.stderr
 
 
+def test_loading_a_pack_and_launching_takes_a_screenful() -> None:
+    assert len((ROOT / "examples" / "cpp" / "decode.cpp").read_text().splitlines()) <= 60
+
+
 def test_a_folder_is_no_pack_and_a_lock_needs_the_client(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "cpp", tmp_path / "source")
     configure = [shutil.which("cmake") or "", "-S", str(tmp_path / "source"), "-B", str(tmp_path / "build")]
