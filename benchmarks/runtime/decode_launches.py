@@ -29,6 +29,7 @@ class Layers:
     folder: Path
     layers: int
     batches: tuple[int, ...]
+    target_id: str
     graphs: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
 
@@ -58,7 +59,7 @@ class Layers:
     def _begin(self, layers: Any) -> None:
         """Artifacts, what transformers' model tells at each batch size in bf16 and in fp32, then the weights."""
         begin = time.perf_counter()
-        self._made = make_all(self.batches, LENGTH, self.folder)
+        self._made = make_all(self.batches, LENGTH, self.folder, self.target_id)
         self._failures = {name: found for name, found in self._made.items() if isinstance(found, str)}
         print(f"layers: artifacts after {time.perf_counter() - begin:.1f} s; not made: {self._failures}", flush=True)
         model = layers.build(layers.LLAMA_3_8B | {"num_hidden_layers": self.layers}, "cuda")

@@ -34,6 +34,8 @@ template <bool kIsBf16> inline void mma_m16n8k16(float* d, const u32 (&a)[4], co
 }
 template <bool kIsBf16> inline u32 pack_two(float lo, float hi) { return kIsBf16 ? emu::tob16(lo) | (u32)emu::tob16(hi) << 16 : emu::to16(lo) | (u32)emu::to16(hi) << 16; }
 inline float exp2_approx(float x) { return std::exp2(x); }
+inline float sine_approx(float x) { return std::sin(x); }
+inline float cosine_approx(float x) { return std::cos(x); }
 inline float reciprocal_approx(float x) { return 1.0f / x; }
 inline float max_or_nan(float x, float y) { return x != x || y != y ? NAN : x > y ? x : y; }
 inline u32 load_acquire_gpu(const u32* a) { return *a; }

@@ -129,6 +129,26 @@ struct AllChainArgs<false> {
   __device__ __forceinline__ ChainArgs chain_of(int) const { return {}; }
 };
 
+// What the epilogue of queries, keys and values has beside: rotary.cuh.
+struct RotaryArgs {
+  u16* keys;                 // [sequences, KV heads, max_length, kRotaryHeadDim]
+  u16* values;               // the same
+  const int* lengths;        // of each sequence, its new tokens included
+  const float* frequencies;  // [kRotaryHeadDim / 2], radians a token
+  int heads, kv_heads, max_length, new_tokens;  // heads of queries
+};
+static_assert(sizeof(RotaryArgs) == 48, "the host lays RotaryArgs out in 48 bytes");
+
+template <bool kAreThere>
+struct AllRotaryArgs {
+  RotaryArgs rotary;
+  __device__ __forceinline__ const RotaryArgs* rotary_args() const { return &rotary; }
+};
+template <>
+struct AllRotaryArgs<false> {
+  __device__ __forceinline__ const RotaryArgs* rotary_args() const { return nullptr; }
+};
+
 struct PlainArgs {
   const int* words;            // the plan
   Workspace* workspace;
@@ -141,8 +161,9 @@ struct PlainArgs {
 };
 
 // What every engine takes; what only chains have takes no room elsewhere.
-struct LaunchArgs : PlainArgs, AllChainArgs<kHasSquares> {};
-static_assert(sizeof(LaunchArgs) == sizeof(PlainArgs) + (kHasSquares ? kNumOps : 0) * sizeof(ChainArgs),
+struct LaunchArgs : PlainArgs, AllChainArgs<kHasSquares>, AllRotaryArgs<(kRotaryOp >= 0)> {};
+static_assert(sizeof(LaunchArgs) == sizeof(PlainArgs) + (kHasSquares ? kNumOps : 0) * sizeof(ChainArgs) +
+                                        (kRotaryOp >= 0 ? sizeof(RotaryArgs) : 0),
               "as the host lays it out");
 
 // Whether a CTA's first task is the plan's to say, and not drawn: its queue's first one, or with a first wave that of its
