@@ -171,6 +171,15 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
 #: Compiles for each process that is there for what is short. A proof must not wait behind compiles: those that came
 #: before it may keep every process busy for seconds.
 _COMPILES_PER_SHORT = 4
+#: How far a build steps back where others want its core: behind the process at the card, the server, and a search, for
+#: which all builds of its job wait.
+_NICENESS = 5
+
+
+def _begin(parent_pid: int) -> None:
+    """The first call in each process."""
+    die_with_parent(parent_pid)
+    os.nice(_NICENESS)
 
 
 class Builder:
@@ -199,7 +208,7 @@ class Builder:
         cache_dir.mkdir(parents=True, exist_ok=True)
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPool(
-            max_workers=num_processes + num_short, context=context, initializer=die_with_parent, initargs=(os.getpid(),)
+            max_workers=num_processes + num_short, context=context, initializer=_begin, initargs=(os.getpid(),)
         )
 
     @property
@@ -230,9 +239,7 @@ class Builder:
         """
         return self._run(self._free_for_short, function, *args, **kwargs)
 
-    def _run(
-        self, free: threading.BoundedSemaphore, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def _run(self, free: threading.BoundedSemaphore, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """In a process that `free` has."""
         with free:  # so that none waits for another's compile, and its wait is bounded
             if self._end.done():
