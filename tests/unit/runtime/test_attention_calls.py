@@ -244,20 +244,20 @@ def test_what_was_refused_is_told_until_it_is_reset(recorder: Recorder, tmp_path
     with prepared(recorder, make_attention(d_out=512), tmp_path) as one:
         refusal = native.AttentionRefusal()
 
-        def told() -> tuple[int, ...]:
+        def said() -> tuple[int, ...]:
             status = one.c.tuner_attention_refused(one.attention, STREAM, ctypes.byref(refusal))
             return (status, refusal.kind, refusal.sequence, refusal.value, refusal.end)
 
-        assert told() == (native.OK, 0, 0, 0, 0)
+        assert said() == (native.OK, 0, 0, 0, 0)
         words = one.memory.address + one.program.refused_offset
         ctypes.memmove(words, struct.pack("<4i", 1, 3, 900, 701), 16)
-        assert told() == (native.ABORTED, 1, 3, 900, 701)
+        assert said() == (native.ABORTED, 1, 3, 900, 701)
         one.checked(one.c.tuner_attention_reset(one.attention, STREAM))
-        assert told() == (native.OK, 0, 0, 0, 0)
+        assert said() == (native.OK, 0, 0, 0, 0)
         abort = one.program.parts[1].abort_offset
         assert abort is not None
         ctypes.memmove(one.memory.address + abort, struct.pack("<i", 1), 4)
-        assert told()[:2] == (native.ABORTED, -1)
+        assert said()[:2] == (native.ABORTED, -1)
 
 
 @pytest.mark.parametrize(
