@@ -164,26 +164,6 @@ static tuner_status pack_part_of(const tuner_attention *attention, const pack_pa
   return TUNER_OK;
 }
 
-static tuner_status launch_part(const tuner_attention *attention, uint32_t index, uint8_t *parameter, CUstream stream,
-                                uint32_t flags) {
-  const pack_part *part = &attention->parts[index];
-  const int is_plain = (flags & TUNER_NO_PDL) != 0;
-  const int32_t is_programmatic = !is_plain && (part->flags & PACK_IS_PROGRAMMATIC) != 0;
-  const int is_cooperative = (part->flags & (is_plain ? PACK_COOPERATIVE_WHEN_PLAIN : PACK_IS_COOPERATIVE)) != 0;
-  CUlaunchAttribute attribute;
-  memset(&attribute, 0, sizeof attribute);
-  attribute.id = is_programmatic ? CU_ATTRIBUTE_PROGRAMMATIC : CU_ATTRIBUTE_COOPERATIVE;
-  attribute.value.on = 1;
-  CUlaunchConfig config = attention->configs[index];
-  config.stream = stream;
-  config.attributes = &attribute;
-  config.num_attributes = is_programmatic || is_cooperative ? 1 : 0;
-  if (part->dependent_offset != PACK_NONE) memcpy(parameter + part->dependent_offset, &is_programmatic, 4);
-  void *values[] = {parameter};
-  const tuner_driver *driver = attention->driver;
-  return tuner_check(driver, driver->launch(&config, attention->functions[index], values, NULL), "cuLaunchKernelEx");
-}
-
 tuner_status tuner_attention_launch(tuner_attention *attention, const tuner_attention_tensors *tensors, void *stream,
                                     uint32_t flags) {
   if (attention == NULL || tensors == NULL)
@@ -196,8 +176,12 @@ tuner_status tuner_attention_launch(tuner_attention *attention, const tuner_atte
       TUNER_TRY(pack_part_of(attention, &attention->parts[i], tensors, parameters + attention->offsets[i]));
     cache_keep(&attention->parameters, parameters, tensors);
   }
-  for (uint32_t i = 0; i < attention->program.num_parts; ++i)
-    TUNER_TRY(launch_part(attention, i, parameters + attention->offsets[i], stream, flags));
+  for (uint32_t i = 0; i < attention->program.num_parts; ++i) {
+    CUlaunchConfig config = attention->configs[i];
+    config.stream = stream;
+    TUNER_TRY(tuner_enqueue(attention->driver, attention->functions[i], config, attention->parts[i].flags,
+                            parameters + attention->offsets[i], attention->parts[i].dependent_offset, flags));
+  }
   return TUNER_OK;
 }
 

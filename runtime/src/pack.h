@@ -173,6 +173,10 @@ uint32_t pack_u32(const uint8_t *at);
 uint64_t pack_u64(const uint8_t *at);
 pack_blob pack_blob_at(const tuner_pack *pack, const uint8_t *at);
 
+/* A launch by its part's or launch's flags and the caller's; where the parameter says whether it is programmatic, if it does. */
+tuner_status tuner_enqueue(const tuner_driver *driver, CUfunction function, CUlaunchConfig config, uint32_t facts,
+                           uint8_t *parameter, uint32_t dependent_offset, uint32_t flags);
+
 /* Every record, before any is used: pack_check.c and attention_check.c. */
 tuner_status pack_check_records(const tuner_pack *pack);
 tuner_status pack_check_attentions(const tuner_pack *pack);

@@ -48,11 +48,13 @@ def make_attention(
     engine: Engine = Engine.SIMT,
     form: dict[str, Any] | None = None,
     simulated: bool = False,
+    schedule: Schedule | None = None,
     **sizes: Any,
 ) -> MadeAttention:
     """An attention's artifact, with a product of `d_out` columns behind it; `sizes` and `form` are `attention`'s."""
     workload = attention(d_out=d_out, form=form, **sizes)
-    schedule = alone(span_tokens=192) if d_out is None else _with_product(workload, next_percent, engine)
+    if schedule is None:
+        schedule = alone(span_tokens=192) if d_out is None else _with_product(workload, next_percent, engine)
     candidate = Candidate(plan_kind=kind, schedule=schedule)
     plans = plans_for(workload, H200, candidate)
     (one,) = attention_kernels(workload, H200, candidate)

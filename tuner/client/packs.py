@@ -22,7 +22,7 @@ from tuner.core.problem.attention_op import ATTENTION
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.errors import InvalidInput
 from tuner.packs.attention import AttentionEntry, AttentionRung
-from tuner.packs.contents import Entry, Rung, Shape
+from tuner.packs.contents import Answer, Entry, Rung, Shape
 from tuner.packs.ladder import DEFAULT_MIN_GAIN, MAX_ROWS
 from tuner.packs.read import Pack, read_pack
 from tuner.packs.signing import signer
@@ -239,11 +239,11 @@ def _differences(
                 yield shape, first, last, old, new
 
 
-def _gain(rung: Rung | AttentionRung | None) -> str:
+def _gain(rung: Answer | None) -> str:
     return "–" if rung is None else f"{runs_of(rung)} {render.ratio(rung.speedup)}"
 
 
-def runs_of(rung: Rung | AttentionRung) -> str:
+def runs_of(rung: Answer) -> str:
     """In words: the plan kind, or the library."""
     return "library" if rung.kernel is None else render.words(str(rung.kernel.manifest["plan_kind"]))
 

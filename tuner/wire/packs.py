@@ -57,8 +57,8 @@ class PackRequest(Strict):
         """The pack that is asked for.
 
         Raises:
-            InvalidInput: nothing is asked for, attentions shall be batch-invariant, or no target is given and the server
-                has none.
+            InvalidInput: nothing is asked for, attentions shall be batch-invariant, or no target is given and there is
+                none.
         """
         if not self.shapes and not self.attentions:
             raise InvalidInput("shapes", "is empty, and so is attentions", "name what was tuned")
