@@ -91,10 +91,11 @@ def make(
 
 
 def without_source(kernel: Kernel) -> Kernel:
-    """The same, small: nothing that runs it reads its source."""
+    """The same, small: nothing that runs it reads its sources."""
     manifest = json.loads(kernel.files["manifest.json"])
-    manifest["files"]["kernel.cu"] = {"sha256": hashlib.sha256(b"").hexdigest(), "size_bytes": 0}
-    return Kernel(files={**kernel.files, "kernel.cu": b"", "manifest.json": json.dumps(manifest).encode()})
+    emptied = dict.fromkeys((name for name in kernel.files if name.endswith(".cu")), b"")
+    manifest["files"] |= {name: {"sha256": hashlib.sha256(b"").hexdigest(), "size_bytes": 0} for name in emptied}
+    return Kernel(files={**kernel.files, **emptied, "manifest.json": json.dumps(manifest).encode()})
 
 
 def ladder(*kernels: Kernel) -> Entry:
