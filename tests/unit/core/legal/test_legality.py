@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200, ordering, tiling
-from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, estimated_registers
+from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, estimated_registers, tiling_problem
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.presets import decoder_block as block_of_a_model
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -19,6 +20,7 @@ from tuner.core.schedule.ordering import (
     Schedule,
 )
 from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.space.mma_tilings import MmaTilings
 from tuner.errors import IllegalSchedule
 
 #: With 64 x 64 tiles: 8 x 8 and 8 x 4 tiles.
@@ -84,6 +86,15 @@ def test_unequal_tile_heights_are_legal() -> None:
 )
 def test_a_tiling_that_cannot_be_built_is_refused(tiles: Tiling, sentence: str) -> None:
     refused(sentence, tiles=tiles)
+
+
+def test_a_chain_whose_kernel_spilled_with_six_stages_is_refused_and_one_with_five_is_not() -> None:
+    chain = block_of_a_model("llama3-8b", m=512)
+    tiles = tuple(Tile(m=128, n=n, k=64) for n in (128, 48, 64, 128))
+    spills = Tiling(tiles=tiles, num_stages=6, num_warps=4)
+    assert "6 stages of a chain spill" in (tiling_problem(chain, H200, spills) or "")
+    assert tiling_problem(chain, H200, replace(spills, num_stages=5)) is None
+    assert spills not in MmaTilings(chain, H200).tilings()
 
 
 @pytest.mark.parametrize(
