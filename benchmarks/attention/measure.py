@@ -31,7 +31,7 @@ from tuner.workers.source.attention import render_attention
 from . import flashinfer_side
 from .on_card import Attention, cubin_of, in_pages, make_current, random_pages
 from .rows import BANDWIDTH, Row, Variant, rows, tiling_of, variants
-from .timing import captured, samples_us
+from .timing import captured, read_bytes_per_s, samples_us
 
 #: Bytes of caches that launches take in turns, so that each finds its own cold; and the most launches of a graph.
 _COLD_BYTES, _MOST_LAUNCHES = 240e6, 512
@@ -59,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     num_sms = torch.cuda.get_device_properties(0).multi_processor_count
     machine = machine_here()
     done = rows_of_this_build(options.out, machine)
+    bytes_per_s = bandwidth_here()
     numbers = check_numbers(num_sms)
     print(json.dumps(numbers), flush=True)
     for row in rows():
@@ -68,14 +69,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
             break
         found = {"row": row.name, "model": row.model, "batch": row.op.sequences, "context": row.op.max_length}
         try:
-            done.append({**found, **measure_row(row, num_sms, options.best)})
+            done.append({**found, **measure_row(row, num_sms, options.best, bytes_per_s)})
         except Exception as error:  # the rows behind it may be right
             print(f"== {row.name}: {error!r}", flush=True)
             traceback.print_exc()
             continue
         _print(done[-1], time.monotonic() - begin)
         complete = {one["row"] for one in done} >= {one.name for one in rows()}
-        write_report(options.out, done, {**machine, "complete": complete, "numbers": numbers})
+        figures = {"complete": complete, "numbers": numbers, "bytes_per_s": bytes_per_s}
+        write_report(options.out, done, {**machine, **figures})
+
+
+def bandwidth_here() -> float:
+    """Bytes a second that floors count with."""
+    return BANDWIDTH if "H200" in torch.cuda.get_device_name() else round(read_bytes_per_s(), -9)
 
 
 def machine_here() -> dict[str, Any]:
@@ -227,7 +234,7 @@ class Tensors:
         return max(found, key=lambda error: (error != error, error))
 
 
-def measure_row(row: Row, num_sms: int, best: int) -> dict[str, Any]:
+def measure_row(row: Row, num_sms: int, best: int, bytes_per_s: float) -> dict[str, Any]:
     """Libraries and variants of one shape: all once, then the fastest again."""
     op, tensors = row.op, Tensors(row)
     is_ragged = set(row.lengths) != {op.max_length}
@@ -253,7 +260,7 @@ def measure_row(row: Row, num_sms: int, best: int) -> dict[str, Any]:
     plain = [us[name] for name in finalists if not kernels[name].variant.programmatic]
     best_name = min(finalists, key=lambda name: us[name])
     library = min((us[name] for name in libraries if name in us), default=None)
-    floor = row.kv_bytes / BANDWIDTH * 1e6
+    floor = row.kv_bytes / bytes_per_s * 1e6
     return {
         "kind_us": {name: us.get(name) for name in libraries},
         "library_us": library,

@@ -195,6 +195,7 @@ class OurPair:
             num_rows=weights.shape[0],
             row_bytes=row_bytes,
             taken_bytes=int(self.variant.next_share * row_bytes) // 16 * 16,
+            early=self.variant.next_early,
         )
         seen = tensors.lengths if lengths is None else lengths
         keys, values = tensors.own_caches[slot]

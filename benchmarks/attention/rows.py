@@ -14,7 +14,7 @@ from tuner.core.schedule.attention import AttentionTiling
 MODELS = {"llama3-8b": (32, 8), "llama3-70b-tp8": (8, 1)}
 BATCHES = (1, 16, 64)
 CONTEXTS = (512, 2048, 8192)
-#: Bytes a second that the floor counts with.
+#: Bytes a second that an H200's floor counts with; another card's are measured.
 BANDWIDTH = 4.4e12
 _HEAD_DIM = 128
 #: Shared memory of a CTA of sm_90.
@@ -40,11 +40,14 @@ class Variant:
     speculative: bool = False
     #: Whether a launch may begin while the one before it ends.
     programmatic: bool = True
+    #: That a miss in the L2 brings of keys and values: 128, a line of the ring, or 256.
+    promotion_bytes: int = 128
 
     def __str__(self) -> str:
         tiling = self.tiling
         flags = [name for name in ("contiguous", "speculative") if getattr(self, name)]
         flags += [] if self.programmatic else ["plain"]
+        flags += [] if self.promotion_bytes == 128 else [f"misses of {self.promotion_bytes} bytes"]
         ring = f"tile {tiling.tile_tokens} x {tiling.num_stages}"
         warps = f"warps {tiling.math_warps}+{tiling.finish_warps}"
         parts = f"{tiling.parts_at_once} parts at once"
@@ -154,6 +157,7 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         most = max(1, (num_sms if cluster == 1 else resident) // pairs)
         for spans in sorted({1, min(most, 4), most}):
             found += [variant(cluster, spans), variant(cluster, spans, tile=32)]
+        found.append(variant(cluster, most, promotion_bytes=256))
         if cluster > 1 and pairs > resident:
             found.append(variant(cluster, 1, contiguous=True))
             continue

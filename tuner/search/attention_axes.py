@@ -13,7 +13,7 @@ from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.attention import AttentionSchedule
 
-_FLAGS = ("contiguous", "speculative")
+_FLAGS = ("contiguous", "speculative", "next_early")
 _FIELDS = tuple(field.name for field in fields(AttentionSchedule))
 
 
@@ -58,6 +58,7 @@ def plan_features(schedule: AttentionSchedule, op: AttentionOp, gpu: Gpu) -> lis
         0.5 * schedule.contiguous,
         0.5 * schedule.speculative,
         schedule.next_percent / 100,
+        0.5 * schedule.next_early,
     ]
 
 

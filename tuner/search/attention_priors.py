@@ -65,4 +65,5 @@ def _forms(space: AttentionSpace, found: AttentionSchedule, before: AttentionOp)
             speculative=speculative,
             parts_at_once=parts,
             next_percent=percent,
+            next_early=found.next_early and percent > 0,
         )

@@ -24,8 +24,8 @@ from tuner.core.space.attention_policies import policy_schedules
 _OF_CLUSTER = 2
 #: First guesses of the product that are put behind the best attention.
 NUM_PRODUCTS = 4
-#: Of the weights of the launch behind: what is asked for early.
-_ASKED = (100, 50)
+#: Of the weights of the launch behind: per cent that are asked for, and whether before the launch before has ended.
+_ASKED = ((100, False), (50, False), (100, True), (50, True))
 
 
 def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> Iterator[Schedule]:
@@ -41,8 +41,8 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
     alone = next((one for one in ranked if one.cluster == 1), best)
     for _, published in policy_schedules(space.workload, space.gpu, space.op, alone):
         given.setdefault(space.with_product(published, first[0]))
-    for percent in _ASKED if space.products else ():
-        given.setdefault(space.with_product(replace(best, next_percent=percent), first[0]))
+    for percent, early in _ASKED if space.products else ():
+        given.setdefault(space.with_product(replace(best, next_percent=percent, next_early=early), first[0]))
     for schedule in given:
         if space.is_legal(schedule):
             yield schedule

@@ -247,7 +247,7 @@ def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
         "next_num_rows": asked.num_rows,
         "next_row_bytes": asked.row_bytes,
         "next_taken_bytes": asked.taken_bytes,
-        "zero": 0,
+        "next_is_early": int(asked.early),
         "kv_heads": op.shape.kv_heads,
         "query_heads": op.shape.query_heads,
         "new_tokens": op.shape.new_tokens,

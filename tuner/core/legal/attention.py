@@ -139,4 +139,6 @@ def _plan_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str
 def _next_problem(workload: Workload, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
     if schedule.next_percent and workload.reader_of(op) is None:
         return f"no launch behind {op.name} reads weights: use next_percent 0"
+    if schedule.next_early and not schedule.next_percent:
+        return "no weights are asked for: use next_early false"
     return None

@@ -203,5 +203,5 @@ __device__ inline void request_all(const AttentionArgs& args, const Ring& ring) 
   } while (true);
   hand.num_tiles = -1;
   if (is_one) announce(args, ring, hand, number % kTaskSlots);
-  prefetch_next_weights(args.next);
+  if (args.next.is_early == 0) prefetch_next_weights(args.next);
 }

@@ -42,6 +42,7 @@ def test_a_plain_schedule_is_legal() -> None:
         ({"contiguous": True}, "each of 8 tasks has a queue of its own"),
         ({"next_percent": 100}, "no launch behind attention reads weights: use next_percent 0"),
         ({"next_percent": 10}, "next_percent 10: use one of"),
+        ({"next_early": True}, "no weights are asked for: use next_early false"),
     ],
 )
 def test_a_schedule_outside_of_the_space_is_refused_with_what_would_be_right(fields: dict[str, Any], says: str) -> None:
