@@ -122,6 +122,7 @@ class Attention:
             contiguous=variant.contiguous,
             cluster=tiling.cluster,
             form=form,
+            by_length=variant.by_length,
         )
         check_attention(self.plan, tile_tokens=tiling.tile_tokens)
         self._tasks = torch.from_numpy(self.plan.tasks.copy()).cuda()

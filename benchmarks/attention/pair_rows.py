@@ -68,6 +68,11 @@ _WIDE_SPREADS = {
     "llama3-8b/1/8192": (2, 8, False),
     "llama3-70b-tp8/16/8192": (2, 4, False),
 }
+#: Where lengths differ: short spans, which a launch deals by the lengths.
+_DEALT_SPREADS = {
+    "llama3-8b/16/1-4096": (1, 8, False),
+    "llama3-70b-tp8/16/1-4096": (1, 12, False),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +119,8 @@ def attention_variants(row: Row) -> list[Variant]:
     found = [_attention(row, spread, *first)]
     for beside in dict.fromkeys((spread, _WIDE_SPREADS.get(name, spread))):
         found += [_attention(row, beside, *of) for of in others]
+    if (dealt := _DEALT_SPREADS.get(name)) is not None:
+        found += [fitting(row, replace(_attention(row, dealt, *of), by_length=True)) for of in _WARPS_AND_STAGES]
     return list(dict.fromkeys(found))
 
 
@@ -232,7 +239,9 @@ def pair_variants(row: Row, gpu: Gpu) -> list[PairVariant]:
     first, *others = attention_variants(row)
     whole = [fits for tiling in tilings if (fits := fitted(workload, gpu, tiling, gpu.smem_per_cta_bytes))]
     beside = [variant for attention in others for variant in _beside(workload, gpu, tilings, attention)]
-    found = [*beside, *_alone(workload, gpu, whole, first), *(replace(one, shares_sms=False) for one in beside[:1])]
+    deep = [first, *(one for one in others if one.tiling.math_warps == first.tiling.math_warps)]
+    alone = [variant for attention in deep for variant in _alone(workload, gpu, whole, attention)]
+    found = [*beside, *alone, *(replace(one, shares_sms=False) for one in beside[:1])]
     if not found:
         raise TunerError(f"no schedule of {workload.describe()} fits {gpu.name}")
     return list(dict.fromkeys(found))

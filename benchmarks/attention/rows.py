@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from tuner.core.problem.attention import DecodeAttention
@@ -38,6 +39,8 @@ class Variant:
     contiguous: bool = False
     #: Whether a CTA's first tiles are requested before a length is known.
     speculative: bool = False
+    #: Whether a launch deals the tasks that its lengths leave.
+    by_length: bool = False
     #: Whether a launch may begin while the one before it ends.
     programmatic: bool = True
     #: That a miss in the L2 brings of keys and values: 128, a line of the ring, or 256.
@@ -45,7 +48,7 @@ class Variant:
 
     def __str__(self) -> str:
         tiling = self.tiling
-        flags = [name for name in ("contiguous", "speculative") if getattr(self, name)]
+        flags = [name for name in ("contiguous", "speculative", "by_length") if getattr(self, name)]
         flags += [] if self.programmatic else ["plain"]
         flags += [] if self.promotion_bytes == 128 else [f"misses of {self.promotion_bytes} bytes"]
         ring = f"tile {tiling.tile_tokens} x {tiling.num_stages}"
@@ -165,6 +168,9 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         found += [variant(cluster, most, speculative=True), variant(cluster, 2 * most)]
         if pairs > resident:
             found.append(variant(cluster, 1, contiguous=True))
+    if set(row.lengths) != {op.max_length}:
+        for cluster, spans in product((1, 2, 4), (4, 8, 16, 32)):
+            found.append(variant(cluster, spans, by_length=True))
     most = max(1, num_sms // pairs)
     found += [variant(1, most, parts_at_once=8), variant(1, 2 * most, finish_warps=0), variant(1, most, tile=16)]
     found += [variant(1, most, tile=128), variant(1, most, warps=4), variant(1, 2 * most, contiguous=True)]
@@ -172,5 +178,5 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
 
 
 def fitting(row: Row, variant: Variant) -> Variant:
-    """Of a paged cache nothing can be requested before a length is known."""
-    return replace(variant, speculative=variant.speculative and not row.page_tokens)
+    """Of a paged cache, and of tasks that lengths deal, nothing can be requested before a length is known."""
+    return replace(variant, speculative=variant.speculative and not row.page_tokens and not variant.by_length)

@@ -274,8 +274,8 @@ def pack_attention_args(
     if plan.num_queues > MOST_QUEUES:
         raise ValueError(f"{plan.num_queues} queues: the parameter has room for {MOST_QUEUES}")
     op, form = plan.op, plan.form
-    if speculative and not form.knows_tokens_early:
-        raise ValueError("pages and windows hang on the length: nothing can be requested before it is known")
+    if speculative and (plan.by_length or not form.knows_tokens_early):
+        raise ValueError("a first task hangs on the length: nothing can be requested before it is known")
     addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
     args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
     args += struct.pack("<2Q", buffers.pages, buffers.refused)
@@ -284,6 +284,7 @@ def pack_attention_args(
     args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
     args += struct.pack("<3iI", op.max_length, plan.span_tokens, plan.num_spans, plan.arrivals_per_launch)
     args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative) + _pack_form(op, form)
+    args += struct.pack("<i", plan.num_dealt)
     args += plan.first_tasks.tobytes() + bytes(8 * (MOST_QUEUES - plan.num_queues))
     args = buffers.k_map + buffers.v_map + args
     return args + bytes(-len(args) % _ARGS_ALIGNMENT)

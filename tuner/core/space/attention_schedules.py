@@ -22,6 +22,8 @@ _WARPS = ((8, 4), (8, 0), (4, 2), (4, 4))
 _RING_SHARES = (1.0, 0.5, 0.25, 0.0)
 #: Per cent of the next launch's weights, and whether they are asked for early.
 _NEXT_ASKS = ((0, False), (50, False), (100, False), (50, True), (100, True))
+#: Whether a queue has neighbours, whether first tiles are requested early, whether tasks are dealt by the lengths.
+_ORDERS = ((False, True, False), (False, False, False), (True, True, False), (True, False, False), (False, False, True))
 #: Sums over spans: loads under way together.
 _PARTS_AT_ONCE = (16, 8)
 
@@ -32,7 +34,7 @@ def offered_attentions(workload: Workload, gpu: Gpu, op: AttentionOp) -> Iterato
     for cluster, tile, (warps, finish) in product(CLUSTERS, TILE_TOKENS, _WARPS):
         spans, depths = span_tokens(op, gpu, cluster, tile), ring_depths(op, gpu, cluster, tile, warps, finish)
         for span, depth, parts in product(spans, depths, _PARTS_AT_ONCE):
-            for contiguous, speculative, (percent, early) in product((False, True), (True, False), asks):
+            for (contiguous, speculative, by_length), (percent, early) in product(_ORDERS, asks):
                 schedule = AttentionSchedule(
                     tile_tokens=tile,
                     num_stages=depth,
@@ -43,6 +45,7 @@ def offered_attentions(workload: Workload, gpu: Gpu, op: AttentionOp) -> Iterato
                     span_tokens=span,
                     contiguous=contiguous,
                     speculative=speculative,
+                    by_length=by_length,
                     next_percent=percent,
                     next_early=early,
                 )
@@ -88,6 +91,7 @@ def near_attentions(workload: Workload, gpu: Gpu, op: AttentionOp, one: Attentio
     found += [replace(one, span_tokens=span) for span in span_tokens(op, gpu, one.cluster, one.tile_tokens)]
     found += [replace(one, parts_at_once=parts) for parts in PARTS_AT_ONCE]
     found += [replace(one, contiguous=not one.contiguous), replace(one, speculative=not one.speculative)]
+    found += [replace(one, by_length=not one.by_length)]
     found += [replace(one, next_percent=percent) for percent in NEXT_PERCENTS]
     found += [replace(one, next_early=not one.next_early)]
     fitted = (fit for schedule in found if (fit := with_ring(op, gpu, schedule)) is not None)
