@@ -24,13 +24,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.common.report import rows_of_this_build, write_report
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Dtype
 from tuner.core.trial.stats import median
 from tuner.workers.source.attention import render_attention
 
 from . import flashinfer_side
 from .on_card import Attention, cubin_of, in_pages, make_current, random_pages
-from .rows import BANDWIDTH, Row, Variant, rows, tiling_of, variants
+from .rows import BANDWIDTH, Row, Variant, policy_variants, rows, tiling_of, variants
 from .timing import captured, read_bytes_per_s, samples_us
 
 #: Bytes of caches that launches take in turns, so that each finds its own cold; and the most launches of a graph.
@@ -78,6 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         complete = {one["row"] for one in done} >= {one.name for one in rows()}
         figures = {"complete": complete, "numbers": numbers, "bytes_per_s": bytes_per_s}
         write_report(options.out, done, {**machine, **figures})
+
+
+def gpu_here() -> Gpu:
+    """The card in the domain's terms; an H200 where it is no other one that is known."""
+    name = torch.cuda.get_device_name()
+    return next((gpu for gpu in CATALOGUE.values() if gpu.name in name), CATALOGUE["h200"])
 
 
 def bandwidth_here() -> float:
@@ -248,7 +255,9 @@ def measure_row(row: Row, num_sms: int, best: int, bytes_per_s: float) -> dict[s
             failed[name] = str(error)[:120]
     if flashinfer_side.is_installed():
         _add_flashinfer(tensors, graphs, failed)
-    kernels, errors = _captured_variants(tensors, variants(row, num_sms)[: best or None], num_sms, graphs, failed)
+    policies = policy_variants(row, gpu_here())
+    all_variants = list(dict.fromkeys([*variants(row, num_sms)[: best or None], *policies.values()]))
+    kernels, errors = _captured_variants(tensors, all_variants, num_sms, graphs, failed)
     tried = timed(graphs, tensors.num_launches, _ROUNDS)
     ours = sorted((name for name in tried if name in kernels), key=lambda name: tried[name])
     finalists = [name for name in ours if kernels[name].variant.programmatic][:_FINALISTS]
@@ -275,6 +284,7 @@ def measure_row(row: Row, num_sms: int, best: int, bytes_per_s: float) -> dict[s
         "empty_us": empty_us,
         "finals_us": us,
         "variants_us": {name: tried[name] for name in ours},
+        "policies_us": {name: tried.get(str(variant)) for name, variant in policies.items()},
         "failed": failed,
         "phases": _phases(tensors, kernels[best_name].variant, num_sms),
     }

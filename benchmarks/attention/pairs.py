@@ -26,9 +26,9 @@ from tuner.core.trial.stats import median, paired_ratios, ratio_ci95
 from tuner.errors import TunerError
 from tuner.workers.gpu.cublaslt import CublasLt
 
-from .measure import bandwidth_here, machine_here
+from .measure import bandwidth_here, gpu_here, machine_here
 from .on_card import make_current
-from .pair_on_card import LibraryPair, OurPair, PairTensors, Workshop, gpu_here
+from .pair_on_card import LibraryPair, OurPair, PairTensors, Workshop
 from .pair_rows import PairVariant, floor_us, pair_variants
 from .rows import Row, rows
 from .timing import samples_us

@@ -8,8 +8,12 @@ from itertools import product
 from typing import Any
 
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
-from tuner.core.schedule.attention import AttentionTiling
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache, form_for
+from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.presets import attention_pair
+from tuner.core.schedule.attention import AttentionSchedule, AttentionTiling
+from tuner.core.space.attention_policies import policy_schedules
 
 #: Query heads, KV heads of each model's layer or shard.
 MODELS = {"llama3-8b": (32, 8), "llama3-70b-tp8": (8, 1)}
@@ -175,6 +179,21 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
     found += [variant(1, most, parts_at_once=8), variant(1, 2 * most, finish_warps=0), variant(1, most, tile=16)]
     found += [variant(1, most, tile=128), variant(1, most, warps=4), variant(1, 2 * most, contiguous=True)]
     return list(dict.fromkeys(fitting(row, v) for v in found if v is not None))
+
+
+def policy_variants(row: Row, gpu: Gpu) -> dict[str, Variant]:
+    """Published ways to share the work, by name, each by a kernel that takes 64 tokens at a time."""
+    attention = AttentionOp(name="attention", shape=row.op, form=form_for(row.op, page_tokens=row.page_tokens or None))
+    tiling = tiling_of(64, queries=row.op.columns)
+    kernel = AttentionSchedule(
+        tile_tokens=64, num_stages=tiling.num_stages, math_warps=tiling.math_warps, span_tokens=64
+    )
+    return {
+        name: fitting(
+            row, Variant(tiling=tiling, span_tokens=one.span_tokens, contiguous=one.contiguous, speculative=True)
+        )
+        for name, one in policy_schedules(attention_pair(row.op, d_out=None), gpu, attention, kernel)
+    }
 
 
 def fitting(row: Row, variant: Variant) -> Variant:
