@@ -68,8 +68,8 @@ _WIDE_SPREADS = {
     "llama3-8b/1/8192": (2, 8, False),
     "llama3-70b-tp8/16/8192": (2, 4, False),
 }
-#: Where lengths differ: short spans, which a launch deals by the lengths.
-_DEALT_SPREADS = {
+#: Where lengths differ: short spans, which a launch assigns by the lengths.
+_LENGTH_SPREADS = {
     "llama3-8b/16/1-4096": (1, 8, False),
     "llama3-70b-tp8/16/1-4096": (1, 12, False),
 }
@@ -119,8 +119,8 @@ def attention_variants(row: Row) -> list[Variant]:
     found = [_attention(row, spread, *first)]
     for beside in dict.fromkeys((spread, _WIDE_SPREADS.get(name, spread))):
         found += [_attention(row, beside, *of) for of in others]
-    if (dealt := _DEALT_SPREADS.get(name)) is not None:
-        found += [fitting(row, replace(_attention(row, dealt, *of), by_length=True)) for of in _WARPS_AND_STAGES]
+    if (assigned := _LENGTH_SPREADS.get(name)) is not None:
+        found += [fitting(row, replace(_attention(row, assigned, *of), by_length=True)) for of in _WARPS_AND_STAGES]
     return list(dict.fromkeys(found))
 
 

@@ -43,7 +43,7 @@ class Variant:
     contiguous: bool = False
     #: Whether a CTA's first tiles are requested before a length is known.
     speculative: bool = False
-    #: Whether a launch deals the tasks that its lengths leave.
+    #: Whether a launch assigns the tasks that its lengths leave.
     by_length: bool = False
     #: Whether a launch may begin while the one before it ends.
     programmatic: bool = True
@@ -197,5 +197,5 @@ def policy_variants(row: Row, gpu: Gpu) -> dict[str, Variant]:
 
 
 def fitting(row: Row, variant: Variant) -> Variant:
-    """Of a paged cache, and of tasks that lengths deal, nothing can be requested before a length is known."""
+    """Of a paged cache, and of tasks that lengths assign, nothing can be requested before a length is known."""
     return replace(variant, speculative=variant.speculative and not row.page_tokens and not variant.by_length)

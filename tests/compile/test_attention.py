@@ -51,7 +51,7 @@ FORMS = [
     AttentionForm(paged=PagedCache(num_pages=9, page_tokens=16, heads_first=False)),
     AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0),
 ]
-QUICK = ("ragged", "new tokens", "tiles left over", "clusters, spans", "dealt", "dealt, many sequences")
+QUICK = ("ragged", "new tokens", "tiles left over", "clusters, spans", "by length", "by length, many sequences")
 
 
 #: Head, columns, tokens of a tile, warps that multiply and that end tasks, cluster, loads at once: what has just the
@@ -148,11 +148,11 @@ def test_attention_leaves_the_right_numbers(name: str) -> None:
         ("pages of 64, tokens before heads", "(token + box * kBoxTokens) % page_tokens", "0"),
         ("window", "token < seen - args.window", "token < seen - args.window - 1"),
         ("window", "hand.task.span() == live.first", "hand.task.span() == 0"),
-        ("dealt", "number / blocks", "number / (2 * blocks)"),
-        ("dealt", "place.end <= place.next", "place.end < place.next"),
-        ("dealt", "gridDim.x) / kCluster", "gridDim.x) / kCluster + 1"),
-        ("dealt, many sequences", "place.before = known", "place.before = 0"),
-        ("dealt, window, pages", "live_spans(args, hand.length).first + number", "number"),
+        ("by length", "number / blocks", "number / (2 * blocks)"),
+        ("by length", "place.end <= place.next", "place.end < place.next"),
+        ("by length", "gridDim.x) / kCluster", "gridDim.x) / kCluster + 1"),
+        ("by length, many sequences", "place.before = known", "place.before = 0"),
+        ("by length, window, pages", "live_spans(args, hand.length).first + number", "number"),
         ("window", "first <= token && token < end", "token < end"),
         ("window", "skipped_tiles(args, task.span(), length) + cluster_rank()", "cluster_rank()"),
         ("window, clusters, pages of 32", "|| token + kBoxTokens <= first_seen(args, hand.length)", ""),

@@ -27,7 +27,7 @@ class Case:
     form: dict[str, Any] = field(default_factory=dict)
     #: Tokens of a page, and whether heads come before tokens; None: the cache is contiguous.
     pages: tuple[int, bool] | None = None
-    #: Whether a launch deals the tasks that its lengths leave.
+    #: Whether a launch assigns the tasks that its lengths leave.
     by_length: bool = False
     #: Of an element, in units of the results' root mean square.
     most: float = field(default=0.03)
@@ -177,7 +177,7 @@ CASES = {
         form={"window": 275},
         pages=(32, True),
     ),
-    "dealt": Case(
+    "by length": Case(
         op={"sequences": 5, "kv_heads": 2, "query_heads": 16, "head_dim": 64, "max_length": 300, "new_tokens": 2},
         lengths=(300, 0, 33, 1, 290),
         tiling=(16, 32, 2, 4),
@@ -186,7 +186,7 @@ CASES = {
         speculative=False,
         by_length=True,
     ),
-    "dealt, many sequences": Case(
+    "by length, many sequences": Case(
         op={"sequences": 70, "kv_heads": 1, "query_heads": 4, "head_dim": 64, "max_length": 70},
         lengths=tuple(37 * one % 71 for one in range(70)),
         tiling=(8, 16, 2, 2),
@@ -195,7 +195,7 @@ CASES = {
         speculative=False,
         by_length=True,
     ),
-    "dealt, more clusters than tasks": Case(
+    "by length, more clusters than tasks": Case(
         op={"sequences": 2, "kv_heads": 1, "query_heads": 4, "head_dim": 128, "max_length": 400},
         lengths=(200, 17),
         tiling=(8, 16, 2, 2),
@@ -205,7 +205,7 @@ CASES = {
         speculative=False,
         by_length=True,
     ),
-    "dealt, window, pages": Case(
+    "by length, window, pages": Case(
         op={"sequences": 4, "kv_heads": 2, "query_heads": 4, "head_dim": 128, "max_length": 300},
         lengths=(300, 0, 129, 17),
         tiling=(8, 32, 2, 4),

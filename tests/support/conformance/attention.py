@@ -49,8 +49,8 @@ SCHEDULES = {
     "few warps": alone(math_warps=4, finish_warps=2, num_stages=2),
     "ended by those that multiply": alone(**FEWER, finish_warps=0, span_tokens=320),
     "tiles of 128": alone(tile_tokens=128, num_stages=2, span_tokens=768),
-    "dealt": alone(tile_tokens=16, num_stages=16, span_tokens=16, by_length=True),
-    "dealt to clusters": alone(cluster=2, tile_tokens=16, num_stages=8, span_tokens=32, by_length=True),
+    "by length": alone(tile_tokens=16, num_stages=16, span_tokens=16, by_length=True),
+    "by length to clusters": alone(cluster=2, tile_tokens=16, num_stages=8, span_tokens=32, by_length=True),
 }
 
 #: Where nothing is known before a length is.

@@ -64,7 +64,7 @@ def test_published_ways_to_share_the_work_are_tried_at_each_row(name: str) -> No
         assert variant.speculative == (not row.page_tokens)
 
 
-def test_where_lengths_differ_a_launch_deals_its_tasks_in_some_variants() -> None:
+def test_where_lengths_differ_a_launch_assigns_its_tasks_in_some_variants() -> None:
     for row in ROWS.values():
         is_ragged = set(row.lengths) != {row.op.max_length}
         for tried in (variants(row, GPU.num_sms), [one.attention for one in pair_variants(row, GPU)]):

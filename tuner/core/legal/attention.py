@@ -135,9 +135,9 @@ def _plan_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str
         if schedule.by_length:
             return f"{alone}, whatever the lengths: use by_length false"
     if schedule.by_length and schedule.contiguous:
-        return "a launch that deals its tasks gives no cluster neighbours: use contiguous false"
+        return "a launch that assigns its tasks gives no cluster neighbours: use contiguous false"
     if schedule.by_length and schedule.speculative:
-        return "a launch that deals its tasks knows none before the lengths: use speculative false"
+        return "a launch that assigns its tasks knows none before the lengths: use speculative false"
     if schedule.speculative and not op.form.knows_tokens_early:
         what = "a window" if op.form.paged is None else "pages"
         return f"with {what} nothing can be requested before a length is known: use speculative false"

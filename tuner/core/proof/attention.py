@@ -1,7 +1,7 @@
 """Judges a plan of decode attention by its words, for every length that a launch may bring.
 
 What is proven. Each span of each block of columns is one task's, so that each place in a slot is written once. Where a
-launch deals its tasks by the lengths, they are numbered in the order of sequences, spans and blocks, and of C clusters
+launch assigns its tasks by the lengths, these are numbered in the order of sequences, spans and blocks. Of C clusters
 the one with number c takes c, c + C and so on: each task is one cluster's.
 The CTAs of a cluster have each tile of a span once, and run the same tasks in the same order.
 The arrivals of a slot are the same in each launch, whatever the lengths. So the one that makes its counter a multiple

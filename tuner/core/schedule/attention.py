@@ -115,7 +115,7 @@ class AttentionSchedule:
     contiguous: bool = False
     #: Whether a CTA requests its first tiles before the length of their sequence is known.
     speculative: bool = False
-    #: Whether a launch deals the tasks that its lengths leave to the clusters; else the plan deals all there may be.
+    #: Whether a launch assigns the tasks that its lengths leave; else the plan assigns all that there may be.
     by_length: bool = False
     #: Per cent of each row of the next launch's weights that this one brings into the L2, when it has requested all of
     #: its own; 0 where no launch follows.

@@ -57,7 +57,7 @@ struct AttentionArgs {
   int page_shift, max_pages, num_pages;              // log2 of a page's tokens; of a sequence; of the cache
   int window;                  // tokens that a query sees, itself included
   float cap, tanh_scale_log2;  // of scores: cap * tanh(score / cap), as products.cuh has it
-  int num_dealt;               // sequences whose tasks are dealt by their lengths; 0: the plan's table has the tasks
+  int num_assigned;            // sequences whose tasks are assigned by their lengths; 0: the plan's table has the tasks
   AttentionTask first[kMostQueues];
 
   __device__ __forceinline__ int num_columns() const { return query_heads * new_tokens; }

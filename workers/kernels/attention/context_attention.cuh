@@ -4,9 +4,9 @@
 // where it is the first of a queue. A sequence has one span at least that is not: of length 0 its first one, which stores
 // the zeros.
 //
-// Dealing. Where tasks are dealt by the lengths, those that are not empty have numbers: sequence by sequence, in a sequence
-// span by span, in a span block by block of each KV head. The cluster of number c takes c, c plus the number of clusters,
-// and so on. So the spans that run are shared out evenly, whatever the lengths, and heads of one page are read together. A
+// By length. Where tasks are assigned by the lengths, those that are not empty have numbers: sequence by sequence, in a
+// sequence span by span, in a span block by block of each KV head. The cluster of number c takes c, c plus the number of
+// clusters, and so on. So the spans that run are shared out evenly, whatever the lengths, and heads of one page are read together. A
 // warp knows the lengths of 32 sequences at a time.
 //
 // The window. A query sees the last tokens up to its own. The first token that any new one sees is where a context begins.
@@ -112,8 +112,8 @@ __device__ inline bool take(const AttentionArgs& args, QueuePlace& queue, TaskIn
   return false;
 }
 
-// A cluster's way through what is dealt. Numbers only grow, so that the warp never goes back to sequences before.
-struct DealtPlace {
+// A cluster's way through what is assigned. Numbers only grow, so that the warp never goes back to sequences before.
+struct AssignedPlace {
   int next;            // the cluster's next number
   int first_sequence;  // of the 32 that the lanes know
   int before;          // tasks of sequences before it
@@ -121,10 +121,10 @@ struct DealtPlace {
 };
 
 // All lanes of a warp: lengths and tasks of the place's 32 sequences.
-__device__ inline void know_sequences(const AttentionArgs& args, DealtPlace& place) {
+__device__ inline void know_sequences(const AttentionArgs& args, AssignedPlace& place) {
   const int lane = static_cast<int>(threadIdx.x) % 32, sequence = place.first_sequence + lane;
   place.length = place.end = 0;
-  if (sequence < args.num_dealt) {
+  if (sequence < args.num_assigned) {
     place.length = clamped_length(args, sequence, load_length(args, sequence));
     place.end = live_spans(args, place.length).count() * args.num_kv_heads * args.num_blocks;
   }
@@ -137,10 +137,10 @@ __device__ inline void know_sequences(const AttentionArgs& args, DealtPlace& pla
 }
 
 // All lanes of a warp: the cluster's next task, if there is one.
-__device__ inline bool take_dealt(const AttentionArgs& args, DealtPlace& place, TaskInHand& hand) {
+__device__ inline bool take_assigned(const AttentionArgs& args, AssignedPlace& place, TaskInHand& hand) {
   int known = __shfl_sync(0xFFFFFFFFu, place.end, 31);
   while (place.next >= known) {
-    if (place.first_sequence + 32 >= args.num_dealt) return false;
+    if (place.first_sequence + 32 >= args.num_assigned) return false;
     place.first_sequence += 32, place.before = known;
     know_sequences(args, place);
     known = __shfl_sync(0xFFFFFFFFu, place.end, 31);

@@ -179,19 +179,19 @@ __device__ inline void prefetch_next_weights(const NextWeights& next) {
     prefetch_bytes(next.rows + static_cast<long long>(row) * next.row_bytes, next.taken_bytes);
 }
 
-// All lanes of the last warp: a CTA's way through its tasks. Without `num_dealt` its first task is known, and is run even
+// All lanes of the last warp: a CTA's way through its tasks. Where the plan has them, the first one is known, and is run even
 // where it turns out to be empty.
-struct TaskWalk {
+struct OwnTasks {
   QueuePlace queue;
-  DealtPlace dealt;
+  AssignedPlace assigned;
 
   // The first task, if there is one, and how many of its tiles are requested.
   __device__ __forceinline__ bool begin(const AttentionArgs& args, const Ring& ring, TaskInHand& hand, int& requested) {
     requested = 0;
-    if (args.num_dealt > 0) {
-      dealt = {cluster_number(), 0, 0, 0, 0};
-      know_sequences(args, dealt);
-      const bool has_task = take_dealt(args, dealt, hand);
+    if (args.num_assigned > 0) {
+      assigned = {cluster_number(), 0, 0, 0, 0};
+      know_sequences(args, assigned);
+      const bool has_task = take_assigned(args, assigned, hand);
       if (has_task) request_queries(args, ring, hand.task, 0);
       return has_task;
     }
@@ -207,7 +207,7 @@ struct TaskWalk {
   }
 
   __device__ __forceinline__ bool next(const AttentionArgs& args, TaskInHand& hand) {
-    return args.num_dealt > 0 ? take_dealt(args, dealt, hand) : take(args, queue, hand);
+    return args.num_assigned > 0 ? take_assigned(args, assigned, hand) : take(args, queue, hand);
   }
 };
 
@@ -215,9 +215,9 @@ struct TaskWalk {
 __device__ inline void request_all(const AttentionArgs& args, const Ring& ring) {
   const bool is_one = threadIdx.x % 32 == 0;
   TaskInHand hand{};
-  TaskWalk walk{};
+  OwnTasks own{};
   int number = 0, place = 0, requested;
-  bool has_task = walk.begin(args, ring, hand, requested);
+  bool has_task = own.begin(args, ring, hand, requested);
   while (has_task) {
     if (is_one) announce(args, ring, hand, number % kTaskSlots);
     request_tiles(args, ring, hand, requested, hand.num_tiles, place);
@@ -225,7 +225,7 @@ __device__ inline void request_all(const AttentionArgs& args, const Ring& ring) 
     requested = 0;
     __syncwarp();
     if (++number >= kTaskSlots) mbarrier_wait(ring.task_empty(number % kTaskSlots), (number / kTaskSlots & 1) ^ 1);
-    has_task = walk.next(args, hand);
+    has_task = own.next(args, hand);
     if (has_task) request_queries(args, ring, hand.task, number % kTaskSlots);
   }
   hand.num_tiles = -1;

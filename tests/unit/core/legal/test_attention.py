@@ -58,7 +58,7 @@ def test_nothing_is_requested_before_a_length_that_says_what(form: dict[str, Any
     check_schedule(attention(form={"soft_cap": 5.0}), H200, alone(speculative=True))
 
 
-def test_what_a_launch_deals_is_known_to_nobody_before() -> None:
+def test_what_a_launch_assigns_is_known_to_nobody_before() -> None:
     many = attention(sequences=100, max_length=9000)
     check_schedule(many, H200, alone(by_length=True))
     assert "knows none before the lengths: use speculative false" in refusal(

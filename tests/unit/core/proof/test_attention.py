@@ -98,7 +98,7 @@ def test_every_order_gives_softmax_at_every_length(span: int, first_count: int, 
     ("lengths", "window"), [((50, 17, 0), None), ((0, 0, 0), None), ((50, 50, 50), 9), ((1, 33, 8), 9)]
 )
 @pytest.mark.parametrize("ctas", [1, 5, 160])
-def test_what_a_launch_deals_is_each_live_task_once_and_evenly(
+def test_what_a_launch_assigns_is_each_live_task_once_and_evenly(
     ctas: int, lengths: tuple[int, ...], window: int | None
 ) -> None:
     plan = plan_of(ctas=ctas, by_length=True, form=AttentionForm(window=window))
