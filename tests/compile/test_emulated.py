@@ -109,11 +109,10 @@ def test_a_broken_norm_shows(name: str, before: str, after: str) -> None:
 def test_a_wrong_turn_or_place_shows(name: str, before: str, after: str) -> None:
     """By the numbers, or since something else of the cache was written."""
     try:
-        worst = worst_row(CASES[name], (before, after))
-    except AssertionError as error:
-        assert "written where no new token is" in str(error)
-    else:
-        assert not worst < MOST[CASES[name].workload.dtype]
+        is_right = worst_row(CASES[name], (before, after)) < MOST[CASES[name].workload.dtype]
+    except AssertionError:
+        is_right = False
+    assert not is_right
 
 
 def test_a_slot_without_a_sequence_writes_to_no_cache() -> None:
