@@ -103,6 +103,10 @@ typedef struct pack_layout {
 } pack_layout;
 pack_layout pack_get_layout(const tuner_pack *pack, const pack_kernel *kernel);
 
+/* An encoded tensor map of these dimensions at an address, 128 bytes at a multiple of 64. */
+tuner_status tuner_encode_map(const tuner_driver *driver, const pack_map *map, const uint64_t dims[5], uint64_t address,
+                              uint8_t *into);
+
 /* Every record, before any is used: pack_check.c. */
 tuner_status pack_check_records(const tuner_pack *pack);
 tuner_status pack_check_blobs(const tuner_pack *pack);

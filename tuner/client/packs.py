@@ -21,7 +21,7 @@ from tuner.client.signatures import check_signed, pinned
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Entry, Rung, Shape
-from tuner.packs.ladder import MAX_ROWS
+from tuner.packs.ladder import DEFAULT_MIN_GAIN, MAX_ROWS
 from tuner.packs.read import Pack, read_pack
 from tuner.packs.signing import signer
 
@@ -79,6 +79,16 @@ def make(client: Client, order: Json, output: Path, lock_path: Path | None, key:
     if lock_path is not None:
         write_or_print(lock.to_bytes(), lock_path)
     return pack
+
+
+def pack_of_jobs(client: Client, job_ids: Sequence[str]) -> bytes:
+    """The service's pack of some finished jobs, byte for byte; a kernel that gains too little leaves it the library's.
+
+    Raises:
+        Refused: it is none, or a byte differs.
+    """
+    content, _ = _made(client, order_of_jobs([client.job(job_id) for job_id in job_ids], DEFAULT_MIN_GAIN), None)
+    return content
 
 
 def _made(client: Client, order: Json, key: str | None) -> tuple[bytes, Pack]:

@@ -110,6 +110,22 @@ class Kernel:
         """Whether no card ever ran it."""
         return bool(self.manifest["simulated"])
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether it computes one."""
+        return "attentions" in self.manifest
+
+    def check_files(self, where: str) -> None:
+        """That every file is what its manifest names; `where` begins the sentence.
+
+        Raises:
+            InvalidInput: one is not.
+        """
+        for name, facts in self.manifest["files"].items():
+            if hashlib.sha256(self.files.get(name, b"")).hexdigest() != facts["sha256"]:
+                problem = f"{where}: {name} is not what its manifest names"
+                raise InvalidInput("kernel", problem, "fetch the artifact once more")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rung:
@@ -194,8 +210,4 @@ def _check_kernel(where: str, shape: Shape, rung: Rung, kernel: Kernel) -> None:
         raise InvalidInput(
             "rungs", f"{where}: the kernel serves {legal['min']} to {legal['max']} rows", "narrow the range"
         )
-    for name, facts in manifest["files"].items():
-        if hashlib.sha256(kernel.files.get(name, b"")).hexdigest() != facts["sha256"]:
-            raise InvalidInput(
-                "kernel", f"{where}: {name} is not what its manifest names", "fetch the artifact once more"
-            )
+    kernel.check_files(where)

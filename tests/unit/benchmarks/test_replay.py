@@ -153,6 +153,23 @@ def test_kept_winners_are_measured_row_by_row() -> None:
     assert {len(one.previewed) for one in found} == {PREVIEW.min_rounds}
 
 
+def test_two_runs_share_the_rows_and_a_third_judges_what_both_measured(tmp_path: Path) -> None:
+    rows = ["prefill-swiglu/llama3-8b/m512", "prefill-plain/gpt3-tp8/m512"]
+    named = [word for row in rows for word in ("--row", row)]
+    caches = [tmp_path / "0.json", tmp_path / "1.json"]
+    for i, cache in enumerate(caches):
+        run = ["--gpu", "simulated:h200", "--kept", "--share", f"{i}/2", "--cache", str(cache)]
+        main([*run, *named, "--out", str(tmp_path / f"out{i}.json")])
+        assert list(json.loads(cache.read_text())) == [f"kept {rows[i]}"]
+    before, out = [cache.read_bytes() for cache in caches], tmp_path / "both.json"
+    meta = ["--meta", str(tmp_path / "out0.json")]
+    main([*meta, "--cache", str(caches[0]), "--cache", str(caches[1]), "--out", str(out)])
+    assert [cache.read_bytes() for cache in caches] == before
+    found = json.loads(out.read_text())["rows"][0]
+    alone = [json.loads((tmp_path / f"out{i}.json").read_text())["rows"][0] for i in range(2)]
+    assert found["candidates"] == sum(one["candidates"] for one in alone)
+
+
 @pytest.mark.slow
 def test_a_job_in_which_nothing_is_dropped_gives_the_previews_and_all_rounds_of_each_candidate() -> None:
     twin = twin_of("simulated:h200")

@@ -95,6 +95,11 @@ class Space:
         """Tilings to begin with, by arithmetic: what fills the GPU."""
         return [*self._simt.guesses(), *self._wgmma.guesses()]
 
+    def with_full_rings(self, tiling: Tiling) -> list[Tiling]:
+        """Of a chain: a tiling with stages no deeper than each depth and rings as deep as then fits, where its engine
+        has two rings."""
+        return list(self._wgmma.with_full_rings(tiling)) if tiling.engine is Engine.WGMMA else []
+
     def orderings(self, tiling: Tiling) -> Orderings:
         """All legal orderings of a tiling, from the offered values. They are kept: most of them share their parts, and
         a search draws from the same tilings again and again."""

@@ -25,7 +25,7 @@ from tuner.core.legal.wgmma import (
     workload_problem,
 )
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tile_shapes import (
     FEW_ROWS,
@@ -43,6 +43,8 @@ MAX_ROWS_OF_TILES_OF_64 = 256
 MAX_TILE_ROWS = 64
 #: Depths of the inputs' ring where tiles are low; else it is as deep as the weights'.
 INPUT_STAGES = (6, 4, 8)
+#: Depths of the inputs' ring beside which the ring of weights takes all the memory that is left.
+FULL_INPUT_STAGES = (4, 5, 6, 8)
 #: Weights that a CTA has requested and not yet received, bytes, beside no limit. What is requested later waits behind
 #: it, a signal and the intermediate too. This much already keeps the memory busy.
 WINDOW_BYTES = (98_304, 65_536)
@@ -218,6 +220,19 @@ class WgmmaTilings:
         yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
         yield from (replace(tiling, ahead_window=window) for window in range(tiling.num_stages))
         yield from self._fitted(self._deepened(tiling))
+        yield from self.with_full_rings(tiling)
+
+    def with_full_rings(self, tiling: Tiling) -> Iterator[Tiling]:
+        """Of a chain: the tiling with no stage deeper than each depth that is allowed, and with rings as deep as then
+        fits. A slot of a ring is as large as the largest stage of all ops: with one deep stage it holds fewer weights
+        of the others."""
+        if self._workload.kind is not WorkloadKind.CHAIN:
+            return
+        deepest = max(tile.k for tile in tiling.tiles)
+        for depth in (depth for depth in stage_depths(self._workload.dtype) if depth <= deepest):
+            tiles = tuple(replace(tile, k=min(tile.k, depth)) for tile in tiling.tiles)
+            for input_stages in FULL_INPUT_STAGES:
+                yield from self._fitted(replace(tiling, tiles=tiles, num_stages=MAX_STAGES, input_stages=input_stages))
 
     def _of_other_heights(self, own: Height, index: int) -> Iterator[TileShape]:
         """Of an op, by the same warps and CTAs: of each other height the fastest whole tile and the widest."""
