@@ -1,7 +1,7 @@
 """The decoder layers that are measured, as data: their parts in the order in which a step runs them.
 
-A whole layer begins with its attention, in front of which new tokens are rotated and written to the cache, and ends
-with the next layer's qkv. Where ranks share a layer, an all-reduce stands behind o_proj and behind down, so a rank has
+A whole layer begins with its attention, and ends with the next layer's qkv, which turns queries and keys and writes to
+that layer's cache. Where ranks share a layer, an all-reduce stands behind o_proj and behind down, so a rank has
 two runs: norm, qkv, attention, o_proj; and norm, gate_up, down.
 """
 

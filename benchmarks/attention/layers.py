@@ -2,11 +2,11 @@
 
 python -m benchmarks.attention.layers [--row llama3-8b ...] [--gpu auto] [--trials 60] [--seconds 400] [--out FILE]
 
-A part of a row is a job, with the service's searcher, finals and verdict. Then the finalists of each kind run the whole
-layer, with the kernel in front of the attention that rotates and writes to the cache; so does the library, which is
-PyTorch's best attention, the best of cuBLASLt's algorithms, one kernel for each residual and norm, and one for each
-activation. All are checked, then take turns in graphs, cold. `kind_us` is of these rounds; a kind that was not tried
-is null. A row without an attention is its job's.
+A part of a row is a job, with the service's searcher, finals and verdict. The library is PyTorch's best attention, the
+best of cuBLASLt's algorithms, one kernel for a residual and a norm, one for an activation, and one that turns queries
+and keys and writes to the cache. A row of one part has its job's figures. Of a row of several, the finalists of each
+kind run them all in one graph, and so does the library; all are checked, then take turns, cold. A kind that was not
+tried is null.
 
 About 40 s a row on an H200. Rows of this commit and kernel that are there already stay.
 """
@@ -35,12 +35,12 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import Measured
+from tuner.core.trial.records import Verdict
 from tuner.core.trial.stats import compare, decide, median
 from tuner.dispatch.factory import make_evaluators
 from tuner.errors import TunerError
 from tuner.winners import ShippedWinners
 from tuner.winners.shipped import FOLDER
-from tuner.workers.builder.attention import build_appends
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.places import places_here
 from tuner.workers.builder.prepare import prepare
@@ -50,8 +50,8 @@ from .layer_rows import MEAN_BAR, ROWS, LayerRow, choose_rows, spec_of
 
 Row = dict[str, Any]
 
-#: Rounds of the whole layers, and of the winner with and without the kernel in front.
-NUM_ROUNDS, NUM_APPEND_ROUNDS = 60, 20
+#: Of rows of several parts.
+NUM_ROUNDS = 60
 #: What an H200 reads of what its memory could, by the floor that all results of one have.
 _READABLE = 4.4 / 4.8
 
@@ -153,18 +153,16 @@ class Rounds:
 
 
 def layer_row(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder | None) -> Row:
-    """The figures of a row; without a `builder`, which is on a simulated card, and without an attention they are the
-    jobs' alone.
+    """The figures of a row; without a `builder`, which is on a simulated card, those of several parts are sums.
 
     Raises:
         TunerError: there are no times of the library, or none of ours.
     """
-    rounds = of_jobs(parts) if builder is None or not row.context else on_card(row, gpu, parts, builder)
+    rounds = of_jobs(parts) if builder is None or len(parts) == 1 else on_card(row, gpu, parts, builder)
     times = rounds.times_us
     if PlanKind.LIBRARY not in times or len(times) == 1:
         raise TunerError(f"no library or nothing of ours came through: {rounds.about}")
-    decision = decide(times, rounds.process_of_round)
-    against = compare(times[decision.winner], times[PlanKind.LIBRARY], rounds.process_of_round)
+    judged = of_job(parts[0]) if len(parts) == 1 else of_rounds(rounds)
     kind_us = {str(kind): round(median(times[kind]), 3) if kind in times else None for kind in PlanKind}
     floor_us = row.floor_us(_READABLE * gpu.dram_bytes_per_s)
     return {
@@ -174,10 +172,7 @@ def layer_row(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder 
         "batch": row.batch,
         "context": row.context,
         "kind_us": kind_us,
-        "verdict": decision.verdict,
-        "winner": decision.winner,
-        "verdict_speedup": round(against.speedup, 4),
-        "ci95": [round(end, 4) for end in against.ci95],
+        **judged,
         "library_us": kind_us[PlanKind.LIBRARY],
         "floor_us": round(floor_us, 2),
         "over_floor": round(min(median(us) for us in times.values()) / floor_us, 3),
@@ -188,8 +183,33 @@ def layer_row(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder 
     }
 
 
+def of_job(one: Ended) -> dict[str, Any]:
+    """Verdict, winner, its speed-up and that's interval, as the job said them."""
+    winner = best_of_kinds(one)[one.best.winner]
+    ci95 = winner.speedup_ci95 or (1.0, 1.0)
+    return judgement(one.best.verdict, one.best.winner, winner.speedup or 1.0, ci95)
+
+
+def of_rounds(rounds: Rounds) -> dict[str, Any]:
+    """The same of rounds."""
+    times, processes = rounds.times_us, rounds.process_of_round
+    decision = decide(times, processes)
+    against = compare(times[decision.winner], times[PlanKind.LIBRARY], processes)
+    return judgement(decision.verdict, decision.winner, against.speedup, against.ci95)
+
+
+def judgement(verdict: Verdict, winner: PlanKind, speedup: float, ci95: tuple[float, float]) -> dict[str, Any]:
+    """As a row has it."""
+    return {
+        "verdict": verdict,
+        "winner": winner,
+        "verdict_speedup": round(speedup, 4),
+        "ci95": [round(end, 4) for end in ci95],
+    }
+
+
 def of_jobs(parts: Sequence[Ended]) -> Rounds:
-    """The sums of what the jobs' finals said; kinds that a part does not have are those of its fastest of ours."""
+    """What the jobs' finals said: sums, where there are several."""
     *before, last = map(best_of_kinds, parts)
     times: dict[PlanKind, Sequence[float]] = {}
     for kind, final in last.items():
@@ -225,7 +245,7 @@ def on_card(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder) -
     """Checked, and timed in turns, on this process's card.
 
     Raises:
-        TunerError: the library's layer, or the kernel in front of the attention, is wrong.
+        WrongNumbers: the library's layer is wrong.
     """
     import cupy
 
@@ -233,30 +253,29 @@ def on_card(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder) -
     from tuner.workers.gpu.session import Kernels
     from tuner.workers.source.launchable import LaunchRefused
 
-    from .layer_on_card import LayerOnCard, Way
+    from .layer_on_card import LayerOnCard
 
     workloads = row.parts
     problems = [problem_of(workload) for workload in workloads]
     tools = builder.build(device_text("tools.cu"), gpu.arch).cubin
-    append = build_appends(workloads[-1], gpu, builder)[0].cubin
     ready = prepared_of(workloads, gpu, ways_of(parts), builder)
     gc.collect()  # of the row before
     cupy.get_default_memory_pool().free_all_blocks()
-    layer, kernels = LayerOnCard(problems, tools, append), Kernels()
+    layer, kernels = LayerOnCard(problems, tools), Kernels()
     rel_error, failures = layer.check_library(), dict[str, str]()
-    runners: list[tuple[Way, Any, Any]] = []
+    runners: list[tuple[Any, Any]] = []
     for way in ready:
         try:
-            whole, without, error = layer.checked(Way(name=way.name, works=way.works), kernels)
+            whole, error = layer.checked(way, kernels)
         except (WrongNumbers, Aborted, LaunchRefused) as fault:
             failures[way.name] = str(fault)
             continue
-        runners.append((way, whole, without))
+        runners.append((way, whole))
         rel_error = max(rel_error, error)
-    times_us, num_dropped = layer.times_us([layer.library, *(whole for _, whole, _ in runners)], NUM_ROUNDS)
+    times_us, num_dropped = layer.times_us([layer.library, *(whole for _, whole in runners)], NUM_ROUNDS)
     best: dict[PlanKind, Sequence[float]] = {PlanKind.LIBRARY: times_us[0]}
     names: dict[str, str] = {}
-    for (way, _, _), us in zip(runners, times_us[1:], strict=True):
+    for (way, _), us in zip(runners, times_us[1:], strict=True):
         kind = way.works[-1].plan_kind
         if kind not in best or median(us) < median(best[kind]):
             best[kind], names[str(kind)] = us, way.name
@@ -267,10 +286,6 @@ def on_card(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder) -
         "failures": failures,
         "library": json.loads(json.dumps(layer.library.recipe().to_json())),
     }
-    if runners:
-        _, whole, without = min(zip(runners, times_us[1:], strict=True), key=lambda one: median(one[1]))[0]
-        (with_us, without_us), _ = layer.times_us([whole, without], NUM_APPEND_ROUNDS)
-        about["append_us"] = round(median(with_us) - median(without_us), 3)
     kernels.unload()
     return Rounds(times_us=best, process_of_round=[0] * len(times_us[0]), rel_error=rel_error, about=about)
 

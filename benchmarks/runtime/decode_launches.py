@@ -176,7 +176,12 @@ def parts_error(layers: Any, decoder: Any) -> float:
     stream = torch.cuda.current_stream().cuda_stream
     for tensors, launch, compute, results in (
         (before, decoder.launches[0], layers.attention_by_pytorch, ("attention", "attention.keys", "attention.values")),
-        (after, decoder.launches[1], lambda one: layers.block_by_pytorch(one, decoder.weights.eps), ("down", "qkv")),
+        (
+            after,
+            decoder.launches[1],
+            lambda one: layers.block_by_pytorch(one, decoder.weights.eps),
+            ("down", "qkv", "qkv.keys", "qkv.values"),
+        ),
     ):
         wanted = {name: tensors[name].clone() if name in (*results, "q") else tensors[name] for name in tensors}
         compute(wanted)

@@ -17,13 +17,15 @@ from tuner.errors import InvalidInput
 
 def ended(**times_us: float) -> Any:
     finals = [final(kind, us) for kind, us in times_us.items()]
-    best = SimpleNamespace(finals=finals, verdict="tie")
+    best = SimpleNamespace(
+        finals=finals, verdict="fused wins", winner=PlanKind(min(times_us, key=times_us.__getitem__))
+    )
     return SimpleNamespace(best=best, trials=[], job=SimpleNamespace(id="job-1", num_trials=3))
 
 
 def final(kind: str, us: float) -> Any:
     candidate = SimpleNamespace(plan_kind=PlanKind(kind), schedule=f"of {kind}")
-    return SimpleNamespace(candidate=candidate, time_us=us)
+    return SimpleNamespace(candidate=candidate, time_us=us, speedup=143.0 / us, speedup_ci95=(1.2, 1.4))
 
 
 def test_the_rows_are_those_that_are_asked_for() -> None:
@@ -66,11 +68,19 @@ def test_a_row_says_which_kind_is_best_and_what_was_not_tried() -> None:
     gpu = SimpleNamespace(dram_bytes_per_s=4.8e12)
     last = ended(library=143.0, runs=120.0, fused_pdl=110.0, n_launches=130.0)
     found = layers.layer_row(ROWS[0], gpu, [last], None)  # type: ignore[arg-type]
-    assert (found["winner"], found["verdict_speedup"]) == (PlanKind.FUSED_PDL, 1.3)
+    assert (found["winner"], found["verdict"], found["verdict_speedup"]) == (PlanKind.FUSED_PDL, "fused wins", 1.3)
+    assert found["ci95"] == [1.2, 1.4]
     assert found["kind_us"]["n_launches_pdl"] is None
     assert found["library_us"] == 143.0
     assert found["floor_us"] == pytest.approx(ROWS[0].floor_us(), abs=0.01)
     assert found["over_floor"] == pytest.approx(110.0 / ROWS[0].floor_us(), abs=0.001)
+
+
+def test_a_row_of_several_parts_is_judged_by_what_they_take_together() -> None:
+    gpu = SimpleNamespace(dram_bytes_per_s=4.8e12)
+    parts = [ended(library=8.0, two_launches_pdl=7.0), ended(library=12.0, two_launches_pdl=9.0)]
+    found = layers.layer_row(choose_rows(["llama3-70b-tp8/qkv"])[0], gpu, parts, None)  # type: ignore[arg-type]
+    assert (found["winner"], found["verdict_speedup"]) == (PlanKind.TWO_LAUNCHES_PDL, 1.25)
 
 
 def test_the_mean_is_over_all_rows(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tuner.core.legal.wgmma_beside import beside_bytes, sums_beside_problem
+from tuner.core.legal.wgmma_epilogue import epilogue_problem
 from tuner.core.legal.wgmma_waiting import waiting_problem
 from tuner.core.plan.split_k import SUM_BYTES, num_steps
 from tuner.core.plan.tile_graph import product_tile
@@ -220,7 +221,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
-    problem = _epilogue_problem(workload, tiling, workload.dtype) or _reach_problem(workload, tiling)
+    problem = epilogue_problem(workload, tiling, line_elements(workload.dtype)) or _reach_problem(workload, tiling)
     return problem or _parts_problem(workload, tiling) or waiting_problem(workload, tiling)
 
 
@@ -287,18 +288,6 @@ def _slice_problem(op: GemmOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str 
                 f"tile {tile}: {sharers} CTAs share its {what}, {rows} rows of {stage_lines} lines: "
                 f"each must bring whole lines, or a multiple of {each} rows of one"
             )
-    return None
-
-
-def _epilogue_problem(workload: Workload, tiling: Tiling, dtype: Dtype) -> str | None:
-    """Why the copy engine would store nothing, or cannot."""
-    if tiling.epilogue is Epilogue.TMA and (index := workload.rotary_op) is not None:
-        return f"epilogue tma of {workload.ops[index].name}: the copy engine knows no cache, use direct"
-    if tiling.epilogue is Epilogue.TMA and tiling.swap_ab:
-        return "epilogue tma of swapped operands: threads turn what they store, use direct"
-    line = line_elements(dtype)
-    if tiling.epilogue is Epilogue.TMA and (widest := max(tile.n for tile in tiling.cta_tiles)) < line:
-        return f"epilogue tma of {widest} columns: the copy engine stores {line} at once, use direct"
     return None
 
 

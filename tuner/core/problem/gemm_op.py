@@ -23,7 +23,7 @@ ROW_SCALE_BYTES = 4
 DEFAULT_EPS = 1e-5
 
 #: Options of an op that are in the JSON form only where they are set.
-_LATER_OP = ("gated", "residual", "row_scale", "rotary")
+_LATER_OP = ("gated", "residual", "row_scale")
 
 
 class Activation(StrEnum):
@@ -243,6 +243,8 @@ def drop_defaults_of_chains(op: dict[str, Any]) -> None:
     """Takes from an op's JSON what chains alone ask for, where it has its default."""
     if not op["norm"]:
         del op["eps"]
-    for name in ("residual_source", "norm", "is_output"):
+    for name in ("residual_source", "norm", "is_output", "rotary"):
         if not op[name]:
             del op[name]
+    if isinstance(op.get("rotary"), Rotary):
+        op["rotary"] = op["rotary"].to_json()

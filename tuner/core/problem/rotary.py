@@ -37,32 +37,33 @@ class Rotary:
     new_tokens: int = 1
 
     def __post_init__(self) -> None:
+        """Checks each field.
+
+        Raises:
+            InvalidInput: a field is out of its range, and what would be right.
+        """
+        for field in ("heads", "kv_heads", "new_tokens", "max_length"):
+            if (value := getattr(self, field)) < 1:
+                raise InvalidInput(field, f"must be at least 1, got {value}", "give a whole number from 1 on")
         rules = (
-            (self.heads < 1, "heads", f"must be at least 1, got {self.heads}", "give the heads of queries"),
-            (self.kv_heads < 1, "kv_heads", f"must be at least 1, got {self.kv_heads}", "give the heads of the cache"),
             (
-                self.kv_heads > 0 and self.heads % self.kv_heads != 0,
+                self.heads % self.kv_heads != 0,
                 "heads",
                 f"{self.heads} query heads cannot share {self.kv_heads} KV heads evenly",
                 f"give a multiple of kv_heads, {self.kv_heads}",
             ),
+            (self.head_dim not in HEAD_DIMS, "head_dim", f"{self.head_dim} has no kernel", "give 64 or 128"),
             (
-                self.head_dim not in HEAD_DIMS,
-                "head_dim",
-                f"is {self.head_dim}, and an epilogue turns heads of {' or '.join(map(str, HEAD_DIMS))}",
-                f"use {' or '.join(map(str, HEAD_DIMS))}",
-            ),
-            (
-                not 1 <= self.new_tokens <= MOST_NEW_TOKENS,
+                self.new_tokens > MOST_NEW_TOKENS,
                 "new_tokens",
-                f"is {self.new_tokens}, and a decode step has 1 to {MOST_NEW_TOKENS}",
-                "prefill by another program",
+                f"{self.new_tokens} new tokens are prefill, and this is decode",
+                f"give 1 to {MOST_NEW_TOKENS}",
             ),
             (
                 self.max_length < self.new_tokens,
                 "max_length",
-                f"is {self.max_length}, and {self.new_tokens} tokens are new",
-                f"give at least {self.new_tokens}",
+                f"{self.max_length} tokens do not hold the {self.new_tokens} new ones",
+                f"give at least new_tokens, {self.new_tokens}",
             ),
         )
         for is_broken, field, problem, remedy in rules:
