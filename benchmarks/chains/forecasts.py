@@ -1,6 +1,7 @@
 """How well the simulator foretells random schedules of chains: benchmarks/results/<gpu>/chain_forecasts.json.
 
 python -m benchmarks.chains.forecasts [--row llama3-8b/m16] [--count 75] [--seconds 70] [--out FILE]
+python -m benchmarks.chains.forecasts --judge FILE [FILE ...] [--out FILE]
 
 Of each chain so many schedules of its space are drawn, always the same ones: the engines take turns. Each one's numbers
 are checked before it is timed, beside the library in the same rounds. What is there already is not measured again, so a
