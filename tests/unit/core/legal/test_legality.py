@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -57,10 +56,6 @@ def merge(kind: InterleaveKind = InterleaveKind.BANDS, **numbers: int) -> Orderi
 
 def sync(granularity: Granularity, width: int, *, bands: int = 0) -> Ordering:
     return ordering(bands=bands, granularity=granularity, sync_width=width)
-
-
-def stealing(partition: int, **changes: Any) -> Ordering:
-    return ordering(partition=partition, assignment=Assignment.STEALING, **changes)
 
 
 def test_the_plainest_schedule_is_legal_for_every_shape() -> None:
@@ -138,11 +133,11 @@ def test_a_chain_whose_kernel_spilled_with_six_stages_is_refused_and_one_with_fi
         (sync(Granularity.BATCH, 4, bands=6), "tile row 0 after 6 producer rows, .* wait for 8: use row"),
         (sync(Granularity.BARRIER, 1, bands=4), "bands4 computes down tile row 0 after 4 .* wait for 8"),
         (ordering(partition=8, assignment=Assignment.STATIC), "a partition of 8 eighths: use 1 to 7"),
-        (ordering(partition=4), "a partition needs queues dealt by stride, or stealing, not ticket: use static"),
-        (stealing(0), "a partition of 0 eighths has nobody to steal from: use 1 to 7, or ticket"),
-        (stealing(8), "a partition of 8 eighths: use 1 to 7"),
-        (stealing(4), "nothing to divide: 2 ops, 96 tasks, 96 CTAs: use ticket without one"),
-        (stealing(4, bands=1), "a partition runs its ops side by side, so bands1 means nothing: use producer_first"),
+        (ordering(partition=4), "a partition needs queues dealt by stride, not ticket: use static"),
+        (
+            ordering(partition=4, assignment=Assignment.STEALING),
+            "stealing was of older kernels, and none does it any more: use static, shares, ticket, first_wave",
+        ),
         (ordering(partition=4, assignment=Assignment.STATIC), "nothing to divide: 2 ops, 96 tasks, 96 CTAs: use 0"),
         (ordering(assignment=Assignment.SHARES), "96 CTAs for 96 tasks: shares are the queues of static: use static"),
     ],
@@ -240,16 +235,14 @@ def test_a_partition_has_one_name_and_idles_nobody() -> None:
         return ordering(partition=eighths, assignment=Assignment.STATIC)
 
     narrow = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=512)
-    for kind in (of, stealing):
-        check_schedule(PAIR, gpu, Schedule(tiling=TILES, ordering=kind(1)))
-        refused("3 eighths of 6 CTAs are 2 for 64 tasks, 4 for 32, as 2 are: use 2", order=kind(3), gpu=gpu)
-        refused("4 eighths of 6 CTAs are 3 for 2 tasks, 3 for 8: some would have nothing", order=kind(4), gpu=gpu,
-                workload=narrow)  # fmt: skip
+    check_schedule(PAIR, gpu, Schedule(tiling=TILES, ordering=of(1)))
+    refused("3 eighths of 6 CTAs are 2 for 64 tasks, 4 for 32, as 2 are: use 2", order=of(3), gpu=gpu)
+    refused("4 eighths of 6 CTAs are 3 for 2 tasks, 3 for 8: some would have nothing", order=of(4), gpu=gpu,
+            workload=narrow)  # fmt: skip
     refused("so bands1 means nothing: use producer_first", order=replace(of(4), interleave=bands(1).interleave),
             gpu=gpu)  # fmt: skip
     equal, two = ffn_pair(m=64, d_in=64, d_hidden=256, d_out=256), replace(H200, num_sms=2)
     refused("the queues of shares: use shares", order=of(1), gpu=two, workload=equal)
-    check_schedule(equal, two, Schedule(tiling=TILES, ordering=stealing(1)))
 
 
 def test_mixes_of_independent_ops_are_refused_where_they_are_plainer_orders() -> None:
