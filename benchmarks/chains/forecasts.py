@@ -3,10 +3,10 @@
 python -m benchmarks.chains.forecasts [--row llama3-8b/m16] [--count 75] [--seconds 70] [--out FILE]
 python -m benchmarks.chains.forecasts --judge FILE [FILE ...] [--out FILE]
 
-Of each chain so many schedules of its space are drawn, always the same ones: the engines take turns. Each one's numbers
-are checked before it is timed, beside the library in the same rounds. What is there already is not measured again, so a
-run can be cut and taken up; about 35 seconds a chain on an H200 with 16 cores. `--judge` needs no card: it puts the rows
-of several runs into one file, with what the simulator of this commit says of the same schedules.
+Of each chain so many schedules of its space are drawn, always the same ones: the engines take turns. Each one's
+numbers are checked before it is timed, beside the library in the same rounds. What is there already is not measured
+again, so a run can be cut and taken up; about 35 seconds a chain on an H200 with 16 cores. `--judge` needs no card:
+it puts the rows of several runs into one file, with what the simulator of this commit says of the same schedules.
 """
 
 from __future__ import annotations
