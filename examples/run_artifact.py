@@ -323,10 +323,14 @@ def rel_error(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]) -> flo
 
 def main() -> None:
     """Runs the kernel three times on random data and checks it."""
+    if len(sys.argv) != 2:
+        sys.exit("give the zip of an artifact, or the folder of its files")
     artifact = Artifact(sys.argv[1])
     manifest = artifact.manifest
     if manifest.get("attentions"):
         sys.exit("this artifact has an attention: run it with run_attention.py, which gives it a cache and lengths")
+    if any(op.get("rotary") for op in manifest["workload"]["ops"]):
+        sys.exit("this artifact writes to a cache of keys and values: run it with tuner.runtime.load_artifact")
     tensors = random_tensors(manifest)
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()

@@ -71,14 +71,15 @@ def reason_against(mlp: Any) -> str:
 def packed_mlp(mlp: Any) -> Any:
     """vLLM's MLP with the same parameters, by the operator."""
     import torch
-    from vllm.distributed import get_tensor_model_parallel_world_size, tensor_model_parallel_all_reduce
+    from vllm.distributed import tensor_model_parallel_all_reduce
 
     class PackedMlp(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             # vLLM's own layers, under their names: weights are loaded into them as ever.
             self.gate_up_proj, self.down_proj = mlp.gate_up_proj, mlp.down_proj
-            self.is_summed = get_tensor_model_parallel_world_size() > 1
+            # As the layer itself would: where it is not split over ranks, or whoever made it sums later, nothing is.
+            self.is_summed = mlp.down_proj.reduce_results and mlp.down_proj.tp_size > 1
             self.number, self.bound = 0, (0, 0)
 
         def bind(self) -> None:

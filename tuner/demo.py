@@ -19,12 +19,15 @@ from tuner.client import Artifact, Client, ClientError, render
 from tuner.client.artifact import MANIFEST
 from tuner.client.errors import Unreachable
 from tuner.client.files import write_atomically
+from tuner.client.packs import pack_of_jobs
 from tuner.core.trial.job import Budget
 
 #: The feed-forward block of Llama-3-8B at a batch of 16 tokens.
 PAIR = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "relu"}
 #: The simulated GPU answers in milliseconds; slowed down a little, there is something to watch.
 _SIMULATED_LATENCY_S = "0.2"
+#: The kernel as a pack, beside the artifact's files.
+_PACK = "model.tunerpack"
 #: A server drains its streams, then ends its children.
 _STOPPED_WITHIN_S = 20.0
 
@@ -68,6 +71,8 @@ def show(client: Client, body: dict[str, Any], output: Path, console: Console) -
         artifact = client.artifact(best["artifact"]["digest"])
         unpack(artifact, output)
         console.print(f"Fetched into {output}{render.mark(artifact.simulated)}: {', '.join(sorted(artifact.files))}")
+        write_atomically(output / _PACK, pack_of_jobs(client, [job["id"]]))
+        console.print(f"The same as a pack, which programs of C and C++ open: {output / _PACK}")
     return str(job["links"]["page"])
 
 

@@ -29,6 +29,7 @@ class Layers:
     folder: Path
     layers: int
     batches: tuple[int, ...]
+    target_id: str
     graphs: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
 
@@ -58,7 +59,7 @@ class Layers:
     def _begin(self, layers: Any) -> None:
         """Artifacts, what transformers' model tells at each batch size in bf16 and in fp32, then the weights."""
         begin = time.perf_counter()
-        self._made = make_all(self.batches, LENGTH, self.folder)
+        self._made = make_all(self.batches, LENGTH, self.folder, self.target_id)
         self._failures = {name: found for name, found in self._made.items() if isinstance(found, str)}
         print(f"layers: artifacts after {time.perf_counter() - begin:.1f} s; not made: {self._failures}", flush=True)
         model = layers.build(layers.LLAMA_3_8B | {"num_hidden_layers": self.layers}, "cuda")
@@ -175,7 +176,12 @@ def parts_error(layers: Any, decoder: Any) -> float:
     stream = torch.cuda.current_stream().cuda_stream
     for tensors, launch, compute, results in (
         (before, decoder.launches[0], layers.attention_by_pytorch, ("attention", "attention.keys", "attention.values")),
-        (after, decoder.launches[1], lambda one: layers.block_by_pytorch(one, decoder.weights.eps), ("down", "qkv")),
+        (
+            after,
+            decoder.launches[1],
+            lambda one: layers.block_by_pytorch(one, decoder.weights.eps),
+            ("down", "qkv", "qkv.keys", "qkv.values"),
+        ),
     ):
         wanted = {name: tensors[name].clone() if name in (*results, "q") else tensors[name] for name in tensors}
         compute(wanted)

@@ -32,6 +32,7 @@ enum {
   CU_ATTRIBUTE_COOPERATIVE = 2,
   CU_ATTRIBUTE_PROGRAMMATIC = 6,
   CU_MAX_DYNAMIC_SHARED_BYTES = 8,
+  CU_NON_PORTABLE_CLUSTER = 14,
   CU_DEVICE_NUM_SMS = 16,
   CU_DEVICE_MAJOR = 75,
   CU_DEVICE_MINOR = 76,
@@ -61,6 +62,7 @@ enum {
        (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *, int, int, \
         int, int))                                                                                                 \
   CALL(cuMemcpyHtoDAsync_v2, copy_to_device, (CUdeviceptr, const void *, size_t, CUstream))                        \
+  CALL(cuMemcpyDtoH_v2, copy_to_host, (void *, CUdeviceptr, size_t))                                               \
   CALL(cuMemsetD8Async, set_bytes, (CUdeviceptr, unsigned char, size_t, CUstream))                                 \
   CALL(cuMemHostAlloc, host_alloc, (void **, size_t, unsigned))                                                    \
   CALL(cuMemHostGetDevicePointer_v2, host_address, (CUdeviceptr *, void *, unsigned))                              \
@@ -81,6 +83,9 @@ typedef struct tuner_driver {
 
 /* The loaded driver, or null and a sentence. */
 const tuner_driver *tuner_driver_get(void);
+/* Whether the card holds all CTAs of a launch that needs them resident at once. */
+tuner_status tuner_check_residency(const tuner_driver *driver, CUfunction function, const CUlaunchConfig *config,
+                                   uint32_t cluster_size);
 /* TUNER_OK, or the sentence that `what` failed. */
 tuner_status tuner_check(const tuner_driver *driver, CUresult result, const char *what);
 

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "cache.h"
 #include "driver.h"
 #include "pack.h"
 
@@ -31,11 +32,11 @@ typedef struct host_record {
   int32_t cta;
 } host_record;
 
-/* Parameters of one set of addresses and rows; m is 0 where there are none yet. The parameters follow, one a launch. */
-typedef struct ffn_entry {
+/* What parameters are kept by: addresses and rows. */
+typedef struct ffn_key {
   tuner_tensors tensors;
-  int32_t m;
-} ffn_entry;
+  int64_t m;
+} ffn_key;
 
 struct tuner_ffn {
   tuner_pack *pack;
@@ -52,9 +53,7 @@ struct tuner_ffn {
   CUstream side; /* of a pair; its events */
   CUevent fork, join;
   uint32_t parameter_stride; /* bytes from a launch's parameter to the next one's: a multiple of 64 */
-  uint32_t num_entries, next_victim;
-  uint8_t *entries; /* num_entries of entry_bytes each */
-  size_t entry_bytes;
+  cache parameters;
 };
 
 /* The parameters for these tensors and rows, packed now or before; null and a sentence where a map is refused. */

@@ -4,6 +4,17 @@
 #include "fail.h"
 #include "ffn.h"
 
+tuner_status tuner_encode_map(const tuner_driver *driver, const pack_map *map, const uint64_t dims[5], uint64_t address,
+                              uint8_t *into) {
+  static const uint32_t kElementStrides[5] = {1, 1, 1, 1, 1};
+  enum { NO_INTERLEAVE = 0, SWIZZLE_128B = 3, PROMOTION_128B = 2, ZEROS_OUTSIDE = 0 };
+  return tuner_check(driver,
+                     driver->encode_map(into, (int)map->data_type, map->rank, (void *)(uintptr_t)address, dims, map->strides,
+                                        map->box, kElementStrides, NO_INTERLEAVE, SWIZZLE_128B, PROMOTION_128B,
+                                        ZEROS_OUTSIDE),
+                     "cuTensorMapEncodeTiled");
+}
+
 static tuner_status load(const tuner_pack *pack, const tuner_driver *driver, pack_module *module) {
   const pack_kernel kernel = pack_get_kernel(pack, module->kernel);
   TUNER_TRY(tuner_check(driver, driver->module_load(&module->module, kernel.variants[module->variant].data),

@@ -4,8 +4,6 @@
 #include "fail.h"
 #include "ffn.h"
 
-enum { PROBES = 8 };
-
 static void put_address(uint8_t *at, const void *address) {
   const uint64_t value = (uint64_t)(uintptr_t)address;
   memcpy(at, &value, 8);
@@ -19,16 +17,9 @@ static void put_op(uint8_t *at, const pack_op *op, int32_t m, const void *const 
 
 static tuner_status encode(const tuner_ffn *ffn, const pack_map *map, int32_t m, const void *address, uint8_t *into) {
   uint64_t dims[5];
-  static const uint32_t kElementStrides[5] = {1, 1, 1, 1, 1};
   memcpy(dims, map->dims, sizeof dims);
   if (map->rows_dim != PACK_NONE) dims[map->rows_dim] = (uint64_t)m;
-  enum { NO_INTERLEAVE = 0, SWIZZLE_128B = 3, PROMOTION_128B = 2, ZEROS_OUTSIDE = 0 };
-  void *address_there;
-  memcpy(&address_there, &address, sizeof address);
-  return tuner_check(ffn->driver,
-                     ffn->driver->encode_map(into, (int)map->data_type, map->rank, address_there, dims, map->strides, map->box,
-                                             kElementStrides, NO_INTERLEAVE, SWIZZLE_128B, PROMOTION_128B, ZEROS_OUTSIDE),
-                     "cuTensorMapEncodeTiled");
+  return tuner_encode_map(ffn->driver, map, dims, (uint64_t)(uintptr_t)address, into);
 }
 
 static tuner_status pack_all(const tuner_ffn *ffn, int32_t m, const tuner_tensors *t, uint8_t *parameters) {
@@ -64,37 +55,12 @@ static tuner_status pack_all(const tuner_ffn *ffn, int32_t m, const tuner_tensor
   return TUNER_OK;
 }
 
-static uint64_t hash_of(int32_t m, const tuner_tensors *tensors) {
-  uint64_t hash = (uint64_t)m;
-  const uint8_t *bytes = (const uint8_t *)tensors;
-  for (size_t i = 0; i < sizeof *tensors; i += 8) {
-    uint64_t word;
-    memcpy(&word, bytes + i, 8);
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
-    hash ^= hash >> 32;
-  }
-  return hash;
-}
-
 uint8_t *ffn_parameters(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors) {
-  const uint64_t start = hash_of(m, tensors);
-  ffn_entry *chosen = NULL;
-  for (uint32_t probe = 0; probe < PROBES && probe < ffn->num_entries; ++probe) {
-    const size_t place = (size_t)((start + probe) % ffn->num_entries);
-    ffn_entry *entry = (ffn_entry *)(void *)(ffn->entries + place * ffn->entry_bytes);
-    if (entry->m == m && memcmp(&entry->tensors, tensors, sizeof *tensors) == 0)
-      return (uint8_t *)entry + (ffn->entry_bytes - (size_t)ffn->parameter_stride * ffn->kernel.num_launches);
-    if (entry->m == 0 && chosen == NULL) chosen = entry;
-  }
-  if (chosen == NULL) { /* all of its places are taken: one after the other gives way */
-    const uint32_t probes = ffn->num_entries < PROBES ? ffn->num_entries : PROBES;
-    const size_t place = (size_t)((start + ffn->next_victim++ % probes) % ffn->num_entries);
-    chosen = (ffn_entry *)(void *)(ffn->entries + place * ffn->entry_bytes);
-  }
-  uint8_t *parameters = (uint8_t *)chosen + (ffn->entry_bytes - (size_t)ffn->parameter_stride * ffn->kernel.num_launches);
-  chosen->m = 0;
+  const ffn_key key = {*tensors, m};
+  int is_new;
+  uint8_t *parameters = cache_find(&ffn->parameters, &key, &is_new);
+  if (!is_new) return parameters;
   if (pack_all(ffn, m, tensors, parameters) != TUNER_OK) return NULL;
-  chosen->tensors = *tensors;
-  chosen->m = m;
+  cache_keep(&ffn->parameters, parameters, &key);
   return parameters;
 }

@@ -5,7 +5,7 @@
 #include "fail.h"
 #include "ffn.h"
 
-enum { ALIGNMENT = 256, DEFAULT_ENTRIES = 64, MAX_ENTRIES = 1 << 16 };
+enum { ALIGNMENT = 256 };
 
 static uint32_t variant_of(const pack_kernel *kernel, const pack_launch *launches, uint32_t flags) {
   if ((flags & TUNER_AS_MEASURED) != 0) return PACK_MEASURED;
@@ -14,27 +14,23 @@ static uint32_t variant_of(const pack_kernel *kernel, const pack_launch *launche
   return PACK_GUARDED;
 }
 
-/* Whether the card holds all CTAs of a launch that needs them resident at once. */
-static tuner_status check_residency(const tuner_ffn *ffn, const pack_launch *launch, const CUlaunchConfig *config) {
-  if ((launch->flags & PACK_NEEDS_ALL_CTAS) == 0) return TUNER_OK;
-  const tuner_driver *driver = ffn->driver;
-  const pack_kernel *kernel = &ffn->kernel;
+tuner_status tuner_check_residency(const tuner_driver *driver, CUfunction function, const CUlaunchConfig *config,
+                                   uint32_t cluster_size) {
   int held = 0, num_sms = 1;
-  if (kernel->cluster_size > 1) {
-    TUNER_TRY(tuner_check(driver, driver->max_clusters(&held, ffn->module->function, config), "cuOccupancyMaxActiveClusters"));
-    held *= (int)kernel->cluster_size;
+  if (cluster_size > 1) {
+    TUNER_TRY(tuner_check(driver, driver->max_clusters(&held, function, config), "cuOccupancyMaxActiveClusters"));
+    held *= (int)cluster_size;
   } else {
     CUdevice device;
     TUNER_TRY(tuner_check(driver, driver->context_device(&device), "cuCtxGetDevice"));
     TUNER_TRY(tuner_check(driver, driver->device_attribute(&num_sms, CU_DEVICE_NUM_SMS, device), "cuDeviceGetAttribute"));
-    TUNER_TRY(tuner_check(
-        driver, driver->ctas_per_sm(&held, ffn->module->function, (int)kernel->num_threads, kernel->shared_bytes),
-        "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
+    TUNER_TRY(tuner_check(driver, driver->ctas_per_sm(&held, function, (int)config->block[0], config->shared_bytes),
+                          "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
     held *= num_sms;
   }
-  if (held >= 0 && (uint32_t)held >= launch->grid) return TUNER_OK;
+  if (held >= 0 && (uint32_t)held >= config->grid[0]) return TUNER_OK;
   return tuner_fail(TUNER_MISMATCH, "the kernel needs its %u CTAs resident at once, and this device holds %d: use the library",
-                    launch->grid, held);
+                    config->grid[0], held);
 }
 
 static CUlaunchConfig config_of(const pack_kernel *kernel, const pack_launch *launch) {
@@ -83,17 +79,6 @@ static tuner_status lay_out(tuner_ffn *ffn, CUdeviceptr memory, CUstream stream)
   return tuner_check(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
 }
 
-static tuner_status make_entries(tuner_ffn *ffn, uint32_t num_cached) {
-  ffn->num_entries = num_cached == 0 ? DEFAULT_ENTRIES : num_cached > MAX_ENTRIES ? MAX_ENTRIES : num_cached;
-  ffn->parameter_stride = (ffn->kernel.parameter_bytes + 63) / 64 * 64;
-  const size_t head = (sizeof(ffn_entry) + 63) / 64 * 64;
-  ffn->entry_bytes = head + (size_t)ffn->parameter_stride * ffn->kernel.num_launches;
-  ffn->entries = aligned_alloc(64, ffn->entry_bytes * ffn->num_entries); /* tensor maps lie at multiples of 64 */
-  if (ffn->entries == NULL) return tuner_fail(TUNER_NO_MEMORY, "no memory for %u sets of parameters", ffn->num_entries);
-  memset(ffn->entries, 0, ffn->entry_bytes * ffn->num_entries);
-  return TUNER_OK;
-}
-
 static tuner_status make_pair(tuner_ffn *ffn) {
   const tuner_driver *driver = ffn->driver;
   if ((ffn->kernel.flags & PACK_PAIRED) == 0) return TUNER_OK;
@@ -114,6 +99,7 @@ static void read_records(tuner_ffn *ffn, uint32_t kernel) {
 }
 
 static tuner_status fill(tuner_ffn *ffn, uint32_t kernel, void *memory, CUstream stream, uint32_t flags, uint32_t cached) {
+  const tuner_driver *driver = ffn->driver;
   read_records(ffn, kernel);
   const uint32_t variant = variant_of(&ffn->kernel, ffn->launches, flags);
   if (ffn->kernel.variants[variant].num_bytes == 0)
@@ -121,12 +107,14 @@ static tuner_status fill(tuner_ffn *ffn, uint32_t kernel, void *memory, CUstream
                       (ffn->kernel.flags & PACK_SIMULATED) != 0
                           ? "this kernel was simulated: there is nothing to run"
                           : "the pack has no such build of this kernel: see its manifest, or give TUNER_AS_MEASURED");
-  TUNER_TRY(module_get(ffn->pack, ffn->driver, kernel, variant, &ffn->module));
+  TUNER_TRY(module_get(ffn->pack, driver, kernel, variant, &ffn->module));
   for (uint32_t i = 0; i < ffn->kernel.num_launches; ++i)
-    TUNER_TRY(check_residency(ffn, &ffn->launches[i], &ffn->configs[i]));
+    if ((ffn->launches[i].flags & PACK_NEEDS_ALL_CTAS) != 0)
+      TUNER_TRY(tuner_check_residency(driver, ffn->module->function, &ffn->configs[i], ffn->kernel.cluster_size));
   if (variant != PACK_MEASURED) TUNER_TRY(make_record(ffn));
   TUNER_TRY(make_pair(ffn));
-  TUNER_TRY(make_entries(ffn, cached));
+  ffn->parameter_stride = (ffn->kernel.parameter_bytes + 63) / 64 * 64;
+  TUNER_TRY(cache_make(&ffn->parameters, sizeof(ffn_key), (size_t)ffn->parameter_stride * ffn->kernel.num_launches, cached));
   return lay_out(ffn, (CUdeviceptr)(uintptr_t)memory, stream);
 }
 
@@ -161,7 +149,7 @@ void tuner_ffn_release(tuner_ffn *ffn) {
   if (ffn->side != NULL) (void)ffn->driver->stream_destroy(ffn->side);
   if (ffn->record != NULL) (void)ffn->driver->host_free(ffn->record);
   if (ffn->module != NULL) module_release(ffn->pack, ffn->driver, ffn->module);
-  free(ffn->entries);
+  cache_free(&ffn->parameters);
   free(ffn);
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.native.example import COMPILERS, built_example, run_command
+from tests.support.native.recorder import compile_recorder
 from tests.support.repository import ROOT
 from tuner.store.directory import DirectoryLock
 
@@ -54,6 +57,21 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
         example = [sys.executable, str(ROOT / "examples" / "run_artifact.py"), name]
         run = subprocess.run(example, cwd=tmp_path, capture_output=True, text=True)
         assert (run.returncode, words in run.stderr) == (1, True), run.stderr
+    for compiler in COMPILERS:
+        if shutil.which("cmake") is not None and shutil.which(compiler) is not None:
+            program = str(built_example(compiler, tmp_path / compiler, PACK=tmp_path / "best/model.tunerpack"))
+            driver_says = {"nowhere": "the NVIDIA driver cannot be loaded"}
+            driver_says[str(compile_recorder(tmp_path))] = "the pack is simulated"
+            for driver, words in driver_says.items():
+                ran = run_command(program, "16", TUNER_LIBCUDA=driver)
+                assert (ran.returncode, ran.stdout) == (1, "")
+                assert words in ran.stderr
+
+
+def test_the_example_says_how_it_is_called() -> None:
+    example = [sys.executable, str(ROOT / "examples" / "run_artifact.py")]
+    ran = subprocess.run(example, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (1, "give the zip of an artifact, or the folder of its files\n")
 
 
 @pytest.mark.slow

@@ -110,24 +110,49 @@ class Kernel:
         """Whether no card ever ran it."""
         return bool(self.manifest["simulated"])
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether it computes one."""
+        return "attentions" in self.manifest
+
+    def check_files(self, where: str) -> None:
+        """That every file is what its manifest names; `where` begins the sentence.
+
+        Raises:
+            InvalidInput: one is not.
+        """
+        for name, facts in self.manifest["files"].items():
+            if hashlib.sha256(self.files.get(name, b"")).hexdigest() != facts["sha256"]:
+                problem = f"{where}: {name} is not what its manifest names"
+                raise InvalidInput("kernel", problem, "fetch the artifact once more")
+
 
 @dataclass(frozen=True, kw_only=True)
-class Rung:
-    """What computes an FFN for the rows of a range."""
+class Answer:
+    """What computes something: a kernel or the library."""
 
-    #: The range, both ends in it.
-    m_lo: int
-    m_hi: int
     #: None for the library.
     kernel: Kernel | None
     #: The library's recipe where it is known: algorithm, versions; for people.
     library: Mapping[str, Any] = field(default_factory=dict)
-    #: At `m_hi` rows: the library's time over the kernel's, and its 95 % interval; None where nothing was measured. The
-    #: kernel may have been measured with more rows. What it gains here is then a bound, and has no interval.
+    #: The library's time over the kernel's, and its 95 % interval; None where nothing was measured.
     speedup: float | None = None
     interval: tuple[float, float] | None = None
     #: Where it comes from, e.g. the job; for people.
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung(Answer):
+    """What computes an FFN for the rows of a range.
+
+    Its speed-up is that at `m_hi` rows. The kernel may have been measured with more. What it gains here is then a bound
+    without an interval.
+    """
+
+    #: The range, both ends in it.
+    m_lo: int
+    m_hi: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +219,4 @@ def _check_kernel(where: str, shape: Shape, rung: Rung, kernel: Kernel) -> None:
         raise InvalidInput(
             "rungs", f"{where}: the kernel serves {legal['min']} to {legal['max']} rows", "narrow the range"
         )
-    for name, facts in manifest["files"].items():
-        if hashlib.sha256(kernel.files.get(name, b"")).hexdigest() != facts["sha256"]:
-            raise InvalidInput(
-                "kernel", f"{where}: {name} is not what its manifest names", "fetch the artifact once more"
-            )
+    kernel.check_files(where)

@@ -12,17 +12,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .attention import AttentionEntry
+from .attention_index import AttentionTables
 from .contents import ACTIVATIONS, DTYPES, Entry, Kernel, Shape
+from .programs import TENSORS, MapPatch, program_of
 
 MAGIC = b"TUNRPACK"
-#: It grows when a record changes.
-VERSION = 1
+#: It grows when a record changes. A pack without attentions is of the first, and its bytes are those of older versions.
+VERSION, FIRST_VERSION = 2, 1
 NONE = 0xFFFFFFFF
 PPM = 1_000_000
 
 #: magic, version, bytes of the header and of the index, where the index lies in the file, flags, counts of shapes,
-#: rungs, kernels, launches, ops and maps, bytes of strings; sha256 of the index with zeros in its place; zeros.
-HEADER = struct.Struct("<8sIIQQIIIIIIII32s32x")
+#: rungs, kernels, launches, ops and maps, bytes of strings; sha256 of the index with zeros in its place; counts of
+#: attentions, their rungs, programs, fills, parts and patches, zeros.
+HEADER = struct.Struct("<8sIIQQIIIIIIII32s6I8x")
 DIGEST_OFFSET = 64
 #: dtype, activation, flags, d_in, d_hidden, d_out, first rung, number of rungs, its text, 0.
 SHAPE = struct.Struct("<10I")
@@ -39,7 +43,9 @@ KERNEL = struct.Struct("<32sq24I")
 LAUNCH = struct.Struct("<IIIIQQ")
 #: n, k, rows of the weights, flags, activation, the op that it reads or NONE, text, 0.
 OP = struct.Struct("<8I")
-#: op, operand, rank, data type, the dimension that is rows or NONE, 0; dims; strides; box, 0.
+#: op, operand, rank, data type, the dimension that is rows or NONE, 0; dims; strides; box, 0. Of an attention's part:
+#: tensor, where in the parameter, rank, data type, the dimension that is rows of pages or NONE, rows of a page; then
+#: the same, but that the last number is where in the memory its tensor lies, in units of 256 bytes.
 MAP = struct.Struct("<6I5Q4Q6I")
 
 CHOICES = {"kernel": 1, "library": 2}
@@ -96,6 +102,15 @@ class _Tables:
         self.launches: list[bytes] = []
         self.ops: list[bytes] = []
         self.maps: list[bytes] = []
+        self.attention = AttentionTables(
+            text=self.strings.add,
+            blob=self._blob,
+            add_map=self._add_attention_map,
+            num_maps=lambda: len(self.maps),
+            target=_target,
+            choices=CHOICES,
+            none=NONE,
+        )
 
     def add_entry(self, entry: Entry, kernels: Mapping[str, int]) -> None:
         shape = entry.shape
@@ -124,9 +139,7 @@ class _Tables:
             self.strings.add(f"{manifest['plan_kind']}: {manifest['schedule_in_words']}"),
             self.strings.add(facts["name"]),
             self.strings.add(gate),
-            *_arch(facts["arch"]),
-            facts["num_sms"],
-            1000 * int(facts["compiler"]["version"].partition(".")[0] or 0),
+            *_target(facts),
             launches[0]["block"][0],
             launches[0]["cluster"][0],
             launches[0]["dynamic_smem_bytes"],
@@ -204,6 +217,24 @@ class _Tables:
             )
         )
 
+    def _add_attention_map(self, one: MapPatch) -> None:
+        recipe = one.recipe
+        pages = 1 if one.rows_per_page else NONE
+        self.maps.append(
+            MAP.pack(
+                TENSORS.index(one.tensor),
+                one.offset,
+                len(recipe["dims"]),
+                DATA_TYPES[recipe["data_type"]],
+                pages,
+                one.rows_per_page,
+                *_filled(recipe["dims"], 5),
+                *_filled(recipe["strides_bytes"], 4),
+                *_filled(recipe["box"], 5),
+                one.addend // 256,
+            )
+        )
+
     def _blob(self, kernel: Kernel, name: str | None) -> bytes:
         place = None if name is None else self._places[blob_path(kernel, name)]
         return BLOB.pack(0, 0, bytes(32)) if place is None else BLOB.pack(place.offset, place.num_bytes, place.digest)
@@ -220,26 +251,48 @@ def blob_path(kernel: Kernel, name: str) -> str:
 
 
 def index_bytes(
-    entries: tuple[Entry, ...], kernels: tuple[Kernel, ...], places: Mapping[str, Place], index_offset: int
+    entries: tuple[Entry, ...],
+    kernels: tuple[Kernel, ...],
+    places: Mapping[str, Place],
+    index_offset: int,
+    attentions: tuple[AttentionEntry, ...] = (),
 ) -> bytes:
     """The index of a pack whose files lie at `places`, and which itself lies at `index_offset`; its size depends on
     neither."""
     tables = _Tables(places)
-    for kernel in kernels:
+    of_ffns = tuple(kernel for kernel in kernels if not kernel.has_attention)
+    of_attentions = tuple(kernel for kernel in kernels if kernel.has_attention)
+    for kernel in of_ffns:
         tables.add_kernel(kernel)
-    numbers = {kernel.digest: number for number, kernel in enumerate(kernels)}
+    for kernel in of_attentions:
+        tables.attention.add_program(program_of(kernel))
     for entry in entries:
-        tables.add_entry(entry, numbers)
+        tables.add_entry(entry, {kernel.digest: number for number, kernel in enumerate(of_ffns)})
+    for one in attentions:
+        tables.attention.add_entry(one, {kernel.digest: number for number, kernel in enumerate(of_attentions)})
     strings = bytes(tables.strings.data) + bytes(-len(tables.strings.data) % 8)
     records = (tables.shapes, tables.rungs, tables.kernels, tables.launches, tables.ops, tables.maps)
-    body = b"".join(b"".join(table) for table in records) + strings
+    body = b"".join(b"".join(table) for table in (*records, *tables.attention.tables)) + strings
+    more = tuple(len(table) for table in tables.attention.tables)
     counts = (*(len(table) for table in records), len(strings))
     size, simulated = HEADER.size + len(body), any(kernel.simulated for kernel in kernels)
 
     def header(digest: bytes) -> bytes:
-        return HEADER.pack(MAGIC, VERSION, HEADER.size, size, index_offset, int(simulated), *counts, digest)
+        version = version_of(attentions)
+        return HEADER.pack(MAGIC, version, HEADER.size, size, index_offset, int(simulated), *counts, digest, *more)
 
     return header(hashlib.sha256(header(bytes(32)) + body).digest()) + body
+
+
+def version_of(attentions: tuple[AttentionEntry, ...]) -> int:
+    """Of the format of a pack with these attentions."""
+    return VERSION if attentions else FIRST_VERSION
+
+
+def _target(facts: Mapping[str, Any]) -> tuple[int, ...]:
+    """Of a kernel: the architecture, SMs, and the CUDA version that the driver must have."""
+    version = 1000 * int(facts["compiler"]["version"].partition(".")[0] or 0)
+    return (*_arch(facts["arch"]), facts["num_sms"], version)
 
 
 def _flags_of(shape: Shape) -> int:

@@ -11,8 +11,9 @@ from typing import Any
 
 from tuner.errors import InvalidInput
 
+from .attention import AttentionEntry, AttentionRung, AttentionShape
 from .contents import Entry, Kernel, Rung, Shape
-from .index import VERSION
+from .index import FIRST_VERSION, VERSION
 from .write import FOR_PEOPLE, SIGNATURE, SUMS, zipped
 
 #: No pack's files are larger, together.
@@ -28,6 +29,7 @@ class Pack:
     #: Of `pack.json`.
     document: dict[str, Any]
     entries: tuple[Entry, ...]
+    attentions: tuple[AttentionEntry, ...]
     #: The signed bytes, and their signature; the latter is empty where there is none.
     sums: bytes
     signature: bytes
@@ -62,43 +64,62 @@ def read_pack(data: bytes) -> Pack:
             raise _refused(f"holds a {name} of another sha256 than {SUMS} says")
     if not isinstance(document, dict):
         raise _refused(f"has no object in {FOR_PEOPLE}")
-    if document.get("format") != VERSION:
-        raise InvalidInput("pack", f"is of format {document.get('format')}, not {VERSION}", "install the version of it")
+    if document.get("format") not in (FIRST_VERSION, VERSION):
+        problem = f"is of format {document.get('format')}, not {FIRST_VERSION} or {VERSION}"
+        raise InvalidInput("pack", problem, "install the version of it")
     try:
-        entries = _entries(document, files)
+        kernels = _kernels(document, files)
+        entries, attentions = _entries(document, kernels), _attentions(document, kernels)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise _refused(f"has a {FOR_PEOPLE} that is none: {error!r}") from error
     return Pack(
         digest=hashlib.sha256(data).hexdigest(),
         document=document,
         entries=entries,
+        attentions=attentions,
         sums=sums,
         signature=signature,
     )
 
 
-def _entries(document: dict[str, Any], files: dict[str, bytes]) -> tuple[Entry, ...]:
+def _kernels(document: dict[str, Any], files: dict[str, bytes]) -> dict[str, Kernel]:
     kernels = {}
     for digest in document["kernels"]:
         folder = f"kernels/{digest}/"
         of_it = {name.removeprefix(folder): data for name, data in files.items() if name.startswith(folder)}
         named = json.loads(of_it["manifest.json"])["files"].keys() | {"manifest.json"}
         kernels[digest] = Kernel(files={name: data for name, data in of_it.items() if name in named})
+    return kernels
+
+
+def _attentions(document: dict[str, Any], kernels: dict[str, Kernel]) -> tuple[AttentionEntry, ...]:
+    return tuple(
+        AttentionEntry(
+            shape=AttentionShape(**one["shape"]),
+            rungs=tuple(
+                AttentionRung(sequences=rung["sequences"], max_length=rung["max_length"], **_answer(rung, kernels))
+                for rung in one["rungs"]
+            ),
+        )
+        for one in document.get("attentions", ())
+    )
+
+
+def _answer(rung: dict[str, Any], kernels: dict[str, Kernel]) -> dict[str, Any]:
+    return {
+        "kernel": kernels[rung["kernel"]] if rung["kernel"] else None,
+        "library": rung["library"] or {},
+        "speedup": rung["speedup"],
+        "interval": tuple(rung["interval"]) if rung["interval"] else None,
+        "provenance": rung["provenance"],
+    }
+
+
+def _entries(document: dict[str, Any], kernels: dict[str, Kernel]) -> tuple[Entry, ...]:
     return tuple(
         Entry(
             shape=Shape(**one["shape"]),
-            rungs=tuple(
-                Rung(
-                    m_lo=rung["m"][0],
-                    m_hi=rung["m"][1],
-                    kernel=kernels[rung["kernel"]] if rung["kernel"] else None,
-                    library=rung["library"] or {},
-                    speedup=rung["speedup"],
-                    interval=tuple(rung["interval"]) if rung["interval"] else None,
-                    provenance=rung["provenance"],
-                )
-                for rung in one["rungs"]
-            ),
+            rungs=tuple(Rung(m_lo=rung["m"][0], m_hi=rung["m"][1], **_answer(rung, kernels)) for rung in one["rungs"]),
             invariant_rows=one["batch_invariant"]["rows"][1] if "batch_invariant" in one else 0,
         )
         for one in document["shapes"]

@@ -19,8 +19,10 @@ from typing import Any
 
 from tuner import __version__
 
-from .contents import Entry, Kernel, Rung, check
-from .index import VERSION, Place, blob_path, first_tasks_name, index_bytes
+from .attention import AttentionEntry, check_attentions
+from .contents import Answer, Entry, Kernel, Rung, check
+from .index import Place, blob_path, first_tasks_name, index_bytes, version_of
+from .programs import parameter_name, program_of
 
 INDEX, FOR_PEOPLE, SUMS, SIGNATURE = "pack.bin", "pack.json", "SHA256SUMS", "SHA256SUMS.sig"
 ALIGNMENT = 64
@@ -36,10 +38,11 @@ def write_pack(
     entries: Sequence[Entry],
     path: Path,
     *,
+    attentions: Sequence[AttentionEntry] = (),
     provenance: Mapping[str, Any] | None = None,
     sign: Sign | None = None,
 ) -> str:
-    """Writes the pack of `entries` to `path`, whole or not at all; its sha256, hexadecimal.
+    """Writes the pack of `entries` and `attentions` to `path`, whole or not at all; its sha256, hexadecimal.
 
     `provenance` is for people: environment, jobs, versions. `sign` makes the signature of `SHA256SUMS`, which names
     every other file.
@@ -47,7 +50,7 @@ def write_pack(
     Raises:
         InvalidInput: a ladder or a kernel is not what a pack holds; it says which.
     """
-    data = pack_bytes(entries, provenance=provenance, sign=sign)
+    data = pack_bytes(entries, attentions=attentions, provenance=provenance, sign=sign)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -60,43 +63,60 @@ def write_pack(
 
 
 def pack_bytes(
-    entries: Sequence[Entry], *, provenance: Mapping[str, Any] | None = None, sign: Sign | None = None
+    entries: Sequence[Entry],
+    *,
+    attentions: Sequence[AttentionEntry] = (),
+    provenance: Mapping[str, Any] | None = None,
+    sign: Sign | None = None,
 ) -> bytes:
-    """The pack of `entries`, byte for byte; as `write_pack`."""
+    """The pack of `entries` and `attentions`, byte for byte; as `write_pack`."""
     ladders = tuple(sorted(entries, key=lambda entry: str(entry.shape)))
+    tables = tuple(sorted(attentions, key=lambda entry: str(entry.shape)))
     check(ladders)
-    found = {rung.kernel.digest: rung.kernel for entry in ladders for rung in entry.rungs if rung.kernel is not None}
+    check_attentions(tables)
+    given = [rung.kernel for entry in ladders for rung in entry.rungs]
+    given += [rung.kernel for table in tables for rung in table.rungs]
+    found = {kernel.digest: kernel for kernel in given if kernel is not None}
     kernels = tuple(found[digest] for digest in sorted(found))
-    files = {FOR_PEOPLE: _for_people(ladders, kernels, provenance or {})}
+    files = {FOR_PEOPLE: _for_people(ladders, tables, kernels, provenance or {})}
     for kernel in kernels:
         files |= {blob_path(kernel, name): data for name, data in sorted(_files_of(kernel).items())}
     nowhere = {path: Place(offset=0, num_bytes=len(data), digest=bytes(32)) for path, data in files.items()}
-    size = len(index_bytes(ladders, kernels, nowhere, 0))
+    size = len(index_bytes(ladders, kernels, nowhere, 0, tables))
     offsets = _offsets([(INDEX, size), *((path, len(data)) for path, data in files.items())])
     places = {
         path: Place(offset=offsets[path], num_bytes=len(data), digest=hashlib.sha256(data).digest())
         for path, data in files.items()
     }
-    files = {INDEX: index_bytes(ladders, kernels, places, offsets[INDEX])} | files
+    files = {INDEX: index_bytes(ladders, kernels, places, offsets[INDEX], tables)} | files
     sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in files.items()).encode()
     signature = {SIGNATURE: sign(sums)} if sign else {}
     return zipped({**files, SUMS: sums, **signature}, offsets)
 
 
 def _files_of(kernel: Kernel) -> dict[str, bytes]:
-    """The artifact's, and its launches' first tasks as bytes."""
+    """The artifact's, and its launches' first tasks as bytes; of an attention's, its launches' parameters."""
+    if kernel.has_attention:
+        parts = program_of(kernel).parts
+        return {**kernel.files, **{parameter_name(i): part.parameter for i, part in enumerate(parts)}}
     launches = kernel.manifest["launches"]
     first = {first_tasks_name(i): bytes.fromhex(launch["first_tasks"]) for i, launch in enumerate(launches)}
     return {**kernel.files, **{name: data for name, data in first.items() if data}}
 
 
-def _for_people(entries: tuple[Entry, ...], kernels: tuple[Kernel, ...], provenance: Mapping[str, Any]) -> bytes:
+def _for_people(
+    entries: tuple[Entry, ...],
+    attentions: tuple[AttentionEntry, ...],
+    kernels: tuple[Kernel, ...],
+    provenance: Mapping[str, Any],
+) -> bytes:
     document = {
-        "format": VERSION,
+        "format": version_of(attentions),
         "tuner_version": __version__,
         "simulated": any(kernel.simulated for kernel in kernels),
         "provenance": provenance,
         "shapes": [_ladder(entry) for entry in entries],
+        **({"attentions": [_table(entry) for entry in attentions]} if attentions else {}),
         "kernels": {kernel.digest: _about(kernel) for kernel in kernels},
     }
     return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
@@ -110,9 +130,17 @@ def _ladder(entry: Entry) -> dict[str, Any]:
     return ladder
 
 
+def _table(entry: AttentionEntry) -> dict[str, Any]:
+    rungs = [{"sequences": rung.sequences, "max_length": rung.max_length, **_answer(rung)} for rung in entry.rungs]
+    return {"shape": vars(entry.shape), "rungs": rungs}
+
+
 def _rung(rung: Rung) -> dict[str, Any]:
+    return {"m": [rung.m_lo, rung.m_hi], **_answer(rung)}
+
+
+def _answer(rung: Answer) -> dict[str, Any]:
     return {
-        "m": [rung.m_lo, rung.m_hi],
         "kernel": rung.kernel.digest if rung.kernel else None,
         "library": dict(rung.library) if rung.kernel is None or rung.library else None,
         "speedup": rung.speedup,
@@ -123,13 +151,14 @@ def _rung(rung: Rung) -> dict[str, Any]:
 
 def _about(kernel: Kernel) -> dict[str, Any]:
     manifest = kernel.manifest
+    facts = manifest["kernel"] or manifest["attentions"][0]["kernel"]
     return {
         "plan_kind": manifest["plan_kind"],
         "schedule": manifest["schedule_in_words"],
         "rows": manifest["rows"],
         "environment": manifest["environment"],
-        "compiler": manifest["kernel"]["compiler"],
-        "variants": {one["name"]: one["reason"] or one["cubin"] for one in manifest["kernel"]["variants"]},
+        "compiler": facts["compiler"],
+        "variants": {one["name"]: one["reason"] or one["cubin"] for one in facts.get("variants", ())},
     }
 
 

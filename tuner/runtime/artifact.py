@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tuner.packs.parameters import pack_fields, pack_product
+
 from .arrays import NotAnArray, View, view
 from .driver import (
     COOPERATIVE,
@@ -30,7 +32,6 @@ from .driver import (
     driver,
 )
 from .native import RuntimeFailure
-from .parameters import pack_fields, pack_product
 
 #: The newest format of a manifest that it reads.
 NEWEST_FORMAT = 3

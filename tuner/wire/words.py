@@ -28,7 +28,7 @@ _ASSIGNMENTS = {
     Assignment.SHARES: "each CTA works through a contiguous share of the order, dealt before the launch",
     Assignment.TICKET: "each CTA draws the next tile from one shared counter",
     Assignment.FIRST_WAVE: "each CTA begins with a tile dealt before the launch, and draws the others",
-    Assignment.STEALING: "each CTA draws the next tile of its side, and of the other side when its own has none left",
+    Assignment.STEALING: "each CTA drew the next tile of its side, and of the other side when its own had none left",
 }
 _HINTS = {
     CacheHint.NORMAL: "in no special order",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
+import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.service.client.conftest import Run
+from tests.service.client.test_cli import PAIR
 from tests.support.packs import ladder, make
+from tests.support.repository import ROOT
 from tests.support.serving import Server, body
 from tuner.client import Client, ExitCode
 from tuner.client.lock import read_lock, write_lock
@@ -166,6 +171,30 @@ def test_the_same_lock_twice_offline_gives_the_same_trees(run: Run, locked: Path
     [(name, content)] = tree(tmp_path / "first").items()
     assert name == "model.tunerpack"
     assert hashlib.sha256(content).hexdigest() in locked.read_text()
+
+
+def test_the_recipes_for_make_of_the_documentation_bring_kernel_and_pack(
+    server: Server, locked: Path, tmp_path: Path
+) -> None:
+    [recipes] = re.findall(r"```make\n(.*?)```", (ROOT / "docs" / "builds.md").read_text(), re.DOTALL)
+    recipes = recipes.replace("--m 16 --d-in 4096 --d-hidden 14336 --d-out 4096", " ".join(PAIR))
+    recipes = recipes.replace("--target h200 --accept-unfused", "--target simulated:h200 --even-if-slower")
+    (tmp_path / "Makefile").write_text(recipes)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def make_target(name: str) -> str:
+        command, variables = ["make", name], {**os.environ, "PATH": path, "TUNER_URL": server.url}
+        made = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+        assert made.returncode == 0, made.stdout + made.stderr
+        return made.stdout
+
+    for name in ("kernel.zip", "packs/model.tunerpack"):
+        assert "tuner-client fetch" in make_target(name)
+        assert "is up to date" in make_target(name)
+    assert (tmp_path / "packs/model.tunerpack").read_bytes() == (tmp_path / "model.tunerpack").read_bytes()
+    locked.touch()
+    assert "touch packs/model.tunerpack" in make_target("packs/model.tunerpack")
+    assert "is up to date" in make_target("packs/model.tunerpack"), "an unchanged file is not made again for ever"
 
 
 def test_a_pack_that_is_nowhere_is_no_result_and_nothing_is_written(run: Run, locked: Path, tmp_path: Path) -> None:

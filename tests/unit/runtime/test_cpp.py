@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.native.example import COMPILERS, built_example, run_command
 from tests.support.native.recorder import compile_recorder
 from tests.support.packs import ladder, make
 from tests.support.repository import ROOT
@@ -18,41 +18,43 @@ from tuner.client.lock import Cache, Lock, LockedPack, write_lock
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.write import write_pack
 
-COMPILERS = {"gcc": "g++", "clang": "clang++"}
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
-
-
-def run(*command: str, cwd: Path | None = None, **options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **options})
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_the_example_builds_without_a_warning_and_launches(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    shutil.copytree(ROOT / "examples" / "cpp", tmp_path / "source")
     made = make(PlanKind.FUSED_PDL).kernel
     write_pack([ladder(made)], tmp_path / "any.tunerpack")
-    build = str(tmp_path / "build")
-    configured = run(
-        *("cmake", "-S", str(tmp_path / "source"), "-B", build, f"-DTuner_DIR={ROOT / 'runtime' / 'cmake'}"),
-        *("-DPACK=any.tunerpack", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror"),
-        *(f"-DCMAKE_C_COMPILER={compiler}", f"-DCMAKE_CXX_COMPILER={COMPILERS[compiler]}"),
-        cwd=tmp_path,
-    )
-    assert configured.returncode == 0, configured.stdout + configured.stderr
-    built = run("cmake", "--build", build)
-    assert built.returncode == 0, built.stdout + built.stderr
+    program = built_example(compiler, tmp_path, PACK="any.tunerpack")
     recorder = str(compile_recorder(tmp_path))
-    program = str(Path(build) / "decode")
-    ran = run(program, "9", TUNER_LIBCUDA=recorder)
+    ran = run_command(str(program), "9", TUNER_LIBCUDA=recorder)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == f"9 rows: fused_pdl: {made.manifest['schedule_in_words']}\n"
-    assert run(program, "100", TUNER_LIBCUDA=recorder).stdout == "100 rows: use the library algorithm 7\n"
-    (Path(build) / "model.tunerpack").write_bytes(b"PK")
-    broken = run(program, "9", TUNER_LIBCUDA=recorder)
+    assert run_command(str(program), "100", TUNER_LIBCUDA=recorder).stdout == "100 rows: use the library algorithm 7\n"
+    (program.parent / "model.tunerpack").write_bytes(b"PK")
+    broken = run_command(str(program), "9", TUNER_LIBCUDA=recorder)
     assert (broken.returncode, broken.stdout) == (1, "")
     assert "this is no pack" in broken.stderr
+
+
+def test_loading_a_pack_and_launching_takes_a_screenful() -> None:
+    assert len((ROOT / "examples" / "cpp" / "decode.cpp").read_text().splitlines()) <= 60
+
+
+def test_a_folder_is_no_pack_and_a_lock_needs_the_client(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "cpp", tmp_path / "source")
+    configure = [shutil.which("cmake") or "", "-S", str(tmp_path / "source"), "-B", str(tmp_path / "build")]
+    configure += [f"-DTuner_DIR={ROOT / 'runtime' / 'cmake'}"]
+    refused = run_command(*configure, f"-DPACK={tmp_path}", cwd=tmp_path)
+    assert refused.returncode != 0
+    assert f"{tmp_path} is a folder, and no pack: tuner-client pack makes one" in " ".join(refused.stderr.split())
+    (tmp_path / "source" / "CMakeLists.txt").write_text(PROJECT)
+    locked(tmp_path / "source", b"a pack")
+    refused = run_command(*configure, cwd=tmp_path, PATH="/usr/bin:/bin")
+    assert refused.returncode != 0
+    assert "tuner-client is not in PATH: install it, or give -DTUNER_CLIENT" in " ".join(refused.stderr.split())
 
 
 PROJECT = """
@@ -86,16 +88,16 @@ def test_a_build_brings_the_pack_that_its_lock_names_and_again_where_the_lock_ch
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     build, configure = str(tmp_path / "build"), f"-DTuner_DIR={ROOT / 'runtime' / 'cmake'}"
     locked(tmp_path / "source", packs[0])
-    configured = run("cmake", "-S", str(tmp_path / "source"), "-B", build, configure, PATH=path)
+    configured = run_command("cmake", "-S", str(tmp_path / "source"), "-B", build, configure, PATH=path)
     assert configured.returncode == 0, configured.stdout + configured.stderr
     for content, says in ((packs[0], True), (packs[0], False), (packs[1], True)):
         if says:
             locked(tmp_path / "source", content)
-        built = run("cmake", "--build", build, PATH=path)
+        built = run_command("cmake", "--build", build, PATH=path)
         assert built.returncode == 0, built.stdout + built.stderr
         assert ("Bringing model.tunerpack" in built.stdout) == says
         assert (Path(build) / "model.tunerpack").read_bytes() == content
     (tmp_path / "source" / "CMakeLists.txt").write_text(PROJECT.replace("model.tunerpack", "other.tunerpack"))
-    refused = run("cmake", "--build", build, PATH=path)
+    refused = run_command("cmake", "--build", build, PATH=path)
     assert refused.returncode != 0
     assert "tuner.lock has no pack other.tunerpack" in " ".join(refused.stderr.split())

@@ -69,7 +69,8 @@ def test_no_weight_is_there_twice(example: Any) -> None:
         count = sum(one.numel() for one in model.parameters())
         weights = example.Weights.taken_from(model)
     left = {one.data_ptr(): one.numel() for one in model.parameters()}
-    taken = {one.data_ptr(): one.numel() for layer in weights.layers for one in layer.values()}
+    every = [weights.first_qkv, *(one for layer in weights.layers for one in layer.values())]
+    taken = {one.data_ptr(): one.numel() for one in every}
     assert not left.keys() & taken.keys()
     assert sum(left.values()) + sum(taken.values()) == count
 

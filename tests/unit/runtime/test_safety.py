@@ -134,6 +134,24 @@ def test_a_failed_call_is_named_and_nothing_is_left_behind(recorder: Recorder, t
         Opened(recorder, make(), tmp_path)
 
 
+def test_a_kernel_is_loaded_once_for_each_context_and_unloaded_behind_its_last_user(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    with Opened(recorder, make(PlanKind.FUSED_PDL), tmp_path) as opened:
+        others = []
+        for context in (0x1000, 0x2000, 0x2000):
+            recorder.cuda.fake_context(ctypes.c_void_p(context))
+            other, memory = ctypes.c_void_p(), opened.memory.address
+            prepared = opened.c.tuner_ffn_prepare(opened.pack, opened.choice, memory, 0x77, 0, 1, ctypes.byref(other))
+            opened.checked(prepared)
+            others.append(other)
+        assert len(recorder.calls("cuModuleLoadData")) == 2, "the first context's is shared, and the second's"
+        for other, num_unloaded in zip(others, (0, 0, 1), strict=True):
+            opened.c.tuner_ffn_release(other)
+            assert len(recorder.calls("cuModuleUnload")) == num_unloaded
+    assert len(recorder.calls("cuModuleUnload")) == 2
+
+
 @pytest.mark.parametrize(
     ("device", "status", "sentence"),
     [

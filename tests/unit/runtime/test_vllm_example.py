@@ -99,16 +99,18 @@ def test_weights_that_are_loaded_later_are_bound_where_they_lie_then(
         assert torch.equal(packed(x), own(x))
 
 
-def test_on_several_ranks_the_outputs_are_summed_behind_the_kernel(plugin: Any) -> None:
+@pytest.mark.parametrize("is_summed", [True, False])
+def test_on_several_ranks_the_outputs_are_summed_where_the_layer_would_sum_them(plugin: Any, is_summed: bool) -> None:
     import vllm.distributed
 
     vllm.distributed.WORLD_SIZE = 2
-    own, packed = made(plugin, config(num_hidden_layers=1))
+    own = made(plugin, config(num_hidden_layers=1))[0].model.layers[0].mlp
+    own.down_proj.reduce_results = is_summed
     x, other = torch.randn(3, 32).to(torch.bfloat16), torch.randn(3, 32).to(torch.bfloat16)
-    vllm.distributed.others.append(other)
+    vllm.distributed.others += [other, other]
     with torch.inference_mode():
-        (mlp,) = (layer.mlp for layer in packed.model.layers[:-1])
-        assert torch.equal(mlp(x), own.model.layers[0].mlp(x) + other)
+        assert torch.equal(plugin.packed_mlp(own)(x), own(x))
+    assert len(vllm.distributed.others) == (0 if is_summed else 2)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from vllm import distributed
+
 
 class _Linear(nn.Module):
     """A parallel linear layer: `weight` [out, in] of this rank; it gives its output and a bias that is not added."""
@@ -24,11 +26,23 @@ class _Linear(nn.Module):
         return nn.functional.linear(x, self.weight, self.bias), None
 
 
+class _RowParallelLinear(_Linear):
+    """Split over the ranks along its columns; it sums their outputs unless whoever made it does so later."""
+
+    def __init__(self, rows: int, columns: int, bias: bool, dtype: torch.dtype) -> None:
+        super().__init__(rows, columns, bias, dtype)
+        self.tp_size, self.reduce_results = distributed.get_tensor_model_parallel_world_size(), True
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None]:
+        y, _ = super().forward(x)
+        return distributed.tensor_model_parallel_all_reduce(y) if self.reduce_results and self.tp_size > 1 else y, None
+
+
 class LlamaMLP(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.gate_up_proj = _Linear(2 * config.intermediate_size, config.hidden_size, config.mlp_bias, config.dtype)
-        self.down_proj = _Linear(config.hidden_size, config.intermediate_size, config.mlp_bias, config.dtype)
+        self.down_proj = _RowParallelLinear(config.hidden_size, config.intermediate_size, config.mlp_bias, config.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         both, _ = self.gate_up_proj(x)

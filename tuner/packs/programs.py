@@ -1,0 +1,229 @@
+"""What the C runtime does for an artifact of an attention: memory that it fills once, and launches.
+
+A launch's parameter is a template. What depends on the caller's tensors, or on where the memory lies, is patched in.
+The templates are packed by the same code that packs an artifact's launches in Python.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from .contents import Kernel
+from .parameters import pack_fields, pack_product
+
+#: What a patch puts in, by its number in the index. `attended` lies in the memory, as what a patch of `memory` names.
+TENSORS = ("q", "keys", "values", "lengths", "pages", "w", "y", "memory", "num_pages")
+ATTENTION_TENSORS = ("keys", "values", "lengths", "pages")
+ALIGNMENT = 256
+_MAP_BYTES = 128
+#: An address that no field holds by chance.
+_MARK = 0x5A5A_0000_A5A5_0000
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fill:
+    """A part of the memory, as it must be before the first launch."""
+
+    offset: int
+    #: A file of the artifact, or zeros.
+    name: str = ""
+    num_zeros: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """Eight bytes of a parameter: a tensor's address and an addend; the number of pages has four."""
+
+    offset: int
+    tensor: str
+    addend: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapPatch:
+    """An encoded tensor map in a parameter."""
+
+    offset: int
+    tensor: str
+    addend: int
+    recipe: Json
+    #: Of a cache with pages; 0 for others, whose dimensions are those of the recipe.
+    rows_per_page: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One launch."""
+
+    recipe: Json
+    #: In the manifest.
+    kernel: Json
+    parameter: bytes
+    patches: tuple[Patch, ...]
+    maps: tuple[MapPatch, ...]
+    #: Of the word that says whether the launch is programmatic; None where the kernel need not know.
+    dependent_offset: int | None = None
+    #: In the memory: words that an aborted launch leaves; None where it leaves none.
+    abort_offset: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """The launches of one artifact, in order, and their memory."""
+
+    kernel: Kernel
+    memory_bytes: int
+    fills: tuple[Fill, ...]
+    parts: tuple[Part, ...]
+    #: In the memory: the words of what was refused.
+    refused_offset: int
+
+
+def parameter_name(part: int) -> str:
+    """The pack's file of a launch's template."""
+    return f"parameter{part}.bin"
+
+
+def program_of(kernel: Kernel) -> Program:
+    """That of an artifact of one attention with at most one product behind it."""
+    return _Builder(kernel).program()
+
+
+class _Builder:
+    """Lays the memory out and packs the launches."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel, self._manifest = kernel, kernel.manifest
+        self._bytes = 0
+        self._fills: list[Fill] = []
+        (self._attention,) = self._manifest["attentions"]
+        ops = self._manifest["workload"]["ops"]
+        name = self._attention["op"]
+        source = next(op["source"] for op in ops if op["name"] == name)
+        #: The manifest's names of tensors, as places: a tensor of the caller's, or one in the memory.
+        self._places = {source: ("q", 0), **{f"{name}.{one}": (one, 0) for one in ATTENTION_TENSORS}}
+        product = self._attention["before"]
+        self._places[product or name] = ("y", 0)
+        if product:
+            attended = next(one for one in self._manifest["tensors"] if one["name"] == name)
+            self._places |= {f"{product}.w": ("w", 0), name: ("memory", self._room(2 * _count(attended["shape"])))}
+
+    def program(self) -> Program:
+        workspace = self._attention["workspace"]
+        at = self._room(workspace["bytes"], zeros=workspace["zero_bytes"])
+        attention = self._of_attention(at)
+        parts = (attention, *self._of_products())
+        return Program(
+            kernel=self._kernel,
+            memory_bytes=self._bytes,
+            fills=tuple(self._fills),
+            parts=parts,
+            refused_offset=at + workspace["refused"],
+        )
+
+    def _room(self, num_bytes: int, *, zeros: int = 0, name: str = "") -> int:
+        at = self._bytes
+        self._bytes += -(-num_bytes // ALIGNMENT) * ALIGNMENT
+        if zeros or name:
+            self._fills.append(Fill(offset=at, num_zeros=zeros, name=name))
+        return at
+
+    def _file(self, name: str) -> int:
+        return self._room(len(self._kernel.files[name]), name=name)
+
+    def _of_attention(self, workspace: int) -> Part:
+        recipe = self._attention
+        own = {name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")}
+        own |= {name: self._file(recipe[name]) for name in ("tasks", "queues")}
+        first, pages = bytes.fromhex(recipe["first_tasks"]), recipe.get("pages")
+
+        def pack(addresses: Mapping[str, int], there: Mapping[str, int]) -> bytes:
+            given = {name: there[name] for name in own}
+            return pack_fields(recipe["parameter"], addresses, {**given, "first_tasks": first}, _no_map)
+
+        fields = _offsets(recipe["parameter"])
+        maps = self._maps(recipe["tensor_maps"], fields, pages["rows_per_page"] if pages else 0)
+        patches = self._patches(pack, own)
+        if pages:
+            patches += (Patch(offset=fields["num_pages"], tensor="num_pages"),)
+        return Part(
+            recipe=recipe, kernel=recipe["kernel"], parameter=pack(_NOWHERE, _NOWHERE), patches=patches, maps=maps
+        )
+
+    def _of_products(self) -> list[Part]:
+        launches = self._manifest["launches"]
+        spaces: dict[int, int] = {}
+        for launch in launches:
+            space = launch["workspace"]
+            if space["index"] not in spaces:
+                spaces[space["index"]] = self._room(space["bytes"], zeros=space["zero_bytes"])
+        return [self._of_product(launch, spaces[launch["workspace"]["index"]]) for launch in launches]
+
+    def _of_product(self, launch: Json, workspace: int) -> Part:
+        own = {"words": self._file(launch["plan"]), "workspace": workspace}
+        header = self._kernel.files[launch["plan"]]
+
+        def pack(addresses: Mapping[str, int], there: Mapping[str, int]) -> bytes:
+            given = {name: there[name] for name in own}
+            return pack_product(self._manifest, launch, addresses, given, header, _no_map)
+
+        fields = _offsets(self._manifest["parameter"])
+        return Part(
+            recipe=launch,
+            kernel=self._manifest["kernel"],
+            parameter=pack(_NOWHERE, _NOWHERE),
+            patches=self._patches(pack, own),
+            maps=self._maps(launch["tensor_maps"], fields, 0),
+            dependent_offset=fields["is_dependent"],
+            abort_offset=workspace + launch["workspace"]["abort_record"]["offset"],
+        )
+
+    def _patches(
+        self, pack: Callable[[Mapping[str, int], Mapping[str, int]], bytes], own: Mapping[str, int]
+    ) -> tuple[Patch, ...]:
+        """Where each address goes: there the bytes are a mark's once it has the mark."""
+        found = []
+        for tensor, (place, addend) in self._places.items():
+            for at in _marked(pack(defaultdict(int, {tensor: _MARK}), _NOWHERE)):
+                found.append(Patch(offset=at, tensor=place, addend=addend))
+        for name, addend in own.items():
+            for at in _marked(pack(_NOWHERE, defaultdict(int, {name: _MARK}))):
+                found.append(Patch(offset=at, tensor="memory", addend=addend))
+        return tuple(sorted(found, key=lambda patch: patch.offset))
+
+    def _maps(self, recipes: list[Json], fields: Mapping[str, int], rows_per_page: int) -> tuple[MapPatch, ...]:
+        make = partial(MapPatch, rows_per_page=rows_per_page)
+        found = []
+        for recipe in recipes:
+            place, addend = self._places[recipe["tensor"]]
+            found.append(make(offset=fields[recipe["name"]], tensor=place, addend=addend, recipe=recipe))
+        return tuple(found)
+
+
+_NOWHERE: Mapping[str, int] = defaultdict(int)
+
+
+def _no_map(_: Any) -> bytes:
+    return bytes(_MAP_BYTES)
+
+
+def _marked(parameter: bytes) -> list[int]:
+    return [at for at in range(0, len(parameter) - 7, 8) if struct.unpack_from("<Q", parameter, at)[0] == _MARK]
+
+
+def _offsets(parameter: Json) -> dict[str, int]:
+    return {field["name"]: field["offset"] for field in parameter["fields"]}
+
+
+def _count(shape: list[int]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count
