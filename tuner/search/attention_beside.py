@@ -38,6 +38,16 @@ def schedules_beside(space: AttentionSpace, attention: AttentionSchedule, produc
             yield schedule
 
 
+def shares_an_sm(space: AttentionSpace, schedule: Schedule) -> bool:
+    """Whether a CTA of each of both launches fits an SM."""
+    if space.products is None:
+        return False
+    (attention,) = schedule.attentions
+    product = dynamic_smem_bytes(space.products.workload, schedule.tiling)
+    taken = attention.tiling_of(space.op.shape).smem_bytes + product + 2 * SMEM_RESERVED_PER_CTA_BYTES
+    return taken <= space.gpu.smem_per_sm_bytes
+
+
 def fitted(workload: Workload, gpu: Gpu, tiling: Tiling, most_smem_bytes: int) -> Tiling | None:
     """A product's tiling with rings that take no more shared memory, of which the inputs' give way first; None where
     none are legal."""
