@@ -222,7 +222,8 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         element_bytes=size,
         store_us=engine.task_us
         + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024 / graph.tiling.cluster_k
-        + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu),
+        + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu)
+        + (rates.l2_latency_us if op.rotary else 0.0),  # lengths say where its rows go
         exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
         slot_bytes=slot_bytes * graph.tiling.cluster_size,
