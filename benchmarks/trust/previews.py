@@ -68,8 +68,8 @@ def seen_of(rounds: Sequence[Round]) -> Seen | None:
 
 
 def _rounds_s(rounds: Iterable[Round]) -> float:
-    """What rounds take: a sample of 40 ms behind 40 ms of load, of the candidate and of the library."""
-    return 2 * 0.08 * sum(one.dropped is None for one in rounds)
+    """What rounds take: a sample of 40 ms of the candidate and of the library, and 40 ms of load of one of them."""
+    return 3 * 0.04 * sum(one.dropped is None for one in rounds)
 
 
 def _sustained(row: Row) -> Problem:

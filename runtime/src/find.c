@@ -55,21 +55,29 @@ tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, in
   return tuner_fail(TUNER_NONE, "the pack has no such shape: tune it, or use the library");
 }
 
-static tuner_status check_kernel(const pack_kernel *kernel, int version, int major, int minor, int num_sms) {
-  const int wanted[2] = {(int)kernel->major, (int)kernel->minor};
-  const char suffix[2] = {(char)kernel->suffix, 0};
-  if ((kernel->flags & PACK_SIMULATED) != 0)
+tuner_status pack_check_target(const pack_target *target, int version, int major, int minor, int num_sms) {
+  const int wanted[2] = {(int)target->major, (int)target->minor};
+  const char suffix[2] = {(char)target->suffix, 0};
+  if (target->is_simulated)
     return tuner_fail(TUNER_MISMATCH, "the pack is simulated: there is nothing to run");
-  if (major != wanted[0] || minor < wanted[1] || (kernel->suffix != 0 && minor != wanted[1]))
+  if (major != wanted[0] || minor < wanted[1] || (target->suffix != 0 && minor != wanted[1]))
     return tuner_fail(TUNER_MISMATCH, "the kernels are for sm_%d%d%s, and this device is sm_%d%d: tune on a card like it",
                       wanted[0], wanted[1], suffix, major, minor);
-  if (version / 1000 < (int)kernel->cuda_version / 1000)
+  if (version / 1000 < (int)target->cuda_version / 1000)
     return tuner_fail(TUNER_MISMATCH, "the kernels need a driver of CUDA %u, and this one is of CUDA %d: update the driver",
-                      kernel->cuda_version / 1000, version / 1000);
-  if ((uint32_t)num_sms != kernel->num_sms)
+                      target->cuda_version / 1000, version / 1000);
+  if ((uint32_t)num_sms != target->num_sms)
     return tuner_fail(TUNER_OTHER_CARD, "the kernels were measured on a card of %u SMs, and this device has %d",
-                      kernel->num_sms, num_sms);
+                      target->num_sms, num_sms);
   return TUNER_OK;
+}
+
+/* Of a kernel, or of a program behind them. */
+static pack_target target_of(const tuner_pack *pack, uint32_t index) {
+  if (index >= pack->num_kernels) return pack_get_program(pack, index - pack->num_kernels).target;
+  const pack_kernel is = pack_get_kernel(pack, index);
+  const pack_target target = {is.major, is.minor, is.suffix, is.num_sms, is.cuda_version, (is.flags & PACK_SIMULATED) != 0};
+  return target;
 }
 
 tuner_status tuner_pack_check(const tuner_pack *pack, int ordinal) {
@@ -84,9 +92,9 @@ tuner_status tuner_pack_check(const tuner_pack *pack, int ordinal) {
   for (int i = 0; i < 3; ++i)
     TUNER_TRY(tuner_check(driver, driver->device_attribute(&facts[i], kFacts[i], device), "cuDeviceGetAttribute"));
   tuner_status worst = TUNER_OK;
-  for (uint32_t i = 0; i < pack->num_kernels; ++i) {
-    const pack_kernel kernel = pack_get_kernel(pack, i);
-    const tuner_status status = check_kernel(&kernel, version, facts[0], facts[1], facts[2]);
+  for (uint32_t i = 0; i < pack->num_kernels + pack->num_programs; ++i) {
+    const pack_target target = target_of(pack, i);
+    const tuner_status status = pack_check_target(&target, version, facts[0], facts[1], facts[2]);
     if (status < 0) return status;
     if (status != TUNER_OK) worst = status;
   }

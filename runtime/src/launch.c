@@ -33,8 +33,8 @@ static tuner_status launch_gate(const tuner_ffn *ffn, uint32_t index, CUstream s
   return tuner_check(ffn->driver, ffn->driver->launch(&config, ffn->module->gate, values, NULL), "the start gate's launch");
 }
 
-static tuner_status launch_one(const tuner_ffn *ffn, uint32_t index, uint8_t *parameter, CUstream stream, uint32_t flags) {
-  const uint32_t facts = ffn->launches[index].flags;
+tuner_status tuner_enqueue(const tuner_driver *driver, CUfunction function, CUlaunchConfig config, uint32_t facts,
+                           uint8_t *parameter, uint32_t dependent_offset, uint32_t flags) {
   const int is_plain = (flags & TUNER_NO_PDL) != 0;
   const int32_t is_programmatic = !is_plain && (facts & PACK_IS_PROGRAMMATIC) != 0;
   const int is_cooperative = (facts & (is_plain ? PACK_COOPERATIVE_WHEN_PLAIN : PACK_IS_COOPERATIVE)) != 0;
@@ -42,13 +42,11 @@ static tuner_status launch_one(const tuner_ffn *ffn, uint32_t index, uint8_t *pa
   memset(&attribute, 0, sizeof attribute);
   attribute.id = is_programmatic ? CU_ATTRIBUTE_PROGRAMMATIC : CU_ATTRIBUTE_COOPERATIVE;
   attribute.value.on = 1;
-  CUlaunchConfig config = ffn->configs[index];
-  config.stream = stream;
   config.attributes = &attribute;
   config.num_attributes = is_programmatic || is_cooperative ? 1 : 0;
-  memcpy(parameter + ARGS_IS_DEPENDENT, &is_programmatic, 4);
+  if (dependent_offset != PACK_NONE) memcpy(parameter + dependent_offset, &is_programmatic, 4);
   void *values[] = {parameter};
-  return tuner_check(ffn->driver, ffn->driver->launch(&config, ffn->module->function, values, NULL), "cuLaunchKernelEx");
+  return tuner_check(driver, driver->launch(&config, function, values, NULL), "cuLaunchKernelEx");
 }
 
 tuner_status tuner_ffn_launch(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors, void *stream, uint32_t flags) {
@@ -64,7 +62,10 @@ tuner_status tuner_ffn_launch(tuner_ffn *ffn, int32_t m, const tuner_tensors *te
   for (uint32_t i = 0; i < ffn->kernel.num_launches; ++i) {
     const CUstream on = (ffn->launches[i].flags & PACK_SIDE_STREAM) != 0 ? ffn->side : stream;
     if (ffn->launches[i].gate_ctas != 0) TUNER_TRY(launch_gate(ffn, i, on));
-    TUNER_TRY(launch_one(ffn, i, parameters + (size_t)i * ffn->parameter_stride, on, flags));
+    CUlaunchConfig config = ffn->configs[i];
+    config.stream = on;
+    TUNER_TRY(tuner_enqueue(driver, ffn->module->function, config, ffn->launches[i].flags,
+                            parameters + (size_t)i * ffn->parameter_stride, ARGS_IS_DEPENDENT, flags));
   }
   if (ffn->side != NULL) {
     TUNER_TRY(tuner_check(driver, driver->event_record(ffn->join, ffn->side), "cuEventRecord"));

@@ -11,28 +11,29 @@
 
 /* As tuner/packs/index.py packs them. */
 enum { HEADER_BYTES = 128, SHAPE_BYTES = 40, RUNG_BYTES = 40, KERNEL_BYTES = 280, LAUNCH_BYTES = 128 };
+enum { ATTENTION_BYTES = 56, ATTENTION_RUNG_BYTES = 32, PROGRAM_BYTES = 96, FILL_BYTES = 64, PART_BYTES = 152, PATCH_BYTES = 16 };
 enum { OP_BYTES = 32, MAP_BYTES = 120, BLOB_BYTES = 48, INDEX_OFFSET = 64, DIGEST_OFFSET = 64, MAX_RECORDS = 1 << 20 };
 
-static uint32_t u32_at(const uint8_t *p) {
+uint32_t pack_u32(const uint8_t *p) {
   return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
-static uint64_t u64_at(const uint8_t *p) { return u32_at(p) | (uint64_t)u32_at(p + 4) << 32; }
-static const char *text_at(const tuner_pack *pack, const uint8_t *p) { return (const char *)pack->strings + u32_at(p); }
+uint64_t pack_u64(const uint8_t *p) { return pack_u32(p) | (uint64_t)pack_u32(p + 4) << 32; }
+static const char *text_at(const tuner_pack *pack, const uint8_t *p) { return (const char *)pack->strings + pack_u32(p); }
 
-static pack_blob blob_at(const tuner_pack *pack, const uint8_t *p) {
-  const size_t num_bytes = (size_t)u64_at(p + 8);
+pack_blob pack_blob_at(const tuner_pack *pack, const uint8_t *p) {
+  const size_t num_bytes = (size_t)pack_u64(p + 8);
   pack_blob blob = {NULL, num_bytes};
-  if (num_bytes > 0) blob.data = pack->bytes + u64_at(p); /* an empty one may lie anywhere */
+  if (num_bytes > 0) blob.data = pack->bytes + pack_u64(p); /* an empty one may lie anywhere */
   return blob;
 }
 
 pack_shape pack_get_shape(const tuner_pack *pack, uint32_t index) {
   const uint8_t *p = pack->shapes + (size_t)index * SHAPE_BYTES;
   const pack_shape shape = {
-      .shape = {(int32_t)u32_at(p), (int32_t)u32_at(p + 4), (int32_t)u32_at(p + 12), (int32_t)u32_at(p + 16),
-                (int32_t)u32_at(p + 20), u32_at(p + 8)},
-      .first_rung = u32_at(p + 24),
-      .num_rungs = u32_at(p + 28),
+      .shape = {(int32_t)pack_u32(p), (int32_t)pack_u32(p + 4), (int32_t)pack_u32(p + 12), (int32_t)pack_u32(p + 16),
+                (int32_t)pack_u32(p + 20), pack_u32(p + 8)},
+      .first_rung = pack_u32(p + 24),
+      .num_rungs = pack_u32(p + 28),
       .text = text_at(pack, p + 32),
   };
   return shape;
@@ -41,11 +42,11 @@ pack_shape pack_get_shape(const tuner_pack *pack, uint32_t index) {
 pack_rung pack_get_rung(const tuner_pack *pack, uint32_t index) {
   const uint8_t *p = pack->rungs + (size_t)index * RUNG_BYTES;
   const pack_rung rung = {
-      .m_lo = (int32_t)u32_at(p),
-      .m_hi = (int32_t)u32_at(p + 4),
-      .choice = u32_at(p + 8),
-      .kernel = u32_at(p + 12),
-      .speedup_ppm = u32_at(p + 16),
+      .m_lo = (int32_t)pack_u32(p),
+      .m_hi = (int32_t)pack_u32(p + 4),
+      .choice = pack_u32(p + 8),
+      .kernel = pack_u32(p + 12),
+      .speedup_ppm = pack_u32(p + 16),
       .library = text_at(pack, p + 28),
   };
   return rung;
@@ -53,48 +54,115 @@ pack_rung pack_get_rung(const tuner_pack *pack, uint32_t index) {
 
 pack_kernel pack_get_kernel(const tuner_pack *pack, uint32_t index) {
   const uint8_t *p = pack->kernels + (size_t)index * KERNEL_BYTES;
-  pack_kernel kernel = {.digest = p, .spin_limit_cycles = (int64_t)u64_at(p + 32)};
+  pack_kernel kernel = {.digest = p, .spin_limit_cycles = (int64_t)pack_u64(p + 32)};
   kernel.text = text_at(pack, p + 40), kernel.symbol = text_at(pack, p + 44), kernel.gate_symbol = text_at(pack, p + 48);
-  kernel.m_min = (int32_t)u32_at(p + 96), kernel.m_max = (int32_t)u32_at(p + 100);
+  kernel.m_min = (int32_t)pack_u32(p + 96), kernel.m_max = (int32_t)pack_u32(p + 100);
   uint32_t *const before_rows[] = {&kernel.major,       &kernel.minor,        &kernel.suffix,       &kernel.num_sms,
                                    &kernel.cuda_version, &kernel.num_threads,  &kernel.cluster_size, &kernel.shared_bytes,
                                    &kernel.parameter_bytes, &kernel.first_tasks_offset, &kernel.maps_offset};
-  for (size_t i = 0; i < sizeof before_rows / sizeof *before_rows; ++i) *before_rows[i] = u32_at(p + 52 + 4 * i);
+  for (size_t i = 0; i < sizeof before_rows / sizeof *before_rows; ++i) *before_rows[i] = pack_u32(p + 52 + 4 * i);
   uint32_t *const behind_rows[] = {&kernel.first_launch, &kernel.num_launches, &kernel.first_op,       &kernel.num_ops,
                                    &kernel.first_map,    &kernel.num_maps,     &kernel.num_workspaces, &kernel.flags};
-  for (size_t i = 0; i < sizeof behind_rows / sizeof *behind_rows; ++i) *behind_rows[i] = u32_at(p + 104 + 4 * i);
-  for (int i = 0; i < PACK_NUM_VARIANTS; ++i) kernel.variants[i] = blob_at(pack, p + 136 + BLOB_BYTES * i);
+  for (size_t i = 0; i < sizeof behind_rows / sizeof *behind_rows; ++i) *behind_rows[i] = pack_u32(p + 104 + 4 * i);
+  for (int i = 0; i < PACK_NUM_VARIANTS; ++i) kernel.variants[i] = pack_blob_at(pack, p + 136 + BLOB_BYTES * i);
   return kernel;
 }
 
 pack_launch pack_get_launch(const tuner_pack *pack, uint32_t index) {
   const uint8_t *p = pack->launches + (size_t)index * LAUNCH_BYTES;
   const pack_launch launch = {
-      .grid = u32_at(p),
-      .flags = u32_at(p + 4),
-      .gate_ctas = u32_at(p + 8),
-      .workspace = u32_at(p + 12),
-      .workspace_bytes = u64_at(p + 16),
-      .zero_bytes = u64_at(p + 24),
-      .words = blob_at(pack, p + 32),
-      .first_tasks = blob_at(pack, p + 32 + BLOB_BYTES),
+      .grid = pack_u32(p),
+      .flags = pack_u32(p + 4),
+      .gate_ctas = pack_u32(p + 8),
+      .workspace = pack_u32(p + 12),
+      .workspace_bytes = pack_u64(p + 16),
+      .zero_bytes = pack_u64(p + 24),
+      .words = pack_blob_at(pack, p + 32),
+      .first_tasks = pack_blob_at(pack, p + 32 + BLOB_BYTES),
   };
   return launch;
 }
 
 pack_op pack_get_op(const tuner_pack *pack, uint32_t index) {
   const uint8_t *p = pack->ops + (size_t)index * OP_BYTES;
-  const pack_op op = {u32_at(p), u32_at(p + 4), u32_at(p + 8), u32_at(p + 12), u32_at(p + 16), u32_at(p + 20)};
+  const pack_op op = {pack_u32(p), pack_u32(p + 4), pack_u32(p + 8), pack_u32(p + 12), pack_u32(p + 16), pack_u32(p + 20)};
   return op;
 }
 
 pack_map pack_get_map(const tuner_pack *pack, uint32_t index) {
   const uint8_t *p = pack->maps + (size_t)index * MAP_BYTES;
-  pack_map map = {u32_at(p), u32_at(p + 4), u32_at(p + 8), u32_at(p + 12), u32_at(p + 16), {0}, {0}, {0}};
-  for (int i = 0; i < 5; ++i) map.dims[i] = u64_at(p + 24 + 8 * i);
-  for (int i = 0; i < 4; ++i) map.strides[i] = u64_at(p + 64 + 8 * i);
-  for (int i = 0; i < 5; ++i) map.box[i] = u32_at(p + 96 + 4 * i);
+  pack_map map = {pack_u32(p), pack_u32(p + 4), pack_u32(p + 8), pack_u32(p + 12), pack_u32(p + 16), {0}, {0}, {0}, 0, 0};
+  for (int i = 0; i < 5; ++i) map.dims[i] = pack_u64(p + 24 + 8 * i);
+  for (int i = 0; i < 4; ++i) map.strides[i] = pack_u64(p + 64 + 8 * i);
+  for (int i = 0; i < 5; ++i) map.box[i] = pack_u32(p + 96 + 4 * i);
+  map.rows_per_page = pack_u32(p + 20), map.memory_place = pack_u32(p + 116);
   return map;
+}
+
+pack_attention pack_get_attention(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->attentions + (size_t)index * ATTENTION_BYTES;
+  pack_attention found = {.first_rung = pack_u32(p + 44), .num_rungs = pack_u32(p + 48), .text = text_at(pack, p + 52)};
+  tuner_attention_shape *is = &found.shape;
+  is->dtype = (int32_t)pack_u32(p), is->heads = (int32_t)pack_u32(p + 4), is->kv_heads = (int32_t)pack_u32(p + 8);
+  is->head_dim = (int32_t)pack_u32(p + 12), is->new_tokens = (int32_t)pack_u32(p + 16);
+  is->page_tokens = (int32_t)pack_u32(p + 20), is->flags = pack_u32(p + 24), is->window = (int32_t)pack_u32(p + 28);
+  is->d_out = (int32_t)pack_u32(p + 32);
+  const uint32_t floats[2] = {pack_u32(p + 36), pack_u32(p + 40)};
+  memcpy(&is->scale, &floats[0], 4), memcpy(&is->soft_cap, &floats[1], 4);
+  return found;
+}
+
+pack_attention_rung pack_get_attention_rung(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->attention_rungs + (size_t)index * ATTENTION_RUNG_BYTES;
+  const pack_attention_rung rung = {
+      .sequences = (int32_t)pack_u32(p),
+      .max_length = (int32_t)pack_u32(p + 4),
+      .choice = pack_u32(p + 8),
+      .program = pack_u32(p + 12),
+      .speedup_ppm = pack_u32(p + 16),
+      .library = text_at(pack, p + 28),
+  };
+  return rung;
+}
+
+pack_program pack_get_program(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->programs + (size_t)index * PROGRAM_BYTES;
+  const pack_program program = {
+      .digest = p,
+      .text = text_at(pack, p + 32),
+      .target = {pack_u32(p + 36), pack_u32(p + 40), pack_u32(p + 44), pack_u32(p + 48), pack_u32(p + 52),
+                 pack_u32(p + 56) != 0},
+      .first_fill = pack_u32(p + 60),
+      .num_fills = pack_u32(p + 64),
+      .first_part = pack_u32(p + 68),
+      .num_parts = pack_u32(p + 72),
+      .memory_bytes = pack_u64(p + 80),
+      .refused_offset = pack_u64(p + 88),
+  };
+  return program;
+}
+
+pack_fill pack_get_fill(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->fills + (size_t)index * FILL_BYTES;
+  const pack_fill fill = {pack_u64(p), pack_u64(p + 8), pack_blob_at(pack, p + 16)};
+  return fill;
+}
+
+pack_part pack_get_part(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->parts + (size_t)index * PART_BYTES;
+  pack_part part = {.symbol = text_at(pack, p), .abort_offset = pack_u64(p + 48)};
+  uint32_t *const numbers[] = {&part.grid,        &part.num_threads, &part.cluster_size, &part.shared_bytes,
+                               &part.flags,       &part.dependent_offset, &part.parameter_bytes, &part.first_patch,
+                               &part.num_patches, &part.first_map,   &part.num_maps};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) *numbers[i] = pack_u32(p + 4 + 4 * i);
+  part.cubin = pack_blob_at(pack, p + 56), part.parameter = pack_blob_at(pack, p + 56 + BLOB_BYTES);
+  return part;
+}
+
+pack_patch pack_get_patch(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->patches + (size_t)index * PATCH_BYTES;
+  const pack_patch patch = {pack_u32(p), pack_u32(p + 4), pack_u64(p + 8)};
+  return patch;
 }
 
 static uint64_t aligned(uint64_t num_bytes) { return (num_bytes + 255) / 256 * 256; }
@@ -136,7 +204,7 @@ static int has_digest(const uint8_t *index, uint64_t num_bytes) {
 
 /* A blob's place and its sha256, as its record says them. */
 static tuner_status check_blob(const tuner_pack *pack, const uint8_t *p, const char *what, uint32_t index) {
-  const uint64_t offset = u64_at(p), num_bytes = u64_at(p + 8);
+  const uint64_t offset = pack_u64(p), num_bytes = pack_u64(p + 8);
   if (num_bytes == 0) return TUNER_OK;
   if (offset > pack->num_bytes || num_bytes > pack->num_bytes - offset)
     return tuner_fail(TUNER_BAD_PACK, "%s %u lies outside of the pack: it was cut", what, index);
@@ -159,6 +227,11 @@ tuner_status pack_check_blobs(const tuner_pack *pack) {
   for (uint32_t i = 0; i < pack->num_launches; ++i)
     for (int b = 0; b < 2; ++b)
       TUNER_TRY(check_blob(pack, pack->launches + (size_t)i * LAUNCH_BYTES + 32 + BLOB_BYTES * b, "plan of launch", i));
+  for (uint32_t i = 0; i < pack->num_fills; ++i)
+    TUNER_TRY(check_blob(pack, pack->fills + (size_t)i * FILL_BYTES + 16, "memory of fill", i));
+  for (uint32_t i = 0; i < pack->num_parts; ++i)
+    for (int b = 0; b < 2; ++b)
+      TUNER_TRY(check_blob(pack, pack->parts + (size_t)i * PART_BYTES + 56 + BLOB_BYTES * b, "cubin or parameter of part", i));
   return TUNER_OK;
 }
 
@@ -166,10 +239,11 @@ static tuner_status read_index(tuner_pack *pack) {
   const uint8_t *index = pack->bytes + INDEX_OFFSET;
   if (pack->num_bytes < INDEX_OFFSET + HEADER_BYTES || memcmp(index, "TUNRPACK", 8) != 0)
     return tuner_fail(TUNER_BAD_PACK, "this is no pack: its index does not begin at byte %d", INDEX_OFFSET);
-  if (u32_at(index + 8) != 1)
-    return tuner_fail(TUNER_BAD_PACK, "the pack is of version %u, and this runtime reads version 1", u32_at(index + 8));
-  const uint64_t num_bytes = u64_at(index + 16);
-  if (u32_at(index + 12) != HEADER_BYTES || u64_at(index + 24) != INDEX_OFFSET || num_bytes < HEADER_BYTES ||
+  const uint32_t version = pack_u32(index + 8);
+  if (version != 1 && version != 2)
+    return tuner_fail(TUNER_BAD_PACK, "the pack is of version %u, and this runtime reads versions 1 and 2", version);
+  const uint64_t num_bytes = pack_u64(index + 16);
+  if (pack_u32(index + 12) != HEADER_BYTES || pack_u64(index + 24) != INDEX_OFFSET || num_bytes < HEADER_BYTES ||
       num_bytes > pack->num_bytes - INDEX_OFFSET)
     return tuner_fail(TUNER_BAD_PACK, "the pack's index is longer than the file: it was cut");
   if (!has_digest(index, num_bytes))
@@ -177,16 +251,25 @@ static tuner_status read_index(tuner_pack *pack) {
   const struct {
     uint32_t *count;
     const uint8_t **records;
-    uint32_t size;
+    uint32_t size, count_at;
   } tables[] = {
-      {&pack->num_shapes, &pack->shapes, SHAPE_BYTES},     {&pack->num_rungs, &pack->rungs, RUNG_BYTES},
-      {&pack->num_kernels, &pack->kernels, KERNEL_BYTES},  {&pack->num_launches, &pack->launches, LAUNCH_BYTES},
-      {&pack->num_ops, &pack->ops, OP_BYTES},              {&pack->num_maps, &pack->maps, MAP_BYTES},
-      {&pack->num_strings, &pack->strings, 1},
+      {&pack->num_shapes, &pack->shapes, SHAPE_BYTES, 36},
+      {&pack->num_rungs, &pack->rungs, RUNG_BYTES, 40},
+      {&pack->num_kernels, &pack->kernels, KERNEL_BYTES, 44},
+      {&pack->num_launches, &pack->launches, LAUNCH_BYTES, 48},
+      {&pack->num_ops, &pack->ops, OP_BYTES, 52},
+      {&pack->num_maps, &pack->maps, MAP_BYTES, 56},
+      {&pack->num_attentions, &pack->attentions, ATTENTION_BYTES, 96},
+      {&pack->num_attention_rungs, &pack->attention_rungs, ATTENTION_RUNG_BYTES, 100},
+      {&pack->num_programs, &pack->programs, PROGRAM_BYTES, 104},
+      {&pack->num_fills, &pack->fills, FILL_BYTES, 108},
+      {&pack->num_parts, &pack->parts, PART_BYTES, 112},
+      {&pack->num_patches, &pack->patches, PATCH_BYTES, 116},
+      {&pack->num_strings, &pack->strings, 1, 60},
   };
   uint64_t end = HEADER_BYTES;
   for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) {
-    const uint32_t count = u32_at(index + 36 + 4 * i);
+    const uint32_t count = pack_u32(index + tables[i].count_at);
     const uint64_t table_bytes = (uint64_t)count * tables[i].size;
     if ((tables[i].size > 1 && count > MAX_RECORDS) || table_bytes > num_bytes - end)
       return tuner_fail(TUNER_BAD_PACK, "table %zu of the pack's index is longer than the index", i);
@@ -197,7 +280,8 @@ static tuner_status read_index(tuner_pack *pack) {
   if (end != num_bytes || pack->num_strings == 0 || pack->strings[pack->num_strings - 1] != 0)
     return tuner_fail(TUNER_BAD_PACK, "the tables of the pack's index do not fill it");
   TUNER_TRY(pack_check_blobs(pack));
-  return pack_check_records(pack);
+  TUNER_TRY(pack_check_records(pack));
+  return pack_check_attentions(pack);
 }
 
 tuner_status tuner_pack_open_bytes(const void *bytes, size_t num_bytes, tuner_pack **opened) {

@@ -13,6 +13,8 @@
 #define PACK_NONE 0xFFFFFFFFu
 /* Most launches, ops and tensor maps of one kernel. */
 enum { PACK_MAX_LAUNCHES = 2, PACK_MAX_OPS = 2, PACK_MAX_MAPS = 6, PACK_MAX_WORKSPACES = 2 };
+/* Most launches of an attention, and fills of its memory. */
+enum { PACK_MAX_PARTS = 4, PACK_MAX_FILLS = 32 };
 enum { PACK_MEASURED, PACK_GUARDED, PACK_SAFE, PACK_NUM_VARIANTS };
 enum { PACK_CHOICE_KERNEL = 1, PACK_CHOICE_LIBRARY = 2 };
 enum { PACK_SIMULATED = 1, PACK_PROGRAMMATIC = 2, PACK_PAIRED = 4 };
@@ -25,6 +27,11 @@ enum {
   PACK_IS_PROGRAMMATIC = 32,
   PACK_COOPERATIVE_WHEN_PLAIN = 64,
 };
+/* Of a part beside those that launches have. */
+enum { PACK_NON_PORTABLE_CLUSTER = 2 };
+/* What a part's patches and maps name, after the seven tensors: the memory, and the number of pages. */
+enum { PACK_TENSOR_KEYS = 1, PACK_TENSOR_VALUES = 2, PACK_TENSOR_MEMORY = 7, PACK_TENSOR_NUM_PAGES = 8 };
+#define PACK_NOWHERE UINT64_MAX
 
 /* A part of the file; null where there is none. */
 typedef struct pack_blob {
@@ -43,6 +50,12 @@ typedef struct pack_rung {
   uint32_t choice, kernel, speedup_ppm;
   const char *library;
 } pack_rung;
+
+/* The device that a kernel was built and measured for. */
+typedef struct pack_target {
+  uint32_t major, minor, suffix, num_sms, cuda_version;
+  int is_simulated;
+} pack_target;
 
 typedef struct pack_kernel {
   const uint8_t *digest;
@@ -66,10 +79,50 @@ typedef struct pack_op {
 } pack_op;
 
 typedef struct pack_map {
-  uint32_t op, operand, rank, data_type, rows_dim;
+  uint32_t op, operand, rank, data_type, rows_dim; /* of a part: the tensor, where in the parameter, and rows of pages */
   uint64_t dims[5], strides[4];
   uint32_t box[5];
+  uint32_t rows_per_page, memory_place; /* of a part alone; the latter in units of 256 bytes */
 } pack_map;
+
+typedef struct pack_attention {
+  tuner_attention_shape shape;
+  uint32_t first_rung, num_rungs;
+  const char *text;
+} pack_attention;
+
+typedef struct pack_attention_rung {
+  int32_t sequences, max_length;
+  uint32_t choice, program, speedup_ppm;
+  const char *library;
+} pack_attention_rung;
+
+/* The launches of one artifact with an attention, and their memory. */
+typedef struct pack_program {
+  const uint8_t *digest;
+  const char *text;
+  pack_target target;
+  uint32_t first_fill, num_fills, first_part, num_parts;
+  uint64_t memory_bytes, refused_offset;
+} pack_program;
+
+typedef struct pack_fill {
+  uint64_t offset, num_zeros;
+  pack_blob blob;
+} pack_fill;
+
+typedef struct pack_part {
+  const char *symbol;
+  uint32_t grid, num_threads, cluster_size, shared_bytes, flags, dependent_offset, parameter_bytes;
+  uint32_t first_patch, num_patches, first_map, num_maps;
+  uint64_t abort_offset;
+  pack_blob cubin, parameter;
+} pack_part;
+
+typedef struct pack_patch {
+  uint32_t offset, tensor;
+  uint64_t addend;
+} pack_patch;
 
 /* A kernel's module in one context. */
 typedef struct pack_module {
@@ -86,6 +139,8 @@ struct tuner_pack {
   void *owned; /* freed when it is closed, or null */
   uint32_t num_shapes, num_rungs, num_kernels, num_launches, num_ops, num_maps, num_strings;
   const uint8_t *shapes, *rungs, *kernels, *launches, *ops, *maps, *strings;
+  uint32_t num_attentions, num_attention_rungs, num_programs, num_fills, num_parts, num_patches;
+  const uint8_t *attentions, *attention_rungs, *programs, *fills, *parts, *patches;
   pthread_mutex_t lock; /* of what follows */
   pack_module *modules;
 };
@@ -96,6 +151,12 @@ pack_kernel pack_get_kernel(const tuner_pack *pack, uint32_t index);
 pack_launch pack_get_launch(const tuner_pack *pack, uint32_t index);
 pack_op pack_get_op(const tuner_pack *pack, uint32_t index);
 pack_map pack_get_map(const tuner_pack *pack, uint32_t index);
+pack_attention pack_get_attention(const tuner_pack *pack, uint32_t index);
+pack_attention_rung pack_get_attention_rung(const tuner_pack *pack, uint32_t index);
+pack_program pack_get_program(const tuner_pack *pack, uint32_t index);
+pack_fill pack_get_fill(const tuner_pack *pack, uint32_t index);
+pack_part pack_get_part(const tuner_pack *pack, uint32_t index);
+pack_patch pack_get_patch(const tuner_pack *pack, uint32_t index);
 
 /* Device memory of a kernel: workspaces first, then the words of its launches' plans, each a multiple of 256 bytes. */
 typedef struct pack_layout {
@@ -107,8 +168,23 @@ pack_layout pack_get_layout(const tuner_pack *pack, const pack_kernel *kernel);
 tuner_status tuner_encode_map(const tuner_driver *driver, const pack_map *map, const uint64_t dims[5], uint64_t address,
                               uint8_t *into);
 
-/* Every record, before any is used: pack_check.c. */
+/* Numbers and blobs as the file has them. */
+uint32_t pack_u32(const uint8_t *at);
+uint64_t pack_u64(const uint8_t *at);
+pack_blob pack_blob_at(const tuner_pack *pack, const uint8_t *at);
+
+/* A launch by its part's or launch's flags and the caller's; where the parameter says whether it is programmatic, if it does. */
+tuner_status tuner_enqueue(const tuner_driver *driver, CUfunction function, CUlaunchConfig config, uint32_t facts,
+                           uint8_t *parameter, uint32_t dependent_offset, uint32_t flags);
+
+/* Every record, before any is used: pack_check.c and attention_check.c. */
 tuner_status pack_check_records(const tuner_pack *pack);
+tuner_status pack_check_attentions(const tuner_pack *pack);
+int pack_is_range(uint32_t first, uint32_t count, uint32_t total);
+int pack_is_text(const tuner_pack *pack, const char *text);
+tuner_status pack_check_map_dims(const pack_map *map, uint32_t index);
 tuner_status pack_check_blobs(const tuner_pack *pack);
+/* Whether a kernel runs on a device of that driver: find.c. */
+tuner_status pack_check_target(const pack_target *target, int version, int major, int minor, int num_sms);
 
 #endif

@@ -14,10 +14,10 @@ static tuner_status bad(const char *table, uint32_t index, const char *what) {
   return tuner_fail(TUNER_BAD_PACK, "%s %u of the pack's index: %s", table, index, what);
 }
 
-static int is_range(uint32_t first, uint32_t count, uint32_t total) { return first <= total && count <= total - first; }
+int pack_is_range(uint32_t first, uint32_t count, uint32_t total) { return first <= total && count <= total - first; }
 
 /* Texts that a record names lie in the strings, whose last byte is 0. */
-static int is_text(const tuner_pack *pack, const char *text) {
+int pack_is_text(const tuner_pack *pack, const char *text) {
   return (size_t)(text - (const char *)pack->strings) < pack->num_strings;
 }
 
@@ -30,16 +30,20 @@ static tuner_status check_op(const tuner_pack *pack, uint32_t index, uint32_t nu
   return TUNER_OK;
 }
 
+tuner_status pack_check_map_dims(const pack_map *map, uint32_t index) {
+  for (uint32_t i = 0; i < map->rank; ++i)
+    if (map->dims[i] == 0 || map->dims[i] > UINT32_MAX || map->box[i] == 0 || map->box[i] > 256)
+      return bad("tensor map", index, "a dimension or its box is out of range");
+  return TUNER_OK;
+}
+
 static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack_kernel *kernel) {
   const pack_map map = pack_get_map(pack, index);
   if (map.op >= kernel->num_ops || map.operand > 2 || map.rank < 2 || map.rank > 5)
     return bad("tensor map", index, "its op, operand or rank is out of range");
   if (map.rows_dim != PACK_NONE && map.rows_dim >= map.rank) return bad("tensor map", index, "it has no such dimension");
   if ((map.operand == 1) != (map.rows_dim == PACK_NONE)) return bad("tensor map", index, "weights alone have no rows");
-  for (uint32_t i = 0; i < map.rank; ++i)
-    if (map.dims[i] == 0 || map.dims[i] > UINT32_MAX || map.box[i] == 0 || map.box[i] > 256)
-      return bad("tensor map", index, "a dimension or its box is out of range");
-  return TUNER_OK;
+  return pack_check_map_dims(&map, index);
 }
 
 static tuner_status check_launch(const tuner_pack *pack, uint32_t index, const pack_kernel *kernel) {
@@ -60,7 +64,7 @@ static tuner_status check_launch(const tuner_pack *pack, uint32_t index, const p
 
 static tuner_status check_kernel(const tuner_pack *pack, uint32_t index) {
   const pack_kernel kernel = pack_get_kernel(pack, index);
-  if (!is_text(pack, kernel.text) || !is_text(pack, kernel.symbol) || !is_text(pack, kernel.gate_symbol))
+  if (!pack_is_text(pack, kernel.text) || !pack_is_text(pack, kernel.symbol) || !pack_is_text(pack, kernel.gate_symbol))
     return bad("kernel", index, "a text lies outside of the strings");
   if (kernel.num_threads == 0 || kernel.num_threads > MAX_THREADS || kernel.cluster_size == 0 ||
       kernel.cluster_size > MAX_CLUSTER || kernel.shared_bytes > MAX_SHARED_BYTES)
@@ -68,9 +72,9 @@ static tuner_status check_kernel(const tuner_pack *pack, uint32_t index) {
   if (kernel.num_launches == 0 || kernel.num_launches > PACK_MAX_LAUNCHES || kernel.num_ops != PACK_MAX_OPS ||
       kernel.num_maps > PACK_MAX_MAPS || kernel.num_workspaces == 0 || kernel.num_workspaces > PACK_MAX_WORKSPACES)
     return bad("kernel", index, "it has too many or too few launches, ops, tensor maps or workspaces");
-  if (!is_range(kernel.first_launch, kernel.num_launches, pack->num_launches) ||
-      !is_range(kernel.first_op, kernel.num_ops, pack->num_ops) ||
-      !is_range(kernel.first_map, kernel.num_maps, pack->num_maps))
+  if (!pack_is_range(kernel.first_launch, kernel.num_launches, pack->num_launches) ||
+      !pack_is_range(kernel.first_op, kernel.num_ops, pack->num_ops) ||
+      !pack_is_range(kernel.first_map, kernel.num_maps, pack->num_maps))
     return bad("kernel", index, "its launches, ops or tensor maps lie outside of their table");
   const uint64_t head = HEAD_BYTES + OP_ARGS_BYTES * (uint64_t)kernel.num_ops;
   const uint64_t maps = (uint64_t)ENCODED_MAP_BYTES * kernel.num_maps;
@@ -95,7 +99,7 @@ static tuner_status check_kernel(const tuner_pack *pack, uint32_t index) {
 static tuner_status check_rung(const tuner_pack *pack, uint32_t index, const tuner_shape *shape, int32_t end) {
   const pack_rung rung = pack_get_rung(pack, index);
   if (rung.m_lo <= end || rung.m_hi < rung.m_lo) return bad("rung", index, "its rows do not follow those before it");
-  if (!is_text(pack, rung.library)) return bad("rung", index, "a text lies outside of the strings");
+  if (!pack_is_text(pack, rung.library)) return bad("rung", index, "a text lies outside of the strings");
   if (rung.choice == PACK_CHOICE_LIBRARY) return TUNER_OK;
   if (rung.choice != PACK_CHOICE_KERNEL || rung.kernel >= pack->num_kernels) return bad("rung", index, "it has no kernel");
   const pack_kernel kernel = pack_get_kernel(pack, rung.kernel);
@@ -113,10 +117,10 @@ tuner_status pack_check_records(const tuner_pack *pack) {
   for (uint32_t i = 0; i < pack->num_shapes; ++i) {
     const pack_shape shape = pack_get_shape(pack, i);
     const tuner_shape *is = &shape.shape;
-    if (!is_text(pack, shape.text) || is->dtype < TUNER_FP16 || is->dtype > TUNER_BF16 || is->d_in < 1 ||
+    if (!pack_is_text(pack, shape.text) || is->dtype < TUNER_FP16 || is->dtype > TUNER_BF16 || is->d_in < 1 ||
         is->d_hidden < 1 || is->d_out < 1)
       return bad("shape", i, "a figure is out of range");
-    if (!is_range(shape.first_rung, shape.num_rungs, pack->num_rungs))
+    if (!pack_is_range(shape.first_rung, shape.num_rungs, pack->num_rungs))
       return bad("shape", i, "its rungs lie outside of their table");
     int32_t end = 0;
     for (uint32_t r = 0; r < shape.num_rungs; ++r) {

@@ -60,9 +60,9 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
     for compiler in COMPILERS:
         if shutil.which("cmake") is not None and shutil.which(compiler) is not None:
             program = str(built_example(compiler, tmp_path / compiler, PACK=tmp_path / "best/model.tunerpack"))
-            told = {"nowhere": "the NVIDIA driver cannot be loaded"}
-            told[str(compile_recorder(tmp_path))] = "the pack is simulated"
-            for driver, words in told.items():
+            driver_says = {"nowhere": "the NVIDIA driver cannot be loaded"}
+            driver_says[str(compile_recorder(tmp_path))] = "the pack is simulated"
+            for driver, words in driver_says.items():
                 ran = run_command(program, "16", TUNER_LIBCUDA=driver)
                 assert (ran.returncode, ran.stdout) == (1, "")
                 assert words in ran.stderr

@@ -14,6 +14,7 @@ from tuner.core.problem.resources import Resources
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from tuner.core.schedule.ordering import (
+    ASSIGNMENTS,
     WIDTHLESS,
     Assignment,
     Granularity,
@@ -164,8 +165,8 @@ syncs = st.one_of(
     st.tuples(st.sampled_from((Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)), st.integers(2, 4)),
 )
 assignments = st.one_of(
-    st.sampled_from([(one, 0) for one in Assignment if one is not Assignment.STEALING]),
-    st.tuples(st.sampled_from((Assignment.STATIC, Assignment.STEALING)), st.sampled_from((1, 4, 7))),
+    st.sampled_from([(one, 0) for one in ASSIGNMENTS]),
+    st.tuples(st.just(Assignment.STATIC), st.sampled_from((1, 4, 7))),
 )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.plan.tile_graph import Region, TileGraph
-from tuner.core.plan.words import EPILOGUE_STEP, STATIC, STEALING, Plan
+from tuner.core.plan.words import EPILOGUE_STEP, STATIC, Plan
 from tuner.core.problem.workload import Activation, GemmOp, Workload
 from tuner.core.proof.liveness import task_name
 from tuner.errors import LivenessError
@@ -143,13 +143,8 @@ def _launch(
         queues = [list(range(a, b)) for a, b in zip(plan.queues[:-1].tolist(), plan.queues[1:].tolist(), strict=True)]
     else:
         queues = [list(range(plan.num_tasks))] * num_resident  # one list that all CTAs draw from
-    others: list[list[int]] = [[]] * len(queues)
-    if plan.assignment == STEALING:
-        first, rest = list(range(plan.num_first_tasks)), list(range(plan.num_first_tasks, plan.num_tasks))
-        queues = [first if cta < plan.num_first_ctas else rest for cta in range(plan.num_ctas)]
-        others = [rest if queue is first else first for queue in queues]
     partial: dict[int, dict[int, list[Matrix]]] = {}
-    held = [_begin(plan, graph, queue or other) for queue, other in zip(queues, others, strict=True)]
+    held = [_begin(plan, graph, queue) for queue in queues]
     while any(task is not None for task in held):
         cta, task = -1, None
         for cta in rng.sample(range(len(held)), len(held)):
@@ -167,7 +162,7 @@ def _launch(
         post = plan.tasks[task.index, 5]
         if _store(plan, graph, memory, partial, task) and post >= 0:
             signals[post] += 1
-        held[cta] = _begin(plan, graph, queues[cta] or others[cta])
+        held[cta] = _begin(plan, graph, queues[cta])
 
 
 @dataclass(kw_only=True)

@@ -69,8 +69,7 @@ def make(
 ) -> Made:
     """A kernel of a workload."""
     workload = workload or ffn()
-    partition = 4 if assignment is Assignment.STEALING else 0
-    ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment, partition=partition)
+    ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
     candidate = Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering))
     plans = plans_for(workload, H200, candidate)
     variants = tuple(
@@ -92,10 +91,11 @@ def make(
 
 
 def without_source(kernel: Kernel) -> Kernel:
-    """The same, small: nothing that runs it reads its source."""
+    """The same, small: nothing that runs it reads its sources."""
     manifest = json.loads(kernel.files["manifest.json"])
-    manifest["files"]["kernel.cu"] = {"sha256": hashlib.sha256(b"").hexdigest(), "size_bytes": 0}
-    return Kernel(files={**kernel.files, "kernel.cu": b"", "manifest.json": json.dumps(manifest).encode()})
+    emptied = dict.fromkeys((name for name in kernel.files if name.endswith(".cu")), b"")
+    manifest["files"] |= {name: {"sha256": hashlib.sha256(b"").hexdigest(), "size_bytes": 0} for name in emptied}
+    return Kernel(files={**kernel.files, **emptied, "manifest.json": json.dumps(manifest).encode()})
 
 
 def ladder(*kernels: Kernel) -> Entry:

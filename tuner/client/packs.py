@@ -18,9 +18,11 @@ from tuner.client.lock import Cache, Lock, LockedPack, place_of, read_lock, writ
 from tuner.client.options import lock_option, pack_options
 from tuner.client.output import print_table, write_or_print
 from tuner.client.signatures import check_signed, pinned
+from tuner.core.problem.attention_op import ATTENTION
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.errors import InvalidInput
-from tuner.packs.contents import Entry, Rung, Shape
+from tuner.packs.attention import AttentionEntry, AttentionRung
+from tuner.packs.contents import Answer, Entry, Rung, Shape
 from tuner.packs.ladder import DEFAULT_MIN_GAIN, MAX_ROWS
 from tuner.packs.read import Pack, read_pack
 from tuner.packs.signing import signer
@@ -44,13 +46,17 @@ def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_inva
     """The order of a pack of some jobs' shapes and rows.
 
     Raises:
-        click.UsageError: a job is of no FFN, or they are of several targets or objectives.
+        click.UsageError: a job is of no FFN and no attention, or they are of several targets or objectives.
     """
     rows: dict[Shape, list[int]] = {}
+    attentions: list[Json] = []
     for job in jobs:
         pair = dict(job["pair"])
+        if any(op.get("op") == ATTENTION for op in pair.get("ops", ())):
+            attentions.append(pair)
+            continue
         if pair.pop("kind") != "ffn":
-            raise click.UsageError(f"{job['id']} is of two products that share nothing; a pack holds FFNs")
+            raise click.UsageError(f"{job['id']} is of no FFN and has no attention; a pack holds these")
         m = int(pair.pop("m"))
         rows.setdefault(Shape(**pair), []).append(m)
     targets, l2s = {str(job["target"]) for job in jobs}, {str(job["objective"]["l2"]) for job in jobs}
@@ -59,6 +65,7 @@ def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_inva
         raise click.UsageError(f"the jobs are of several targets or objectives: {several}; give those of one")
     shapes = [{**vars(shape), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
     order = {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
+    order |= {"attentions": attentions} if attentions else {}
     return order | ({"batch_invariant": True} if batch_invariant else {})
 
 
@@ -137,7 +144,7 @@ def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> N
         if locked.sha256 == after.digest:
             click.echo(f"{locked.path}: nothing changed")
         else:
-            print_table(diff_table(locked.path, opened(before).entries if before else (), after.entries))
+            print_table(diff_table(locked.path, opened(before) if before else None, after))
     changed = write_lock(lock, new)
     click.echo(f"tuner-client: {lock} {'written' if changed else 'is unchanged'}", err=True)
 
@@ -187,16 +194,36 @@ def ladder_table(pack: Pack) -> Table:
         for rung in entry.rungs:
             interval = "–" if rung.interval is None else f"{rung.interval[0]:.3f}–{rung.interval[1]:.3f}"
             without = [render.ratio(rung.provenance.get("without_the_promise"))] if is_invariant else []
-            table.add_row(str(entry.shape), _rows(rung), _runs(rung), render.ratio(rung.speedup), interval, *without)
+            table.add_row(
+                str(entry.shape), rows_of(rung), runs_of(rung), render.ratio(rung.speedup), interval, *without
+            )
+    for table_of in pack.attentions:
+        for one in table_of.rungs:
+            interval = "–" if one.interval is None else f"{one.interval[0]:.3f}–{one.interval[1]:.3f}"
+            table.add_row(str(table_of.shape), contexts_of(one), runs_of(one), render.ratio(one.speedup), interval)
     return table
 
 
-def diff_table(path: str, before: Sequence[Entry], after: Sequence[Entry]) -> Table:
+def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
     """What each range of rows ran and runs, and what that gained and gains; only what differs."""
     table = Table("shape", "rows", "before", "after", title=f"{path}: what changed")
-    for shape, first, last, old, new in _differences(before, after):
+    for shape, first, last, old, new in _differences(before.entries if before else (), after.entries):
         table.add_row(str(shape), _range(first, last), _gain(old), _gain(new))
+    sides = [_by_contexts(before.attentions if before else ()), _by_contexts(after.attentions)]
+    for key in dict.fromkeys([*sides[0], *sides[1]]):
+        gains = [_gain(side.get(key)) for side in sides]
+        if gains[0] != gains[1]:
+            table.add_row(*key, *gains)
     return table
+
+
+def _by_contexts(entries: Sequence[AttentionEntry]) -> dict[tuple[str, str], AttentionRung]:
+    return {(str(entry.shape), contexts_of(rung)): rung for entry in entries for rung in entry.rungs}
+
+
+def contexts_of(rung: AttentionRung) -> str:
+    """In words: sequences and the longest context."""
+    return f"{rung.sequences} x {rung.max_length} tokens"
 
 
 def _differences(
@@ -212,15 +239,17 @@ def _differences(
                 yield shape, first, last, old, new
 
 
-def _gain(rung: Rung | None) -> str:
-    return "–" if rung is None else f"{_runs(rung)} {render.ratio(rung.speedup)}"
+def _gain(rung: Answer | None) -> str:
+    return "–" if rung is None else f"{runs_of(rung)} {render.ratio(rung.speedup)}"
 
 
-def _runs(rung: Rung) -> str:
+def runs_of(rung: Answer) -> str:
+    """In words: the plan kind, or the library."""
     return "library" if rung.kernel is None else render.words(str(rung.kernel.manifest["plan_kind"]))
 
 
-def _rows(rung: Rung) -> str:
+def rows_of(rung: Rung) -> str:
+    """In words."""
     return _range(rung.m_lo, rung.m_hi)
 
 

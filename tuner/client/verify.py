@@ -16,9 +16,10 @@ from rich.table import Table
 from tuner.client import render
 from tuner.client.errors import NotVerified, Simulated
 from tuner.client.output import as_json, print_json, print_table
-from tuner.client.packs import opened
+from tuner.client.packs import contexts_of, opened, rows_of, runs_of
 from tuner.client.signatures import check_signed, pinned
-from tuner.packs.contents import Kernel, Rung, Shape
+from tuner.packs.attention import AttentionRung
+from tuner.packs.contents import Kernel, Rung
 from tuner.packs.read import Pack
 from tuner.packs.signing import signer
 from tuner.versions import install_command
@@ -43,8 +44,7 @@ def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None
     click.echo(f"tuner-client: {path} is intact; {signed}", err=True)
     if bytes_only:
         return
-    rungs = [(entry.shape, rung, rung.kernel) for entry in pack.entries for rung in entry.rungs if rung.kernel]
-    if not rungs:
+    if not kernels_of(pack):
         click.echo("tuner-client: it has no kernel to run: the library is kept everywhere", err=True)
         return
     found = run_kernels(pack)
@@ -52,9 +52,16 @@ def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None
         for one in found.values():
             print_json(one)
     else:
-        print_table(gains_table(rungs, found))
+        print_table(gains_table(pack, found))
     if wrong := [f"{digest[:12]}: {one['reason']}" for digest, one in found.items() if one["reason"]]:
         raise NotVerified("; ".join(wrong))
+
+
+def kernels_of(pack: Pack) -> dict[str, Kernel]:
+    """All of a pack's, by digest."""
+    given = [rung.kernel for entry in pack.entries for rung in entry.rungs]
+    given += [rung.kernel for table in pack.attentions for rung in table.rungs]
+    return {kernel.digest: kernel for kernel in given if kernel is not None}
 
 
 def run_kernels(pack: Pack) -> dict[str, dict[str, Any]]:
@@ -64,7 +71,7 @@ def run_kernels(pack: Pack) -> dict[str, dict[str, Any]]:
         Simulated: there is nothing to run.
         NotVerified: this machine cannot run it; the message says why.
     """
-    kernels = {rung.kernel.digest: rung.kernel for entry in pack.entries for rung in entry.rungs if rung.kernel}
+    kernels = kernels_of(pack)
     if any(kernel.simulated for kernel in kernels.values()):
         raise Simulated("the pack is simulated: its kernels have no cubin; tune on a server with a GPU")
     with tempfile.TemporaryDirectory() as folder:
@@ -87,14 +94,18 @@ def _unpack(kernel: Kernel, folder: Path) -> None:
         (folder / name).write_bytes(content)
 
 
-def gains_table(rungs: list[tuple[Shape, Rung, Kernel]], found: Mapping[str, Mapping[str, Any]]) -> Table:
+def gains_table(pack: Pack, found: Mapping[str, Mapping[str, Any]]) -> Table:
     """What each kernel gained where it was tuned, and gains here."""
     table = Table("shape", "rows", "runs", "time here", "speed-up in the pack", "speed-up here")
-    for shape, rung, kernel in rungs:
-        here = found[kernel.digest]
+    rungs: list[tuple[str, str, Rung | AttentionRung]] = [
+        (str(entry.shape), rows_of(rung), rung) for entry in pack.entries for rung in entry.rungs
+    ]
+    rungs += [(str(entry.shape), contexts_of(rung), rung) for entry in pack.attentions for rung in entry.rungs]
+    for shape, rows, rung in rungs:
+        if rung.kernel is None:
+            continue
+        here = found[rung.kernel.digest]
         words = here["reason"] or render.ratio(here["speedup"])
-        rows = f"{rung.m_lo}–{rung.m_hi}" if rung.m_lo < rung.m_hi else str(rung.m_hi)
-        kind = render.words(str(kernel.manifest["plan_kind"]))
         time = render.microseconds(here.get("time_us"))
-        table.add_row(str(shape), rows, kind, time, render.ratio(rung.speedup), words)
+        table.add_row(shape, rows, runs_of(rung), time, render.ratio(rung.speedup), words)
     return table

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
 
-from .contents import Kernel
+from .contents import Answer, Kernel
 
 #: Of the product behind an attention, what a call has no operand for.
 _OPTIONS = ("bias", "gated", "residual", "row_scale", "norm")
@@ -79,21 +79,12 @@ class AttentionShape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionRung:
+class AttentionRung(Answer):
     """What computes an attention for some sequences and contexts up to a length."""
 
     sequences: int
     #: Tokens of the longest context, and of a contiguous cache's rows.
     max_length: int
-    #: None for the library.
-    kernel: Kernel | None
-    #: The library's recipe where it is known; for people.
-    library: Mapping[str, Any] = field(default_factory=dict)
-    #: The library's time over the kernel's, and its 95 % interval; None where nothing was measured.
-    speedup: float | None = None
-    interval: tuple[float, float] | None = None
-    #: Where it comes from, e.g. the job; for people.
-    provenance: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

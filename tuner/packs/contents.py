@@ -128,22 +128,31 @@ class Kernel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rung:
-    """What computes an FFN for the rows of a range."""
+class Answer:
+    """What computes something: a kernel or the library."""
 
-    #: The range, both ends in it.
-    m_lo: int
-    m_hi: int
     #: None for the library.
     kernel: Kernel | None
     #: The library's recipe where it is known: algorithm, versions; for people.
     library: Mapping[str, Any] = field(default_factory=dict)
-    #: At `m_hi` rows: the library's time over the kernel's, and its 95 % interval; None where nothing was measured. The
-    #: kernel may have been measured with more rows. What it gains here is then a bound, and has no interval.
+    #: The library's time over the kernel's, and its 95 % interval; None where nothing was measured.
     speedup: float | None = None
     interval: tuple[float, float] | None = None
     #: Where it comes from, e.g. the job; for people.
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung(Answer):
+    """What computes an FFN for the rows of a range.
+
+    Its speed-up is that at `m_hi` rows. The kernel may have been measured with more. What it gains here is then a bound
+    without an interval.
+    """
+
+    #: The range, both ends in it.
+    m_lo: int
+    m_hi: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tuner.core.problem.objective import CacheState
+from tuner.core.problem.workload import Workload
 
 from .contents import Shape
 
@@ -21,6 +22,8 @@ class PackOrder:
     l2: CacheState
     #: The least speed-up over the library for which a kernel is kept.
     min_gain: float
+    #: Attentions with their sequences and longest contexts, alone or with a product behind them.
+    attentions: tuple[Workload, ...] = ()
     #: Whether a row's bits may depend on its own values alone; `min_gain` then keeps nothing back.
     batch_invariant: bool = False
 
@@ -28,6 +31,7 @@ class PackOrder:
         """A dict of plain JSON values."""
         shapes = [{**asdict(shape), "rows": list(rows)} for shape, rows in self.shapes]
         order = {"shapes": shapes, "target": self.target_id, "l2": str(self.l2), "min_gain": self.min_gain}
+        order |= {"attentions": [workload.to_json() for workload in self.attentions]} if self.attentions else {}
         return order | ({"batch_invariant": True} if self.batch_invariant else {})
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from tuner import __version__
 
-from .attention import AttentionEntry, AttentionRung, check_attentions
-from .contents import Entry, Kernel, Rung, check
+from .attention import AttentionEntry, check_attentions
+from .contents import Answer, Entry, Kernel, Rung, check
 from .index import Place, blob_path, first_tasks_name, index_bytes, version_of
 from .programs import parameter_name, program_of
 
@@ -139,7 +139,7 @@ def _rung(rung: Rung) -> dict[str, Any]:
     return {"m": [rung.m_lo, rung.m_hi], **_answer(rung)}
 
 
-def _answer(rung: Rung | AttentionRung) -> dict[str, Any]:
+def _answer(rung: Answer) -> dict[str, Any]:
     return {
         "kernel": rung.kernel.digest if rung.kernel else None,
         "library": dict(rung.library) if rung.kernel is None or rung.library else None,

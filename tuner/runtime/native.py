@@ -20,6 +20,7 @@ OK, LIBRARY, NONE, ABORTED, OTHER_CARD = range(5)
 NO_PDL = 1
 AS_MEASURED, SAFE_WEIGHTS = 1, 2
 GATED, BIAS, RESIDUAL, ROW_SCALE = 1, 2, 4, 8
+HEADS_FIRST = 1
 DTYPES = {"float16": 0, "bfloat16": 1}
 ACTIVATIONS = {"identity": 0, "relu": 1, "gelu": 2, "silu": 3}
 
@@ -92,6 +93,53 @@ class AbortRecord(ctypes.Structure):
     )
 
 
+class AttentionShape(ctypes.Structure):
+    """`tuner_attention_shape`."""
+
+    _fields_ = (
+        ("dtype", ctypes.c_int32),
+        ("heads", ctypes.c_int32),
+        ("kv_heads", ctypes.c_int32),
+        ("head_dim", ctypes.c_int32),
+        ("new_tokens", ctypes.c_int32),
+        ("page_tokens", ctypes.c_int32),
+        ("flags", ctypes.c_uint32),
+        ("window", ctypes.c_int32),
+        ("d_out", ctypes.c_int32),
+        ("scale", ctypes.c_float),
+        ("soft_cap", ctypes.c_float),
+    )
+
+
+class AttentionChoice(ctypes.Structure):
+    """`tuner_attention_choice`."""
+
+    _fields_ = (
+        ("program", ctypes.c_uint32),
+        ("sequences", ctypes.c_int32),
+        ("max_length", ctypes.c_int32),
+        ("speedup", ctypes.c_double),
+        ("memory_bytes", ctypes.c_size_t),
+        ("text", ctypes.c_char_p),
+        ("digest", ctypes.c_uint8 * 32),
+    )
+
+
+class AttentionTensors(ctypes.Structure):
+    """`tuner_attention_tensors`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("q", "keys", "values", "lengths", "pages", "w", "y")),
+        ("num_pages", ctypes.c_int64),
+    )
+
+
+class AttentionRefusal(ctypes.Structure):
+    """`tuner_attention_refusal`."""
+
+    _fields_ = tuple((name, ctypes.c_int32) for name in ("kind", "sequence", "value", "end"))
+
+
 _SIGNATURES = {
     "tuner_load_driver": (ctypes.c_char_p,),
     "tuner_pack_open": (ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)),
@@ -118,6 +166,35 @@ _SIGNATURES = {
     "tuner_ffn_launch_from": (ctypes.c_void_p,),
     "tuner_abort_poll": (ctypes.c_void_p, ctypes.POINTER(AbortRecord)),
     "tuner_reset": (ctypes.c_void_p, ctypes.c_void_p),
+    "tuner_pack_attention": (
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.POINTER(AttentionShape),
+        ctypes.POINTER(ctypes.c_uint32),
+    ),
+    "tuner_attention_find": (
+        ctypes.c_void_p,
+        ctypes.POINTER(AttentionShape),
+        ctypes.c_int32,
+        ctypes.c_int32,
+        ctypes.POINTER(AttentionChoice),
+    ),
+    "tuner_attention_prepare": (
+        ctypes.c_void_p,
+        ctypes.POINTER(AttentionChoice),
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.POINTER(ctypes.c_void_p),
+    ),
+    "tuner_attention_launch": (
+        ctypes.c_void_p,
+        ctypes.POINTER(AttentionTensors),
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+    ),
+    "tuner_attention_refused": (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(AttentionRefusal)),
+    "tuner_attention_reset": (ctypes.c_void_p, ctypes.c_void_p),
 }
 
 
@@ -166,7 +243,7 @@ def bind(path: Path) -> ctypes.CDLL:
     for name, types in _SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes, function.restype = types, ctypes.c_int
-    for name in ("tuner_pack_close", "tuner_ffn_release"):
+    for name in ("tuner_pack_close", "tuner_ffn_release", "tuner_attention_release"):
         getattr(library, name).argtypes, getattr(library, name).restype = (ctypes.c_void_p,), None
     library.tuner_error.argtypes, library.tuner_error.restype = (), ctypes.c_char_p
     return library

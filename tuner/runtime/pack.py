@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from . import native
+from .artifact import Artifact
+from .attention import Attention
 from .ffn import Ffn
-from .native import Choice, RuntimeFailure, Shape, checked
+from .native import AttentionChoice, AttentionShape, Choice, RuntimeFailure, Shape, checked
 from .prepared import Prepared
 from .weights import Weights
 
@@ -54,7 +57,7 @@ class Pack:
             RuntimeFailure: it is no intact pack.
         """
         self.c = native.library()
-        self.handle = ctypes.c_void_p()
+        self.handle, self._path = ctypes.c_void_p(), path
         checked(self.c, self.c.tuner_pack_open(os.fsencode(path), ctypes.byref(self.handle)))
         self._prepared: dict[tuple[int, int, int, int], Prepared] = {}
         self._scratch: dict[tuple[int, int], tuple[Any, int, int]] = {}
@@ -122,6 +125,59 @@ class Pack:
                 self.c, self.handle, answer.choice, memory, stream=weights.stream(), flags=flags
             )
         return self._prepared[key]
+
+    def attention(
+        self,
+        *,
+        sequences: int,
+        length: int,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: str,
+        new_tokens: int = 1,
+        page_tokens: int = 0,
+        heads_first: bool = True,
+        window: int = 0,
+        soft_cap: float = 0.0,
+        scale: float | None = None,
+        d_out: int = 0,
+    ) -> Attention | None:
+        """The kernels for so many sequences with contexts up to `length`, loaded; None where the table says the
+        library. `dtype` is ``float16`` or ``bfloat16``. Its `shape` tells how long the cache's rows are: it may serve
+        longer contexts than asked. Not inside a graph capture.
+
+        Raises:
+            RuntimeFailure: the pack has no answer, or the kernels cannot be loaded.
+        """
+        shape = AttentionShape(
+            dtype=native.DTYPES[dtype],
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            new_tokens=new_tokens,
+            page_tokens=page_tokens,
+            flags=native.HEADS_FIRST if heads_first else 0,
+            window=window,
+            d_out=d_out,
+            scale=head_dim**-0.5 if scale is None else scale,
+            soft_cap=soft_cap,
+        )
+        choice = AttentionChoice()
+        found = self.c.tuner_attention_find(self.handle, shape, sequences, length, ctypes.byref(choice))
+        if (status := checked(self.c, found)) == native.LIBRARY:
+            return None
+        if status != native.OK:
+            raise RuntimeFailure(status, self.c.tuner_error().decode())
+        return Attention(self._artifact(bytes(choice.digest).hex()))
+
+    def _artifact(self, digest: str) -> Artifact:
+        """The artifact of a kernel of the pack, whose bytes were checked when it was opened."""
+        folder = f"kernels/{digest}/"
+        with zipfile.ZipFile(self._path) as archive:
+            names = [name for name in archive.namelist() if name.startswith(folder)]
+            files = {name.removeprefix(folder): archive.read(name) for name in names}
+        return Artifact(files, f"{self._path}, kernel {digest[:12]}")
 
     def aborts(self) -> list[str]:
         """Why launches gave up since the last reset; asks no driver."""

@@ -14,6 +14,7 @@ from tuner.core.trial.job import Objective, default_regime
 from tuner.core.trial.questions import Machine, Question
 from tuner.core.trial.records import Best, JobRecord
 from tuner.errors import NotFound
+from tuner.packs.attention_tables import attention_tables
 from tuner.packs.contents import Kernel, Shape
 from tuner.packs.invariant import make_invariant_entry
 from tuner.packs.ladder import Found, make_entry
@@ -33,8 +34,8 @@ def make_pack(
     older ones, whose artifacts may say too little for a pack.
 
     Raises:
-        NotFound: a shape has no result at one of its m; the message names it.
-        InvalidInput: a kernel was made by an older version.
+        NotFound: a shape has no result at one of its m, or an attention none; the message names it.
+        InvalidInput: a kernel was made by an older version, or an attention is none.
         SigningUnavailable: there is no key, and none can be made.
     """
     key = signing_key(store.directory)
@@ -47,7 +48,11 @@ def make_pack(
             entries.append(make_entry(shape, results, min_gain=order.min_gain))
     about: dict[str, Any] = {"target": order.target_id, "l2": str(order.l2), "min_gain": order.min_gain}
     about |= {"batch_invariant": True} if order.batch_invariant else {}
-    content = pack_bytes(entries, provenance=about, sign=key.sign)
+    attentions = attention_tables(
+        [(workload, _of_workload(store, order, workload, kernel_version)) for workload in order.attentions],
+        min_gain=order.min_gain,
+    )
+    content = pack_bytes(entries, attentions=attentions, provenance=about, sign=key.sign)
     digest = store.artifacts.put(content)
     with store.write() as session:
         packs.insert(session, digest, len(content), order.to_json(), now)
@@ -63,8 +68,13 @@ def workload_of(shape: Shape, m: int) -> Workload:
 
 
 def _found(store: Store, order: PackOrder, shape: Shape, m: int, kernel_version: str | None) -> Found:
+    return _of_workload(store, order, workload_of(shape, m), kernel_version)
+
+
+def _of_workload(store: Store, order: PackOrder, workload: Workload, kernel_version: str | None) -> Found:
+    m = workload.num_rows
     question = Question(
-        workload=workload_of(shape, m),
+        workload=workload,
         target_id=order.target_id,
         objective=Objective(l2=order.l2, regime=default_regime(m)),
     )

@@ -11,6 +11,7 @@ from tuner.errors import InvalidInput
 from tuner.packs.contents import Shape
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.order import MadePack, PackOrder
+from tuner.wire.chains import Chain
 from tuner.wire.fields import FfnShape, Size, Strict
 from tuner.wire.requests import TargetId
 from tuner.wire.searches import CacheName
@@ -36,7 +37,11 @@ class PackShape(FfnShape):
 class PackRequest(Strict):
     """The body of `POST /packs`."""
 
-    shapes: Annotated[list[PackShape], Field(min_length=1, max_length=MAX_SHAPES)]
+    shapes: Annotated[list[PackShape], Field(max_length=MAX_SHAPES)] = Field(default=[])
+    attentions: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
+        default=[],
+        description="attentions that were tuned, each alone or with a plain product behind it, as their jobs have them",
+    )
     target: TargetId | None = Field(default=None, description="by default the server's own")
     l2: CacheName = CacheState.COLD
     min_gain: float = Field(
@@ -52,14 +57,21 @@ class PackRequest(Strict):
         """The pack that is asked for.
 
         Raises:
-            InvalidInput: no target is given and the server has none.
+            InvalidInput: nothing is asked for, attentions shall be batch-invariant, or no target is given and there is
+                none.
         """
+        if not self.shapes and not self.attentions:
+            raise InvalidInput("shapes", "is empty, and so is attentions", "name what was tuned")
+        if self.attentions and self.batch_invariant:
+            problem = "is asked for, and an attention promises nothing of the kind"
+            raise InvalidInput("batch_invariant", problem, "leave it out, or make a pack of the attentions alone")
         target_id = self.target or default_target_id
         if target_id is None:
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
         shapes = tuple((shape.to_shape(), tuple(shape.rows)) for shape in self.shapes)
         return PackOrder(
             shapes=shapes,
+            attentions=tuple(pair.to_workload() for pair in self.attentions),
             target_id=target_id,
             l2=self.l2,
             min_gain=self.min_gain,

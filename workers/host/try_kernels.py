@@ -19,7 +19,8 @@ from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.attention import attention_digest
+from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -29,6 +30,7 @@ from tuner.core.trial.stats import median, paired_ratios
 from tuner.errors import IllegalSchedule, PlanError, WorkerError
 
 from ..protocol.messages import Work
+from ..source.attention_launchable import AttentionLaunchable
 from ..source.launchable import Launchable, LaunchRefused, Ties, cubin_digest
 from .cards import usable_gpus
 from .gpu_process import ChildLost
@@ -48,34 +50,64 @@ def problem_of(manifest: Mapping[str, Any]) -> Problem:
 
 
 def work_of(files: Mapping[str, bytes], gpu: Gpu) -> Work:
-    """What to launch on a card: the artifact's cubin beside plans that are proven for that card.
+    """What to launch on a card: the artifact's cubins beside plans that are proven for that card.
 
     Raises:
         LaunchRefused: it has no cubin, is of another architecture, or its plan is not the one that is proven here.
         IllegalSchedule, PlanError: the schedule is not for that card.
     """
     manifest = json.loads(files["manifest.json"])
-    kernel, kind = manifest["kernel"], PlanKind(manifest["plan_kind"])
+    kind, workload = PlanKind(manifest["plan_kind"]), Workload.from_json(manifest["workload"])
+    candidate = Candidate(plan_kind=kind, schedule=Schedule.from_json(manifest["schedule"]))
+    return Work(
+        plan_kind=kind,
+        launchable=_products(manifest, files, gpu, workload, candidate) if manifest["kernel"] else None,
+        attentions=_attentions(manifest, files, gpu, workload, candidate),
+    )
+
+
+def _products(
+    manifest: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu, workload: Workload, candidate: Candidate
+) -> Launchable:
+    assert candidate.schedule is not None
+    cubin, plans = _cubin(manifest["kernel"], files, gpu), plans_for(workload, gpu, candidate)
+    for launch, plan in zip(manifest["launches"], plans, strict=True):
+        _check_same(launch["plan"], plan.words.astype("<i4").tobytes(), files, gpu)
+    ties = _ties(manifest["kernel"], workload, tuple(plan.digest for plan in plans), cubin)
+    smem_bytes = dynamic_smem_bytes(workload, candidate.schedule.tiling)
+    return Launchable(plans=plans, cubin=cubin, smem_bytes=smem_bytes, ties=ties)
+
+
+def _attentions(
+    manifest: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu, workload: Workload, candidate: Candidate
+) -> tuple[AttentionLaunchable, ...]:
+    assert candidate.schedule is not None
+    recipes, found = manifest.get("attentions", ()), []
+    plans = attention_plans_for(workload, gpu, candidate)
+    for index, (recipe, plan) in enumerate(zip(recipes, plans, strict=True)):
+        schedule, cubin = candidate.schedule.attentions[index], _cubin(recipe["kernel"], files, gpu)
+        _check_same(recipe["tasks"], plan.tasks.astype("<i4").tobytes(), files, gpu)
+        ties = _ties(recipe["kernel"], workload, (attention_digest(plan, schedule),), cubin)
+        one = AttentionLaunchable(workload=workload, index=index, schedule=schedule, plan=plan, cubin=cubin, ties=ties)
+        found.append(one)
+    return tuple(found)
+
+
+def _cubin(kernel: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu) -> bytes:
     if kernel["cubin"] is None:
         raise LaunchRefused("it was simulated: it has no cubin")
     if kernel["arch"] != gpu.arch:
         raise LaunchRefused(f"it was built for {kernel['arch']}, and this card is {gpu.arch}")
-    workload = Workload.from_json(manifest["workload"])
-    schedule = Schedule.from_json(manifest["schedule"])
-    plans = plans_for(workload, gpu, Candidate(plan_kind=kind, schedule=schedule))
-    for launch, plan in zip(manifest["launches"], plans, strict=True):
-        if files[launch["plan"]] != plan.words.astype("<i4").tobytes():
-            raise LaunchRefused(f"{launch['plan']} is not the plan that is proven for {gpu.name}: tune it there")
-    cubin = files[kernel["cubin"]]
-    ties = Ties(
-        workload=workload.digest,
-        proofs=tuple(plan.digest for plan in plans),
-        build=kernel["build"],
-        cubin=cubin_digest(cubin),
-    )
-    smem_bytes = dynamic_smem_bytes(workload, schedule.tiling)
-    launchable = Launchable(plans=plans, cubin=cubin, smem_bytes=smem_bytes, ties=ties)
-    return Work(plan_kind=kind, launchable=launchable)
+    return files[kernel["cubin"]]
+
+
+def _check_same(name: str, proven: bytes, files: Mapping[str, bytes], gpu: Gpu) -> None:
+    if files[name] != proven:
+        raise LaunchRefused(f"{name} is not the plan that is proven for {gpu.name}: tune it there")
+
+
+def _ties(kernel: Mapping[str, Any], workload: Workload, proofs: tuple[str, ...], cubin: bytes) -> Ties:
+    return Ties(workload=workload.digest, proofs=proofs, build=kernel["build"], cubin=cubin_digest(cubin))
 
 
 def try_one(supervisor: GpuSupervisor, files: Mapping[str, bytes]) -> dict[str, Any]:

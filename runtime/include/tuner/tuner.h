@@ -1,9 +1,9 @@
 /* Runs the kernels of a pack: C11 over the CUDA driver API, which is loaded when the first call needs it.
  *
- * Threads. Any number of threads may share a pack. A prepared FFN belongs to one thread at a time and to one stream at a
- * time, since its workspace does.
- * Memory. After tuner_ffn_prepare nothing is allocated, on the host or on the device, until it is released.
- * Graphs. tuner_ffn_launch may be captured. Everything else may not.
+ * Threads. Any number of threads may share a pack. A prepared FFN or attention belongs to one thread at a time and to one
+ * stream at a time, since its workspace does.
+ * Memory. After it is prepared nothing is allocated, on the host or on the device, until it is released.
+ * Graphs. tuner_ffn_launch and tuner_attention_launch may be captured. Everything else may not.
  * Contexts. Calls work in the thread's current CUDA context, as PyTorch, CuPy and the CUDA runtime make it current. */
 #ifndef TUNER_TUNER_H
 #define TUNER_TUNER_H
@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Grows when a struct or a function of this header changes. */
-#define TUNER_RUNTIME_ABI 1
+#define TUNER_RUNTIME_ABI 2
 
 typedef enum tuner_status {
   TUNER_OK = 0,
@@ -126,6 +126,72 @@ tuner_status tuner_ffn_launch_from(const tuner_launch *launch);
 tuner_status tuner_abort_poll(const tuner_ffn *ffn, tuner_abort_record *record);
 /* After an abort: waits for `stream`, and makes the workspaces as new. No launch may be under way elsewhere. */
 tuner_status tuner_reset(tuner_ffn *ffn, void *stream);
+
+/* Decode attention: of each sequence the last `new_tokens` tokens of its length attend to all up to their own, and the
+ * projection of these rows where d_out is not 0. Y[sequences * new_tokens, d_out or heads * head_dim]. */
+typedef struct tuner_attention_shape {
+  int32_t dtype, heads, kv_heads, head_dim, new_tokens;
+  int32_t page_tokens; /* of a page of the cache; 0: the cache is contiguous */
+  uint32_t flags;      /* TUNER_HEADS_FIRST; of a contiguous cache always */
+  int32_t window;      /* tokens that a query sees; 0 for all */
+  int32_t d_out;       /* columns of the projection; 0 for none */
+  float scale;         /* of the scores, e.g. 1 / sqrt(head_dim) */
+  float soft_cap;      /* of the scores; 0 for none */
+} tuner_attention_shape;
+/* A page is [kv_heads, page_tokens, head_dim], and without it [page_tokens, kv_heads, head_dim]. */
+enum { TUNER_HEADS_FIRST = 1 };
+
+/* What the pack says of a shape, sequences and a context. */
+typedef struct tuner_attention_choice {
+  uint32_t program;      /* its number in the pack */
+  int32_t sequences;
+  int32_t max_length;    /* tokens of the longest context that it serves; of a contiguous cache the rows of a head */
+  double speedup;        /* the library's time over the kernel's; 0 where nothing was measured */
+  size_t memory_bytes;   /* of the device, which tuner_attention_prepare takes */
+  const char *text;      /* the plan kind and the schedule, or the library's recipe; of the pack */
+  uint8_t digest[32];    /* sha256 of the artifact's manifest */
+} tuner_attention_choice;
+
+/* Device addresses, each a multiple of 16; row-major and contiguous. Null where the shape has none. Nothing may overlap
+ * `y`. The new tokens' keys and values are in the cache before the launch. What lies behind a length is not used. */
+typedef struct tuner_attention_tensors {
+  const void *q;           /* [sequences * new_tokens, heads * head_dim] */
+  const void *keys, *values; /* [sequences, kv_heads, max_length, head_dim], or [num_pages, a page] */
+  const int32_t *lengths;  /* of each sequence, new tokens included; 0: its rows become zeros */
+  const int32_t *pages;    /* the table [sequences, ceil(max_length / page_tokens)] of a cache with pages */
+  const void *w;           /* the projection's [d_out, heads * head_dim] */
+  void *y;
+  int64_t num_pages;       /* of the cache; 0 where it has none */
+} tuner_attention_tensors;
+
+/* What a launch found wrong first, since the last reset. */
+typedef struct tuner_attention_refusal {
+  int32_t kind;     /* 1: a length, 2: a page's number; -1: the projection's launch has given up, and its rows are NaN */
+  int32_t sequence;
+  int32_t value;    /* it, which was read as the nearest that is right; of a page as zeros */
+  int32_t end;      /* what is right is 0 to end - 1 */
+} tuner_attention_refusal;
+
+/* Shape number `index`, and how many there are; its table ends at TUNER_NONE. */
+tuner_status tuner_pack_attention(const tuner_pack *pack, uint32_t index, tuner_attention_shape *shape,
+                                  uint32_t *num_shapes);
+/* OK, LIBRARY or NONE: of so many sequences, what serves contexts up to `length` with the least room beyond it. */
+tuner_status tuner_attention_find(const tuner_pack *pack, const tuner_attention_shape *shape, int32_t sequences,
+                                  int32_t length, tuner_attention_choice *choice);
+/* As tuner_ffn_prepare. All layers of a model may share one: their launches follow each other in one stream. The builds
+ * are those that were timed. */
+typedef struct tuner_attention tuner_attention;
+tuner_status tuner_attention_prepare(tuner_pack *pack, const tuner_attention_choice *choice, void *memory, void *stream,
+                                     uint32_t num_cached, tuner_attention **attention);
+/* No launch may be under way. */
+void tuner_attention_release(tuner_attention *attention);
+/* Enqueues it. `flags`: TUNER_NO_PDL. */
+tuner_status tuner_attention_launch(tuner_attention *attention, const tuner_attention_tensors *tensors, void *stream,
+                                    uint32_t flags);
+/* ABORTED and what was refused, else OK. Waits for `stream`. */
+tuner_status tuner_attention_refused(const tuner_attention *attention, void *stream, tuner_attention_refusal *refusal);
+/* Waits for `stream`, and makes the memory as new. No launch may be under way elsewhere. */
+tuner_status tuner_attention_reset(tuner_attention *attention, void *stream);
 
 #ifdef __cplusplus
 }

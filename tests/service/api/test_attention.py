@@ -17,6 +17,10 @@ import pytest
 from tests.service.api.test_chains import submit
 from tests.support.repository import ROOT
 from tests.support.serving import listening, running_service
+from tuner.client import render
+from tuner.client.packs import ladder_table, order_of_jobs
+from tuner.packs.read import read_pack
+from tuner.packs.signing import verify
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +72,58 @@ def test_a_form_comes_back_as_it_was_asked(paged: dict[str, Any]) -> None:
     attention = paged["pair"]["ops"][0]
     assert (attention["page_tokens"], attention["heads_first"]) == (16, False)
     assert (attention["window"], attention["soft_cap"]) == (500, 30.0)
+
+
+def test_a_pack_is_made_of_attentions_as_their_jobs_have_them(
+    http: httpx.Client, alone: dict[str, Any], pair: dict[str, Any], paged: dict[str, Any]
+) -> None:
+    order = order_of_jobs([alone, pair, paged], min_gain=0.01)
+    assert (order["shapes"], len(order["attentions"])) == ([], 3)
+    made = http.post("/packs", json=order)
+    assert made.status_code == 201, made.text
+    content = http.get(made.json()["href"]).content
+    pack = read_pack(content)
+    verify(pack.sums, pack.signature, made.json()["key"])
+    assert http.post("/packs", json=order).json() == made.json()
+    by_shape = {str(entry.shape): entry.at(4, 700) for entry in pack.attentions}
+    heads = "bf16 attention, 8 heads of 64 over 2"
+    assert sorted(by_shape) == [
+        heads,
+        f"{heads}, pages of 16, tokens first, window 500, soft cap 30, projection to 512",
+        f"{heads}, projection to 512",
+    ]
+    for rung in by_shape.values():
+        assert rung is not None
+        assert rung.provenance["job"] in {job["id"] for job in (alone, pair, paged)}
+        assert (rung.kernel is None) == (rung.provenance["winner"] == "library")
+    runs = [row[2] for row in zip(*(column.cells for column in ladder_table(pack).columns), strict=True)]
+    assert sorted(runs) == sorted("library" if rung.kernel is None else render.words(rung.kernel.manifest["plan_kind"])
+                                  for rung in by_shape.values() if rung)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "words"),
+    [
+        ({"attentions": []}, 422, "name what was tuned"),
+        ({"l2": "warm"}, 404, "measured with a cold L2, not a warm one"),
+        ({"batch_invariant": True}, 422, "an attention promises nothing of the kind"),
+    ],
+)
+def test_what_cannot_be_packed_of_attentions_is_a_problem_that_says_why(
+    http: httpx.Client, alone: dict[str, Any], changes: dict[str, Any], status: int, words: str
+) -> None:
+    response = http.post("/packs", json={**order_of_jobs([alone], min_gain=1.02), **changes})
+    assert (response.status_code, words in response.json()["detail"]) == (status, True), response.text
+
+
+def test_an_attention_is_there_once_and_has_one_plain_product(http: httpx.Client, alone: dict[str, Any]) -> None:
+    order = order_of_jobs([alone, alone], min_gain=1.02)
+    response = http.post("/packs", json=order)
+    assert (response.status_code, "give each once, rising" in response.json()["detail"]) == (422, True), response.text
+    gate = {"name": "o", "source": alone["pair"]["ops"][0]["name"], "n": 64, "k": 512, "gated": True}
+    odd = {**alone["pair"], "ops": [*alone["pair"]["ops"], gate]}
+    response = http.post("/packs", json={**order, "attentions": [odd]})
+    assert response.status_code in (404, 422), response.text
 
 
 def test_finals_have_a_launch_an_op_plainly_and_programmatically(http: httpx.Client, job: dict[str, Any]) -> None:

@@ -35,10 +35,40 @@ static tuner_tensors tensors_at(uintptr_t base) {
   return tensors;
 }
 
+static tuner_attention_tensors attention_at(uintptr_t base, int64_t num_pages) {
+  const tuner_attention_tensors tensors = {(void *)base,           (void *)(base + 0x100), (void *)(base + 0x200),
+                                           (int32_t *)(base + 0x300), (int32_t *)(base + 0x400), (void *)(base + 0x500),
+                                           (void *)(base + 0x600), num_pages};
+  return tensors;
+}
+
 static void *allocate(size_t num_bytes) { return aligned_alloc(256, (num_bytes + 256) / 256 * 256); }
+
+/* The first attention, `num_launches` times. */
+static void run_attention(tuner_pack *pack, int num_launches, long *before) {
+  tuner_attention_shape shape;
+  tuner_attention_choice choice;
+  tuner_attention *attention;
+  require(tuner_pack_attention(pack, 0, &shape, NULL) == TUNER_OK, "attention");
+  require(tuner_attention_find(pack, &shape, 4, 1, &choice) == TUNER_OK, "find");
+  void *memory = allocate(choice.memory_bytes);
+  require(tuner_attention_prepare(pack, &choice, memory, NULL, 4, &attention) == TUNER_OK, "prepare");
+  *before = atomic_load(&num_allocations);
+  for (int i = 0; i < num_launches; ++i) {
+    const tuner_attention_tensors tensors = attention_at(0x10000 + 0x1000 * (uintptr_t)(i % 7), shape.page_tokens ? 9 : 0);
+    require(tuner_attention_launch(attention, &tensors, NULL, i % 2 ? TUNER_NO_PDL : 0) == TUNER_OK, "launch");
+  }
+  require(tuner_attention_refused(attention, NULL, NULL) == TUNER_OK, "refused");
+  require(tuner_attention_reset(attention, NULL) == TUNER_OK, "reset");
+  *before = atomic_load(&num_allocations) - *before;
+  tuner_attention_release(attention);
+  free(memory);
+}
 
 static void *of_a_thread(void *shared) {
   tuner_pack *pack = shared;
+  long unused;
+  run_attention(pack, NUM_LAUNCHES, &unused);
   tuner_shape shape;
   tuner_choice choice;
   require(tuner_pack_shape(pack, 0, &shape, NULL) == TUNER_OK, "shape");
@@ -83,7 +113,10 @@ static void run_allocations(tuner_pack *pack) {
     require(tuner_abort_poll(ffn, NULL) == TUNER_OK, "poll");
   }
   require(tuner_reset(ffn, NULL) == TUNER_OK, "reset");
-  printf("%ld before, %ld after\n", before, atomic_load(&num_allocations) - before);
+  const long after = atomic_load(&num_allocations) - before;
+  long of_attention;
+  run_attention(pack, NUM_LAUNCHES, &of_attention);
+  printf("%ld before, %ld after\n", before, after + of_attention);
   tuner_ffn_release(ffn);
   free(memory);
 }
@@ -108,6 +141,34 @@ static void use_ffn(tuner_pack *pack, const tuner_choice *choice) {
   free(memory);
 }
 
+static void use_attention(tuner_pack *pack, const tuner_attention_choice *choice, int has_pages) {
+  if (choice->memory_bytes > kMostMemory) return;
+  void *memory = allocate(choice->memory_bytes);
+  tuner_attention *attention = NULL;
+  if (tuner_attention_prepare(pack, choice, memory, NULL, 2, &attention) == TUNER_OK) {
+    const tuner_attention_tensors tensors = attention_at(0x10000, has_pages ? 9 : 0);
+    (void)tuner_attention_launch(attention, &tensors, NULL, 0);
+    (void)tuner_attention_launch(attention, &tensors, NULL, TUNER_NO_PDL);
+    (void)tuner_attention_refused(attention, NULL, NULL);
+    (void)tuner_attention_reset(attention, NULL);
+    tuner_attention_release(attention);
+  }
+  free(memory);
+}
+
+static void use_attentions(tuner_pack *pack) {
+  tuner_attention_shape shape;
+  for (uint32_t i = 0; i < 16 && tuner_pack_attention(pack, i, &shape, NULL) == TUNER_OK; ++i) {
+    static const int32_t kLengths[] = {1, 700, 701, INT32_MAX};
+    for (size_t r = 0; r < sizeof kLengths / sizeof *kLengths; ++r) {
+      tuner_attention_choice choice;
+      const tuner_status status = tuner_attention_find(pack, &shape, 4, kLengths[r], &choice);
+      if (status == TUNER_OK || status == TUNER_LIBRARY) (void)strlen(choice.text);
+      if (status == TUNER_OK && next_random() % 4 == 0) use_attention(pack, &choice, shape.page_tokens > 0);
+    }
+  }
+}
+
 /* All that a program does with a pack. */
 static int use(const uint8_t *bytes, size_t num_bytes) {
   tuner_pack *pack;
@@ -123,6 +184,7 @@ static int use(const uint8_t *bytes, size_t num_bytes) {
       if (status == TUNER_OK && next_random() % 4 == 0) use_ffn(pack, &choice);
     }
   }
+  use_attentions(pack);
   tuner_pack_close(pack);
   return 1;
 }

@@ -7,9 +7,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.attention_packs import make_attention, table, without_sources
 from tests.support.native.recorder import compile_driver, compile_recorder
 from tests.support.packs import ffn, ladder, make, without_source
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.tiling import Engine
 from tuner.packs.write import write_pack
 
 SANITIZED = ("-O1", "-fno-omit-frame-pointer")
@@ -31,7 +33,9 @@ def some_pack(folder: Path) -> Path:
     small = [make(PlanKind.TWO_STREAMS), make(PlanKind.FUSED_PDL, workload=ffn(48))]
     full = [make(PlanKind.TWO_LAUNCHES_PDL, workload=ffn(16, full=True))]
     entries = [ladder(*(without_source(one.kernel) for one in made)) for made in (small, full)]
-    write_pack(entries, folder / "some.tunerpack")
+    attentions = [table(make_attention(), library=[(4, 9000)]), table(make_attention(d_out=512, engine=Engine.WGMMA))]
+    attentions.append(table(make_attention(form={"page_tokens": 16})))
+    write_pack(entries, folder / "some.tunerpack", attentions=[without_sources(one) for one in attentions])
     return folder / "some.tunerpack"
 
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.attention_packs import make_attention, table
 from tests.support.attention_zips import zip_of
 from tests.support.native.recorder import Recorder
 from tests.unit.runtime.test_python import Interfaced, aligned
-from tuner.runtime import Attention, RuntimeFailure, load_attention
+from tuner.packs.write import write_pack
+from tuner.runtime import Attention, RuntimeFailure, load, load_attention, native
 
 STREAM = 0x4242
 
@@ -70,6 +72,28 @@ def test_a_table_and_the_caches_reach_the_parameter(tmp_path: Path) -> None:
     wanted = {what: what for what in ("q", "out", "lengths", "pages")} | {"keys_map": "keys", "values_map": "values"}
     for field, what in wanted.items():
         assert struct.unpack_from("<Q", parameter, fields[field])[0] == given[what].values.ctypes.data
+
+
+def test_a_pack_gives_the_attention_of_its_table(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "library", lambda: recorder.runtime)
+    made, path = make_attention(d_out=512), tmp_path / "model.tunerpack"
+    write_pack([], path, attentions=[table(made, library=[(4, 9000)])])
+    pack = load(path)
+    sizes = {"heads": 8, "kv_heads": 2, "head_dim": 64, "dtype": "bfloat16", "d_out": 512}
+    attention = pack.attention(sequences=4, length=600, **sizes)
+    assert attention is not None
+    assert attention.artifact.manifest == made.kernel.manifest
+    given = operands(attention)
+    recorder.clear()
+    assert attention(**given, stream=STREAM) is given["out"]
+    assert len(recorder.calls("cuLaunchKernelEx")) == 2
+    assert pack.attention(sequences=4, length=9000, **sizes) is None, "the library"
+    for changed, words in (({"sequences": 3}, "no answer for 3 sequences"), ({"head_dim": 128}, "no such attention")):
+        with pytest.raises(RuntimeFailure, match=words):
+            pack.attention(**{"sequences": 4, "length": 600, **sizes, **changed})
+    pack.close()
 
 
 def test_a_cache_may_have_another_number_of_pages(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def test_seeds_have_clusters_of_each_size_and_ask_early_for_weights(workload: Wo
     assert 5 <= len(seeds) <= NUM_SEEDS + 6
     assert len(set(seeds)) == len(seeds)
     assert {schedule.attentions[0].cluster for schedule in seeds} == {1, 2, 4, 8, 16}
-    asked = {schedule.attentions[0].next_percent for schedule in seeds}
-    assert asked == ({0, 50, 100} if workload.ops else {0})
+    asked = {(schedule.attentions[0].next_percent, schedule.attentions[0].next_early) for schedule in seeds}
+    assert asked == {(0, False), *([(50, False), (50, True), (100, False), (100, True)] if workload.ops else [])}
     assert len({schedule.tiling for schedule in seeds}) >= (3 if workload.ops else 1)
 
 

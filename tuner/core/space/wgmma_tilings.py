@@ -77,6 +77,9 @@ HIGH_TILES = (
     Height(128, 8).in_turns,
     Height(64, 4).in_turns,
 )
+#: The same of rows that it covers in one tile: two CTAs of few rows each, which bring all weights once. Where two tile
+#: rows bring them, they come once from the memory only while both ask for them at the same time.
+SHARED_TILE = Height(128, 4, 2)
 
 
 class WgmmaTilings:
@@ -112,6 +115,8 @@ class WgmmaTilings:
             most for most in HIGH_TILES if lowest <= most.m < 2 * self._rows or (most.swap_ab and self._rows <= most.m)
         ]
         useful = [most for most in useful if -(-self._rows // most.m) <= MAX_TILE_ROWS]
+        if self._rows <= SHARED_TILE.m:
+            useful.insert(1, SHARED_TILE)
         covering = dict.fromkeys(_covering(self._rows, most) for most in useful)
         fitting = tuple(
             one for one in covering if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None
@@ -201,13 +206,13 @@ class WgmmaTilings:
             yield from self._fitted(other)
         for epilogue in Epilogue:
             yield from self._fitted(replace(tiling, epilogue=epilogue))
-        whole = tiling.split_k or (1,) * len(tiling.tiles)
+        whole, dtype = tiling.split_k or (1,) * len(tiling.tiles), self._workload.dtype
         for index, (op, tile) in enumerate(zip(self._workload.ops, tiling.tiles, strict=True)):
             who = (tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab, tiling.cluster_k)
             own = Height(tile.m, *who)
             offered = self._combined.get(own, [])
             shapes = {(combined[index].tile, combined[index].parts) for combined in offered}
-            shapes |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n, self._workload.dtype)}
+            shapes |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n, dtype, tiling.cluster_m)}
             shapes |= {(tile, parts) for parts in self._shapes.parts(op, tile, own)}
             shapes |= {(shape.tile, 1) for shape in self._of_other_heights(own, index)}
             for shape, parts in sorted(shapes, key=str):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.attention_packs import make_attention
 from tests.support.cases import H200
 from tests.support.packs import make
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -32,6 +33,24 @@ def test_a_kernel_is_launched_with_its_own_cubin_and_the_plan_that_is_proven_her
     assert work.launchable.cubin == made.kernel.files["kernel.cubin"]
     assert (work.plan_kind, work.launchable.workload) == (kind, made.workload)
     assert problem_of(made.kernel.manifest).workload == made.workload
+
+
+@pytest.mark.parametrize("d_out", [None, 512])
+def test_an_attention_is_launched_with_its_own_cubin_and_the_plan_that_is_proven_here(d_out: int | None) -> None:
+    made = make_attention(d_out=d_out)
+    files = dict(made.kernel.files)
+    work = work_of(files, H200)
+    [one] = work.attentions
+    one.check()
+    assert one.cubin == files["attention0.cubin"]
+    assert (work.launchable is None) == (d_out is None)
+    assert [plan.digest for plan in work.plans] == [plan.digest for plan in made.plans]
+    tasks = bytearray(files["attention0_tasks.bin"])
+    tasks[-4] ^= 1
+    with pytest.raises(LaunchRefused, match=r"attention0_tasks.bin is not the plan that is proven for"):
+        work_of({**files, "attention0_tasks.bin": bytes(tasks)}, H200)
+    with pytest.raises(LaunchRefused, match="it has no cubin"):
+        work_of(dict(make_attention(d_out=d_out, simulated=True).kernel.files), H200)
 
 
 def test_what_is_not_for_this_card_is_refused() -> None:

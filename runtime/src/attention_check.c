@@ -1,0 +1,124 @@
+/* What the records of attentions must be, so that nothing that reads them needs to look again. */
+#include <string.h>
+
+#include "fail.h"
+#include "pack.h"
+
+/* Of a kernel, as in pack_check.c. */
+enum { MAX_PARAMETER_BYTES = 32764, MAX_THREADS = 1024, MAX_CLUSTER = 16, MAX_SHARED_BYTES = 1 << 20, MAX_GRID = 1 << 20 };
+enum { ENCODED_MAP_BYTES = 128, ALIGNMENT = 256, RECORD_BYTES = 16 };
+/* A device's memory is smaller. */
+static const uint64_t kMaxBytes = 1ull << 40;
+
+static tuner_status bad(const char *table, uint32_t index, const char *what) {
+  return tuner_fail(TUNER_BAD_PACK, "%s %u of the pack's index: %s", table, index, what);
+}
+
+static int is_within(uint64_t offset, uint64_t num_bytes, uint64_t total) {
+  return offset <= total && num_bytes <= total - offset;
+}
+
+static tuner_status check_fill(const tuner_pack *pack, uint32_t index, const pack_program *program) {
+  const pack_fill fill = pack_get_fill(pack, index);
+  const uint64_t num_bytes = fill.blob.num_bytes > 0 ? fill.blob.num_bytes : fill.num_zeros;
+  if (fill.offset % ALIGNMENT != 0 || !is_within(fill.offset, num_bytes, program->memory_bytes))
+    return bad("fill", index, "it lies outside of the memory");
+  return TUNER_OK;
+}
+
+static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack_part *part, const pack_program *program) {
+  const pack_map map = pack_get_map(pack, index);
+  const uint32_t tensor = map.op, offset = map.operand;
+  if (tensor > PACK_TENSOR_MEMORY || map.rank < 2 || map.rank > 5)
+    return bad("tensor map", index, "its tensor or rank is out of range");
+  if (offset % 64 != 0 || !is_within(offset, ENCODED_MAP_BYTES, part->parameter_bytes))
+    return bad("tensor map", index, "it lies outside of the parameter");
+  const int has_pages = map.rows_dim != PACK_NONE;
+  if (has_pages && (map.rows_dim >= map.rank || map.rows_per_page == 0 ||
+                    (tensor != PACK_TENSOR_KEYS && tensor != PACK_TENSOR_VALUES)))
+    return bad("tensor map", index, "its pages are out of range");
+  if (tensor == PACK_TENSOR_MEMORY && (uint64_t)map.memory_place * ALIGNMENT >= program->memory_bytes)
+    return bad("tensor map", index, "it lies outside of the memory");
+  return pack_check_map_dims(&map, index);
+}
+
+static tuner_status check_patch(const tuner_pack *pack, uint32_t index, const pack_part *part, const pack_program *program) {
+  const pack_patch patch = pack_get_patch(pack, index);
+  const uint32_t num_bytes = patch.tensor == PACK_TENSOR_NUM_PAGES ? 4 : 8;
+  if (patch.tensor > PACK_TENSOR_NUM_PAGES || patch.offset % 4 != 0 ||
+      !is_within(patch.offset, num_bytes, part->parameter_bytes))
+    return bad("patch", index, "it lies outside of the parameter");
+  if (patch.addend >= (patch.tensor == PACK_TENSOR_MEMORY ? program->memory_bytes : 1))
+    return bad("patch", index, "it lies outside of its tensor");
+  return TUNER_OK;
+}
+
+static tuner_status check_part(const tuner_pack *pack, uint32_t index, const pack_program *program) {
+  const pack_part part = pack_get_part(pack, index);
+  if (!pack_is_text(pack, part.symbol)) return bad("part", index, "a text lies outside of the strings");
+  if (part.num_threads == 0 || part.num_threads > MAX_THREADS || part.cluster_size == 0 ||
+      part.cluster_size > MAX_CLUSTER || part.shared_bytes > MAX_SHARED_BYTES || part.grid == 0 || part.grid > MAX_GRID ||
+      part.grid % part.cluster_size != 0)
+    return bad("part", index, "its grid, threads, cluster or shared memory are out of range");
+  if (part.parameter_bytes == 0 || part.parameter_bytes > MAX_PARAMETER_BYTES ||
+      part.parameter_bytes != part.parameter.num_bytes)
+    return bad("part", index, "its parameter's size is out of range");
+  if (part.dependent_offset != PACK_NONE &&
+      (part.dependent_offset % 4 != 0 || !is_within(part.dependent_offset, 4, part.parameter_bytes)))
+    return bad("part", index, "a word lies outside of its parameter");
+  if (part.abort_offset != PACK_NOWHERE && !is_within(part.abort_offset, RECORD_BYTES, program->memory_bytes))
+    return bad("part", index, "its abort's record lies outside of the memory");
+  if (!program->target.is_simulated && part.cubin.num_bytes == 0) return bad("part", index, "it has no cubin");
+  if (part.num_maps > PACK_MAX_MAPS || part.num_patches > part.parameter_bytes / 4 ||
+      !pack_is_range(part.first_patch, part.num_patches, pack->num_patches) ||
+      !pack_is_range(part.first_map, part.num_maps, pack->num_maps))
+    return bad("part", index, "its patches or tensor maps lie outside of their table");
+  for (uint32_t i = 0; i < part.num_patches; ++i) TUNER_TRY(check_patch(pack, part.first_patch + i, &part, program));
+  for (uint32_t i = 0; i < part.num_maps; ++i) TUNER_TRY(check_map(pack, part.first_map + i, &part, program));
+  return TUNER_OK;
+}
+
+static tuner_status check_program(const tuner_pack *pack, uint32_t index) {
+  const pack_program program = pack_get_program(pack, index);
+  if (!pack_is_text(pack, program.text)) return bad("program", index, "a text lies outside of the strings");
+  if (program.num_parts == 0 || program.num_parts > PACK_MAX_PARTS || program.num_fills > PACK_MAX_FILLS ||
+      !pack_is_range(program.first_part, program.num_parts, pack->num_parts) ||
+      !pack_is_range(program.first_fill, program.num_fills, pack->num_fills))
+    return bad("program", index, "it has too many or too few launches or fills");
+  if (program.memory_bytes > kMaxBytes || !is_within(program.refused_offset, RECORD_BYTES, program.memory_bytes))
+    return bad("program", index, "its memory is out of range");
+  for (uint32_t i = 0; i < program.num_fills; ++i) TUNER_TRY(check_fill(pack, program.first_fill + i, &program));
+  for (uint32_t i = 0; i < program.num_parts; ++i) TUNER_TRY(check_part(pack, program.first_part + i, &program));
+  return TUNER_OK;
+}
+
+static tuner_status check_rung(const tuner_pack *pack, uint32_t index, const pack_attention_rung *before) {
+  const pack_attention_rung rung = pack_get_attention_rung(pack, index);
+  if (!pack_is_text(pack, rung.library)) return bad("attention's rung", index, "a text lies outside of the strings");
+  if (rung.sequences < 1 || rung.max_length < 1 || rung.sequences < before->sequences ||
+      (rung.sequences == before->sequences && rung.max_length <= before->max_length))
+    return bad("attention's rung", index, "its sequences and context do not follow those before it");
+  if (rung.choice == PACK_CHOICE_LIBRARY) return TUNER_OK;
+  if (rung.choice != PACK_CHOICE_KERNEL || rung.program >= pack->num_programs)
+    return bad("attention's rung", index, "it has no kernel");
+  return TUNER_OK;
+}
+
+tuner_status pack_check_attentions(const tuner_pack *pack) {
+  for (uint32_t i = 0; i < pack->num_programs; ++i) TUNER_TRY(check_program(pack, i));
+  for (uint32_t i = 0; i < pack->num_attentions; ++i) {
+    const pack_attention found = pack_get_attention(pack, i);
+    const tuner_attention_shape *is = &found.shape;
+    if (!pack_is_text(pack, found.text) || is->dtype < TUNER_FP16 || is->dtype > TUNER_BF16 || is->heads < 1 ||
+        is->kv_heads < 1 || is->head_dim < 1 || is->new_tokens < 1 || is->page_tokens < 0 || is->window < 0 || is->d_out < 0)
+      return bad("attention", i, "a figure is out of range");
+    if (!pack_is_range(found.first_rung, found.num_rungs, pack->num_attention_rungs))
+      return bad("attention", i, "its rungs lie outside of their table");
+    pack_attention_rung before = {0, 0, 0, 0, 0, NULL};
+    for (uint32_t r = 0; r < found.num_rungs; ++r) {
+      TUNER_TRY(check_rung(pack, found.first_rung + r, &before));
+      before = pack_get_attention_rung(pack, found.first_rung + r);
+    }
+  }
+  return TUNER_OK;
+}

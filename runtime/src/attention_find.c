@@ -1,0 +1,61 @@
+/* What a pack says of an attention, its sequences and a context. */
+#include <string.h>
+
+#include "fail.h"
+#include "pack.h"
+
+tuner_status tuner_pack_attention(const tuner_pack *pack, uint32_t index, tuner_attention_shape *shape,
+                                  uint32_t *num_shapes) {
+  if (pack == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "pack must not be null");
+  if (num_shapes != NULL) *num_shapes = pack->num_attentions;
+  if (index >= pack->num_attentions) return TUNER_NONE;
+  if (shape != NULL) *shape = pack_get_attention(pack, index).shape;
+  return TUNER_OK;
+}
+
+/* But for a rounding: a scale is often computed anew. */
+static int is_near(float a, float b) {
+  const float difference = a < b ? b - a : a - b, size = a < 0 ? -a : a;
+  return difference <= 1e-6f * size;
+}
+
+static int is_same(const tuner_attention_shape *a, const tuner_attention_shape *b) {
+  return a->dtype == b->dtype && a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
+         a->new_tokens == b->new_tokens && a->page_tokens == b->page_tokens && a->flags == b->flags &&
+         a->window == b->window && a->d_out == b->d_out && is_near(a->scale, b->scale) &&
+         is_near(a->soft_cap, b->soft_cap);
+}
+
+static tuner_status choose(const tuner_pack *pack, const pack_attention_rung *rung, tuner_attention_choice *choice) {
+  choice->max_length = rung->max_length;
+  choice->speedup = rung->speedup_ppm / 1e6;
+  if (rung->choice == PACK_CHOICE_LIBRARY) {
+    choice->text = rung->library;
+    return TUNER_LIBRARY;
+  }
+  const pack_program program = pack_get_program(pack, rung->program);
+  choice->program = rung->program;
+  choice->text = program.text;
+  choice->memory_bytes = (size_t)program.memory_bytes;
+  memcpy(choice->digest, program.digest, sizeof choice->digest);
+  return TUNER_OK;
+}
+
+tuner_status tuner_attention_find(const tuner_pack *pack, const tuner_attention_shape *shape, int32_t sequences,
+                                  int32_t length, tuner_attention_choice *choice) {
+  if (pack == NULL || shape == NULL || choice == NULL)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "pack, shape and choice must not be null");
+  memset(choice, 0, sizeof *choice);
+  choice->program = PACK_NONE, choice->sequences = sequences, choice->text = "";
+  for (uint32_t i = 0; i < pack->num_attentions; ++i) {
+    const pack_attention found = pack_get_attention(pack, i);
+    if (!is_same(&found.shape, shape)) continue;
+    for (uint32_t r = 0; r < found.num_rungs; ++r) { /* by sequences, then from the shortest context on */
+      const pack_attention_rung rung = pack_get_attention_rung(pack, found.first_rung + r);
+      if (rung.sequences == sequences && rung.max_length >= length) return choose(pack, &rung, choice);
+    }
+    return tuner_fail(TUNER_NONE, "the pack has no answer for %d sequences of up to %d tokens of %s", (int)sequences,
+                      (int)length, found.text);
+  }
+  return tuner_fail(TUNER_NONE, "the pack has no such attention: tune it, or use the library");
+}

@@ -1,0 +1,108 @@
+"""Packs with attentions of forged cubins: all but the machine code is what a card's artifacts have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.support.attentions import alone, attention, space_with
+from tests.support.cases import H200
+from tests.support.forged import tied
+from tests.support.on_card import problem
+from tests.support.packs import REAL, SIMULATED, without_source
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.tiling import Engine
+from tuner.packs.attention import AttentionEntry, AttentionRung, AttentionShape
+from tuner.packs.contents import Kernel
+from tuner.search.seeds import first_guesses
+from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
+from tuner.workers.source.attention_launchable import AttentionLaunchable
+from tuner.workers.source.launchable import Ties, cubin_digest
+from tuner.workers.source.render import render
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeAttention:
+    """An artifact for a pack, and what it was made of."""
+
+    kernel: Kernel
+    workload: Workload
+    candidate: Candidate
+    attention: AttentionKernel
+    #: Of the product behind it; empty where there is none.
+    plans: tuple[VerifiedPlan, ...]
+
+
+def make_attention(
+    *,
+    d_out: int | None = None,
+    kind: PlanKind = PlanKind.TWO_LAUNCHES_PDL,
+    next_percent: int = 0,
+    engine: Engine = Engine.SIMT,
+    form: dict[str, Any] | None = None,
+    simulated: bool = False,
+    schedule: Schedule | None = None,
+    **sizes: Any,
+) -> MadeAttention:
+    """An attention's artifact, with a product of `d_out` columns behind it; `sizes` and `form` are `attention`'s."""
+    workload = attention(d_out=d_out, form=form, **sizes)
+    if schedule is None:
+        schedule = alone(span_tokens=192) if d_out is None else _with_product(workload, next_percent, engine)
+    candidate = Candidate(plan_kind=kind, schedule=schedule)
+    plans = plans_for(workload, H200, candidate)
+    (one,) = attention_kernels(workload, H200, candidate)
+    if not simulated:
+        one = replace(one, launchable=_forged(one))
+    made = assemble(
+        problem(workload),
+        candidate,
+        plans,
+        render(workload, schedule.tiling) if plans else "",
+        tied(plans, b"\x7fELF product") if plans and not simulated else None,
+        SIMULATED if simulated else REAL,
+        {"job_id": "job-1"},
+        55,
+        attentions=(one,),
+    )
+    return MadeAttention(
+        kernel=Kernel(files=made.files), workload=workload, candidate=candidate, attention=one, plans=plans
+    )
+
+
+def table(*made: MadeAttention, library: Sequence[tuple[int, int]] = ()) -> AttentionEntry:
+    """One shape's artifacts by sequences and context, and where the library is the answer."""
+    rungs = [AttentionRung(sequences=n, max_length=t, kernel=None, library={"way": "cudnn"}) for n, t in library]
+    for one in made:
+        shape = one.attention.op.shape
+        size = {"sequences": shape.sequences, "max_length": shape.max_length}
+        rungs.append(AttentionRung(**size, kernel=one.kernel, speedup=1.5, interval=(1.4, 1.6)))
+    rungs.sort(key=lambda rung: (rung.sequences, rung.max_length))
+    return AttentionEntry(shape=AttentionShape.of_workload(made[0].kernel.manifest["workload"]), rungs=tuple(rungs))
+
+
+def without_sources(entry: AttentionEntry) -> AttentionEntry:
+    """The same, small."""
+    rungs = (replace(rung, kernel=rung.kernel and without_source(rung.kernel)) for rung in entry.rungs)
+    return replace(entry, rungs=tuple(rungs))
+
+
+def _with_product(workload: Workload, next_percent: int, engine: Engine) -> Schedule:
+    guesses = (one for one in first_guesses(space_with(workload), 0) if one.attentions[0].next_percent == 0)
+    guess = next(one for one in guesses if one.tiling.engine is engine)
+    one = replace(guess.attentions[0], span_tokens=64 * guess.attentions[0].cluster, tile_tokens=64, num_stages=4)
+    return replace(guess, attentions=(replace(one, math_warps=8, next_percent=next_percent),))
+
+
+def _forged(one: AttentionKernel) -> AttentionLaunchable:
+    cubin = b"\x7fELF attention"
+    ties = Ties(workload=one.workload.digest, proofs=(one.proof,), build="by hand", cubin=cubin_digest(cubin))
+    return AttentionLaunchable(
+        workload=one.workload, index=one.index, schedule=one.schedule, plan=one.plan, cubin=cubin, ties=ties
+    )
