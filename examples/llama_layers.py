@@ -1,15 +1,17 @@
 """A decode step of transformers' own Llama whose layers are tuner's launches, one behind the other.
 
-    tuner-client submit --preset decoder-attention --model llama3-8b --sequences 1 --max-length 1024 --no-projection
-        --dtype bf16 --watch
-    tuner-client submit --preset decoder-block --model llama3-8b --m 1 --dtype bf16 --watch
-    tuner-client fetch best --job JOB --format zip --output attention.zip   # and block.zip, of the other job
-    python examples/llama_layers.py --attention attention.zip --block block.zip --batch 1
+    tuner-client submit --preset decoder-layer --model llama3-8b --sequences 1 --max-length 1024 --dtype bf16 --watch
+    tuner-client fetch best --job JOB --format zip --output layer.zip
+    python examples/llama_layers.py --layer layer.zip --batch 1
 
-Of a layer two artifacts are left, and a step launches them in turns: the attention, with the small kernel in front
-that rotates queries and keys and appends to the cache; and the block, which is all products from o_proj on to the
-next layer's qkv, with their norms, residuals and activation. Each launch begins while the one before it ends.
-Embedding, first norm and qkv, last norm and head are PyTorch's.
+A layer is one artifact: its attention, and all products from o_proj on to the next layer's qkv, with their norms,
+residuals and activation. That qkv turns queries and keys, and writes keys and values to the next layer's cache. Each
+launch begins while the one before it ends. Embedding, first norm and qkv, last norm and head are PyTorch's; in front of
+the first attention a small kernel of its own turns and writes.
+
+Attention and block may be artifacts of their own: `--attention attention.zip --block block.zip`. Behind the last layer
+nobody reads a qkv. With them `--last last.zip`, of a chain of o_proj, gate_up and down alone, spares it; else it is
+computed, and written to a cache of its own.
 
 The model is Llama-3-8B with random weights and a static cache, of which half is filled. The norms' weights are folded
 into the products that follow them, in place: the model keeps no weight twice, and can no longer run by itself. What
@@ -68,7 +70,10 @@ class Weights:
     head: torch.Tensor
     eps: float
     num_heads: int
-    #: Of each layer, by the names of the block's tensors; `qkv.w` is the layer's own.
+    #: The product in front of the first attention, whose heads' rows lie as PyTorch has them.
+    first_qkv: torch.Tensor
+    #: Of each layer, by the names of the block's tensors; `qkv.w` is that of the layer behind, which the last has none
+    #: of.
     layers: list[dict[str, torch.Tensor]]
 
     @classmethod
@@ -83,6 +88,10 @@ class Weights:
             raise ValueError("the launches have no biases, and SiLU alone: this model is another one")
         if rotary.attention_scaling != 1.0 or "dynamic" in rotary.rope_type or rotary.rope_type == "longrope":
             raise ValueError(f"rotary embeddings of type {rotary.rope_type} change with the length, or scale")
+        layers = [_taken_from(layer) for layer in model.model.layers]
+        first_qkv, *behind = [layer.pop("qkv.w") for layer in layers]
+        for layer, qkv in zip(layers, behind, strict=False):
+            layer["qkv.w"] = halves_first(qkv, config.head_dim)
         return cls(
             embedding=model.model.embed_tokens.weight,
             frequencies=rotary.inv_freq.float().contiguous(),
@@ -90,7 +99,8 @@ class Weights:
             head=model.lm_head.weight,
             eps=config.rms_norm_eps,
             num_heads=config.num_attention_heads,
-            layers=[_taken_from(layer) for layer in model.model.layers],
+            first_qkv=first_qkv,
+            layers=layers,
         )
 
 
@@ -114,6 +124,12 @@ def _merged(norm: Any, *projections: torch.nn.Linear) -> torch.Tensor:
     return rows.mul_(norm.weight)
 
 
+def halves_first(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
+    """Rows of heads, in place: first halves of all heads, then second halves, as a product that is turned has them."""
+    halves = rows.view(-1, 2, head_dim // 2, rows.shape[1]).transpose(0, 1)
+    return rows.copy_(halves.reshape(rows.shape))
+
+
 class TunedDecoder:
     """A step of each sequence's next token. It may be captured in a CUDA graph, and then replayed token by token."""
 
@@ -124,9 +140,10 @@ class TunedDecoder:
         begin: int,
         attention: Bind,
         block: Bind,
+        last: Bind | None = None,
     ) -> None:
         """`caches`: of each layer keys and values [sequences, KV heads, longest context, head_dim], contiguous. Each
-        sequence has filled `begin` tokens of them."""
+        sequence has filled `begin` tokens of them. `last` in the place of the last layer's block, without a qkv."""
         keys, _ = caches[0]
         batch, kv_heads, _, head_dim = keys.shape
         self.weights, hidden = weights, weights.embedding.shape[1]
@@ -138,17 +155,23 @@ class TunedDecoder:
         self._qkv = torch.zeros(batch, columns + 2 * kv_heads * head_dim, **like)
         queries, attended = torch.zeros(batch, columns, **like), torch.zeros(batch, columns, **like)
         self._stream = [torch.zeros(batch, hidden, **like) for _ in range(2)]
+        of_all = {"lengths": self.lengths, "frequencies": weights.frequencies}
         #: Of each layer the attention's and the block's, with what they are bound to.
         self.launches: list[Launches] = []
         self.tensors: list[dict[str, torch.Tensor]] = []
-        following = [*weights.layers[1:], weights.layers[0]]  # behind the last one anything: nobody reads its qkv
-        for i, (own, behind, cache) in enumerate(zip(weights.layers, following, caches, strict=True)):
-            before = {"q": queries, "attention": attended, "attention.qkv": self._qkv}
+        for i, (own, cache) in enumerate(zip(weights.layers, caches, strict=True)):
+            before = {"q": queries, "attention": attended, "attention.lengths": self.lengths}
             before |= {"attention.keys": cache[0], "attention.values": cache[1]}
-            before |= {"attention.lengths": self.lengths, "attention.frequencies": weights.frequencies}
-            after = {"attention": attended, "residual": self._stream[i % 2], "down": self._stream[(i + 1) % 2]}
-            after |= {**own, "qkv.w": behind["qkv.w"], "qkv": self._qkv}
-            self.launches += [attention(before), block(after)]
+            if i == 0:  # no block is in front
+                before |= {"attention.qkv": self._qkv, "attention.frequencies": weights.frequencies}
+            after = {"attention": attended, "residual": self._stream[i % 2], "down": self._stream[(i + 1) % 2], **own}
+            is_last = i == len(caches) - 1
+            if last is None or not is_last:
+                behind = [torch.zeros_like(keys) for _ in range(2)] if is_last else caches[i + 1]
+                after |= {"qkv.w": weights.first_qkv} if is_last else {}  # anything: nobody reads it
+                after |= {"qkv": queries, "qkv.keys": behind[0], "qkv.values": behind[1]}
+                after |= {f"qkv.{name}": tensor for name, tensor in of_all.items()}
+            self.launches += [attention(before), last(after) if last is not None and is_last else block(after)]
             self.tensors += [before, after]
 
     def step(self) -> torch.Tensor:
@@ -156,7 +179,7 @@ class TunedDecoder:
         weights, functions = self.weights, torch.nn.functional
         self.lengths.add_(1)
         self._stream[0].copy_(functions.embedding(self.tokens, weights.embedding))
-        torch.mm(self._normed(self._stream[0]), weights.layers[0]["qkv.w"].T, out=self._qkv)
+        torch.mm(self._normed(self._stream[0]), weights.first_qkv.T, out=self._qkv)
         stream = torch.cuda.current_stream().cuda_stream if self._qkv.is_cuda else 0
         for launch in self.launches:
             launch.enqueue(stream)
@@ -180,30 +203,52 @@ class Formula:
 
 
 def attention_by_pytorch(given: Tensors) -> None:
-    """Rotates and appends, then attends to each sequence's tokens."""
-    keys, values, qkv = given["attention.keys"], given["attention.values"], given["attention.qkv"]
-    kv_heads, head_dim = keys.shape[1], keys.shape[3]
-    for row, length in enumerate(given["attention.lengths"].tolist()):
-        heads = qkv[row].view(-1, head_dim).float()
-        angles = (length - 1) * given["attention.frequencies"]
-        x, y = heads.chunk(2, dim=-1)
-        turned = torch.cat([x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()], dim=-1).to(
-            qkv.dtype
-        )
-        keys[row, :, length - 1] = turned[-2 * kv_heads : -kv_heads]
-        values[row, :, length - 1] = heads[-kv_heads:].to(qkv.dtype)
-        queries = turned[: -2 * kv_heads].view(kv_heads, -1, head_dim)
+    """Attends to each sequence's tokens; where there is a row of queries, keys and values, it is turned and written
+    before."""
+    keys, values = given["attention.keys"], given["attention.values"]
+    kv_heads, lengths = keys.shape[1], given["attention.lengths"]
+    if "attention.qkv" in given:
+        turn_and_write(given["attention.qkv"], given["q"], keys, values, lengths, given["attention.frequencies"])
+    for row, length in enumerate(lengths.tolist()):
+        queries = given["q"][row].view(kv_heads, -1, keys.shape[3])
         seen = (cache[row, :, :length] for cache in (keys, values))
         given["attention"][row] = torch.nn.functional.scaled_dot_product_attention(queries, *seen).reshape(-1)
 
 
+def turn_and_write(
+    qkv: torch.Tensor,
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    lengths: torch.Tensor,
+    frequencies: torch.Tensor,
+) -> None:
+    """Rotary embedding of each sequence's new token, and the write to the caches. `qkv` [sequences, all heads] as
+    PyTorch has it."""
+    kv_heads, head_dim = keys.shape[1], keys.shape[3]
+    for row, length in enumerate(lengths.tolist()):
+        heads = qkv[row].view(-1, head_dim).float()
+        angles = (length - 1) * frequencies
+        x, y = heads.chunk(2, dim=-1)
+        turned = torch.cat([x * angles.cos() - y * angles.sin(), y * angles.cos() + x * angles.sin()], dim=-1)
+        queries[row] = turned[: -2 * kv_heads].reshape(-1).to(queries.dtype)
+        keys[row, :, length - 1] = turned[-2 * kv_heads : -kv_heads].to(keys.dtype)
+        values[row, :, length - 1] = heads[-kv_heads:].to(values.dtype)
+
+
 def block_by_pytorch(given: Tensors, eps: float) -> None:
-    """From o_proj on to the next layer's qkv."""
+    """From o_proj on to the next layer's qkv, where there is one, which is turned and written to its cache."""
     functions, width = torch.nn.functional, given["residual"].shape[-1:]
     stream = functions.linear(given["attention"], given["o_proj.w"]) + given["residual"]
     gate, up = functions.linear(functions.rms_norm(stream, width, eps=eps), given["gate_up.w"]).chunk(2, dim=-1)
     given["down"].copy_(functions.linear(functions.silu(gate) * up, given["down.w"]) + stream)
-    given["qkv"].copy_(functions.linear(functions.rms_norm(given["down"], width, eps=eps), given["qkv.w"]))
+    if "qkv.w" not in given:
+        return
+    halves = functions.linear(functions.rms_norm(given["down"], width, eps=eps), given["qkv.w"])
+    half = given["qkv.keys"].shape[3] // 2
+    qkv = halves.view(len(halves), 2, -1, half).transpose(1, 2).reshape(halves.shape)
+    cache = (given[f"qkv.{name}"] for name in ("keys", "values", "lengths", "frequencies"))
+    turn_and_write(qkv, given["qkv"], *cache)
 
 
 def caches_of(decoder: Decoder) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -256,7 +301,23 @@ def milliseconds(graph: torch.cuda.CUDAGraph, tuned: TunedDecoder, begin: int) -
     return statistics.median(times)
 
 
-def on_card(attention: Path, block: Path, batch: int, length: int, layers: int) -> int:
+class Both:
+    """Launches of a whole layer, bound when the tensors of both of its parts are there; a part alone does nothing."""
+
+    def __init__(self, bind: Bind) -> None:
+        self._bind, self._before = bind, dict[str, torch.Tensor]()
+
+    def attention(self, tensors: Tensors) -> Launches:
+        """Keeps the tensors of a layer's attention for its block."""
+        self._before = dict(tensors)
+        return Formula(lambda given: None, tensors)
+
+    def block(self, tensors: Tensors) -> Launches:
+        """The whole layer."""
+        return self._bind({**self._before, **tensors})
+
+
+def on_card(artifacts: Sequence[Path], last: Path | None, batch: int, length: int, layers: int) -> int:
     """The whole model; 1 where the logits do not agree."""
     import tuner.runtime as runtime
 
@@ -264,8 +325,11 @@ def on_card(attention: Path, block: Path, batch: int, length: int, layers: int) 
     decoder = Decoder.of(model, batch, length)
     caches = caches_of(decoder)
     read, wanted = generate(decoder, NUM_TOKENS)
-    kernels = [runtime.load_artifact(path, shares_sms=True) for path in (attention, block)]
-    tuned = TunedDecoder(Weights.taken_from(model), caches, length // 2, kernels[0].bind, kernels[1].bind)
+    kernels = [runtime.load_artifact(path, shares_sms=True) for path in (*artifacts, *([last] if last else []))]
+    whole = Both(kernels[0].bind)
+    binds = [kernels[0].bind, kernels[1].bind] if len(artifacts) == 2 else [whole.attention, whole.block]
+    binds += [kernels[-1].bind] if last and len(artifacts) == 2 else []
+    tuned = TunedDecoder(Weights.taken_from(model), caches, length // 2, *binds)
     graph, logits = captured(tuned.step)
 
     def replay() -> torch.Tensor:
@@ -303,19 +367,24 @@ def _judged(what: str, error: float, bar: float, refusals: Sequence[str]) -> int
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attention", type=Path, help="an artifact of decode attention alone, programmatic")
-    parser.add_argument("--block", type=Path, help="an artifact of the four products between two attentions")
+    parser.add_argument("--layer", type=Path, help="an artifact of a layer, programmatic")
+    parser.add_argument("--attention", type=Path, help="or one of decode attention alone ...")
+    parser.add_argument("--block", type=Path, help="... and one of the four products between two attentions")
+    parser.add_argument("--last", type=Path, help="beside these, one of o_proj, gate_up and down for the last layer")
     parser.add_argument("--batch", type=int, default=1, help="sequences of a step, as the artifacts have them")
     parser.add_argument("--length", type=int, default=1024, help="tokens of the cache; half of it is filled")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU, without artifacts")
     options = parser.parse_args(arguments)
-    if not options.tiny and (options.attention is None or options.block is None or not torch.cuda.is_available()):
-        parser.error("give --attention and --block, on a machine with a GPU; or --tiny for a model on the CPU")
+    if options.last and options.layer:
+        parser.error("--last goes with --attention and --block: --layer has the attention and all products in one")
+    artifacts = [options.layer] if options.layer else [options.attention, options.block]
+    if not options.tiny and (None in artifacts or not torch.cuda.is_available()):
+        parser.error("give --layer, or --attention and --block, on a machine with a GPU; or --tiny, on the CPU")
     with torch.inference_mode():
         if options.tiny:
             return tiny()
-        return on_card(options.attention, options.block, options.batch, options.length, options.layers)
+        return on_card(artifacts, options.last, options.batch, options.length, options.layers)
 
 
 if __name__ == "__main__":

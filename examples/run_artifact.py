@@ -329,6 +329,8 @@ def main() -> None:
     manifest = artifact.manifest
     if manifest.get("attentions"):
         sys.exit("this artifact has an attention: run it with run_attention.py, which gives it a cache and lengths")
+    if any(op.get("rotary") for op in manifest["workload"]["ops"]):
+        sys.exit("this artifact writes to a cache of keys and values: run it with tuner.runtime.load_artifact")
     tensors = random_tensors(manifest)
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()

@@ -24,14 +24,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.common.report import rows_of_this_build, write_report
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Dtype
 from tuner.core.trial.stats import median
 from tuner.workers.source.attention import render_attention
 
 from . import flashinfer_side
 from .on_card import Attention, cubin_of, in_pages, make_current, random_pages
-from .rows import BANDWIDTH, Row, Variant, rows, tiling_of, variants
-from .timing import captured, samples_us
+from .rows import BANDWIDTH, Row, Variant, policy_variants, rows, tiling_of, variants
+from .timing import captured, read_bytes_per_s, samples_us
 
 #: Bytes of caches that launches take in turns, so that each finds its own cold; and the most launches of a graph.
 _COLD_BYTES, _MOST_LAUNCHES = 240e6, 512
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     num_sms = torch.cuda.get_device_properties(0).multi_processor_count
     machine = machine_here()
     done = rows_of_this_build(options.out, machine)
+    bytes_per_s = bandwidth_here()
     numbers = check_numbers(num_sms)
     print(json.dumps(numbers), flush=True)
     for row in rows():
@@ -68,14 +70,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
             break
         found = {"row": row.name, "model": row.model, "batch": row.op.sequences, "context": row.op.max_length}
         try:
-            done.append({**found, **measure_row(row, num_sms, options.best)})
+            done.append({**found, **measure_row(row, num_sms, options.best, bytes_per_s)})
         except Exception as error:  # the rows behind it may be right
             print(f"== {row.name}: {error!r}", flush=True)
             traceback.print_exc()
             continue
         _print(done[-1], time.monotonic() - begin)
         complete = {one["row"] for one in done} >= {one.name for one in rows()}
-        write_report(options.out, done, {**machine, "complete": complete, "numbers": numbers})
+        figures = {"complete": complete, "numbers": numbers, "bytes_per_s": bytes_per_s}
+        write_report(options.out, done, {**machine, **figures})
+
+
+def gpu_here() -> Gpu:
+    """The card in the domain's terms; an H200 where it is no other one that is known."""
+    name = torch.cuda.get_device_name()
+    return next((gpu for gpu in CATALOGUE.values() if gpu.name in name), CATALOGUE["h200"])
+
+
+def bandwidth_here() -> float:
+    """Bytes a second that floors count with."""
+    return BANDWIDTH if "H200" in torch.cuda.get_device_name() else round(read_bytes_per_s(), -9)
 
 
 def machine_here() -> dict[str, Any]:
@@ -227,7 +241,7 @@ class Tensors:
         return max(found, key=lambda error: (error != error, error))
 
 
-def measure_row(row: Row, num_sms: int, best: int) -> dict[str, Any]:
+def measure_row(row: Row, num_sms: int, best: int, bytes_per_s: float) -> dict[str, Any]:
     """Libraries and variants of one shape: all once, then the fastest again."""
     op, tensors = row.op, Tensors(row)
     is_ragged = set(row.lengths) != {op.max_length}
@@ -241,7 +255,9 @@ def measure_row(row: Row, num_sms: int, best: int) -> dict[str, Any]:
             failed[name] = str(error)[:120]
     if flashinfer_side.is_installed():
         _add_flashinfer(tensors, graphs, failed)
-    kernels, errors = _captured_variants(tensors, variants(row, num_sms)[: best or None], num_sms, graphs, failed)
+    policies = policy_variants(row, gpu_here())
+    all_variants = list(dict.fromkeys([*variants(row, num_sms)[: best or None], *policies.values()]))
+    kernels, errors = _captured_variants(tensors, all_variants, num_sms, graphs, failed)
     tried = timed(graphs, tensors.num_launches, _ROUNDS)
     ours = sorted((name for name in tried if name in kernels), key=lambda name: tried[name])
     finalists = [name for name in ours if kernels[name].variant.programmatic][:_FINALISTS]
@@ -253,7 +269,7 @@ def measure_row(row: Row, num_sms: int, best: int) -> dict[str, Any]:
     plain = [us[name] for name in finalists if not kernels[name].variant.programmatic]
     best_name = min(finalists, key=lambda name: us[name])
     library = min((us[name] for name in libraries if name in us), default=None)
-    floor = row.kv_bytes / BANDWIDTH * 1e6
+    floor = row.kv_bytes / bytes_per_s * 1e6
     return {
         "kind_us": {name: us.get(name) for name in libraries},
         "library_us": library,
@@ -268,6 +284,7 @@ def measure_row(row: Row, num_sms: int, best: int) -> dict[str, Any]:
         "empty_us": empty_us,
         "finals_us": us,
         "variants_us": {name: tried[name] for name in ours},
+        "policies_us": {name: tried.get(str(variant)) for name, variant in policies.items()},
         "failed": failed,
         "phases": _phases(tensors, kernels[best_name].variant, num_sms),
     }

@@ -122,6 +122,7 @@ class Attention:
             contiguous=variant.contiguous,
             cluster=tiling.cluster,
             form=form,
+            by_length=variant.by_length,
         )
         check_attention(self.plan, tile_tokens=tiling.tile_tokens)
         self._tasks = torch.from_numpy(self.plan.tasks.copy()).cuda()
@@ -154,8 +155,8 @@ class Attention:
     ) -> None:
         """On PyTorch's current stream. `next_weights` are those of the launch behind."""
         buffers = AttentionBuffers(
-            k_map=encode(self._map, self.op.dtype, k.data_ptr()),
-            v_map=encode(self._map, self.op.dtype, v.data_ptr()),
+            k_map=encode(self._map, self.op.dtype, k.data_ptr(), self.variant.promotion_bytes),
+            v_map=encode(self._map, self.op.dtype, v.data_ptr(), self.variant.promotion_bytes),
             q=q.data_ptr(),
             out=out.data_ptr(),
             lengths=lengths.data_ptr(),

@@ -13,7 +13,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tuner.core.problem.attention_form import AttentionForm
-from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionTiling
 from tuner.core.schedule.candidate import Candidate
@@ -40,12 +40,6 @@ _COLD_BYTES, _LEAST_PAIRS = 240e6, 24
 _BUILD_CACHE = Path("build/bench-cache")
 #: A graph of so many microseconds is long enough.
 _LONG_US = 2000.0
-
-
-def gpu_here() -> Gpu:
-    """The card in the domain's terms; an H200 where it is no other one that is known."""
-    name = torch.cuda.get_device_name()
-    return next((gpu for gpu in CATALOGUE.values() if gpu.name in name), CATALOGUE["h200"])
 
 
 class PairTensors:
@@ -195,6 +189,7 @@ class OurPair:
             num_rows=weights.shape[0],
             row_bytes=row_bytes,
             taken_bytes=int(self.variant.next_share * row_bytes) // 16 * 16,
+            early=self.variant.next_early,
         )
         seen = tensors.lengths if lengths is None else lengths
         keys, values = tensors.own_caches[slot]

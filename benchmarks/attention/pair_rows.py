@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import product
 
-from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES, stage_bytes
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
@@ -20,23 +19,28 @@ from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.space import space_of
 from tuner.errors import TunerError
+from tuner.search.attention_beside import fitted
 
 from .rows import BANDWIDTH, Row, Variant, fitting, tiling_of
 
 #: Columns of each model's residual stream, which the projection writes.
 WIDTHS = {"llama3-8b": 4096, "llama3-70b-tp8": 8192}
-#: Of attention CTAs: warps that multiply, warps that end tasks, stages. The first has an SM for itself.
-_WARPS_AND_STAGES = ((8, 4, 16), (4, 4, 2), (4, 4, 3))
+#: Of attention CTAs: warps that multiply, warps that end tasks, stages. The first has an SM for itself. The last one's
+#: eight warps leave registers for two CTAs of a projection.
+_WARPS_AND_STAGES = ((8, 4, 16), (4, 4, 2), (4, 4, 3), (4, 3, 2))
 #: Tilings of the projection that are tried, the best by forecast: of CTAs that are alone, and of those that share k.
 _NUM_ALONE, _NUM_SHARING = 2, 1
 #: Bytes of weights that a CTA has under way at most, so that keys and values do not stand behind a whole ring of them.
 _WINDOW_BYTES = 49_152
 #: Of a projection that has an SM for itself: whether its CTAs ask the L2 at their start for stages beyond the ring, and
-#: what the attention launch asks the L2 for, when it has requested all of its own (a share of each row of the weights).
-_AHEAD = ((False, 0.0), (True, 0.0), (False, 1.0))
+#: what the attention launch asks the L2 for (a share of each row of the weights). It does so when it has requested all
+#: of its own, or early.
+_AHEAD = ((False, 0.0, False), (True, 0.0, False), (False, 1.0, False), (False, 0.5, True), (False, 1.0, True))
 #: Of a projection beside attention: CTAs of it that an SM has room for, whether there is a window, and whether its CTAs
 #: ask the L2 for stages beyond the ring.
 _BESIDE = ((1, False, False), (1, True, False), (1, True, True), (2, False, False), (2, True, False))
+#: Shares of the weights that an attention launch beside it asks for early.
+_EARLY_SHARES = (0.25, 0.5, 1.0)
 #: Cluster, spans of the longest context, and whether queues are neighbours: what was fastest for attention alone
 #: (docs/findings/attention.md).
 _SPREADS: dict[str, tuple[int, int, bool]] = {
@@ -64,6 +68,11 @@ _WIDE_SPREADS = {
     "llama3-8b/1/8192": (2, 8, False),
     "llama3-70b-tp8/16/8192": (2, 4, False),
 }
+#: Where lengths differ: short spans, which a launch assigns by the lengths.
+_LENGTH_SPREADS = {
+    "llama3-8b/16/1-4096": (1, 8, False),
+    "llama3-70b-tp8/16/1-4096": (1, 12, False),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +85,14 @@ class PairVariant:
     programmatic: bool
     #: Of the projection's weights, what the attention launch brings into the L2: the beginning of each row.
     next_share: float = 0.0
+    #: Whether it asks for these before the launch before it has ended.
+    next_early: bool = False
     #: Whether an SM gives all that it can to shared memory, so that CTAs of both launches may be there together.
     shares_sms: bool = True
 
     def __str__(self) -> str:
-        flags = [f"{self.next_share:.0%} of the weights asked for"] if self.next_share else []
+        when = " early" if self.next_early else ""
+        flags = [f"{self.next_share:.0%} of the weights asked for{when}"] if self.next_share else []
         flags += [] if self.shares_sms else ["default carve-out"]
         asked = "".join(f", {flag}" for flag in flags)
         return f"{self.attention}{asked} | {self.projection.tiling}{'' if self.programmatic else ' plain'}"
@@ -94,9 +106,9 @@ def projection_of(row: Row) -> Workload:
     return Workload(kind=WorkloadKind.CHAIN, ops=(gemm,), dtype=op.dtype)
 
 
-def floor_us(row: Row) -> float:
+def floor_us(row: Row, bytes_per_s: float = BANDWIDTH) -> float:
     """Keys, values and weights, read once."""
-    return (row.kv_bytes + projection_of(row).weight_bytes) / BANDWIDTH * 1e6
+    return (row.kv_bytes + projection_of(row).weight_bytes) / bytes_per_s * 1e6
 
 
 def attention_variants(row: Row) -> list[Variant]:
@@ -107,6 +119,8 @@ def attention_variants(row: Row) -> list[Variant]:
     found = [_attention(row, spread, *first)]
     for beside in dict.fromkeys((spread, _WIDE_SPREADS.get(name, spread))):
         found += [_attention(row, beside, *of) for of in others]
+    if (assigned := _LENGTH_SPREADS.get(name)) is not None:
+        found += [fitting(row, replace(_attention(row, assigned, *of), by_length=True)) for of in _WARPS_AND_STAGES]
     return list(dict.fromkeys(found))
 
 
@@ -151,19 +165,6 @@ def projection_tilings(workload: Workload, gpu: Gpu) -> list[Tiling]:
     return alone[:_NUM_ALONE] + sharing[:_NUM_SHARING]
 
 
-def fitted(workload: Workload, gpu: Gpu, tiling: Tiling, most_smem_bytes: int) -> Tiling | None:
-    """With rings that take no more shared memory: the inputs' gives way first."""
-    for input_stages in range(tiling.input_stages, 1, -1):
-        for num_stages in range(tiling.num_stages, 3, -1):
-            shorter = replace(tiling, input_stages=input_stages, num_stages=num_stages)
-            if dynamic_smem_bytes(workload, shorter) > most_smem_bytes:
-                continue
-            if input_stages > 2 and num_stages < tiling.num_stages * 2 // 3:
-                break  # fewer inputs first
-            return shorter if tiling_problem(workload, gpu, shorter) is None else None
-    return None
-
-
 def _prefetched(workload: Workload, gpu: Gpu, tiling: Tiling) -> Schedule:
     """With the most stages beyond the ring that a task has; without any where the ring holds all of it."""
     for stages in sorted(STARTUP_PREFETCHES, reverse=True):
@@ -182,12 +183,15 @@ def _windowed(workload: Workload, tiling: Tiling) -> Tiling:
 def _alone(workload: Workload, gpu: Gpu, tilings: list[Tiling], attention: Variant) -> list[PairVariant]:
     """Launches of which each fills an SM, programmatic and plain."""
     found = []
-    for tiling, (is_at_start, share), programmatic in product(tilings, _AHEAD, (True, False)):
+    for tiling, (is_at_start, share, early), programmatic in product(tilings, _AHEAD, (True, False)):
+        if early and not programmatic:
+            continue  # there is no launch before that could still run
         found.append(
             PairVariant(
                 attention=replace(attention, programmatic=programmatic),
                 projection=_prefetched(workload, gpu, tiling) if is_at_start else schedule_of(tiling),
                 next_share=share,
+                next_early=early,
                 programmatic=programmatic,
             )
         )
@@ -204,7 +208,10 @@ def _beside(workload: Workload, gpu: Gpu, tilings: list[Tiling], attention: Vari
             continue
         chosen = _windowed(workload, shorter) if has_window else shorter
         projection = _prefetched(workload, gpu, chosen) if is_at_start else schedule_of(chosen)
-        found.append(PairVariant(attention=attention, projection=projection, programmatic=True))
+        one = PairVariant(attention=attention, projection=projection, programmatic=True)
+        found.append(one)
+        if not is_at_start:
+            found += [replace(one, next_share=share, next_early=True) for share in _EARLY_SHARES]
     return found
 
 
@@ -219,7 +226,9 @@ def pair_variants(row: Row, gpu: Gpu) -> list[PairVariant]:
     first, *others = attention_variants(row)
     whole = [fits for tiling in tilings if (fits := fitted(workload, gpu, tiling, gpu.smem_per_cta_bytes))]
     beside = [variant for attention in others for variant in _beside(workload, gpu, tilings, attention)]
-    found = [*beside, *_alone(workload, gpu, whole, first), *(replace(one, shares_sms=False) for one in beside[:1])]
+    deep = [first, *(one for one in others if one.tiling.math_warps == first.tiling.math_warps)]
+    alone = [variant for attention in deep for variant in _alone(workload, gpu, whole, attention)]
+    found = [*beside, *alone, *(replace(one, shares_sms=False) for one in beside[:1])]
     if not found:
         raise TunerError(f"no schedule of {workload.describe()} fits {gpu.name}")
     return list(dict.fromkeys(found))

@@ -26,9 +26,9 @@ from tuner.core.trial.stats import median, paired_ratios, ratio_ci95
 from tuner.errors import TunerError
 from tuner.workers.gpu.cublaslt import CublasLt
 
-from .measure import machine_here
+from .measure import bandwidth_here, gpu_here, machine_here
 from .on_card import make_current
-from .pair_on_card import LibraryPair, OurPair, PairTensors, Workshop, gpu_here
+from .pair_on_card import LibraryPair, OurPair, PairTensors, Workshop
 from .pair_rows import PairVariant, floor_us, pair_variants
 from .rows import Row, rows
 from .timing import samples_us
@@ -57,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.manual_seed(0)
     gpu, lt, machine = gpu_here(), CublasLt(), machine_here()
     done = rows_of_this_build(options.out, machine)
+    bytes_per_s = bandwidth_here()
     with contextlib.closing(Workshop(gpu, _BUILDS_AT_ONCE)) as workshop:
         for row in rows():
             if (options.row and row.name not in options.row) or row.name in {one["row"] for one in done}:
@@ -65,14 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 break
             found = {"row": row.name, "model": row.model, "batch": row.op.sequences, "context": row.op.max_length}
             try:
-                done.append({**found, **measure_row(row, workshop, lt, options.most)})
+                done.append({**found, **measure_row(row, workshop, lt, options.most, bytes_per_s)})
             except Exception as error:  # the rows behind it may be right
                 print(f"== {row.name}: {error!r}", flush=True)
                 traceback.print_exc()
                 continue
             _print(done[-1], time.monotonic() - begin)
             complete = {one["row"] for one in done} >= {one.name for one in rows()}
-            write_report(options.out, done, {**machine, "complete": complete, "cublaslt": lt.version})
+            figures = {"complete": complete, "cublaslt": lt.version, "bytes_per_s": bytes_per_s}
+            write_report(options.out, done, {**machine, **figures})
 
 
 def _print(row: dict[str, Any], seconds: float) -> None:
@@ -92,7 +94,7 @@ def _print(row: dict[str, Any], seconds: float) -> None:
         print(f"   failed: {name}: {reason}", flush=True)
 
 
-def measure_row(row: Row, workshop: Workshop, lt: CublasLt, most: int) -> dict[str, Any]:
+def measure_row(row: Row, workshop: Workshop, lt: CublasLt, most: int, bytes_per_s: float) -> dict[str, Any]:
     """Libraries and variants of one row: all once, then the fastest of each kind again.
 
     Raises:
@@ -119,7 +121,7 @@ def measure_row(row: Row, workshop: Workshop, lt: CublasLt, most: int) -> dict[s
     _check_bits(tensors, {name: ours[name] for name in finalists}, graphs)
     members = dict(zip(_KINDS, (list(library_graphs), plain, finalists), strict=True))
     return {
-        **_figures(row, members, samples),
+        **_figures(floor_us(row, bytes_per_s), members, samples),
         "rel_error": max((errors[name] for name in (*finalists, *plain)), key=lambda error: (error != error, error)),
         "library_rel_error": max(library_errors.values()),
         "pairs": tensors.num_pairs,
@@ -143,15 +145,15 @@ def _phases(pair: OurPair, workshop: Workshop) -> list[dict[str, Any]]:
         return [{"failed": repr(error)[:200]}]
 
 
-def _figures(row: Row, members: dict[str, list[str]], samples: dict[str, list[float]]) -> dict[str, Any]:
-    """Of each kind the fastest; the verdict is the simplest that is not slower than the fastest by more than a tie."""
+def _figures(floor: float, members: dict[str, list[str]], samples: dict[str, list[float]]) -> dict[str, Any]:
+    """Of each kind the fastest, beside a floor in microseconds; the verdict is the simplest that is not slower than the
+    fastest by more than a tie."""
     best = {kind: min(names, key=lambda name: median(samples[name])) for kind, names in members.items() if names}
     kind_us = {kind: median(samples[best[kind]]) if kind in best else None for kind in _KINDS}
     there = {kind: us for kind, us in kind_us.items() if us is not None}
     fastest = min(there.values())
     verdict = next(kind for kind, us in there.items() if us <= fastest * (1 + _TIE))
     library = samples[best["library"]]
-    floor = floor_us(row)
     bar = next((more for most, more in _BARS_US if floor < most), None)
     return {
         "kind_us": {kind: None if us is None else round(us, 2) for kind, us in kind_us.items()},

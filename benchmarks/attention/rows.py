@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
-from tuner.core.schedule.attention import AttentionTiling
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache, form_for
+from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.presets import attention_pair
+from tuner.core.schedule.attention import AttentionSchedule, AttentionTiling
+from tuner.core.space.attention_policies import policy_schedules
 
 #: Query heads, KV heads of each model's layer or shard.
 MODELS = {"llama3-8b": (32, 8), "llama3-70b-tp8": (8, 1)}
 BATCHES = (1, 16, 64)
 CONTEXTS = (512, 2048, 8192)
-#: Bytes a second that the floor counts with.
+#: Bytes a second that an H200's floor counts with; another card's are measured.
 BANDWIDTH = 4.4e12
 _HEAD_DIM = 128
 #: Shared memory of a CTA of sm_90.
@@ -38,13 +43,18 @@ class Variant:
     contiguous: bool = False
     #: Whether a CTA's first tiles are requested before a length is known.
     speculative: bool = False
+    #: Whether a launch assigns the tasks that its lengths leave.
+    by_length: bool = False
     #: Whether a launch may begin while the one before it ends.
     programmatic: bool = True
+    #: That a miss in the L2 brings of keys and values: 128, a line of the ring, or 256.
+    promotion_bytes: int = 128
 
     def __str__(self) -> str:
         tiling = self.tiling
-        flags = [name for name in ("contiguous", "speculative") if getattr(self, name)]
+        flags = [name for name in ("contiguous", "speculative", "by_length") if getattr(self, name)]
         flags += [] if self.programmatic else ["plain"]
+        flags += [] if self.promotion_bytes == 128 else [f"misses of {self.promotion_bytes} bytes"]
         ring = f"tile {tiling.tile_tokens} x {tiling.num_stages}"
         warps = f"warps {tiling.math_warps}+{tiling.finish_warps}"
         parts = f"{tiling.parts_at_once} parts at once"
@@ -154,6 +164,7 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         most = max(1, (num_sms if cluster == 1 else resident) // pairs)
         for spans in sorted({1, min(most, 4), most}):
             found += [variant(cluster, spans), variant(cluster, spans, tile=32)]
+        found.append(variant(cluster, most, promotion_bytes=256))
         if cluster > 1 and pairs > resident:
             found.append(variant(cluster, 1, contiguous=True))
             continue
@@ -161,12 +172,30 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         found += [variant(cluster, most, speculative=True), variant(cluster, 2 * most)]
         if pairs > resident:
             found.append(variant(cluster, 1, contiguous=True))
+    if set(row.lengths) != {op.max_length}:
+        for cluster, spans in product((1, 2, 4), (4, 8, 16, 32)):
+            found.append(variant(cluster, spans, by_length=True))
     most = max(1, num_sms // pairs)
     found += [variant(1, most, parts_at_once=8), variant(1, 2 * most, finish_warps=0), variant(1, most, tile=16)]
     found += [variant(1, most, tile=128), variant(1, most, warps=4), variant(1, 2 * most, contiguous=True)]
     return list(dict.fromkeys(fitting(row, v) for v in found if v is not None))
 
 
+def policy_variants(row: Row, gpu: Gpu) -> dict[str, Variant]:
+    """Published ways to share the work, by name, each by a kernel that takes 64 tokens at a time."""
+    attention = AttentionOp(name="attention", shape=row.op, form=form_for(row.op, page_tokens=row.page_tokens or None))
+    tiling = tiling_of(64, queries=row.op.columns)
+    kernel = AttentionSchedule(
+        tile_tokens=64, num_stages=tiling.num_stages, math_warps=tiling.math_warps, span_tokens=64
+    )
+    return {
+        name: fitting(
+            row, Variant(tiling=tiling, span_tokens=one.span_tokens, contiguous=one.contiguous, speculative=True)
+        )
+        for name, one in policy_schedules(attention_pair(row.op, d_out=None), gpu, attention, kernel)
+    }
+
+
 def fitting(row: Row, variant: Variant) -> Variant:
-    """Of a paged cache nothing can be requested before a length is known."""
-    return replace(variant, speculative=variant.speculative and not row.page_tokens)
+    """Of a paged cache, and of tasks that lengths assign, nothing can be requested before a length is known."""
+    return replace(variant, speculative=variant.speculative and not row.page_tokens and not variant.by_length)

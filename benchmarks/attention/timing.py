@@ -7,8 +7,18 @@ from typing import Any
 
 import torch
 
+#: Of an array that is read once, to see how fast a card reads; and how often.
+_READ_BYTES, _READS = 1 << 31, 12
 #: In front of a sample, cycles of an SM: about 50 us, more than a graph launch takes the host.
 _DELAY_CYCLES = 90_000
+
+
+def read_bytes_per_s() -> float:
+    """Of this card's memory: the fastest of a few sums over an array that no cache holds."""
+    array = torch.rand(_READ_BYTES // 4, device="cuda")
+    graphs = {"sum": captured([array.sum]), "most": captured([array.amax])}
+    us = samples_us(graphs, 1, _READS)
+    return _READ_BYTES / min(min(found) for found in us.values()) * 1e6
 
 
 def captured(launches: Sequence[Callable[[], Any]]) -> torch.cuda.CUDAGraph:

@@ -42,7 +42,9 @@ def summary_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             "mean_bar": bars.mean,
             "least": min(few, default=None),
             "each_bar": bars.each,
-            "over_reference": {m: own[m]["over_reference"] for m in bars.over_reference if m in own},
+            "over_reference": {
+                m: own[m]["over_reference"] for m in bars.over_reference if "over_reference" in own.get(m, {})
+            },
             "over_reference_bars": bars.over_reference,
             "least_of_many_rows": min(others, default=None),
             "many_rows_bar": EACH_OTHER,

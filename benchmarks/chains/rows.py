@@ -85,11 +85,6 @@ class ChainRow:
         """With cold caches, in burst."""
         return Problem(workload=self.workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST), seed=1)
 
-    @property
-    def reference_us(self) -> float:
-        """What the weights' bytes take at 4.4 TB/s, or the products at 790 TFLOP/s, the larger one."""
-        return max(1e6 * self.workload.weight_bytes / 4.4e12, 1e6 * self.workload.num_flops / 790e12)
-
 
 def block(layer: Layer, m: int) -> Workload:
     """o_proj and its residual, norm, gate and up projection, down and its residual, norm, the next layer's qkv."""

@@ -70,7 +70,7 @@ def search_rows(
             print(f"{failures[-1]} FAILED", flush=True)
             continue
         results.put(row, figures)
-        said = {name: figures[name] for name in ("winner", "verdict_speedup", "over_reference", "trials", "wall_s")}
+        said = {name: figures.get(name) for name in ("winner", "verdict_speedup", "over_reference", "trials", "wall_s")}
         print(row.name, json.dumps(figures["kind_us"]), json.dumps(said), flush=True)
     return failures
 
@@ -81,7 +81,7 @@ def row_of(row: ChainRow, ended: Ended) -> dict[str, Any]:
     Raises:
         TunerError: there are no times of the library, or none of a fused launch.
     """
-    return {"chain": row.chain, "m": row.m, **figures_of(ended, row.reference_us)}
+    return {"chain": row.chain, "m": row.m, **figures_of(ended)}
 
 
 def add_boundaries(jobs: Jobs, rows: Sequence[ChainRow], results: Results, trials: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.common.jobs import Ended
-from benchmarks.common.rows import REFERENCE_GPU
+from benchmarks.common.reference import rates_of, reference_us
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
@@ -23,8 +23,8 @@ def best_of_kinds(ended: Ended) -> dict[PlanKind, FinalRow]:
     return best
 
 
-def figures_of(ended: Ended, reference_us: float) -> dict[str, Any]:
-    """Times, verdict, schedules and counts; on the card of the reference, what ours takes over it, too.
+def figures_of(ended: Ended) -> dict[str, Any]:
+    """Times, verdict, schedules and counts; what ours takes over the reference, too, where the card's rates are known.
 
     Raises:
         TunerError: there are no times of the library, or none of a fused launch.
@@ -54,9 +54,10 @@ def figures_of(ended: Ended, reference_us: float) -> dict[str, Any]:
         "search_s": round(ended.job.search_s, 1),
         "wall_s": round((ended.job.finished_at or 0.0) - (ended.job.started_at or 0.0), 1),
     }
-    if REFERENCE_GPU in ended.best.environment.gpu_name:
+    if (rates := rates_of(ended.job.spec.target_id)) is not None:
         fastest_us = min(us for kind, us in kind_us.items() if kind != library)
-        figures |= {"reference_us": round(reference_us, 2), "over_reference": round(fastest_us / reference_us, 3)}
+        least_us = reference_us(ended.job.spec.workload, rates)
+        figures |= {"reference_us": round(least_us, 2), "over_reference": round(fastest_us / least_us, 3)}
     for kind, name, interval in (
         (PlanKind.FUSED, "fused_speedup", "ci95"),
         (PlanKind.FUSED_PDL, "fused_speedup_pdl", "ci95_pdl"),

@@ -22,8 +22,6 @@ INDEPENDENT = (
     ((512, 2048, 4096), (512, 2048, 8192)),
     ((64, 512, 512), (64, 128, 512)),
 )
-#: The card whose rates the reference has.
-REFERENCE_GPU = "H200"
 DECODE_MS = (1, 16, 32, 64)
 MIDDLE_MS = (96, 128, 192, 256)
 PREFILL_MS = (512, 1024, 1536, 2048, 4096)
@@ -65,12 +63,6 @@ class Row:
     def problem(self) -> Problem:
         """With cold caches."""
         return Problem(workload=self.workload, objective=Objective(l2=CacheState.COLD, regime=self.regime))
-
-    @property
-    def reference_us(self) -> float:
-        """What the weights' bytes or the products take at the rates that were measured on a `REFERENCE_GPU`, the larger
-        one: 4.4 TB/s reading and 790 TFLOP/s in one large product. A per cent or two better was seen."""
-        return max(1e6 * self.workload.weight_bytes / 4.4e12, 1e6 * self.workload.num_flops / 790e12)
 
 
 def _plain(suite: str, m: int, pairs: Iterable[str], regime: Regime = Regime.BURST) -> Iterator[Row]:

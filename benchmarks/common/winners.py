@@ -112,6 +112,14 @@ class Winners:
         write_atomically(self._path, _text(self._rows).encode())
 
 
+def merge_winners(path: Path, others: Sequence[Path]) -> None:
+    """Takes the rows of other files over into that of the same GPU; those of the last file are kept."""
+    rows: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+    for other in others:
+        rows |= json.loads(other.read_text())
+    write_atomically(path, _text(rows).encode())
+
+
 def _text(rows: dict[str, dict[str, Any]]) -> str:
     """JSON with sorted keys, a line per row's figures and per winner."""
     texts = []

@@ -19,7 +19,6 @@ from tuner.core.legal.legality import check_schedule, estimated_resources
 from tuner.core.legal.ordering_rules import position_problem
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.queues import PARTITION_EIGHTHS
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import CATALOGUE
@@ -27,7 +26,7 @@ from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.ordering import (
-    Assignment,
+    ASSIGNMENTS,
     Granularity,
     Interleave,
     InterleaveKind,
@@ -67,28 +66,22 @@ def graph_of(m: int, tile_m: int, tile_n: int) -> TileGraph:
     return tile_graph(workload, Tiling(tiles=(tile, tile), num_stages=3, num_warps=4))
 
 
-def partition_of(assignment: Assignment) -> int:
-    """Half of the CTAs where they steal."""
-    return PARTITION_EIGHTHS // 2 if assignment is Assignment.STEALING else 0
-
-
 def verify_rows() -> list[dict[str, Any]]:
     """Making and proving a plan of over 20,000 tasks, by granularity, wait position and assignment."""
     graph = graph_of(1152, 32, 32)
     resources = estimated_resources(graph.workload, graph.tiling)
     rows = []
-    for (granularity, sync_width), position, assignment in product(SYNCS, WaitPosition, Assignment):
+    for (granularity, sync_width), position, assignment in product(SYNCS, WaitPosition, ASSIGNMENTS):
         if position_problem(graph, granularity, sync_width, position) is not None:
             continue
         # These need the producer's rows to be complete.
-        whole = granularity in (Granularity.BATCH, Granularity.BARRIER) or assignment is Assignment.STEALING
+        whole = granularity in (Granularity.BATCH, Granularity.BARRIER)
         ordering = Ordering(
             rasters=(Raster(kind=RasterKind.GROUPED, width=4), Raster(kind=RasterKind.PANEL, width=4)),
             interleave=Interleave() if whole else Interleave(kind=InterleaveKind.BANDS, rows=8),
             granularity=granularity,
             sync_width=sync_width,
             assignment=assignment,
-            partition=partition_of(assignment),
             wait_position=position,
         )
         check_schedule(graph.workload, GPU, Schedule(tiling=graph.tiling, ordering=ordering))
@@ -110,9 +103,8 @@ def simulate_rows() -> list[dict[str, Any]]:
     for m, tile_m, tile_n in ((1024, 128, 128), (1088, 64, 32)):
         graph = graph_of(m, tile_m, tile_n)
         resources = estimated_resources(graph.workload, graph.tiling)
-        for assignment in Assignment:
-            partition = partition_of(assignment)
-            ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment, partition=partition)
+        for assignment in ASSIGNMENTS:
+            ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
             plan = make_plan(graph, ordering, GPU)
             proven = verify(plan, graph, resources, GPU)
             value = median_ms(partial(simulate, proven))

@@ -26,7 +26,7 @@ def row_of(row: Row, ended: Ended) -> dict[str, Any]:
         "pair": row.pair,
         "m": row.m,
         "regime": ended.job.spec.objective.regime,
-        **figures_of(ended, row.reference_us),
+        **figures_of(ended),
     }
     if row.workload.kind is WorkloadKind.INDEPENDENT:
         figures |= _library_figures(ended.trials[0])

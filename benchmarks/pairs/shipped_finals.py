@@ -13,10 +13,12 @@ from typing import Any
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.winners.shipped import FINALS
 
+#: What tells where a row is from; a row of a merged file says it itself.
+_SOURCE = ("gpu", "kernel_version", "commit", "date")
+
 
 def finals_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Of each row by its name: PyTorch, the library, the fastest of ours, the verdict, and where these are from."""
-    source = {name: results["meta"][name] for name in ("gpu", "kernel_version", "commit", "date")}
     found = {}
     for row in results["rows"]:
         ours = [us for kind, us in row["kind_us"].items() if us is not None and PlanKind(kind).is_ours]
@@ -28,7 +30,7 @@ def finals_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
             "ours_us": min(ours),
             "winner": row["winner"],
             "verdict": row["verdict"],
-            **source,
+            **{name: row.get("run", results["meta"])[name] for name in _SOURCE},
         }
     return found
 

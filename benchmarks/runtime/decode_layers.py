@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with closing(GpuSupervisor(usable_gpus()[0], Path(name))) as card:
             machine, target_id = machine_of(card.environment()), card.target.id
         folder = Path(name) / "artifacts"
-        clients = [Client(OURS, partial(Layers, folder, options.layers, batches))]
+        clients = [Client(OURS, partial(Layers, folder, options.layers, batches, target_id))]
         for other in options.others.split(";") if options.others else ():
             attention, mode = OTHERS[other]
             clients.append(Client(other, partial(Compiled, attention, mode, options.layers)))

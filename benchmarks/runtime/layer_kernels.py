@@ -18,15 +18,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.presets import decoder_attention, decoder_block
+from tuner.core.problem.presets import decoder_attention, decoder_layer
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import NO_ORDERING, NO_TILING, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.attention import any_space_of
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import TunerError
+from tuner.search.priors import adapt
 from tuner.winners.shipped import ShippedWinners
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention import build_appends
@@ -39,13 +41,16 @@ MODEL = "llama3-8b"
 BLOCK_KINDS = (PlanKind.FUSED_PDL, PlanKind.RUNS, PlanKind.N_LAUNCHES_PDL)
 #: Stages of weights, and how many of the next op's may be under way before its signals; 0 for all.
 OTHER_RINGS = ((4, 0), (5, 0), (6, 2))
+#: Whose winners are taken where a GPU has none of the chain.
+MEASURED = "h200"
 _BUILD_CACHE = Path("build/bench-cache")
 _NUM_PROCESSES = 8
 
 
-def block_of(batch: int) -> Workload:
-    """From o_proj to the next layer's qkv."""
-    return decoder_block(MODEL, m=batch, dtype=Dtype.BF16)
+def block_of(batch: int, length: int) -> Workload:
+    """From o_proj to the next layer's qkv, which writes to a cache of that `length`, tokens."""
+    layer = decoder_layer(MODEL, sequences=batch, max_length=length, dtype=Dtype.BF16)
+    return replace(layer, attentions=())
 
 
 def attention_of(batch: int, length: int) -> Workload:
@@ -53,15 +58,36 @@ def attention_of(batch: int, length: int) -> Workload:
     return decoder_attention(MODEL, sequences=batch, max_length=length, projection=False, dtype=Dtype.BF16)
 
 
-def block_candidates(target_id: str, batch: int) -> Iterator[tuple[str, Candidate]]:
-    """The fastest shipped winner of each kind, by name; that search called the ops otherwise, and was in fp16."""
+def block_candidates(target_id: str, batch: int, length: int) -> Iterator[tuple[str, Candidate]]:
+    """The fastest shipped winner of each kind, by name, adapted: that search was in fp16, and its qkv wrote to no
+    cache."""
+    space = any_space_of(block_of(batch, length), CATALOGUE[target_id])
     name, kinds = f"shipped chains/{MODEL}/m{batch}", list(BLOCK_KINDS)
-    for found in sorted(ShippedWinners().of(target_id), key=lambda one: one.time_us):
+    shipped = ShippedWinners()
+    chains = [one for one in shipped.of(target_id) if one.source == name] or shipped.of(MEASURED)
+    for found in sorted(chains, key=lambda one: one.time_us):
         if found.source == name and found.candidate.plan_kind in kinds:
-            kinds.remove(found.candidate.plan_kind)
-            yield str(found.candidate.plan_kind), found.candidate
-            if found.candidate.plan_kind is PlanKind.FUSED_PDL:
-                yield from _other_rings(found.candidate)
+            candidate = adapt(space, found)
+            if candidate is None:
+                continue
+            kinds.remove(candidate.plan_kind)
+            yield str(candidate.plan_kind), candidate
+            if candidate.plan_kind is PlanKind.FUSED_PDL:
+                yield from _other_rings(candidate)
+
+
+def without_qkv(workload: Workload, candidate: Candidate) -> tuple[Workload, Candidate]:
+    """The last layer's block, whose qkv nobody reads, in the same schedule."""
+    assert candidate.schedule is not None
+    *ops, _ = workload.ops
+    tiling, ordering = candidate.schedule.tiling, candidate.schedule.ordering
+    starts = tuple(start for start in ordering.run_starts if start < len(ops))
+    schedule = replace(
+        candidate.schedule,
+        tiling=replace(tiling, tiles=tiling.tiles[:-1], split_k=tiling.split_k[:-1]),
+        ordering=replace(ordering, rasters=ordering.rasters[:-1], run_starts=starts),
+    )
+    return replace(workload, ops=tuple(ops)), replace(candidate, schedule=schedule)
 
 
 def _other_rings(candidate: Candidate) -> Iterator[tuple[str, Candidate]]:
@@ -138,12 +164,14 @@ def make(
     return folder
 
 
-def make_all(batches: Sequence[int], length: int, out: Path, target_id: str = "h200") -> dict[str, Path | str]:
-    """All artifacts of these batches, by `<block or attention>/<batch>/<name>`: folders, or why there is none."""
+def make_all(batches: Sequence[int], length: int, out: Path, target_id: str = MEASURED) -> dict[str, Path | str]:
+    """All artifacts of these batches, by `<block, last or attention>/<batch>/<name>`: folders, or why there is none."""
     gpu, wanted = CATALOGUE[target_id], {}
     for batch in batches:
-        for name, candidate in block_candidates(target_id, batch):
-            wanted[f"block/{batch}/{name}"] = block_of(batch), candidate, f"shipped chains/{MODEL}/m{batch}"
+        for name, candidate in block_candidates(target_id, batch, length):
+            source = f"shipped chains/{MODEL}/m{batch}"
+            wanted[f"block/{batch}/{name}"] = block_of(batch, length), candidate, source
+            wanted[f"last/{batch}/{name}"] = (*without_qkv(block_of(batch, length), candidate), source)
         for name, candidate in attention_candidates(batch, length):
             by_hand = "named by hand, as docs/findings/attention-pair.md found"
             wanted[f"attention/{batch}/{name}"] = attention_of(batch, length), candidate, by_hand

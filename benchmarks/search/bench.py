@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.jobs import Ended, JobError, Jobs, jobs_over
+from benchmarks.common.kept import kept_for
 from benchmarks.common.rows import Row
 from benchmarks.search.timed import LentEvaluator, Span, TimedEvaluator, card_figures
 from tuner.core.problem.objective import FinalsProcedure
@@ -226,9 +227,7 @@ class Bench:
 
     def kept_winners(self, row: Row, count: int) -> list[Candidate]:
         """The fastest that ship with the program for a row."""
-        source, target_id = f"shipped {row.name}", self._evaluator.target.gpu.id
-        kept = [one for one in ShippedWinners().of(target_id) if one.source == source]
-        return [one.candidate for one in sorted(kept, key=lambda one: one.time_us)[:count]]
+        return [one.candidate for one in kept_for(row.name, self._evaluator.target.gpu.id)[:count]]
 
 
 def loss_of(

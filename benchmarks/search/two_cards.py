@@ -46,6 +46,8 @@ NUM_FIRST = 20
 NUM_WARM_UP = 8
 #: Without so many trials of a job that count, its rate tells nothing.
 MIN_COUNTED = 20
+#: From one look at the jobs to the next: looks take the time of the process that is measured.
+_POLL_S = 0.5
 #: What a trial of a simulated card takes, seconds.
 LATENCY_S = 0.5
 
@@ -150,7 +152,7 @@ def wait_for(service: Service, jobs: Sequence[str], num_trials: int, end: float)
             begin = Load.now()
         if fewest >= num_trials:
             break
-        time.sleep(0.1)
+        time.sleep(_POLL_S)
     return Load.now().figures(begin) if begin else {}
 
 

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.common.jobs import jobs_over
+from benchmarks.common.kept import kept_for
 from benchmarks.common.rows import Row
 from benchmarks.search.timed import LentEvaluator
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -67,8 +68,8 @@ def seen_of(rounds: Sequence[Round]) -> Seen | None:
 
 
 def _rounds_s(rounds: Iterable[Round]) -> float:
-    """What rounds take: a sample of 40 ms behind 40 ms of load, of the candidate and of the library."""
-    return 2 * 0.08 * sum(one.dropped is None for one in rounds)
+    """What rounds take: a sample of 40 ms of the candidate and of the library, and 40 ms of load of one of them."""
+    return 3 * 0.04 * sum(one.dropped is None for one in rounds)
 
 
 def _sustained(row: Row) -> Problem:
@@ -107,14 +108,11 @@ def _seen(outcome: Outcome) -> list[Seen]:
 
 def of_winners(evaluator: Evaluator, rows: Sequence[Row]) -> Iterator[tuple[str, list[Seen]]]:
     """Row by row, the kept winners, the fastest first; those of all rows are built ahead."""
-    kept_by_source: dict[str, list[Any]] = {}
-    for one in sorted(ShippedWinners().of(evaluator.target.gpu.id), key=lambda one: one.time_us):
-        kept_by_source.setdefault(one.source, []).append(one.candidate)
     with ThreadPoolExecutor(_NUM_AHEAD) as builds:
         preparing = {
             row.name: [
-                builds.submit(evaluator.prepare, _sustained(row), candidate)
-                for candidate in kept_by_source.get(f"shipped {row.name}", ())
+                builds.submit(evaluator.prepare, _sustained(row), one.candidate)
+                for one in kept_for(row.name, evaluator.target.gpu.id)
             ]
             for row in rows
         }

@@ -1,13 +1,16 @@
 """Whether the preview drops a candidate that would have ended near the best: a replay of recorded raw samples.
 
-python -m benchmarks.trust.replay [--kept] [--searches] [--samples FILE ...] [--meta FILE] [--seconds 480] [--out FILE]
+python -m benchmarks.trust.replay [--kept] [--searches] [--share 0/2] [--samples FILE ...] [--meta FILE]
+    [--seconds 480] [--cache FILE ...] [--out FILE]
 
 Under sustained load a candidate is previewed by short samples before its first round (docs/measuring.md). Here it gets
 its rounds whatever the preview says: `--searches` runs searches without priors, and `--kept` measures the winners that
-ship with the program. `--samples` takes jobs that were recorded by `benchmarks.search.measure --samples`; with `--meta`
-no card is needed for that. What was measured is kept in build/replay.json: a run that was cut goes on, and a later one
-has it. Then the rule is applied to the previews, each time with the best that was known by then, and what it drops is
-compared with where the candidate ended.
+ship with the program, those of another model of card where this one has none. Where two cards share the rows, one run
+has `--share 0/2` and one `--share 1/2`. `--samples` takes jobs that were recorded by `benchmarks.search.measure
+--samples`; with `--meta` no card is needed for that. What was measured is kept in build/replay.json, or the first file
+that `--cache` names: a run that was cut goes on, and a later one has it. Other files are only read. Then the rule is
+applied to the previews, each time with the best that was known by then, and what it drops is compared with where the
+candidate ended.
 
 A row for each share of the incumbent's speed-up below which the rule drops. Of the candidates that ended within 2 % of
 the best of their search, `near`, so many are `dropped`. `value` is the upper 95 % bound of the true share. The row with
@@ -57,6 +60,14 @@ KEPT_ROWS = (
     "prefill-plain/gpt3-tp8/m512",
     "prefill-plain/llama3-8b/m1536",
     "prefill-plain/gpt3-tp8/m1024",
+    "middle/llama3-70b/m128",
+    "middle/llama3-70b/m192",
+    "middle/gpt3-tp8/m192",
+    "independent/512x2048x4096+512x2048x8192/m512",
+    "middle/llama3-8b-swiglu/m256",
+    "middle/llama3-8b-swiglu/m192",
+    "independent/1024x1024x4096+1024x1152x4096/m1024",
+    "middle/llama3-8b/m192",
 )
 #: Rows that are searched.
 ROWS = (
@@ -114,9 +125,11 @@ def report_rows(searches: Sequence[Sequence[Seen]]) -> list[Json]:
 class Kept:
     """What was measured, by name, in a file that is written after each search."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, others: Sequence[Path] = ()) -> None:
+        """`others` are files of other runs on cards of the same model, which stay as they are."""
         self._path = path
         self._data: dict[str, list[Json]] = json.loads(path.read_text()) if path.exists() else {}
+        self._others = [json.loads(other.read_text()) for other in others]
         self._watch = Watch()
 
     def has(self, name: str) -> bool:
@@ -132,7 +145,8 @@ class Kept:
 
     def all(self) -> list[list[Seen]]:
         """All searches."""
-        return [[Seen.from_json(one) for one in search] for search in self._data.values()]
+        by_name = {name: search for data in (*self._others, self._data) for name, search in data.items()}
+        return [[Seen.from_json(one) for one in search] for search in by_name.values()]
 
 
 def measure_winners(evaluator: Evaluator, names: Sequence[str], kept: Kept, limit_s: float) -> None:
@@ -173,20 +187,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=480.0, help="begin nothing after that")
     parser.add_argument("--quick", action="store_true", help="one short search: whether it runs, not what it finds")
     parser.add_argument("--meta", type=Path, help="of recorded jobs alone: the results file that names their card")
-    parser.add_argument("--cache", type=Path, default=Path("build/replay.json"), help="what was measured, to be kept")
+    parser.add_argument("--share", default="0/1", help="of the rows, e.g. 0/2: every second one, from the first on")
+    parser.add_argument("--cache", type=Path, action="append", help="what was measured; the first is added to")
     parser.add_argument("--out", type=Path, default=results_file("h200", "preview"))
     options = parser.parse_args(arguments)
+    first, of = map(int, options.share.split("/"))
     names, seeds, trials = (ROWS[:1], 1, 6) if options.quick else (options.row or ROWS, NUM_SEEDS, options.trials)
-    kept = Kept(options.cache)
+    cache, *others = options.cache or [Path("build/replay.json")]
+    kept = Kept(cache, others)
     if options.meta:
         machine = _recorded(options.meta)
     else:
         with tempfile.TemporaryDirectory() as scratch, closing(_evaluator(options.gpu, Path(scratch))) as evaluator:
             machine = machine_of(evaluator.environment())
             if options.kept:
-                measure_winners(evaluator, options.row or KEPT_ROWS, kept, options.seconds)
+                measure_winners(evaluator, (options.row or KEPT_ROWS)[first::of], kept, options.seconds)
             if options.searches or options.quick:
-                measure_searches(evaluator, names, seeds, trials, kept, options.seconds)
+                measure_searches(evaluator, names[first::of], seeds, trials, kept, options.seconds)
     searches = [*kept.all(), *(seen for path in options.samples for seen in of_jobs(path))]
     rows = report_rows(searches)
     write_report(options.out, rows, machine)

@@ -51,7 +51,7 @@ FORMS = [
     AttentionForm(paged=PagedCache(num_pages=9, page_tokens=16, heads_first=False)),
     AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0),
 ]
-QUICK = ("ragged", "new tokens", "tiles left over", "clusters, spans")
+QUICK = ("ragged", "new tokens", "tiles left over", "clusters, spans", "by length", "by length, many sequences")
 
 
 #: Head, columns, tokens of a tile, warps that multiply and that end tasks, cluster, loads at once: what has just the
@@ -148,6 +148,11 @@ def test_attention_leaves_the_right_numbers(name: str) -> None:
         ("pages of 64, tokens before heads", "(token + box * kBoxTokens) % page_tokens", "0"),
         ("window", "token < seen - args.window", "token < seen - args.window - 1"),
         ("window", "hand.task.span() == live.first", "hand.task.span() == 0"),
+        ("by length", "number / blocks", "number / (2 * blocks)"),
+        ("by length", "place.end <= place.next", "place.end < place.next"),
+        ("by length", "gridDim.x) / kCluster", "gridDim.x) / kCluster + 1"),
+        ("by length, many sequences", "place.before = known", "place.before = 0"),
+        ("by length, window, pages", "live_spans(args, hand.length).first + number", "number"),
         ("window", "first <= token && token < end", "token < end"),
         ("window", "skipped_tiles(args, task.span(), length) + cluster_rank()", "cluster_rank()"),
         ("window, clusters, pages of 32", "|| token + kBoxTokens <= first_seen(args, hand.length)", ""),
@@ -192,14 +197,14 @@ def test_what_was_refused_reads_the_same_signed_or_not(kind: type) -> None:
     assert str(refused_launch(words.tolist())) == "sequence 1 has the page -3: use 0 to 32"
 
 
-def rows_asked_for(*changes: tuple[str, str]) -> list[tuple[int, int]]:
+def rows_asked_for(*changes: tuple[str, str], early: bool = False) -> list[tuple[int, int, bool]]:
     """Of weights of 1,000 rows of 4,096 bytes at address 2^32, of which 512 bytes of each are wanted."""
     case = CASES["clusters, spans"]
     op = DecodeAttention(**case.op)
     tiling = tiling_of(case, op)
     library = attention_library(tiling, op, changes)
     run = EmulatedAttention(op=op, lengths=case.lengths)
-    weights = NextWeights(address=2**32, num_rows=1000, row_bytes=4096, taken_bytes=512)
+    weights = NextWeights(address=2**32, num_rows=1000, row_bytes=4096, taken_bytes=512, early=early)
     before = len(asked_of_l2(library))
     plan = plan_of(case, op, contiguous=False)
     run.run(library, plan, tiling, speculative=case.speculative, next_weights=weights)
@@ -207,10 +212,21 @@ def rows_asked_for(*changes: tuple[str, str]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_the_weights_behind_are_asked_for_once() -> None:
-    wanted = [(2**32 + 4096 * row, 512) for row in range(1000)]
-    assert rows_asked_for() == wanted
-    assert rows_asked_for(("lane * num_ctas", "lane")) != wanted
+@pytest.mark.parametrize("early", [False, True])
+def test_the_weights_behind_are_asked_for_once_and_before_the_wait_where_early(early: bool) -> None:
+    wanted = [(2**32 + 4096 * row, 512, not early) for row in range(1000)]
+    assert rows_asked_for(early=early) == wanted
+    assert rows_asked_for(("lane * num_ctas", "lane"), early=early) != wanted
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("name", ["ragged", "pages of 16"])
+def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str) -> None:
+    """Queries, lengths, page numbers and cache."""
+    waits_last = "request_all(args, ring), wait_for_prerequisites();"
+    changes = ("  wait_for_prerequisites();\n  if", "  if"), ("    request_all(args, ring);", f"    {waits_last}")
+    with pytest.raises(AssertionError, match="launches before may still write"):
+        worst(CASES[name], *changes)
 
 
 @pytest.mark.parametrize(("row_bytes", "taken_bytes"), [(24, 16), (32, 8), (32, 48)])

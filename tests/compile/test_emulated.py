@@ -20,7 +20,10 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 #: Of a row: a few roundings of an output.
 MOST = {"fp16": 2e-3, "bf16": 8e-3}
 #: The others are in tests/soak/emulated.py.
-FEW = ("mma, parts", "parts, fused", "swapped, shared k", "in band", "in band, parts, tickets")
+FEW = (
+    *("mma, parts", "parts, fused", "swapped, shared k", "in band", "in band, parts, tickets"),
+    *("turned, three tokens", "turned, swapped, shared k"),
+)
 
 
 #: What clears the place of finished elements in the other half of a mailbox.
@@ -95,6 +98,30 @@ def test_a_broken_norm_shows(name: str, before: str, after: str) -> None:
     assert not worst_row(CASES[name], (before, after)) < MOST[CASES[name].workload.dtype]
 
 
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("turned, swapped, shared k", "x = old_x * turn.cosine - y", "x = old_x * turn.cosine + y"),
+        ("turned, three tokens", "args.lengths[sequence]", "args.lengths[0]"),
+        ("turned, three tokens", "is_value ? args.values : args.keys", "is_value ? args.keys : args.values"),
+    ],
+)
+def test_a_wrong_turn_or_place_shows(name: str, before: str, after: str) -> None:
+    """By the numbers, or since something else of the cache was written."""
+    try:
+        is_right = worst_row(CASES[name], (before, after)) < MOST[CASES[name].workload.dtype]
+    except AssertionError:
+        is_right = False
+    assert not is_right
+
+
+def test_a_slot_without_a_sequence_writes_to_no_cache() -> None:
+    case = CASES["turned, three tokens"]
+    assert 0 in EmulatedChain(case.workload).caches["qkv"].lengths
+    with pytest.raises(AssertionError, match="written where no new token is"):
+        worst_row(case, ("token.position < 0 || ", ""))
+
+
 @pytest.mark.parametrize(("change", "leaves_zeros"), [((), True), ((TAKEN_AWAY,), False)])
 def test_a_launch_leaves_zeros_where_the_next_one_writes(
     change: tuple[tuple[str, str], ...], leaves_zeros: bool
@@ -135,6 +162,21 @@ def test_a_warp_that_comes_late_holds_the_ring_up() -> None:
 )
 def test_a_broken_reader_in_band_shows(before: str, after: str) -> None:
     assert not worst_row(CASES["in band"], (before, after)) < MOST["fp16"]
+
+
+@pytest.mark.parametrize("name", ["parts, fused", "shared k, fused"])
+def test_inputs_and_residual_of_the_first_task_are_asked_for_before_any_weights(name: str) -> None:
+    case = CASES[name]
+    chain = EmulatedChain(case.workload)
+    plans = plans_of(case.workload, case.tiling, case.ordering, is_fused=True)
+    chain.run(case.tiling, plans)
+    asked = chain.asked_of_memory(case.tiling)
+    num_ctas = plans[0].plan.num_ctas * case.tiling.cluster_size
+    for cta in range(num_ctas):
+        of_cta = [(is_copy, tensor) for by, is_copy, tensor in asked if by == cta]
+        first = [is_copy for is_copy, _ in of_cta].index(True)
+        assert of_cta[first][1] == "o.w"
+        assert {tensor for _, tensor in of_cta[:first]} == {"x", "o.residual"}
 
 
 @pytest.mark.parametrize("num_strangers", [0, 1])

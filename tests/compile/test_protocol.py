@@ -37,7 +37,7 @@ from tests.support.protocol.kernel import (
 )
 from tuner.core.plan.tile_graph import Region, TileGraph
 from tuner.core.plan.two_streams import joined
-from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, Plan
+from tuner.core.plan.words import FIRST_WAVE, STATIC, Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan, verify
@@ -198,11 +198,9 @@ class Replica:
             queues = [iter(range(*pair)) for pair in pairwise(bounds)]
             self.draws[0] += len(queues)
         else:
-            bound = [plan.num_first_tasks] if plan.assignment in (STEALING, FIRST_WAVE) else []
-            self.lists = [deque(range(*pair)) for pair in pairwise([0, *bound, plan.num_tasks])]
-            queues = [self._drawn(int(bool(bound) and cta >= plan.num_first_ctas)) for cta in range(plan.num_ctas)]
-        if plan.assignment == FIRST_WAVE:
-            queues = [self._behind_its_own(cta) for cta in range(plan.num_ctas)]
+            self.list = deque(range(plan.num_first_tasks, plan.num_tasks))
+            begin = self._behind_its_own if plan.assignment == FIRST_WAVE else self._drawn
+            queues = [begin(cta) for cta in range(plan.num_ctas)]
         #: Of each CTA the task that it holds, and the k-steps that it has read.
         held = {cta: (next(queue, self.plan.num_tasks), 0) for cta, queue in enumerate(queues)}
         held = {cta: state for cta, state in held.items() if state[0] < self.plan.num_tasks}
@@ -238,17 +236,15 @@ class Replica:
         """A CTA of a first wave: it counts itself in, begins with its task, and draws the rest."""
         self.draws[0] += 1
         yield cta
-        yield from self._drawn(1)
+        yield from self._drawn(cta)
 
-    def _drawn(self, own: int) -> Iterator[int]:
-        """What a CTA draws: from its own list until that is exhausted, then from the other one, if there is one."""
-        lists = 1 if self.plan.assignment == FIRST_WAVE else len(self.lists)
-        for which in (own, 1 - own)[:lists]:
-            while True:
-                self.draws[which] += 1
-                if not self.lists[which]:
-                    break
-                yield self.lists[which].popleft()
+    def _drawn(self, _: int) -> Iterator[int]:
+        """What a CTA draws, until the list is exhausted."""
+        while True:
+            self.draws[-1] += 1
+            if not self.list:
+                break
+            yield self.list.popleft()
 
     def _unit(self, task: int) -> int:
         return self.tables.unit(self.tasks[task])

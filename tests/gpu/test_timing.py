@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -88,6 +89,16 @@ def test_a_trial_in_burst_is_timed_within_half_a_second(watched: Session, builde
     measured = run(watched, builder, gpu, asked_in(Regime.BURST), fused(GOOD))
     assert measured.stage_s["time"] < 0.5
     assert list(measured.stage_s) == ["prepare", "load", "check", "time", "check_after"]
+
+
+def test_a_round_under_sustained_load_takes_three_times_its_load(watched: Session) -> None:
+    """Both samples and one load: the other graph's is the sample before."""
+    prepared = watched._prepare(asked_in(Regime.SUSTAINED))
+    graphs, num_rounds, begin_s = [prepared.library_graph] * 2, 8, time.perf_counter()
+    tracks = prepared.timer.rounds(graphs, lambda tracks, _: len(tracks[0]) == num_rounds)
+    took_s = time.perf_counter() - begin_s
+    assert [len(track) for track in tracks] == [num_rounds] * 2
+    assert 0.04 * (3 * num_rounds + 1) < took_s < 0.045 * (3 * num_rounds + 1)
 
 
 def test_warm_is_not_slower_than_cold(watched: Session, builder: Builder, gpu: Gpu) -> None:

@@ -79,7 +79,7 @@ def test_the_words_of_a_schedules_line_are_those_that_schedules_have(root: Path)
         sync_width=4,
         wait_position=schedule.WaitPosition.SLICE,
         run_ahead=25,
-        assignment=schedule.Assignment.STEALING,
+        assignment=schedule.Assignment.STATIC,
         partition=4,
         reserved_sms=4,
     )

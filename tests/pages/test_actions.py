@@ -49,6 +49,26 @@ def test_a_job_is_submitted_cancelled_and_tried_again_by_keyboard(page: Page, se
         client.cancel(page.url.rsplit("/", 1)[1])
 
 
+def test_a_decoder_layer_is_submitted_by_its_preset(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/ui/submit")
+    page.get_by_label("What").select_option("decoder layer")
+    expect(page.locator("#live-problem")).to_contain_text("model")
+    expect(page.get_by_label("Rows (m), or several")).to_be_disabled()
+    page.get_by_label("Model").select_option("llama3-8b")
+    page.get_by_label("Longest context").fill("256")
+    page.get_by_label("Trials").fill("8")
+    expect(page.locator("#live-problem")).to_be_empty()
+    expect(page.locator("#live-commands")).to_contain_text("--preset decoder-layer --model llama3-8b --tp 1")
+    expect(page.locator("#live-commands")).to_contain_text("--sequences 1 --max-length 256")
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url("**/ui/jobs/job-*")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("attention fp16 1 x 256 tokens")
+    with Client(server.url) as client:
+        job = client.job(page.url.rsplit("/", 1)[1])
+    assert [op["name"] for op in job["pair"]["ops"]] == ["attention", "o_proj", "gate_up", "down", "qkv"]
+    assert job["pair"]["ops"][4]["rotary"]["max_length"] == 256
+
+
 def test_a_job_waits_and_goes_on(page: Page, server: Server) -> None:
     with Client(server.url) as client:
         job = client.submit(LONG)

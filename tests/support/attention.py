@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,12 @@ class Interpreter:
         plan, op = self.plan, self.plan.op
         out = np.full(tensors[0].shape, np.nan)
         self.sums[:], self.stats[:], self.combined = np.nan, np.nan, set()
-        places = [list(range(begin, end)) for begin, end in zip(plan.queues, plan.queues[1:], strict=False)]
+        tasks, queues = plan.run_at(lengths)
+        places = [list(range(begin, end)) for begin, end in pairwise(queues)]
         while any(places):
             place = rng.choice([queue for queue in places if queue]).pop(0)
-            sequence, head = divmod(int(plan.tasks[place, 0]), 1 << 16)
-            block, span = divmod(int(plan.tasks[place, 1]), 1 << 24)
+            sequence, head = divmod(int(tasks[place, 0]), 1 << 16)
+            block, span = divmod(int(tasks[place, 1]), 1 << 24)
             if skipped(place) or span not in plan.live_spans(lengths[sequence]):
                 continue
             slot = (sequence * op.kv_heads + head) * plan.num_blocks + block

@@ -27,6 +27,8 @@ class Case:
     form: dict[str, Any] = field(default_factory=dict)
     #: Tokens of a page, and whether heads come before tokens; None: the cache is contiguous.
     pages: tuple[int, bool] | None = None
+    #: Whether a launch assigns the tasks that its lengths leave.
+    by_length: bool = False
     #: Of an element, in units of the results' root mean square.
     most: float = field(default=0.03)
 
@@ -175,6 +177,46 @@ CASES = {
         form={"window": 275},
         pages=(32, True),
     ),
+    "by length": Case(
+        op={"sequences": 5, "kv_heads": 2, "query_heads": 16, "head_dim": 64, "max_length": 300, "new_tokens": 2},
+        lengths=(300, 0, 33, 1, 290),
+        tiling=(16, 32, 2, 4),
+        span=64,
+        queues=7,
+        speculative=False,
+        by_length=True,
+    ),
+    "by length, many sequences": Case(
+        op={"sequences": 70, "kv_heads": 1, "query_heads": 4, "head_dim": 64, "max_length": 70},
+        lengths=tuple(37 * one % 71 for one in range(70)),
+        tiling=(8, 16, 2, 2),
+        span=32,
+        queues=11,
+        speculative=False,
+        by_length=True,
+    ),
+    "by length, more clusters than tasks": Case(
+        op={"sequences": 2, "kv_heads": 1, "query_heads": 4, "head_dim": 128, "max_length": 400},
+        lengths=(200, 17),
+        tiling=(8, 16, 2, 2),
+        span=64,
+        queues=9,
+        cluster=2,
+        speculative=False,
+        by_length=True,
+    ),
+    "by length, window, pages": Case(
+        op={"sequences": 4, "kv_heads": 2, "query_heads": 4, "head_dim": 128, "max_length": 300},
+        lengths=(300, 0, 129, 17),
+        tiling=(8, 32, 2, 4),
+        span=64,
+        queues=3,
+        cluster=2,
+        speculative=False,
+        form={"window": 100},
+        pages=(16, True),
+        by_length=True,
+    ),
     "soft cap": Case(
         op={"sequences": 2, "kv_heads": 2, "query_heads": 4, "head_dim": 64, "max_length": 200, "scale": 1.5},
         lengths=(200, 63),
@@ -222,4 +264,5 @@ def plan_of(case: Case, op: DecodeAttention, *, contiguous: bool) -> AttentionPl
         contiguous=contiguous,
         cluster=case.cluster,
         form=form_of(case, op),
+        by_length=case.by_length,
     )

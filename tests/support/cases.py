@@ -11,8 +11,10 @@ from tuner.core.legal.ordering_rules import RUN_AHEADS
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.resources import Resources
+from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair, independent_pair
 from tuner.core.schedule.ordering import (
+    ASSIGNMENTS,
     WIDTHLESS,
     Assignment,
     Granularity,
@@ -109,11 +111,17 @@ def decoder_block(m: int, d: int, hidden: int, qkv: int, *, heads: int = 32) -> 
 sizes = st.integers(1, 90)
 
 
+def turned(m: int, d_in: int, width: int) -> Workload:
+    """A product, and behind its norm queries, keys and values that go to a cache."""
+    rotary = Rotary(heads=1, kv_heads=1, head_dim=64, max_length=9)
+    return gemms(m, ("a", "x", width, d_in, {}), ("qkv", "a", rotary.num_pairs, width, {"norm": "a", "rotary": rotary}))
+
+
 @st.composite
 def workloads(draw: st.DrawFn) -> Workload:
     """Pairs, chains of up to four and forks of small ragged matrices."""
     m, dims = draw(sizes), (draw(sizes), draw(sizes), draw(sizes), draw(sizes))
-    match draw(st.sampled_from(("ffn", "independent", "chain", "fork", "block", "siblings"))):
+    match draw(st.sampled_from(("ffn", "independent", "chain", "fork", "block", "siblings", "turned"))):
         case "ffn":
             options = {name: draw(st.booleans()) for name in ("bias", "gated", "residual", "row_scale")}
             activation = draw(st.sampled_from(Activation))
@@ -125,6 +133,8 @@ def workloads(draw: st.DrawFn) -> Workload:
         case "block":
             few = [1 + size // 2 for size in dims]
             return decoder_block(1 + m // 2, few[0], few[1], few[2], heads=few[3])
+        case "turned":
+            return turned(1 + m // 8, 1 + dims[0] // 2, 1 + dims[1] // 2)
         case "siblings":
             reads_both = {"norm": "a"} if draw(st.booleans()) else adds("a")
             shape = (dims[2], dims[1]) if "norm" in reads_both else (dims[1], dims[0])
@@ -155,8 +165,8 @@ syncs = st.one_of(
     st.tuples(st.sampled_from((Granularity.CHUNK, Granularity.STRIDED, Granularity.BATCH)), st.integers(2, 4)),
 )
 assignments = st.one_of(
-    st.sampled_from([(one, 0) for one in Assignment if one is not Assignment.STEALING]),
-    st.tuples(st.sampled_from((Assignment.STATIC, Assignment.STEALING)), st.sampled_from((1, 4, 7))),
+    st.sampled_from([(one, 0) for one in ASSIGNMENTS]),
+    st.tuples(st.just(Assignment.STATIC), st.sampled_from((1, 4, 7))),
 )
 
 

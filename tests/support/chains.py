@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
 
 
@@ -15,6 +16,7 @@ def block(
     dtype: Dtype = Dtype.FP16,
     eps: float = 1e-5,
     bias: bool = True,
+    rotary: Rotary | None = None,
 ) -> Workload:
     """o_proj and its residual, norm, gate and up projection, down and its residual, norm, the next layer's qkv."""
     ops = (
@@ -33,7 +35,17 @@ def block(
         GemmOp(
             name="down", m=m, n=width, k=hidden, source="gate_up", residual=True, residual_source="o", is_output=True
         ),
-        GemmOp(name="qkv", m=m, n=qkv, k=width, source="down", norm="down", eps=eps, bias=bias),
+        GemmOp(
+            name="qkv",
+            m=m,
+            n=rotary.num_pairs if rotary else qkv,
+            k=width,
+            source="down",
+            norm="down",
+            eps=eps,
+            bias=bias,
+            rotary=rotary,
+        ),
     )
     return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=dtype)
 

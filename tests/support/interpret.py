@@ -9,14 +9,14 @@ up, in the order of their numbers, and posts.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from tuner.core.plan.tile_graph import Region, TileGraph
-from tuner.core.plan.words import EPILOGUE_STEP, STATIC, STEALING, Plan
+from tuner.core.plan.words import EPILOGUE_STEP, STATIC, Plan
 from tuner.core.problem.workload import Activation, GemmOp, Workload
 from tuner.core.proof.liveness import task_name
 from tuner.errors import LivenessError
@@ -52,6 +52,8 @@ def random_tensors(workload: Workload, seed: int) -> dict[str, Matrix]:
             tensors[f"{op.name}.residual"] = rng.standard_normal((op.m, op.n))
         elif op.residual and workload.residual_producer_of(index) is None and op.residual_source not in tensors:
             tensors[op.residual_source] = rng.standard_normal((op.m, op.n))
+        if op.rotary:
+            tensors[f"{op.name}.angles"] = rng.uniform(0, 100, (op.m, op.rotary.head_dim // 2))
         if op.row_scale:
             tensors[f"{op.name}.row_scale"] = rng.uniform(0.5, 2.0, op.m)
         if op.norm and workload.norm_producer_of(index) is None:
@@ -62,6 +64,15 @@ def random_tensors(workload: Workload, seed: int) -> dict[str, Matrix]:
 def _factors(op: GemmOp, squares: Matrix) -> Matrix:
     """[m, 1] what the norm of an op multiplies its rows by, where `squares` [slots, m] has shares of their squares."""
     return np.asarray(1 / np.sqrt(squares.sum(axis=0) / op.k + op.eps))[:, None]
+
+
+def _turned(op: GemmOp, halves: Sequence[Matrix], angles: Matrix, columns: slice) -> Matrix:
+    """Pairs of some columns as complex numbers: queries' and keys' are turned by the angles of their rows."""
+    assert op.rotary is not None
+    half = op.rotary.head_dim // 2
+    pairs = np.arange(op.n)[columns]
+    is_turned = pairs // half < op.rotary.heads + op.rotary.kv_heads
+    return np.asarray((halves[0] + 1j * halves[1]) * np.exp(1j * angles[:, pairs % half] * is_turned))
 
 
 def plain_product(workload: Workload, tensors: Mapping[str, Matrix]) -> dict[str, Matrix]:
@@ -75,7 +86,9 @@ def plain_product(workload: Workload, tensors: Mapping[str, Matrix]) -> dict[str
             of_input = known.get(f"{op.norm}.squares")
             out = out * _factors(op, (known[op.norm] ** 2).sum(axis=1)[None] if of_input is None else of_input)
         out = out + known.get(f"{op.name}.bias", 0.0)
-        if op.gated:
+        if op.rotary:
+            out = _turned(op, np.hsplit(out, 2), known[f"{op.name}.angles"], slice(0, op.n))
+        elif op.gated:
             gate, up = np.hsplit(out, 2)
             out = ACTIVATIONS[op.activation](gate) * up
         else:
@@ -109,7 +122,7 @@ def interpret(
     for epoch in range(num_launches):
         for index in graph.op_indices:
             op = graph.workload.ops[index]
-            memory[op.name] = np.full((op.m, op.n), np.nan)
+            memory[op.name] = np.full((op.m, op.n), np.nan, dtype=complex if op.rotary else float)
             if graph.workload.writes_squares(index):
                 memory[f"{op.name}.squares"] = np.full((graph.grids[index][1], op.m), np.nan)
         _launch(plan, graph, memory, signals, epoch, rng, num_resident or plan.num_ctas)
@@ -130,13 +143,8 @@ def _launch(
         queues = [list(range(a, b)) for a, b in zip(plan.queues[:-1].tolist(), plan.queues[1:].tolist(), strict=True)]
     else:
         queues = [list(range(plan.num_tasks))] * num_resident  # one list that all CTAs draw from
-    others: list[list[int]] = [[]] * len(queues)
-    if plan.assignment == STEALING:
-        first, rest = list(range(plan.num_first_tasks)), list(range(plan.num_first_tasks, plan.num_tasks))
-        queues = [first if cta < plan.num_first_ctas else rest for cta in range(plan.num_ctas)]
-        others = [rest if queue is first else first for queue in queues]
     partial: dict[int, dict[int, list[Matrix]]] = {}
-    held = [_begin(plan, graph, queue or other) for queue, other in zip(queues, others, strict=True)]
+    held = [_begin(plan, graph, queue) for queue in queues]
     while any(task is not None for task in held):
         cta, task = -1, None
         for cta in rng.sample(range(len(held)), len(held)):
@@ -154,7 +162,7 @@ def _launch(
         post = plan.tasks[task.index, 5]
         if _store(plan, graph, memory, partial, task) and post >= 0:
             signals[post] += 1
-        held[cta] = _begin(plan, graph, queues[cta] or others[cta])
+        held[cta] = _begin(plan, graph, queues[cta])
 
 
 @dataclass(kw_only=True)
@@ -241,6 +249,10 @@ def _store(
         bias = memory[f"{op.name}.bias"][region.row_begin : region.row_end] if op.bias else 0.0
         product = sum((arrived[number][half] for number in range(1, num_parts)), start=arrived[0][half])
         sums.append(scale * product + bias)
+    if op.rotary:
+        angles = memory[f"{op.name}.angles"][rows]
+        _block(memory, out)[...] = _turned(op, sums, angles, slice(out.col_begin, out.col_end))
+        return True
     tile = ACTIVATIONS[op.activation](sums[0])
     if op.gated:
         tile = tile * sums[1]

@@ -135,8 +135,7 @@ def _mutant(draw: st.DrawFn, plan: Plan) -> Plan:
             num_ctas = draw(st.integers(1, min(4, plan.num_tasks)))
             return replace(plan, num_ctas=num_ctas, num_first_tasks=num_ctas)
         case _:
-            fewest = plan.num_first_ctas + 1  # one begins with the other list
-            return plan if plan.assignment == STATIC else replace(plan, num_ctas=draw(st.integers(fewest, 4)))
+            return plan if plan.assignment == STATIC else replace(plan, num_ctas=draw(st.integers(1, 4)))
 
 
 def _split(plan: Plan, task: int) -> Plan:

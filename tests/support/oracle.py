@@ -26,13 +26,11 @@ class Task(NamedTuple):
 
 class Table(NamedTuple):
     tasks: list[Task]
-    #: Per CTA; for tickets the one list that all draw from; with stealing the two lists.
+    #: Per CTA; for tickets the one list that all draw from.
     queues: list[list[int]]
     num_ctas: int
     is_static: bool
-    #: With stealing, the CTAs that begin with the first list; else 0.
-    num_first: int
-    #: Whether a CTA of its own is promised for each queue, side or task of a first wave.
+    #: Whether a CTA of its own is promised for each queue or task of a first wave.
     needs_all: bool
     #: Whether a part takes every so many-th k-step of its tile.
     strided: bool
@@ -60,19 +58,15 @@ def read(words: list[int]) -> Table:
     if assignment == 0:
         bounds = words[queue_at : queue_at + num_ctas + 1]
         queues = [list(range(bounds[i], bounds[i + 1])) for i in range(num_ctas)]
-    elif assignment in (1, 3):
-        queues = [list(range(num_tasks))]
     else:
-        queues = [list(range(words[10])), list(range(words[10], num_tasks))]
-    num_first, strided = (words[11] if assignment == 2 else 0), words[13] == 1
+        queues = [list(range(num_tasks))]
     return Table(
         tasks,
         queues,
         num_ctas,
         assignment == 0,
-        num_first,
         assignment != 1,
-        strided,
+        words[13] == 1,
         words[14],
         num_ctas * (assignment == 3),
         words[15],
@@ -82,8 +76,7 @@ def read(words: list[int]) -> Table:
 def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> set[str]:
     """Of words, coverage, liveness, safety, residency: what the plan breaks where `resident` CTAs fit at once.
 
-    Queues, first waves and stealing, with signals, are launched cooperatively, which a device refuses where not all
-    CTAs fit.
+    Queues and first waves, with signals, are launched cooperatively, which a device refuses where not all CTAs fit.
     """
     table = read(words)
     if not _are_words_in_range(words, table):
@@ -106,9 +99,6 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
     if resident is not None and table.needs_all and words[3] > 0 and table.num_ctas > resident:
         found.add("residency")
     producers = _producers(table, graph, steps)
-    if table.num_first:
-        sides = [cta < table.num_first for cta in range(table.num_ctas)]
-        return found | ({"liveness"} if can_deadlock(table, sides) else set()) | _explore_ahead(table, producers)
     if table.num_assigned:
         return found | ({"liveness"} if wave_can_deadlock(table) else set()) | _explore_ahead(table, producers)
     for num_resident in [table.num_ctas] if table.is_static else range(1, table.num_ctas + 1):
@@ -314,40 +304,24 @@ def _explore_ahead(table: Table, producers: list[list[set[int]]]) -> set[str]:
 
 
 def wave_can_deadlock(table: Table) -> bool:
-    """Whether CTAs that begin with a task each, and then draw as far ahead as they like, can all get stuck."""
-    wave, rest = list(range(table.num_assigned)), list(range(table.num_assigned, len(table.tasks)))
-    return can_deadlock(table._replace(queues=[wave, rest]), [False] * table.num_assigned, is_assigned=True)
-
-
-def can_deadlock(table: Table, sides: list[bool], *, keeps_order: bool = True, is_assigned: bool = False) -> bool:
-    """Whether these resident CTAs, which begin with the first list or not, can all get stuck, by some choice of who
-    draws what and when. A CTA may draw as far ahead as it likes. Where it begins with the first list it draws from that
-    while there is any; else from either. If it `keeps_order`, it draws no task of the first list behind one of the
-    second: it finishes that before.
+    """Whether CTAs that begin with a task each, and then draw as far ahead as they like, can all get stuck, by some
+    choice of who draws what and when.
 
     What can complete does so at once: that only helps those who wait, and a CTA that is left with less in its hand may
-    draw no less than before. So a state is what is drawn, and what each CTA holds.
+    draw no less than before. So a state is how many are drawn, and what each CTA holds.
     """
-    first, second = table.queues
-    # Where the first list is dealt each CTA begins with a task of it, and all of them are drawn.
-    hands = _completed(table, {*first}, tuple((task,) for task in first)) if is_assigned else ((),) * len(sides)
-    start = (len(first) * is_assigned, 0, hands)
+    (tasks,), num_first = table.queues, table.num_assigned
+    start = (num_first, _completed(table, set(tasks[:num_first]), tuple((task,) for task in tasks[:num_first])))
     seen, todo = {start}, [start]
     while todo:
-        drawn_first, drawn_second, hands = todo.pop()
-        steps = []
-        for cta, is_first in enumerate(sides):
-            may_be_first = drawn_first < len(first) and not (keeps_order and any(t in second for t in hands[cta]))
-            if may_be_first:
-                taken = (*hands[cta], first[drawn_first])
-                steps.append((drawn_first + 1, drawn_second, _put(hands, cta, taken)))
-            if drawn_second < len(second) and not (is_first and drawn_first < len(first)):
-                taken = (*hands[cta], second[drawn_second])
-                steps.append((drawn_first, drawn_second + 1, _put(hands, cta, taken)))
-        if not steps and any(hands):
-            return True
-        for a, b, after in steps:
-            state = (a, b, _completed(table, {*first[:a], *second[:b]}, after))
+        drawn, hands = todo.pop()
+        if drawn == len(tasks):
+            if any(hands):
+                return True
+            continue
+        for cta, hand in enumerate(hands):
+            taken = _put(hands, cta, (*hand, tasks[drawn]))
+            state = (drawn + 1, _completed(table, set(tasks[: drawn + 1]), taken))
             if state not in seen:
                 seen.add(state)
                 todo.append(state)

@@ -69,8 +69,7 @@ def make(
 ) -> Made:
     """A kernel of a workload."""
     workload = workload or ffn()
-    partition = 4 if assignment is Assignment.STEALING else 0
-    ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment, partition=partition)
+    ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
     candidate = Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering))
     plans = plans_for(workload, H200, candidate)
     variants = tuple(

@@ -21,11 +21,11 @@ from tuner.core.legal.split_rules import split_order_problem
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.interleaves import block_shapes, merge_blocks
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.plan.words import STATIC, STEALING, TICKET, Plan
+from tuner.core.plan.words import STATIC, TICKET, Plan
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.proof.verify import verify
-from tuner.core.schedule.ordering import Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment, Ordering, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.space.ordering_values import INTERLEAVES, RASTERS, SYNCS
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError, WordError
 
@@ -132,7 +132,7 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
     interleave = rng.choice([value for value in INTERLEAVES if interleave_problem(workload, tiles, value) is None])
     blocks = merge_blocks(workload, tiles, graph.op_indices, interleave)
     sync = rng.choice([value for value in SYNCS if sync_problem(graph, interleave, *value) is None])
-    split_tiles, assignment = rng.choice(tuple(SplitTiles)), rng.choice(tuple(Assignment))
+    split_tiles, assignment = rng.choice(tuple(SplitTiles)), rng.choice(ASSIGNMENTS)
     orders = [value for value in SplitOrder if split_order_problem(graph, value) is None]
     order = rng.choice(orders)
     if split_tiles is SplitTiles.STREAM:
@@ -230,16 +230,6 @@ def _waits_swapped(plan: Plan, rng: random.Random) -> Plan:
     return plan
 
 
-def _sides_changed(plan: Plan, rng: random.Random) -> Plan:
-    """With stealing: a task, or a CTA, changes sides."""
-    if plan.assignment != STEALING:
-        return plan
-    step = rng.choice((-1, 1))
-    if rng.random() < 0.5:
-        return replace(plan, num_first_tasks=min(plan.num_tasks, max(0, plan.num_first_tasks + step)))
-    return replace(plan, num_first_ctas=min(plan.num_ctas - 1, max(1, plan.num_first_ctas + step)))
-
-
 def _part_changed(plan: Plan, rng: random.Random) -> Plan:
     task, column = rng.randrange(plan.num_tasks), rng.choice((6, 7))
     return mutants.edit(plan, task, column, int(plan.tasks[task, column]) + rng.choice((-1, 1)))
@@ -330,7 +320,6 @@ MUTATIONS: dict[str, Callable[[Plan, random.Random], Plan]] = {
     "post moved": _post_moved,
     "tile's post moved": _tile_post_moved,
     "waits of another": _waits_swapped,
-    "sides changed": _sides_changed,
     "part changed": _part_changed,
     "part's k-steps changed": _part_steps_changed,
     "parts' k-steps swapped": _part_steps_swapped,

@@ -22,7 +22,7 @@ from tuner.wire.batches import BatchRequest
 from tuner.wire.pages import SubmitPage
 from tuner.wire.problems import of_validation
 from tuner.wire.requests import TuneRequest
-from tuner.wire.submit_form import SubmitForm, as_client, as_curl, path_of
+from tuner.wire.submit_form import RUNS, WHAT, SubmitForm, as_client, as_curl, path_of
 
 
 def submit_page_routes(router: APIRouter, service: Service) -> None:
@@ -80,13 +80,15 @@ def _show(
         client="" if body is None else as_client(url, body),
         problem=problem,
     )
-    presets = {name: (one.hidden, one.intermediate) for name, one in MODELS.items()}
+    models = {name: (one.hidden, one.intermediate) for name, one in MODELS.items()}
     return render(
         request,
         "submit.html",
         page,
         status=status,
-        presets=presets,
+        models=models,
+        whats=WHAT,
+        runs=tuple(dict.fromkeys(run for runs in RUNS.values() for run in runs)),
         targets=[target.id for target, _ in service.targets()],
         activations=tuple(Activation),
         dtypes=tuple(Dtype),

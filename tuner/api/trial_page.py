@@ -6,7 +6,7 @@ from tuner.api.trials import gpu_of, plans_of, trial_view
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.insight.explain import differences
 from tuner.core.insight.gantt import Gantt
-from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, TICKET
+from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET
 from tuner.core.problem.resources import occupancy_limits
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -36,7 +36,6 @@ from tuner.wire.view import is_simulated
 _ASSIGNMENTS = {
     STATIC: "queues, dealt before the launch",
     TICKET: "tickets",
-    STEALING: "two lists, each CTA begins with its own",
     FIRST_WAVE: "a first wave that is dealt, then tickets",
 }
 #: Waits that the tables list.

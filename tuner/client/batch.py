@@ -129,7 +129,8 @@ def ladder_tables(best: Json) -> Iterator[Table]:
         proof = "no fewer do" if count == ladder["least_kernels"] else f"at least {ladder['least_kernels']} are needed"
         kinds = [render.words(kernel["candidate"]["plan_kind"]) for kernel in ladder["kernels"]]
         named = f" ({', '.join(kinds)})" if kinds else ""
-        table.caption = ladder["reason"] or f"{count} kernels{named}, and {proof}; the library above"
+        kernels = f"{count} kernel{'' if count == 1 else 's'}{named}"
+        table.caption = ladder["reason"] or f"{kernels}, and {proof}; the library above"
         yield table
 
 

@@ -26,7 +26,7 @@ _FORM = ("page_tokens", "heads_first", "window", "soft_cap")
 PRESETS = {
     "decoder-block": ({"m"}, {"tp", "run"}),
     "decoder-attention": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "projection", *_FORM}),
-    "decoder-layer": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "run"}),
+    "decoder-layer": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "run", "rotary"}),
 }
 _FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
 _FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
@@ -34,7 +34,7 @@ _FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
 _HEADS = ("heads", "kv_heads", "head_dim")
 _ATTENTION = {"sequences", "max_length", *_HEADS}, {"new_tokens", "lengths", "scale", "d_out", *_FORM}
 #: Options of presets alone.
-_OF_PRESETS = ("model", "tp", "run", "projection")
+_OF_PRESETS = ("model", "tp", "run", "projection", "rotary")
 _OF_ATTENTIONS = ("sequences", "max_length", "new_tokens", "lengths", "scale", *_HEADS, *_FORM)
 _PAIR = (*_FFN_SIZES, *_FFN_OPTIONS, "first", "second", "preset", *_OF_PRESETS, *_OF_ATTENTIONS, "dtype")
 _SIZE = click.IntRange(min=1)
@@ -85,6 +85,11 @@ def pair_options(command: F) -> F:
             ),
             click.option(
                 "--projection/--no-projection", default=None, help="Of decoder-attention: whether o_proj is behind it."
+            ),
+            click.option(
+                "--rotary/--no-rotary",
+                default=None,
+                help="Of decoder-layer: whether qkv turns and writes to the cache.",
             ),
             click.option("--sequences", type=_SIZE, help="Of an attention: sequences of a launch."),
             click.option("--max-length", type=_SIZE, help="Of an attention: tokens of the longest context."),

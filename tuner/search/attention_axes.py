@@ -13,7 +13,7 @@ from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.attention import AttentionSchedule
 
-_FLAGS = ("contiguous", "speculative")
+_FLAGS = ("contiguous", "speculative", "by_length", "next_early")
 _FIELDS = tuple(field.name for field in fields(AttentionSchedule))
 
 
@@ -57,7 +57,9 @@ def plan_features(schedule: AttentionSchedule, op: AttentionOp, gpu: Gpu) -> lis
         math.log2(math.ceil(waves) / waves),
         0.5 * schedule.contiguous,
         0.5 * schedule.speculative,
+        0.5 * schedule.by_length,
         schedule.next_percent / 100,
+        0.5 * schedule.next_early,
     ]
 
 

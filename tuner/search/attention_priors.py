@@ -55,7 +55,8 @@ def _forms(space: AttentionSpace, found: AttentionSchedule, before: AttentionOp)
     speculative = found.speculative and space.op.form.knows_tokens_early
     spans, percent = found.num_spans(before.shape), found.next_percent if space.workload.ops else 0
     tiles = [tile for tile in (128, 64, 32, 16) if tile <= found.tile_tokens]
-    for tile, contiguous, parts in product(tiles, (found.contiguous, False), (found.parts_at_once, 16)):
+    orders = ((found.contiguous, found.by_length), (False, found.by_length), (False, False))
+    for tile, (contiguous, by_length), parts in product(tiles, orders, (found.parts_at_once, 16)):
         share = found.cluster * tile
         yield replace(
             found,
@@ -63,6 +64,8 @@ def _forms(space: AttentionSpace, found: AttentionSchedule, before: AttentionOp)
             span_tokens=-(-space.op.shape.max_length // (spans * share)) * share,
             contiguous=contiguous,
             speculative=speculative,
+            by_length=by_length,
             parts_at_once=parts,
             next_percent=percent,
+            next_early=found.next_early and percent > 0,
         )

@@ -13,19 +13,21 @@ from itertools import islice
 
 from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.model.attention import attention_us
+from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
 from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.attention import AttentionSpace
 from tuner.core.space.attention_policies import policy_schedules
+from tuner.search.attention_beside import schedules_beside
 
 #: Schedules of a cluster's size that are tried first.
 _OF_CLUSTER = 2
 #: First guesses of the product that are put behind the best attention.
 NUM_PRODUCTS = 4
-#: Of the weights of the launch behind: what is asked for early.
-_ASKED = (100, 50)
+#: Of the weights of the launch behind: per cent that are asked for, and whether before the launch before has ended.
+_ASKED = ((100, False), (50, False), (100, True), (50, True))
 
 
 def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> Iterator[Schedule]:
@@ -41,11 +43,13 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
     alone = next((one for one in ranked if one.cluster == 1), best)
     for _, published in policy_schedules(space.workload, space.gpu, space.op, alone):
         given.setdefault(space.with_product(published, first[0]))
-    for percent in _ASKED if space.products else ():
-        given.setdefault(space.with_product(replace(best, next_percent=percent), first[0]))
+    for percent, early in _ASKED if space.products else ():
+        given.setdefault(space.with_product(replace(best, next_percent=percent, next_early=early), first[0]))
     for schedule in given:
         if space.is_legal(schedule):
             yield schedule
+    if first[0] is not None:
+        yield from (one for one in schedules_beside(space, best, first[0]) if one not in given)
     for one in islice(products, NUM_PRODUCTS):
         beside = _beside(space, best, one)
         for attention in (best, *([beside] if beside else [])):
@@ -64,14 +68,19 @@ def attention_beside(space: AttentionSpace, product: Schedule) -> AttentionSched
 def _ranked(space: AttentionSpace) -> list[AttentionSchedule]:
     """Of each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first. Of equal
     forecasts the deeper ring."""
-    early = space.op.form.knows_tokens_early
+    early, is_ragged = space.op.form.knows_tokens_early, space.op.lengths is not Lengths.FULL
     plain = [
-        one for one in space.attentions if one.speculative == early and not one.next_percent and not one.contiguous
+        one
+        for one in space.attentions
+        if one.speculative == (early and not one.by_length)
+        and (is_ragged or not one.by_length)
+        and not one.next_percent
+        and not one.contiguous
     ]
     random.Random(0).shuffle(plain)
-    by_plan: dict[tuple[int, int, int, int], AttentionSchedule] = {}
+    by_plan: dict[tuple[int, ...], AttentionSchedule] = {}
     for one in sorted(plain, key=lambda one: -one.num_stages * one.tile_tokens):
-        by_plan.setdefault((one.cluster, one.span_tokens, one.tile_tokens, one.math_warps), one)
+        by_plan.setdefault((one.cluster, one.span_tokens, one.tile_tokens, one.math_warps, one.by_length), one)
     times_us = {one: _forecast_us(space, one) for one in by_plan.values()}
     ranked = sorted(times_us, key=lambda one: times_us[one])
     found: list[AttentionSchedule] = []
@@ -93,9 +102,13 @@ def _beside(space: AttentionSpace, one: AttentionSchedule, product: Schedule) ->
     same = [
         other
         for other in space.attentions
-        if (other.cluster, other.span_tokens, other.contiguous) == (one.cluster, one.span_tokens, one.contiguous)
-        and other.speculative == one.speculative
+        if _order(other) == _order(one)
         and not other.next_percent
         and other.tiling_of(space.op.shape).smem_bytes <= left
     ]
     return max(same, key=lambda other: other.num_stages * other.tile_tokens, default=None)
+
+
+def _order(one: AttentionSchedule) -> tuple[int, int, bool, bool, bool]:
+    """How tasks reach the clusters."""
+    return one.cluster, one.span_tokens, one.contiguous, one.speculative, one.by_length

@@ -35,8 +35,6 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
         return schedule
     schedule = replace(schedule, tiling=replace(schedule.tiling, in_band=False))
     ordering = replace(schedule.ordering, interleave=Interleave(), partition=0)
-    if ordering.assignment is Assignment.STEALING:
-        ordering = replace(ordering, assignment=Assignment.TICKET)
     if not kind.is_side_by_side:
         schedule = replace(schedule, tiling=replace(schedule.tiling, ahead_window=0))
         ordering = replace(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from tuner.core.legal.legality import check_kind, kind_problem, tiling_problem
+from tuner.core.legal.wgmma import COLUMNS
 from tuner.core.plan.rasters import ROW
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.workload import MAX_OPS, Workload
@@ -85,10 +86,10 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
     away += CACHE_STATE * (objective.l2 != found.objective.l2) + REGIME * (objective.regime != found.objective.regime)
     for op, other in zip(ops, others, strict=True):
         away += abs(math.log2(op.m / other.m)) / len(ops)
-        away += (abs(math.log2(op.n / other.n)) + abs(math.log2(op.k / other.k))) / 2
+        away += (abs(math.log2(op.weight_rows / other.weight_rows)) + abs(math.log2(op.k / other.k))) / 2
         options = ("activation", "bias", "residual", "row_scale")
         away += OPTION * sum(getattr(op, name) != getattr(other, name) for name in options)
-        away += OPTION * (bool(op.norm) != bool(other.norm))
+        away += OPTION * ((bool(op.norm) != bool(other.norm)) + (bool(op.rotary) != bool(other.rotary)))
     return away
 
 
@@ -148,8 +149,8 @@ def adapt(space: AnySpace, found: Found) -> Candidate | None:
         return _adapt_with_attention(space, found)
     kind, schedule = found.candidate.plan_kind, found.candidate.schedule
     assert schedule is not None
-    legal = []
-    for tiling in dict.fromkeys((*_covering(space, found.workload, schedule.tiling), schedule.tiling)):
+    legal, as_wide = [], _as_wide(space, found.workload, schedule.tiling)
+    for tiling in dict.fromkeys((*_covering(space, found.workload, as_wide), as_wide)):
         candidate = _first_legal(space, kind, tiling, schedule.ordering)
         if candidate is not None:
             legal.append(candidate)
@@ -175,6 +176,16 @@ def _adapt_with_attention(space: AttentionSpace, found: Found) -> Candidate | No
     alone = Candidate(plan_kind=kind, schedule=replace(schedule, attentions=()))
     behind = adapt(space.products, replace(found, workload=before, candidate=alone))
     return behind and replace(behind, schedule=space.with_product(attention, behind.schedule))
+
+
+def _as_wide(space: Space, before: Workload, tiling: Tiling) -> Tiling:
+    """The tiling with as many rows of W a tile where an op's columns have more of them, or fewer, than they had."""
+    tiles = []
+    for op, other, tile in zip(space.workload.ops, before.ops, tiling.tiles, strict=True):
+        rows = tile.n * other.rows_per_column
+        same = op.rows_per_column == other.rows_per_column
+        tiles.append(tile if same else replace(tile, n=max(1, rows // op.rows_per_column // COLUMNS) * COLUMNS))
+    return replace(tiling, tiles=tuple(tiles))
 
 
 def _covering(space: Space, before: Workload, tiling: Tiling) -> Iterator[Tiling]:

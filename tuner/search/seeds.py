@@ -82,7 +82,7 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
                 given[schedule] = None
                 yield schedule
 
-    yield from fresh(schedule for tiling in guesses for schedule in _plain(space, tiling))
+    yield from fresh(schedule for tiling in guesses for schedule in _with_best_rings(space, _plain(space, tiling)))
     plain = list(given)
     varied = _streamed if space.workload.is_independent else _strided
     yield from fresh(_shortest(space, (schedule for tiling in guesses for schedule in varied(space, tiling))))
@@ -195,6 +195,13 @@ def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
     best = _shortest(space, legal(RASTERS, queues, 1))
     raster = best[0].ordering.rasters[0] if best else ROW
     return _shortest(space, legal((raster,), (*queues, *drawn)))
+
+
+def _with_best_rings(space: Space, plain: list[Schedule]) -> list[Schedule]:
+    """The same with the stages and rings of the shortest forecast: a guess for a chain has for each op the stages that
+    suit it, as if the rings were its own."""
+    others = [replace(one, tiling=tiling) for one in plain for tiling in space.with_full_rings(one.tiling)]
+    return _shortest(space, [*plain, *filter(space.is_legal, others)]) if others else plain
 
 
 def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:

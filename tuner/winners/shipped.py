@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
@@ -35,12 +36,18 @@ class ShippedWinners:
         self._folder = folder
 
     def of(self, target_id: str) -> Sequence[Found]:
-        """Those of a target; none for one without a file, as every simulated one is."""
+        """Those of a target, and of problems that were not searched on it those of cards like it; none for one that is
+        like no card with a file, as every simulated one is."""
+        own = self._rows(target_id)
+        found = [one for name, row in own.items() for one in found_in(name, row)]
+        for other in _like(target_id):
+            rows = self._rows(other)
+            found += [one for name in rows if name not in own for one in found_in(f"{other}/{name}", rows[name])]
+        return tuple(found)
+
+    def _rows(self, target_id: str) -> dict[str, dict[str, Any]]:
         path = self.path(target_id)
-        if not path.is_file():
-            return ()
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(one for name, row in rows.items() for one in found_in(name, row))
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def finals(self, target_id: str) -> Mapping[str, KnownFinals]:
         """What finals on a target said, by the source of the winners."""
@@ -58,6 +65,15 @@ class ShippedWinners:
     def path(self, target_id: str) -> Path:
         """The file of a target."""
         return self._folder / f"{target_id.replace(':', '-')}.json"
+
+
+def _like(target_id: str) -> list[str]:
+    """The other cards with as many SMs of the same kind: they differ in memory and clocks alone."""
+    gpu = CATALOGUE.get(target_id)
+    if gpu is None:
+        return []
+    others = (one for one in CATALOGUE.values() if one.id != target_id)
+    return [one.id for one in others if (one.num_sms, one.compute_capability) == (gpu.num_sms, gpu.compute_capability)]
 
 
 def found_in(name: str, row: dict[str, Any]) -> list[Found]:

@@ -166,6 +166,9 @@ class DecoderLayer(Strict):
     lengths: LengthsName = Lengths.FULL
     tp: int = Field(default=1, ge=1, le=64, description="ranks that share the layer")
     run: LayerRunName = LayerRun.LAYER
+    rotary: bool = Field(
+        default=True, description="whether qkv turns queries and keys, and writes keys and values to the cache"
+    )
     dtype: DtypeName = Dtype.FP16
 
     def to_workload(self) -> Workload:

@@ -46,7 +46,7 @@ _PARAMETERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "attention": (("sequences", "max_length", "heads", "kv_heads", "head_dim"),
                   ("new_tokens", "lengths", "scale", "d_out", *_FORM)),
     "decoder-attention": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "projection", *_FORM)),
-    "decoder-layer": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "run")),
+    "decoder-layer": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "run", "rotary")),
 }  # fmt: skip
 
 
@@ -87,6 +87,7 @@ class BestQuery(BaseModel):
     window: Count | None = Field(default=None, description="attention: tokens that a query sees; all unless given")
     soft_cap: float | None = Field(default=None, description="attention: of the scores; none unless given")
     projection: bool | None = Field(default=None, description="decoder-attention: o_proj behind it, unless false")
+    rotary: bool | None = Field(default=None, description="decoder-layer: qkv writes to the cache, unless false")
     dtype: Dtype = Field(default=Dtype.FP16, description="element type of every tensor")
     target: TargetId | None = Field(default=None, description="by default the server's own")
     l2: CacheState = Field(default=CacheState.COLD, description="what the L2 holds when a sample starts")

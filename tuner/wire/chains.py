@@ -8,12 +8,23 @@ from pydantic import Discriminator, Field, Tag
 
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.presets import Run, decoder_block
+from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import DEFAULT_EPS, Activation, Dtype, GemmOp, Workload, WorkloadKind
 from tuner.errors import InvalidInput
 from tuner.wire.attentions import ChainAttention
 from tuner.wire.fields import ActivationName, DtypeName, Name, Size, Strict
 
 RunName = Annotated[Run, Field(strict=False, description="the whole block, or the ops between two all-reduces")]
+
+
+class ChainRotary(Strict):
+    """Rotary embedding of queries and keys, and the write of keys and values to a contiguous cache."""
+
+    heads: int = Field(description="of queries; a row of the op has these, then those of keys, then those of values")
+    kv_heads: int = Field(description="of keys, and of values: heads of the cache")
+    head_dim: int = Field(description="elements of a head: 64 or 128")
+    max_length: int = Field(description="tokens of the longest context, new ones included")
+    new_tokens: int = Field(default=1, description="of each sequence, 1 to 8: its rows follow each other")
 
 
 class ChainOp(Strict):
@@ -33,6 +44,10 @@ class ChainOp(Strict):
     )
     eps: float | None = Field(default=None, ge=0, lt=1, description="of the norm; 1e-5 unless given")
     is_output: bool = Field(default=False, description="whether the caller reads C, though another op does, too")
+    rotary: ChainRotary | None = Field(
+        default=None,
+        description="whether C is queries, keys and values of new tokens, which are turned and written to a cache",
+    )
 
     def to_op(self, m: int) -> GemmOp:
         """The op, for so many rows.
@@ -40,10 +55,11 @@ class ChainOp(Strict):
         Raises:
             InvalidInput: a matrix overflows a 32-bit index, or options do not go together.
         """
+        rotary = self._rotary()
         return GemmOp(
             name=self.name,
             m=m,
-            n=self.n,
+            n=self.n // 2 if rotary else self.n,
             k=self.k,
             source=self.source,
             activation=self.activation,
@@ -55,7 +71,21 @@ class ChainOp(Strict):
             norm=self.norm or "",
             eps=DEFAULT_EPS if self.eps is None else self.eps,
             is_output=self.is_output,
+            rotary=rotary,
         )
+
+    def _rotary(self) -> Rotary | None:
+        if self.rotary is None:
+            return None
+        try:
+            found = Rotary(**self.rotary.model_dump())
+        except InvalidInput as error:
+            raise InvalidInput(f"{self.name}.rotary.{error.field}", error.problem, error.remedy) from error
+        if self.n != 2 * found.num_pairs:
+            columns = 2 * found.num_pairs
+            problem = f"is {self.n}, and heads of queries, keys and values have {columns} columns"
+            raise InvalidInput(f"{self.name}.n", problem, f"give {columns}")
+        return found
 
     @classmethod
     def from_op(cls, op: GemmOp) -> Self:
@@ -63,7 +93,7 @@ class ChainOp(Strict):
         return cls(
             name=op.name,
             source=op.source,
-            n=op.n,
+            n=op.result_columns,
             k=op.k,
             activation=op.activation,
             gated=op.gated,
@@ -73,6 +103,7 @@ class ChainOp(Strict):
             norm=op.norm or None,
             eps=op.eps if op.norm else None,
             is_output=op.is_output,
+            rotary=ChainRotary(**op.rotary.to_json()) if op.rotary else None,
         )
 
 

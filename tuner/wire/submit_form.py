@@ -9,20 +9,40 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from tuner.core.problem.presets import MODELS
+from tuner.core.problem.presets import MODELS, LayerRun, Run
 from tuner.errors import InvalidInput
 from tuner.wire.view import View
 
 #: Rows of a ladder's jobs at most: each is a search of its own.
 MAX_ROWS = 40
 _SIZES = ("d_in", "d_hidden", "d_out")
+#: What is tuned of a model, as the page calls it: a feed-forward pair, or a preset with fields of its own.
+FFN = "ffn"
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "attention": {"kind": "decoder-attention", "projection": False},
+    "attention and o_proj": {"kind": "decoder-attention"},
+    "decoder block": {"kind": "decoder-block"},
+    "decoder layer": {"kind": "decoder-layer"},
+}
+WHAT = (FFN, *PRESETS)
+#: Of presets that have runs: theirs.
+RUNS: Mapping[str, tuple[str, ...]] = {
+    "decoder-block": tuple(map(str, Run)),
+    "decoder-layer": tuple(map(str, LayerRun)),
+}
+_OF_ATTENTION = ("sequences", "max_length", "new_tokens")
 
 
 class SubmitForm(View):
     """What was filled in, as text; a model gives the sizes, the activation and the gate."""
 
-    model: str = Field(default="", description="one of the presets; empty for the sizes that are given")
-    tp: str = Field(default="1", description="ranks among which the model's intermediate is split")
+    what: str = Field(default=FFN, description="a feed-forward pair, or what of a model's decoder layer")
+    model: str = Field(default="", description="a model's name; empty for the sizes that are given")
+    tp: str = Field(default="1", description="ranks that share the model's layer")
+    run: str = Field(default="", description="of a block or a layer: all of it where empty, or the ops of a run")
+    sequences: str = Field(default="1", description="of an attention: sequences of a launch")
+    max_length: str = Field(default="1024", description="of an attention: tokens of the longest context")
+    new_tokens: str = Field(default="1", description="of an attention: of each sequence")
     m: str = Field(default="16", description="rows, or several of them: 1, 16, 64")
     d_in: str = "4096"
     d_hidden: str = "14336"
@@ -57,10 +77,29 @@ class SubmitForm(View):
         labels = [label.strip() for label in self.labels.split(",") if label.strip()]
         if labels:
             body["labels"] = labels
+        if self.what != FFN:
+            return {"pair": self._preset(), **body}
         sizes, rows = self._sizes(), self._rows()
         if len(rows) == 1:
             return {"pair": {"kind": "ffn", "m": rows[0], **sizes}, **body}
         return {"shapes": [{"m": rows, **sizes}], **body}
+
+    def _preset(self) -> dict[str, Any]:
+        """A model's attention, block or layer."""
+        if self.what not in PRESETS:
+            raise InvalidInput("what", f"{self.what!r} is none that is known", f"choose one of {', '.join(WHAT)}")
+        if self.model not in MODELS:
+            problem = f"{self.model!r} is none that is known" if self.model else f"is missing for {self.what}"
+            raise InvalidInput("model", problem, f"choose one of {', '.join(MODELS)}")
+        pair = {**PRESETS[self.what], "model": self.model, "tp": _whole("tp", self.tp), "dtype": self.dtype}
+        runs = RUNS.get(pair["kind"], ())
+        if self.run and self.run not in runs:
+            remedy = f"choose one of {', '.join(runs)}" if runs else "leave it out"
+            raise InvalidInput("run", f"{self.what} has none that is called {self.run}", remedy)
+        pair |= {"run": self.run} if self.run else {}
+        if pair["kind"] == "decoder-block":
+            return pair | {"m": _whole("m", self.m)}
+        return pair | {name: _whole(name, getattr(self, name)) for name in _OF_ATTENTION}
 
     def _rows(self) -> list[int]:
         rows = sorted({_whole("m", text.strip()) for text in self.m.split(",") if text.strip()})
@@ -113,11 +152,15 @@ def as_curl(url: str, body: Mapping[str, Any]) -> str:
 def as_client(url: str, body: Mapping[str, Any]) -> str:
     """The same by `tuner-client`."""
     pair, budget = body["pair"] if "pair" in body else body["shapes"][0], body["budget"]
-    options = {name.replace("_", "-"): pair[name] for name in (*_SIZES, "activation", "dtype") if name in pair}
+    preset = pair["kind"] if pair.get("kind", FFN) != FFN else ""
+    spelled = ("model", "tp", "run", *_OF_ATTENTION, *_SIZES, "activation", "dtype")
+    options = {"preset": preset} if preset else {}
+    if "m" in pair:
+        options["m"] = ",".join(map(str, pair["m"] if isinstance(pair["m"], list) else [pair["m"]]))
+    options |= {name.replace("_", "-"): pair[name] for name in spelled if name in pair}
     options |= {name: body[name] for name in ("target", "project") if name in body}
     options |= {"trials": budget["trials"], "seconds": f"{budget['seconds']:g}"}
-    rows = pair["m"] if isinstance(pair["m"], list) else [pair["m"]]
-    named = [("m", ",".join(map(str, rows))), *options.items(), *(("label", one) for one in body.get("labels", ()))]
+    named = [*options.items(), *(("label", one) for one in body.get("labels", ()))]
     words = [f"--{name} {shlex.quote(str(value))}" for name, value in named]
-    flags = ["--gated"] if pair.get("gated") else []
+    flags = ["--gated"] if pair.get("gated") else [] if pair.get("projection", True) else ["--no-projection"]
     return " ".join(["tuner-client", "--url", url, "submit", *words, *flags])

@@ -28,7 +28,7 @@ _ASSIGNMENTS = {
     Assignment.SHARES: "each CTA works through a contiguous share of the order, dealt before the launch",
     Assignment.TICKET: "each CTA draws the next tile from one shared counter",
     Assignment.FIRST_WAVE: "each CTA begins with a tile dealt before the launch, and draws the others",
-    Assignment.STEALING: "each CTA draws the next tile of its side, and of the other side when its own has none left",
+    Assignment.STEALING: "each CTA drew the next tile of its side, and of the other side when its own had none left",
 }
 _HINTS = {
     CacheHint.NORMAL: "in no special order",
@@ -66,6 +66,7 @@ def _attention_words(op: AttentionOp, one: AttentionSchedule, workload: Workload
     spans, shared = one.num_spans(op.shape), f", shared by a cluster of {one.cluster} CTAs" if one.cluster > 1 else ""
     number = "the whole context at once" if spans == 1 else f"{spans} of the longest context"
     order = "neighbours" if one.contiguous else "tasks in turns"
+    order += ", of those alone that the lengths leave" if one.by_length else ""
     finish = f"{one.finish_warps} that end tasks" if one.finish_warps else "which end tasks too"
     early = ", the first tiles before a length is known" if one.speculative else ""
     words = [
@@ -76,7 +77,8 @@ def _attention_words(op: AttentionOp, one: AttentionSchedule, workload: Workload
     reader = workload.reader_of(op)
     if reader is not None and one.next_percent:
         share = "all" if one.next_percent == 100 else f"{one.next_percent} %"
-        words.append(f"It brings {share} of the weights of {reader.name} into the L2, behind all that it reads.")
+        when = "before the launch before it has ended" if one.next_early else "behind all that it reads"
+        words.append(f"It brings {share} of the weights of {reader.name} into the L2, {when}.")
     return words
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.plan.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.rotary import CACHES
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
@@ -96,7 +97,7 @@ def assemble(
     files |= {cubin_name(one.variant): one.launchable.cubin for one in variants if one.launchable}
     programmatic = candidate.plan_kind.is_programmatic
     manifest: dict[str, Any] = {
-        "format": MANIFEST_FORMAT if attentions else PRODUCTS_FORMAT,
+        "format": MANIFEST_FORMAT if attentions or workload.rotary_op is not None else PRODUCTS_FORMAT,
         "simulated": environment.simulated,
         "plan_kind": str(candidate.plan_kind),
         "workload": workload.to_json(),
@@ -307,8 +308,9 @@ def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
 def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
     """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
 
-    A gated op's weight and bias have the gate's rows first, then the up projection's. The launches write `squares`, and
-    read `input_squares`: the sums of squares of the rows of the input in front of the dot.
+    A gated op's weight and bias have the gate's rows first, then the up projection's. Those of an op that is turned
+    have the first halves of all heads first, then the second halves. The launches write `squares`, and read
+    `input_squares`: the sums of squares of the rows of the input in front of the dot.
     """
     tensors = attention_tensors(workload)
 
@@ -331,5 +333,10 @@ def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
             add(squares_of(op.name), "squares", [norm_slots(workload, tiling, i), slot_stride(op.m)], "fp32")
         if op.row_scale:
             add(f"{op.name}.row_scale", "row_scale", [op.m], "fp32")
-        add(op.name, "output" if workload.leaves(i) else "intermediate", [op.m, op.n])
+        add(op.name, "output" if workload.leaves(i) else "intermediate", [op.m, op.c_columns])
+        if op.rotary:
+            for name in CACHES:
+                add(f"{op.name}.{name}", "cache", list(op.rotary.cache_shape(op.m)))
+            add(f"{op.name}.lengths", "lengths", [op.rotary.num_sequences(op.m)], "int32")
+            add(f"{op.name}.frequencies", "frequencies", [op.rotary.head_dim // 2], "fp32")
     return tensors

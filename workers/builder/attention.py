@@ -27,18 +27,6 @@ class BuiltAttention:
     built: Built
 
 
-def build_attention(
-    workload: Workload, index: int, schedule: AttentionSchedule, gpu: Gpu, builder: Builder
-) -> BuiltAttention:
-    """Renders and builds the kernel of attention `index`.
-
-    Raises:
-        BuildError: the source does not compile, or not in time.
-    """
-    source = attention_source(workload.attentions[index], schedule)
-    return BuiltAttention(source=source, built=builder.build(source, gpu.arch))
-
-
 def build_appends(workload: Workload, gpu: Gpu, builder: Builder) -> tuple[Built, ...]:
     """Of each attention the kernel that may go in front of it.
 

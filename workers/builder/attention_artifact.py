@@ -247,7 +247,7 @@ def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
         "next_num_rows": asked.num_rows,
         "next_row_bytes": asked.row_bytes,
         "next_taken_bytes": asked.taken_bytes,
-        "zero": 0,
+        "next_is_early": int(asked.early),
         "kv_heads": op.shape.kv_heads,
         "query_heads": op.shape.query_heads,
         "new_tokens": op.shape.new_tokens,
@@ -268,6 +268,8 @@ def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
     cap = "of the soft cap" if op.form.soft_cap else "no soft cap"
     for name, number in cap_numbers(op.shape, op.form).items():
         add(name, "float32", 4, cap, value=number)
+    meaning = "sequences whose tasks are assigned by their lengths; 0: the tables have the tasks"
+    add("num_assigned", "int32", 4, meaning, value=plan.num_assigned)
     num_bytes = _TASK_BYTES * MOST_QUEUES
     add("first_tasks", f"bytes[{num_bytes}]", num_bytes, "as the launch gives them, hexadecimal")
     return {"size_bytes": -(-size // _ARGS_ALIGNMENT) * _ARGS_ALIGNMENT, "fields": fields}

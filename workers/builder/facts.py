@@ -77,7 +77,17 @@ def numbers(workload: Workload, plans: Sequence[VerifiedPlan], schedule: Schedul
         "gelu": "tanh",
         "gate": "above_up",
         "gate_meaning": "a gated op's weight and bias hold the gate's rows first, then the up projection's",
+        **({} if workload.rotary_op is None else {"rotary_meaning": _ROTARY}),
     }
+
+
+_ROTARY = (
+    "of an op with `rotary`: a row of the product is a new token's queries, keys and values, head by head; n counts "
+    "pairs, elements i and i + head_dim / 2 of a head. Weight and bias hold the first halves of all heads first, in "
+    "the order of the heads, then the second halves. Pairs of queries and keys are turned by position * "
+    "frequencies[i], in fp32. Queries are the output; keys and values go to the caches, at the token's position. A "
+    "token in front of its sequence, or behind max_length, is not kept"
+)
 
 
 def aliasing(workload: Workload) -> list[dict[str, str]]:

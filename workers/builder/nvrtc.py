@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import re
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
@@ -28,6 +29,9 @@ from tuner.versions import install_command
 
 from ..protocol.process import die_with_parent
 from .once import Once
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _OPTIONS = ("--std=c++17", "--ptxas-options=-v", "--ptxas-options=--warn-on-spills")
 
@@ -164,6 +168,20 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
     return cubin, log, time.perf_counter() - begin
 
 
+#: Compiles for each process that is there for what is short. A proof must not wait behind compiles: those that came
+#: before it may keep every process busy for seconds.
+_COMPILES_PER_SHORT = 4
+#: How far a build steps back where others want its core: behind the server and the process at the card, not behind a
+#: search, which works ahead.
+_NICENESS = 2
+
+
+def _begin(parent_pid: int) -> None:
+    """The first call in each process."""
+    die_with_parent(parent_pid)
+    os.nice(_NICENESS)
+
+
 class Builder:
     """Compiles in killable processes and keeps what came out under `cache_dir` (source, cubin, resources by key).
 
@@ -173,10 +191,12 @@ class Builder:
 
     def __init__(self, cache_dir: Path, *, limits: Limits | None = None, num_processes: int = 1) -> None:
         """`limits` bounds one compile. A process must first start and take the source, and `limits` bounds that wait,
-        too. `num_processes` is how many may run at once."""
+        too. `num_processes` is how many compiles may run at once; a few more processes do what `run` is given."""
         self._cache_dir = cache_dir
         self._limits = limits or Limits()
+        num_short = math.ceil(num_processes / _COMPILES_PER_SHORT)
         self._free = threading.BoundedSemaphore(num_processes)
+        self._free_for_short = threading.BoundedSemaphore(num_short)
         self._once = Once[str, Built]()
         #: By key, why the compiler refused a source. Nobody changes a key after it was set, so no lock is needed.
         self._refused: dict[str, SourceRefused] = {}
@@ -188,7 +208,7 @@ class Builder:
         cache_dir.mkdir(parents=True, exist_ok=True)
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPool(
-            max_workers=num_processes, context=context, initializer=die_with_parent, initargs=(os.getpid(),)
+            max_workers=num_processes + num_short, context=context, initializer=_begin, initargs=(os.getpid(),)
         )
 
     @property
@@ -210,12 +230,22 @@ class Builder:
         built, is_theirs = self._once.get(key, lambda: self._read(key) or self._compile(key, source, arch))
         return replace(built, cached=True) if is_theirs else built
 
-    def _compile(self, key: str, source: str, arch: str) -> Built:
-        with self._free:  # so that none waits for another's compile, and its wait is bounded
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What a function gives in one of the processes, which it has for a moment; any thread may call. All of it
+        travels there and back.
+
+        Raises:
+            BuildTimeout, BuildError, WorkerError: as `build`; and whatever the function raises.
+        """
+        return self._run(self._free_for_short, function, *args, **kwargs)
+
+    def _run(self, free: threading.BoundedSemaphore, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """In a process that `free` has."""
+        with free:  # so that none waits for another's compile, and its wait is bounded
             if self._end.done():
                 raise WorkerError("the compilers are closed")
             deadline_s = self._limits.build_deadline_s
-            future = self._pool.schedule(_compile_timed, args=(source, arch), timeout=deadline_s)
+            future = self._pool.schedule(function, args=args, kwargs=kwargs, timeout=deadline_s)
             limit_s = deadline_s + self._limits.start_deadline_s
             waited_for: list[Future[Any]] = [future, self._end]
             answered, _ = wait(waited_for, limit_s, return_when=FIRST_COMPLETED)
@@ -225,14 +255,18 @@ class Builder:
                 raise WorkerError("the compilers were closed")
             raise BuildTimeout(f"no compiler answered within {limit_s:g} s")
         try:
-            cubin, log, compile_s = future.result()
+            return future.result()
         except FutureTimeoutError as error:
             raise BuildTimeout(f"the compiler was killed after {deadline_s:g} s") from error
+        except ProcessExpired as error:
+            raise BuildError(f"the compiler's process died: {error}") from error
+
+    def _compile(self, key: str, source: str, arch: str) -> Built:
+        try:
+            cubin, log, compile_s = self._run(self._free, _compile_timed, source, arch)
         except SourceRefused as error:
             self._refused[key] = error
             raise
-        except ProcessExpired as error:
-            raise BuildError(f"the compiler's process died: {error}") from error
         built = Built(
             key=key,
             compiler=self._compiler,

@@ -24,7 +24,8 @@ from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers
 from .attention_cache import hide_numbers, hide_pages, hide_rows
 from .attention_reference import attend, gathered
-from .data import NAN_BITS, ProblemData, from_bits
+from .data import ProblemData, from_bits
+from .outputs import NAN_BITS
 from .reference import ROUNDOFF, SMALLEST_STEP, Reference
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations

@@ -18,7 +18,8 @@ from ..source.launch_args import OpBuffers
 from .attention_data import AttentionData, WithAttentions
 from .batched_gemm import BatchedGemm, BatchedShape
 from .cublaslt import WORKSPACE_BYTES, CublasLt
-from .data import bits_type, from_bits
+from .data import from_bits
+from .outputs import bits_type
 from .products_behind import InFrontOfProducts, ProductsBehind
 
 #: What a recipe says of it.

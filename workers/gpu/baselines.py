@@ -17,13 +17,16 @@ from ..source.launchable import Launchable, LaunchRefused
 from ..source.library_epilogue import Epilogue, split_epilogue
 from ..timing.library_choice import Picked
 from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
-from .data import ProblemData, bits_type
+from .data import ProblemData
 from .launch import IS_BF16, Kernel, PlanOnDevice, check, fill
 from .library_norms import LibraryNorms
+from .outputs import bits_type
 from .squares import InputSquares, SquaresTables
 
-#: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it.
+#: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it, and pairs of `tuner_rotary`.
 EPILOGUE_WIDTH = 8
+#: Of a CTA of `tuner_rotary`.
+_ROTARY_THREADS = 128
 
 
 class Runner(Protocol):
@@ -186,18 +189,19 @@ class LibraryRunner:
     residuals are added by the products (beta = 1) or by the norms' kernels.
     """
 
-    def __init__(self, lt: CublasLt, data: ProblemData, epilogue: Any, norm: Any) -> None:
-        """`epilogue` and `norm` are the kernels `tuner_epilogue` and `tuner_norm`."""
+    def __init__(self, lt: CublasLt, data: ProblemData, tools: Any) -> None:
+        """`tools` has the kernels `tuner_epilogue`, `tuner_norm` and `tuner_rotary`."""
         self._dtype = data.workload.dtype
         self._ops = data.workload.ops
         #: Whether the products may run side by side: none reads another's output.
         self.can_run_beside = data.workload.is_independent
-        self._epilogue = epilogue
-        self._norms = LibraryNorms(data.workload, norm)
+        self._epilogue, self._rotary = (tools.get_function(name) for name in ("tuner_epilogue", "tuner_rotary"))
+        self._norms = LibraryNorms(data.workload, tools.get_function("tuner_norm"))
         self._lt_version = lt.version
-        #: Gate and up projection of each gated op, [m, 2n].
+        #: Gate and up projection of each gated op, both halves of heads that are turned: [m, 2n].
         self._sums = [
-            cupy.empty((op.m, op.weight_rows), bits_type(self._dtype)) if op.gated else None for op in self._ops
+            cupy.empty((op.m, op.weight_rows), bits_type(self._dtype)) if op.rows_per_column > 1 else None
+            for op in self._ops
         ]
         buffers = data.slot_ops(0)
         self._gemms = [
@@ -263,8 +267,21 @@ class LibraryRunner:
         if rest := split_epilogue(op)[1]:
             self._finish(rest, op, out, buffer)
 
+    def _turn(self, op: GemmOp, sums: int, buffer: OpBuffers) -> None:
+        """Turns queries and keys, and writes to the cache, on the current stream."""
+        of, at = op.rotary, buffer.rotary
+        assert of is not None, op.name
+        assert at is not None, "an op that is turned has a cache"
+        addresses = (sums, buffer.c, at.keys, at.values, at.lengths, at.frequencies)
+        sizes = (of.heads, of.kv_heads, of.head_dim, of.max_length, of.new_tokens, IS_BF16[self._dtype])
+        args = (*map(cupy.uint64, addresses), cupy.uint32(op.m), *map(cupy.int32, sizes))
+        self._rotary((-(-op.m * op.n // EPILOGUE_WIDTH // _ROTARY_THREADS),), (_ROTARY_THREADS,), args)
+
     def _finish(self, rest: Epilogue, op: GemmOp, sums: int, buffer: OpBuffers) -> None:
         """One pass over the sums, on the current stream."""
+        if rest.rotary:
+            self._turn(op, sums, buffer)
+            return
         num_vectors = op.m * op.n // (EPILOGUE_WIDTH if op.n % EPILOGUE_WIDTH == 0 else 1)
         args = (
             cupy.uint64(sums),

@@ -39,10 +39,10 @@ def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -
     worst = 0.0
     for seed_index in range(NUM_CHECK_SEEDS):
         worst = max(worst, _check_seed(data, comparer, run, work, seed_index))
-        first = [output.bits.copy() for output in data.outputs[0].values()]
+        first = [data.written(op_index, seed_index).copy() for op_index in data.outputs[0]]
         _launch_poisoned(data, run, seed_index)
         for op_index, before in zip(data.outputs[0], first, strict=True):
-            after = data.outputs[0][op_index].bits
+            after = data.written(op_index, seed_index)
             if not comparer.are_same(before, after):
                 raise WrongNumbers(f"a second launch of {data.workload.numbered_ops[op_index].name} gave other bits")
     return worst
@@ -54,8 +54,7 @@ def check_after_timing(data: ProblemData, comparer: Comparer, run: Run, work: Wo
 
 
 def _launch_poisoned(data: ProblemData, run: Run, seed_index: int) -> None:
-    for output in data.outputs[0].values():
-        output.poison()
+    data.poison()
     record = run(data.check_ops(seed_index))
     if record is not None:
         raise Aborted(record)
@@ -65,8 +64,10 @@ def _check_seed(data: ProblemData, comparer: Comparer, run: Run, work: Work, see
     _launch_poisoned(data, run, seed_index)
     worst = 0.0
     for op_index, reference in data.references[seed_index].items():
-        output = data.outputs[0][op_index]
-        worst = max(worst, _compare(data, comparer, work, op_index, output.bits, reference))
+        bits = data.written(op_index, seed_index)
+        worst = max(worst, _compare(data, comparer, work, op_index, bits, reference))
+        if strayed := data.strayed(op_index, seed_index):
+            raise WrongNumbers(f"{data.workload.numbered_ops[op_index].name}: {strayed}")
     return worst
 
 
@@ -74,10 +75,10 @@ def _compare(data: ProblemData, comparer: Comparer, work: Work, op_index: int, b
     op, dtype = data.workload.numbered_ops[op_index], data.workload.dtype
     found = comparer.difference(bits, dtype, want)
     if found.num_bad:
-        row, column = divmod(found.first_bad, op.n)
+        row, column = divmod(found.first_bad, bits.shape[1])
         got = _value(bits[row, column].get(), dtype)
         raise WrongNumbers(
-            f"{found.num_bad} of {op.m * op.n} elements of {op.name} are wrong, the first at [{row}, {column}]"
+            f"{found.num_bad} of {bits.size} elements of {op.name} are wrong, the first at [{row}, {column}]"
             f"{_where(data, work, op_index, row, column)}: {got:.6g} instead of "
             f"{float(want.values[row, column].get()):.6g} within {float(want.tolerance[row, column].get()):.2g}"
         )
@@ -106,6 +107,7 @@ def _where(data: ProblemData, work: Work, op_index: int, row: int, column: int) 
     if work.tiling is None:
         return ""
     shape = work.tiling.tiles[op_index]
+    column = op.rotary.pair_of(column) if op.rotary else column
     tile = (op_index, row // shape.m, column // shape.n)
     for launch, plan in enumerate(work.plans):
         tasks = np.flatnonzero((plan.plan.tasks[:, :3] == tile).all(axis=1))

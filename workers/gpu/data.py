@@ -16,10 +16,11 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import CacheState
 
 from ..protocol.stopwatch import Stopwatch
-from ..source.launch_args import OpBuffers
+from ..source.launch_args import OpBuffers, RotaryBuffers
 from .integrity import Region, region
-from .launch import fill
+from .outputs import GuardedOutput, bits_type
 from .reference import Operands, Reference, reference
+from .turned import TurnedCache, draw_lengths
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
@@ -29,17 +30,6 @@ MIN_CHAIN = 8
 MAX_CHAIN = 256
 #: Seeds whose numbers are checked before timing; one more is checked after it.
 NUM_CHECK_SEEDS = 3
-
-#: The bits of a NaN.
-NAN_BITS = {Dtype.FP16: 0x7FFF, Dtype.BF16: 0x7FFF}
-_CANARY_BYTE = 0xA5
-#: Of one canary, and what its buffer is a multiple of.
-_CANARY_BYTES, _PADDING_BYTES = 2048, 256
-
-
-def bits_type(dtype: Dtype) -> Any:
-    """Unsigned integers of an element's size, which hold its bits."""
-    return cupy.dtype(f"u{dtype.size_bytes}")
 
 
 def to_bits(values: Array, dtype: Dtype) -> Array:
@@ -81,33 +71,6 @@ class DoesNotFit(Exception):
     """The card's free memory does not hold one copy of the problem."""
 
 
-class GuardedOutput:
-    """An output [m, n] with canaries in front of it and behind it."""
-
-    def __init__(self, m: int, n: int, dtype: Dtype) -> None:
-        self._nan_bits = NAN_BITS[dtype]
-        num_bytes = m * n * dtype.size_bytes
-        padded = -(-num_bytes // _PADDING_BYTES) * _PADDING_BYTES
-        self._buffer = cupy.full(padded + 2 * _CANARY_BYTES, _CANARY_BYTE, dtype=cupy.uint8)
-        #: Where the canary behind starts: right after the last element.
-        self._end = _CANARY_BYTES + num_bytes
-        self.bits = self._buffer[_CANARY_BYTES : self._end].view(bits_type(dtype)).reshape(m, n)
-
-    @property
-    def address(self) -> int:
-        """Device address of element [0, 0], 256-byte aligned."""
-        return int(self.bits.data.ptr)
-
-    def poison(self) -> None:
-        """Every element becomes NaN."""
-        fill(self.bits, self._nan_bits)
-
-    def surroundings(self, name: str) -> list[Region]:
-        """What lies before and behind it."""
-        front, behind = self._buffer[:_CANARY_BYTES], self._buffer[self._end :]
-        return [region(f"what lies before {name}", front), region(f"what lies behind {name}", behind)]
-
-
 def _address(array: Array | None) -> int:
     return 0 if array is None else int(array.data.ptr)
 
@@ -125,7 +88,7 @@ class ProblemData:
         self.problem = problem
         self.workload: Workload = problem.workload
         self.l2_bytes = l2_bytes
-        dtype = self.workload.dtype
+        dtype, self._num_drawn = self.workload.dtype, 0
         self._random = cupy.random.default_rng(problem.seed)
         self.chain_length, num_slots = self._rotation()
         ops = self.workload.ops
@@ -133,10 +96,14 @@ class ProblemData:
         self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._draw_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
+        #: By index, of the op that is turned: what all slots write their keys and values to.
+        self.caches = {i: TurnedCache(op, dtype) for i, op in enumerate(ops) if op.rotary}
         written = self.workload.numbered_ops
-        shared = {i: GuardedOutput(op.m, op.n, dtype) for i, op in enumerate(written) if not self.workload.leaves(i)}
+        shared = {
+            i: GuardedOutput(op.m, op.c_columns, dtype) for i, op in enumerate(written) if not self.workload.leaves(i)
+        }
         self.outputs: list[dict[int, GuardedOutput]] = [
-            {i: shared.get(i) or GuardedOutput(op.m, op.n, dtype) for i, op in enumerate(written)}
+            {i: shared.get(i) or GuardedOutput(op.m, op.c_columns, dtype) for i, op in enumerate(written)}
             for _ in range(num_slots)
         ]
         cupy.cuda.Device().synchronize()
@@ -166,6 +133,29 @@ class ProblemData:
         """Operand addresses of a checked launch: slot 0 on the inputs of one check seed."""
         return self._op_buffers(0, self._check_inputs[seed_index])
 
+    def poison(self) -> None:
+        """NaN into all that a checked launch must write, and a mark into the caches that it writes some rows of."""
+        for output in self.outputs[0].values():
+            output.poison()
+        for cache in self.caches.values():
+            cache.poison()
+
+    def written(self, op_index: int, seed_index: int) -> Array:
+        """What a checked launch left of an op, as bits [m, n]: of what is turned queries, keys and values."""
+        bits = self.outputs[0][op_index].bits
+        if op_index not in self.caches:
+            return bits
+        return self.caches[op_index].beside(bits, self._check_inputs[seed_index][self._lengths_of(op_index)])
+
+    def strayed(self, op_index: int, seed_index: int) -> str:
+        """Where a checked launch wrote that it must not, beside an op's output, in words; empty where it did not."""
+        if op_index not in self.caches:
+            return ""
+        return self.caches[op_index].strayed(self._check_inputs[seed_index][self._lengths_of(op_index)])
+
+    def _lengths_of(self, op_index: int) -> str:
+        return f"{self.workload.ops[op_index].name}.lengths"
+
     def regions(self) -> list[Region]:
         """All that no launch may write: operands, references, and what lies around the outputs."""
         ops, written = self.workload.ops, self.workload.numbered_ops
@@ -181,6 +171,8 @@ class ProblemData:
         for slot, outputs in enumerate(self.outputs):
             for i, output in outputs.items():
                 found += output.surroundings(f"the output {written[i].name} of slot {slot}")
+        for i, cache in self.caches.items():
+            found += cache.regions(ops[i].name)
         return found
 
     def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
@@ -201,12 +193,19 @@ class ProblemData:
                     c=self.outputs[slot][i].address,
                     residual=residual,
                     row_scale=_address(inputs.get(factors_of(op))),
+                    rotary=self._rotary_buffers(i, inputs),
                     m=op.m,
                     n=op.n,
                     k=op.k,
                 )
             )
         return tuple(buffers)
+
+    def _rotary_buffers(self, op_index: int, inputs: dict[str, Array]) -> RotaryBuffers | None:
+        """Of the op that is turned; None of the others."""
+        if op_index not in self.caches:
+            return None
+        return self.caches[op_index].buffers(inputs[self._lengths_of(op_index)])
 
     def _source_address(self, slot: int, op_index: int, inputs: dict[str, Array]) -> int:
         """Of what op `op_index` reads as A."""
@@ -260,6 +259,9 @@ class ProblemData:
                 inputs[factors_of(op)] = 0.5 + 1.5 * self._random.random(op.m, dtype=cupy.float32)
             if op.norm in inputs:
                 inputs[factors_of(op)] = self._squares(inputs[op.norm])
+            if op.rotary:
+                inputs[self._lengths_of(i)] = draw_lengths(op.rotary, op.m, self._num_drawn)
+        self._num_drawn += 1
         return inputs
 
     def _normed_inputs(self, op: GemmOp) -> tuple[str, ...]:
@@ -321,6 +323,7 @@ class ProblemData:
                 residual=widened(inputs.get(residual_of(op))) if added is None else references[added].values,
                 row_scale=None if factors is None else factors.astype(cupy.float64),
                 residual_tolerance=None if added is None else references[added].tolerance,
+                turn=self.caches[i].turn(inputs[self._lengths_of(i)]) if i in self.caches else None,
             )
             references[i] = reference(
                 op,

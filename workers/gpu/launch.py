@@ -131,7 +131,7 @@ class Kernel:
         per_sm, num_sms = self.ctas_per_sm(), int(cupy.cuda.Device().attributes["MultiProcessorCount"])
         if num_ctas > per_sm * num_sms:
             raise LaunchRefused(
-                f"queues, first waves and stealing need every CTA resident: the grid has {num_ctas} CTAs, and the "
+                f"queues and first waves need every CTA resident: the grid has {num_ctas} CTAs, and the "
                 f"driver says that {num_sms} SMs hold {per_sm} each"
             )
 

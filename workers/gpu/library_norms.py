@@ -15,8 +15,8 @@ from tuner.errors import WorkerError
 
 from ..source.launch_args import OpBuffers
 from ..source.library_epilogue import split_epilogue
-from .data import bits_type
 from .launch import IS_BF16, fill
+from .outputs import bits_type
 
 #: Elements that a thread of `tuner_norm` takes at a time where a row is a multiple of it, times, and threads of a CTA.
 _WIDTH, _TIMES, _MAX_THREADS = 8, 4, 1024

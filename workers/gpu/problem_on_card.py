@@ -33,7 +33,7 @@ def library_of(lt: CublasLt, data: ProblemData, tools: Any) -> Library:
         if importlib.util.find_spec("torch") is None or data.attention.form.soft_cap is not None:
             return AttentionProducts(lt, data, tools)
         return AttentionLibrary(lt, data, tools)
-    return LibraryRunner(lt, data, tools.get_function("tuner_epilogue"), tools.get_function("tuner_norm"))
+    return LibraryRunner(lt, data, tools)
 
 
 class ProblemOnCard:

@@ -20,13 +20,12 @@ class ProductsBehind:
     """All of a workload's products; none where the attention is alone."""
 
     def __init__(self, lt: CublasLt, data: AttentionData, tools: Any) -> None:
-        """`tools` has the kernels `tuner_epilogue` and `tuner_norm`.
+        """`tools` as `LibraryRunner` has them.
 
         Raises:
             WorkerError: the library offers no algorithm, or a norm is of what its op does not read.
         """
-        kernels = (tools.get_function(name) for name in ("tuner_epilogue", "tuner_norm"))
-        self._runner = LibraryRunner(lt, data, *kernels) if data.workload.ops else None
+        self._runner = LibraryRunner(lt, data, tools) if data.workload.ops else None
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
@@ -60,7 +59,7 @@ class ProductsBehind:
     def enqueue(self, ops: tuple[OpBuffers, ...], attended: int, stream: int) -> None:
         """One run, whose first product reads the attention's results at that address."""
         if self._runner:
-            with _stream_at(stream):
+            with stream_at(stream):
                 self._runner.enqueue((replace(ops[0], a=attended), *ops[1:]), stream)
 
     def poison(self) -> None:
@@ -107,7 +106,7 @@ class _Address:
         return 0, self.address
 
 
-def _stream_at(address: int) -> Any:
+def stream_at(address: int) -> Any:
     """CuPy's view of that stream. Releases that know `from_external` warn of the other way."""
     stream = cupy.cuda.Stream
     if hasattr(stream, "from_external"):

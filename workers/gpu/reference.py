@@ -34,6 +34,16 @@ class Reference:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Turn:
+    """By what pairs are turned, and which tokens have a place in the cache."""
+
+    #: [m, head_dim / 2] float64, rounded once to fp32: position * frequency, as every kernel has it.
+    angles: Array
+    #: [m] whether keys and values are kept.
+    is_kept: Array
+
+
+@dataclass(frozen=True, kw_only=True)
 class Operands:
     """One op's operands in float64; None where the op has none."""
 
@@ -49,6 +59,8 @@ class Operands:
     row_scale: Array | None
     #: [m, n]: what a residual that was computed may be off by
     residual_tolerance: Array | None = None
+    #: What an op that is turned is turned by
+    turn: Turn | None = None
 
 
 def activate(z: Array, activation: str) -> Array:
@@ -76,6 +88,8 @@ def reference(
     Norm. The factor of a row is a function of the rounded row, and the library rounds the row again when it has scaled
     it. Either error is within one roundoff of what is scaled.
 
+    Turned. A pair's error is that of both sums, by the cosine and the sine, and 1e-6 of them for sine and cosine.
+
     Output. With errors e of the sums, an activation gives 1.2 e. A gated output is the product of two such,
     (f + d)(z + e) - f z = d z + f e + d e with |d| <= 1.2 e of the gate. The output's own rounding, of the element
     type, adds 2 u |y|; the fp32 arithmetic before a residual, which may cancel, 1e-6 of what it is added to.
@@ -99,7 +113,10 @@ def reference(
     error += _EPILOGUE_ERROR * cupy.abs(z)
     if split_epilogue(op)[1] is not None or is_normed:
         error += roundoff * held + step
-    y, tolerance = _gated(z, error, op) if op.gated else (activate(z, op.activation), _STEEPEST * error)
+    if operands.turn is not None:
+        y, tolerance = _turned(z, error, op, operands.turn)
+    else:
+        y, tolerance = _gated(z, error, op) if op.gated else (activate(z, op.activation), _STEEPEST * error)
     if operands.residual is not None:
         tolerance += _EPILOGUE_ERROR * cupy.abs(y)
         y = y + operands.residual
@@ -107,6 +124,26 @@ def reference(
         tolerance = tolerance + operands.residual_tolerance
     tolerance = tolerance + 2 * roundoff * cupy.abs(y) + 2 * step
     return Reference(values=cupy.ascontiguousarray(y), tolerance=cupy.ascontiguousarray(tolerance.astype(cupy.float32)))
+
+
+def _turned(z: Array, error: Array, op: GemmOp, turn: Turn) -> tuple[Array, Array]:
+    """Queries, keys and values [m, 2n], head by head, and their error, of the sums' halves: first halves of all heads,
+    then second ones. What is not kept is zero."""
+    assert op.rotary is not None
+    num_values, half = op.rotary.kv_heads, op.rotary.head_dim // 2
+    cosines, sines = cupy.cos(turn.angles)[:, None], cupy.sin(turn.angles)[:, None]
+    (x, y), (x_error, y_error) = ((part[:, : op.n], part[:, op.n :]) for part in (z, error))
+    x, y, x_error, y_error = (part.reshape(op.m, -1, half) for part in (x, y, x_error, y_error))
+    heads = cupy.concatenate([x * cosines - y * sines, y * cosines + x * sines], axis=-1)
+    of_turn = _EPILOGUE_ERROR * (cupy.abs(x) + cupy.abs(y))
+    cosines, sines = cupy.abs(cosines), cupy.abs(sines)
+    errors = cupy.concatenate(
+        [x_error * cosines + y_error * sines + of_turn, y_error * cosines + x_error * sines + of_turn], axis=-1
+    )
+    heads[:, -num_values:] = cupy.concatenate([x, y], axis=-1)[:, -num_values:]
+    errors[:, -num_values:] = cupy.concatenate([x_error, y_error], axis=-1)[:, -num_values:]
+    heads[~turn.is_kept, op.rotary.heads :] = 0
+    return heads.reshape(op.m, -1), errors.reshape(op.m, -1)
 
 
 def _gated(z: Array, error: Array, op: GemmOp) -> tuple[Array, Array]:

@@ -77,8 +77,8 @@ class PowerState(Protocol):
         """Once a round; `first` is the first graph of all rounds."""
         ...
 
-    def before_sample(self, timer: Timer, graph: Any) -> None:
-        """Before each sample, which is of `graph`."""
+    def before_sample(self, timer: Timer, graph: Any, chain_us: float) -> None:
+        """Before each sample, which is of `graph`, of this length, unless the sample before was of it."""
         ...
 
     def num_launches(self, chain_us: float) -> int:
@@ -102,7 +102,7 @@ class Burst:
         time.sleep(_BURST_PAUSE_S)
         timer.sample_us(first)
 
-    def before_sample(self, timer: Timer, graph: Any) -> None:
+    def before_sample(self, timer: Timer, graph: Any, chain_us: float) -> None:
         """Nothing: the round's samples follow each other at once."""
 
     def num_launches(self, chain_us: float) -> int:
@@ -124,12 +124,9 @@ class Sustained:
     def before_round(self, timer: Timer, first: Any) -> None:
         """Nothing: every sample has its load."""
 
-    def before_sample(self, timer: Timer, graph: Any) -> None:
+    def before_sample(self, timer: Timer, graph: Any, chain_us: float) -> None:
         """Loads the card."""
-        end = time.perf_counter() + _SUSTAINED_LOAD_S
-        for _ in timer.keep_busy(graph):
-            if time.perf_counter() > end:
-                return
+        timer.enqueue_load(graph, _SUSTAINED_LOAD_S, chain_us)
 
     def num_launches(self, chain_us: float) -> int:
         """Enough to average over the limiter's swings."""
@@ -137,11 +134,17 @@ class Sustained:
 
     def event_bits(self, timer: Timer) -> int:
         """A slowdown for heat spoils a sample; the power cap does not."""
+        timer.wait_for_sample()
         return timer.card.clock_event_bits() if timer.card else 0
 
     def num_between(self, chain_us: float) -> int:
         """What lasts until the next candidate's own load."""
-        return math.ceil(1e6 * _BETWEEN_LOAD_S / chain_us)
+        return _num_launches(_BETWEEN_LOAD_S, chain_us)
+
+
+def _num_launches(seconds: float, chain_us: float) -> int:
+    """Launches of a graph of this length that take so long, or a little longer."""
+    return math.ceil(1e6 * seconds / chain_us)
 
 
 L2_STATES: dict[CacheState, L2State] = {CacheState.COLD: Cold(), CacheState.WARM: Warm()}
@@ -239,34 +242,42 @@ class Timer:
     def rounds(self, graphs: Sequence[Any], is_over: Callable[[list[list[Sample]], float], bool]) -> list[list[Sample]]:
         """[graph][round] samples, every graph once a round, the order turned every round.
 
-        `is_over` sees the samples so far and the seconds since the start.
+        Of two graphs each round begins with that of the sample before, which is its load, too. `is_over` sees the
+        samples so far and the seconds since the start.
         """
         chains_us = [self.sample_us(graph) * self.data.chain_length for graph in graphs]  # loads what is lazy, too
         tracks: list[list[Sample]] = [[] for _ in graphs]
-        start = time.perf_counter()
+        loaded, start = -1, time.perf_counter()
         while not is_over(tracks, time.perf_counter() - start):
             self._power.before_round(self, graphs[0])
             first = len(tracks[0]) % len(graphs)
             for i in [*range(first, len(graphs)), *range(first)]:
-                self._power.before_sample(self, graphs[i])
+                if i != loaded:
+                    self._power.before_sample(self, graphs[i], chains_us[i])
                 num_launches = self._power.num_launches(chains_us[i])
                 tracks[i].append(self.sample(graphs[i], self._power, num_launches))
+                loaded = -1 if self.data.needs_flush else i  # a sample of one launch is no load
         return tracks
 
     def preview(self, graphs: Sequence[Any], num_rounds: int) -> list[list[Sample]]:
         """[graph][round] samples of one launch behind little load, every graph once a round."""
         tracks: list[list[Sample]] = [[] for _ in graphs]
-        for graph in graphs:
-            self.sample_us(graph)  # loads what is lazy
+        chains_us = [self.sample_us(graph) * self.data.chain_length for graph in graphs]  # loads what is lazy, too
         for turn in range(num_rounds):
             first = turn % len(graphs)
             for i in [*range(first, len(graphs)), *range(first)]:
-                end = time.perf_counter() + _PREVIEW_LOAD_S
-                for _ in self.keep_busy(graphs[i]):
-                    if time.perf_counter() > end:
-                        break
+                self.enqueue_load(graphs[i], _PREVIEW_LOAD_S, chains_us[i])
                 tracks[i].append(self.sample(graphs[i]))
         return tracks
+
+    def enqueue_load(self, graph: Any, seconds: float, chain_us: float) -> None:
+        """Enqueues so much of a graph of this length in front of a sample of it; nothing is waited for."""
+        for _ in range(_num_launches(seconds, chain_us)):
+            graph.launch(self.stream)
+
+    def wait_for_sample(self) -> None:
+        """Until the sample that was enqueued begins."""
+        self._begin.synchronize()
 
     def leave_busy(self, graph: Any, run_us: float) -> None:
         """Enqueues what keeps the card in its power state until the next candidate, by a graph whose runs take

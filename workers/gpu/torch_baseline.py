@@ -16,7 +16,8 @@ from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.errors import WorkerError
 
 from ..source.launch_args import OpBuffers
-from .data import ProblemData, bits_type
+from .data import ProblemData
+from .outputs import bits_type
 
 #: PyTorch's names of the element types.
 TORCH_NAMES = {Dtype.FP16: "float16", Dtype.BF16: "bfloat16"}
@@ -38,6 +39,8 @@ def torch_runner(data: ProblemData, *, is_compiled: bool = False) -> TorchChain:
         raise WorkerError("PyTorch has no call that scales the rows of a product: compare without a row scale")
     if any(op.norm not in ("", op.source) for op in data.workload.ops):
         raise WorkerError("a norm of what an op does not read has no call of PyTorch: compare without it")
+    if any(op.rotary for op in data.workload.ops):
+        raise WorkerError("PyTorch has no call that turns queries and keys and writes to a cache: compare without it")
     return TorchChain(torch, data, is_compiled=is_compiled)
 
 

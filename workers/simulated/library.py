@@ -52,7 +52,9 @@ def _library_op_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
 
 def _elementwise_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
     """One pass over the sums and the output, which the L2 holds where they fit."""
-    num_bytes = op.m * (op.weight_rows + op.n) * workload.dtype.size_bytes + op.epilogue_bytes(workload.dtype)
+    num_bytes = op.m * (op.weight_rows + op.result_columns) * workload.dtype.size_bytes + op.epilogue_bytes(
+        workload.dtype
+    )
     l2_bytes_per_s = gpu.num_sms * L2_BYTES_PER_CLOCK * gpu.clock_mhz * 1e6
     rate = l2_bytes_per_s if num_bytes <= gpu.l2_bytes // 2 else gpu.dram_bytes_per_s * LIBRARY_DRAM_EFFICIENCY
     return 1e6 * num_bytes / rate

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.plan.attention import MOST_QUEUES, AttentionPlan
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
@@ -43,6 +44,8 @@ _REFUSALS = {1: "length", 2: "page"}
 #: Elements of a line of the swizzle.
 _LINE_DIMS = 64
 _ARGS_ALIGNMENT = 64
+#: Registers that leave room on a scheduler with three warps for two more of another launch, and so many threads' share.
+_ROOMY_REGISTERS, _ROOMY_THREADS = 128, 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +66,8 @@ class NextWeights:
     row_bytes: int
     #: Of each row, a multiple of 16.
     taken_bytes: int
+    #: Before the launch before has ended; else when a CTA has requested all of its own.
+    early: bool = False
 
     def __post_init__(self) -> None:
         """Checks what the copy engine asks for.
@@ -171,6 +176,14 @@ def attention_version() -> str:
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
 
 
+def bound_threads(tiling: AttentionTiling) -> int:
+    """The number of threads for which an SM's registers are to suffice: more than a CTA has where fewer registers do.
+    Then warps of the launch behind find room beside. Where those that multiply end tasks too, some would spill."""
+    needed = max(num_math_registers(tiling), num_summing_registers(tiling))
+    is_roomy = needed <= _ROOMY_REGISTERS and tiling.finish_warps > 0
+    return max(tiling.num_threads, _ROOMY_THREADS if is_roomy else 0)
+
+
 def render_attention(
     tiling: AttentionTiling, dtype: Dtype, *, form: AttentionForm = PLAIN, traced: bool = False
 ) -> str:
@@ -190,6 +203,7 @@ constexpr bool kIsPaged = {str(form.paged is not None).lower()};
 constexpr bool kHasWindow = {str(form.window is not None).lower()};
 constexpr bool kHasSoftCap = {str(form.soft_cap is not None).lower()};
 constexpr bool kTracePhases = {str(traced).lower()};
+constexpr int kBoundThreads = {bound_threads(tiling)};
 #define TUNER_ATTENTION_CLUSTER {f"__cluster_dims__({tiling.cluster}, 1, 1)" if tiling.cluster > 1 else ""}
 """
     types, _, ops = device_text("config.cuh").partition("// One op of the chain")
@@ -216,7 +230,13 @@ def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule,
     taken_bytes = schedule.taken_bytes(row_bytes)
     if reader is None or not taken_bytes:
         return NO_WEIGHTS
-    return NextWeights(address=address, num_rows=reader.weight_rows, row_bytes=row_bytes, taken_bytes=taken_bytes)
+    return NextWeights(
+        address=address,
+        num_rows=reader.weight_rows,
+        row_bytes=row_bytes,
+        taken_bytes=taken_bytes,
+        early=schedule.next_early,
+    )
 
 
 def form_numbers(op: DecodeAttention, form: AttentionForm) -> dict[str, int]:
@@ -254,16 +274,17 @@ def pack_attention_args(
     if plan.num_queues > MOST_QUEUES:
         raise ValueError(f"{plan.num_queues} queues: the parameter has room for {MOST_QUEUES}")
     op, form = plan.op, plan.form
-    if speculative and not form.knows_tokens_early:
-        raise ValueError("pages and windows hang on the length: nothing can be requested before it is known")
+    if speculative and (plan.by_length or not form.knows_tokens_early):
+        raise ValueError("a first task hangs on the length: nothing can be requested before it is known")
     addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
     args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
     args += struct.pack("<2Q", buffers.pages, buffers.refused)
     behind = next_weights or NO_WEIGHTS
-    args += struct.pack("<Q4i", behind.address, behind.num_rows, behind.row_bytes, behind.taken_bytes, 0)
+    args += struct.pack("<Q4i", behind.address, behind.num_rows, behind.row_bytes, behind.taken_bytes, behind.early)
     args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
     args += struct.pack("<3iI", op.max_length, plan.span_tokens, plan.num_spans, plan.arrivals_per_launch)
     args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative) + _pack_form(op, form)
+    args += struct.pack("<i", plan.num_assigned)
     args += plan.first_tasks.tobytes() + bytes(8 * (MOST_QUEUES - plan.num_queues))
     args = buffers.k_map + buffers.v_map + args
     return args + bytes(-len(args) % _ARGS_ALIGNMENT)

@@ -13,7 +13,7 @@ from tuner.core.legal.wgmma import MAX_CTAS
 from tuner.core.plan.norm_slots import norm_slots, slot_stride, slots_read
 from tuner.core.plan.split_k import slot_bytes
 from tuner.core.plan.words import HEADER_WORDS
-from tuner.core.problem.workload import Workload
+from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine, Tiling
 
@@ -29,12 +29,24 @@ _HEAD_BYTES = 104
 _OP_BYTES = 64
 #: Behind all ops, for each of them, where one has a norm or writes squares: `ChainArgs`.
 _CHAIN_OP = struct.Struct("<Qfi")
+#: Behind these, where an op is turned: `RotaryArgs`.
+_ROTARY = struct.Struct("<4Q4i")
 
 
 #: Of the first tasks and of each tensor map in a wgmma kernel's parameter: `WgmmaArgs` in shared_wgmma.cuh.
 _EXTENSION_ALIGNMENT = 64
 _FIRST_TASK = struct.Struct("<iibBB?HH")
 MAP_BYTES = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotaryBuffers:
+    """Device addresses of both caches, of int32 lengths and of fp32 frequencies."""
+
+    keys: int
+    values: int
+    lengths: int
+    frequencies: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +63,8 @@ class OpBuffers:
     residual: int = 0
     row_scale: int = 0
     squares: int = 0
+    #: Of an op that is turned: `RotaryBuffers`, or None.
+    rotary: RotaryBuffers | None = None
     m: int
     n: int
     k: int
@@ -85,7 +99,19 @@ def pack_args(
     )
     if has_squares(workload):
         tail += b"".join(_CHAIN_OP.pack(o.squares, op.eps, 0) for o, op in zip(ops, workload.ops, strict=True))
+    tail += _rotary_args(workload, ops)
     return head + plan.words[:HEADER_WORDS].tobytes() + tail
+
+
+def _rotary_args(workload: Workload, ops: tuple[OpBuffers, ...]) -> bytes:
+    """Of the op that is turned; nothing where none is."""
+    for given, op in zip(ops, workload.ops, strict=True):
+        if op.rotary:
+            assert given.rotary is not None, f"{op.name} needs a cache"
+            at, sizes = given.rotary, op.rotary
+            addresses = (at.keys, at.values, at.lengths, at.frequencies)
+            return _ROTARY.pack(*addresses, sizes.heads, sizes.kv_heads, sizes.max_length, sizes.new_tokens)
+    return b""
 
 
 def has_squares(workload: Workload) -> bool:
@@ -130,12 +156,12 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
         field("plan_header", 40, "int32[16]", "the first 16 words of the plan, by value"),
     ]
     for i, op in enumerate(workload.ops):
-        base, rows = _HEAD_BYTES + i * _OP_BYTES, "2n" if op.gated else "n"
+        base, rows = _HEAD_BYTES + i * _OP_BYTES, "2n" if op.rows_per_column == 2 else "n"
         fields += [
             field(f"{op.name}.a", base, "pointer", f"{op.source} [m, k]"),
             field(f"{op.name}.w", base + 8, "pointer", f"weight [{rows}, k]"),
             field(f"{op.name}.bias", base + 16, "pointer", f"bias [{rows}], or null"),
-            field(f"{op.name}.c", base + 24, "pointer", "output [m, n]"),
+            field(f"{op.name}.c", base + 24, "pointer", _output_meaning(op)),
             field(f"{op.name}.residual", base + 32, "pointer", "residual [m, n], or null", op.residual_source),
             field(
                 f"{op.name}.row_scale", base + 40, "pointer", _scale_meaning(workload, tiling, i), squares_of(op.norm)
@@ -156,6 +182,10 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
                 field(f"{op.name}.eps", size + 8, "float32", str(op.eps)),
             ]
             size += _CHAIN_OP.size
+    for op in workload.ops:
+        if op.rotary:
+            fields += _rotary_fields(op, size)
+            size += _ROTARY.size
     if tiling.engine is Engine.WGMMA:
         size += -size % _EXTENSION_ALIGNMENT
         num_bytes = MAX_CTAS * _FIRST_TASK.size
@@ -166,6 +196,37 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
             fields.append(field(name, size, f"bytes[{MAP_BYTES}]", "the encoded tensor map of that name"))
             size += MAP_BYTES
     return {"size_bytes": size, "spin_limit_cycles": spin_limit_cycles, "fields": fields}
+
+
+def _output_meaning(op: GemmOp) -> str:
+    return f"queries [m, {op.c_columns}], turned" if op.rotary else "output [m, n]"
+
+
+def _rotary_fields(op: GemmOp, begin: int) -> list[dict[str, Any]]:
+    """Of an op that is turned, as a manifest lists them."""
+    assert op.rotary is not None
+    pointers = {
+        "keys": "cache of keys, appended to",
+        "values": "cache of values, appended to",
+        "lengths": "int32 of each sequence, new tokens included",
+        "frequencies": "fp32, radians a token of each pair",
+    }
+    fields: list[dict[str, Any]] = [
+        {
+            "name": f"{op.name}.{name}",
+            "offset": begin + 8 * index,
+            "type": "pointer",
+            "meaning": meaning,
+            "tensor": f"{op.name}.{name}",
+        }
+        for index, (name, meaning) in enumerate(pointers.items())
+    ]
+    for index, name in enumerate(("heads", "kv_heads", "max_length", "new_tokens")):
+        value, offset = getattr(op.rotary, name), begin + 8 * len(pointers) + 4 * index
+        fields.append(
+            {"name": f"{op.name}.{name}", "offset": offset, "type": "int32", "meaning": str(value), "value": value}
+        )
+    return fields
 
 
 def squares_of(tensor: str) -> str:

@@ -23,6 +23,8 @@ class Epilogue:
     gated: bool = False
     #: The residual is added.
     residual: bool = False
+    #: Queries and keys are turned, keys and values written to the cache.
+    rotary: bool = False
 
     def describe(self) -> str:
         """Its steps in words, in their order."""
@@ -32,6 +34,7 @@ class Epilogue:
             f"apply {self.activation}": self.activation is not Activation.IDENTITY,
             "multiply by the up projection": self.gated,
             "add the residual": self.residual,
+            "turn queries and keys, write to the cache": self.rotary,
         }
         return ", ".join(step for step, is_there in steps.items() if is_there)
 
@@ -39,12 +42,14 @@ class Epilogue:
 def split_epilogue(op: GemmOp) -> tuple[Epilogue, Epilogue | None]:
     """What the library's GEMM does of an op's epilogue, and what one elementwise kernel does after it, if anything.
 
-    The library knows no row scale, no gate and no SiLU. It adds a residual (beta = 1) before its activation, so
-    fuses it only where there is none.
+    The library knows no row scale, no gate, no SiLU and no rotary embedding. It adds a residual (beta = 1) before its
+    activation, so fuses it only where there is none.
     """
     if op.row_scale:
         whole = Epilogue(row_scale=True, bias=op.bias, activation=op.activation, gated=op.gated, residual=op.residual)
         return Epilogue(), whole
+    if op.rotary:
+        return Epilogue(bias=op.bias), Epilogue(rotary=True)
     if op.gated or op.activation not in FUSED_ACTIVATIONS:
         rest = Epilogue(activation=op.activation, gated=op.gated, residual=op.residual)
         return Epilogue(bias=op.bias), rest

@@ -23,7 +23,7 @@ from .variants import Variant, with_switches
 _BASE_FILES = ("config.cuh", "ptx.cuh", "launch_args.cuh", "dependent_launch.cuh", "trace.cuh", "sync.cuh")
 #: Of variants alone.
 _GUARD_FILES = ("host_record.cuh", "launch_guard.cuh")
-_SHARED_FILES = ("activation.cuh", "fixup.cuh", "norm.cuh")
+_SHARED_FILES = ("activation.cuh", "fixup.cuh", "norm.cuh", "rotary.cuh")
 
 #: The device files of each engine in the order in which one includes the other.
 DEVICE_FILES = {
@@ -63,6 +63,7 @@ DEVICE_FILES = {
         "epilogue_wgmma.cuh",
         "epilogue_transposed.cuh",
         "epilogue_tma.cuh",
+        "rotary_wgmma.cuh",
         "cluster_sum.cuh",
         "shared_wgmma.cuh",
         "beside_wgmma.cuh",
@@ -174,7 +175,8 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     )
     names = files_of(tiling.engine, variant)
     texts = [f"// ---- {name}\n{inlined(name, variant)}" for name in names]
-    config += _chain_config(workload, tiling) + _in_band_config(workload, tiling) + _engine_config(workload, tiling)
+    config += _chain_config(workload, tiling) + _rotary_config(workload)
+    config += _in_band_config(workload, tiling) + _engine_config(workload, tiling)
     texts[0] = _with_config(texts[0], config)
     if tiling.engine is Engine.WGMMA:
         widths = sorted(
@@ -212,6 +214,15 @@ def _chain_config(workload: Workload, tiling: Tiling) -> str:
         return ""
     rows = ", ".join(f"{{{', '.join(str(has).lower() for has in op)}}}" for op in ops)
     return f"#define TUNER_CHAIN_OPS\nconstexpr ChainOp kChainOps[kNumOps] = {{{rows}}};\n"
+
+
+def _rotary_config(workload: Workload) -> str:
+    """Which op is turned, and its heads' elements; empty where none is."""
+    for index, op in enumerate(workload.ops):
+        if op.rotary:
+            constants = f"kRotaryOp = {index}, kRotaryHeadDim = {op.rotary.head_dim}"
+            return f"#define TUNER_ROTARY\nconstexpr int {constants};\n"
+    return ""
 
 
 def _has_early_residual(workload: Workload, tiling: Tiling, op_index: int) -> bool:
@@ -263,7 +274,7 @@ def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: 
     grid = warp_grid(tile, tiling.num_warps, op.rows_per_column) if tiling.engine is Engine.MMA else (1, 1)
     if grid is None:
         raise IllegalSchedule(f"no grid of {tiling.num_warps} warps fits the tile {tile} of {op.name}")
-    options = (str(option).lower() for option in (op.bias, op.gated, op.residual, op.row_scale))
+    options = (str(option).lower() for option in (op.bias, op.rows_per_column == 2, op.residual, op.row_scale))
     fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op, dtype), _ACTIVATIONS[op.activation], *options, *of_tiling)
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
 

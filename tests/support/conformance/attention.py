@@ -49,6 +49,8 @@ SCHEDULES = {
     "few warps": alone(math_warps=4, finish_warps=2, num_stages=2),
     "ended by those that multiply": alone(**FEWER, finish_warps=0, span_tokens=320),
     "tiles of 128": alone(tile_tokens=128, num_stages=2, span_tokens=768),
+    "by length": alone(tile_tokens=16, num_stages=16, span_tokens=16, by_length=True),
+    "by length to clusters": alone(cluster=2, tile_tokens=16, num_stages=8, span_tokens=32, by_length=True),
 }
 
 #: Where nothing is known before a length is.
@@ -76,12 +78,12 @@ PRODUCTS = {
 }
 PAIR, RAGGED_PAIR = attention(d_out=520), attention(d_out=520, new_tokens=3, lengths=Lengths.UNIFORM, dtype=Dtype.FP16)
 BEHIND = {
-    f"{name}, {asked} % asked for": replace(
+    f"{name}, {asked} % asked for{' early' if early else ''}": replace(
         one_tile(product),
-        attentions=(replace(alone(**FEWER, span_tokens=192, speculative=True).attentions[0], next_percent=asked),),
+        attentions=alone(**FEWER, span_tokens=192, speculative=True, next_percent=asked, next_early=early).attentions,
     )
     for name, product in PRODUCTS.items()
-    for asked in (0, 50, 100)
+    for asked, early in ((0, False), (50, False), (100, False), (100, True))
 }
 
 BEHIND_PAGES = {
@@ -99,10 +101,10 @@ CASES = [
     *cross("attention", "pair", BEHIND, {"pair": PAIR}, kinds=KINDS, error_below=1.6e-2),
     *cross("attention", "pair", named(BEHIND, "wgmma, 50 % asked for"), {"ragged": RAGGED_PAIR}, kinds=KINDS),
     *cross("attention", "again", SCHEDULES, GROUPED, kinds=KINDS, claim=Claim.RELAUNCHES),
-    *cross("attention", "again", named(BEHIND, "wgmma, 100 % asked for"), {"pair": PAIR}, kinds=KINDS,
-           claim=Claim.RELAUNCHES),
+    *cross("attention", "again", named(BEHIND, "wgmma, 100 % asked for", "wgmma, 100 % asked for early"),
+           {"pair": PAIR}, kinds=KINDS, claim=Claim.RELAUNCHES),
     *cross("attention", "zip", named(SCHEDULES, "spans", "cluster of 16"), GROUPED, kinds=KINDS, claim=Claim.ARTIFACT),
-    *cross("attention", "zip", named(BEHIND, "wgmma, 50 % asked for"), {"pair": PAIR}, kinds=KINDS,
-           claim=Claim.ARTIFACT),
+    *cross("attention", "zip", named(BEHIND, "wgmma, 50 % asked for", "wgmma, 100 % asked for early"),
+           {"pair": PAIR}, kinds=KINDS, claim=Claim.ARTIFACT),
     *cross("attention", "zip form", named(WAITING, "spans"), FORMS, kinds=KINDS[1:], claim=Claim.ARTIFACT),
 ]  # fmt: skip

@@ -40,7 +40,6 @@ SHAPES = {
     "2x1, run-ahead 0, tickets": wide(
         ((128, 64, 64), (128, 64, 64)), run_ahead=0, split_k=(1, 3), assignment=TICKET, cluster=(2, 1)
     ),
-    "1x2, stealing": wide(((64, 64, 64), (64, 64, 64)), partition=6, cluster=(1, 2)),
     "4x1": wide(((64, 64, 64), (128, 32, 64)), cluster=(4, 1)),
     "2x2": wide(((128, 128, 64), (128, 64, 64)), granularity=Granularity.TILE, cluster=(2, 2)),
     "2x2, tickets": wide(((256, 256, 64), (256, 128, 64)), assignment=TICKET, cluster=(2, 2)),

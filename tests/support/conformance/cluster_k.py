@@ -77,8 +77,7 @@ SHAPES = {
     "4, swapped, 104 rows, tickets": swapped(((104, 64, 64), (104, 64, 64)), assignment=TICKET, cluster=FOUR),
     "2x1 and 2, swapped": swapped(((128, 64, 64), (128, 64, 64)), cluster=(2, 1, 2)),
     "2, shares": wide(((64, 64, 64), (64, 64, 64)), assignment=Assignment.SHARES, cluster=TWO),
-    "2, stealing": wide(((64, 64, 64), (64, 64, 64)), partition=5, cluster=TWO),
-    "4, stealing by both": wide(((16, 64, 64), (16, 32, 64)), partition=4, granularity=Granularity.TILE, cluster=FOUR),
+    "2, partition": wide(((64, 64, 64), (64, 64, 64)), partition=5, cluster=TWO),
     "2, run-ahead 25": wide(((16, 128, 64), (16, 64, 128)), run_ahead=25, cluster=TWO),
     "4, run-ahead 0, tickets": wide(((64, 64, 64), (64, 64, 64)), run_ahead=0, assignment=TICKET, cluster=FOUR),
     **{
@@ -148,9 +147,8 @@ def aborted() -> list[Case]:
     """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps, so that
     one CTA alone gives up before it multiplies what it waited for."""
     first, last = {}, {}
-    for name, assigned in {**ASSIGNMENTS, "stealing": {"partition": 4}}.items():
-        tile_m = 16 if name == "stealing" else 64
-        tiles = ((tile_m, 96, 64), (tile_m, 64, 64))
+    tiles = ((64, 96, 64), (64, 64, 64))
+    for name, assigned in ASSIGNMENTS.items():
         for sharers in (TWO, FOUR):
             shape = f"{sharers[2]}, {name}"
             first[shape] = wide(tiles, granularity=Granularity.TILE, cluster=sharers, **assigned)
@@ -174,7 +172,7 @@ CASES = [
     *cross(
         "shared-k",
         "kinds",
-        named(SHAPES, "2, 128 rows", "4, 16 rows", "1x2 and 2", "4, 64 rows, tickets", "2, stealing"),
+        named(SHAPES, "2, 128 rows", "4, 16 rows", "1x2 and 2", "4, 64 rows, tickets", "2, partition"),
         {"ragged": RAGGED},
         kinds=OTHERS,
     ),
@@ -192,7 +190,7 @@ CASES = [
         "again",
         named(
             SHAPES,
-            *("2, 112 rows, tickets", "4, 16 rows", "4, 64 rows, tickets", "2, stealing"),
+            *("2, 112 rows, tickets", "4, 16 rows", "4, 64 rows, tickets", "2, partition"),
             *("4, 128 rows, odd exchanges, tickets", "2, swapped, 256 rows", "2, 192 rows, odd exchanges, tickets"),
         ),
         {"ragged": RAGGED},

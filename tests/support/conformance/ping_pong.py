@@ -46,12 +46,9 @@ SHAPES = {
         split_k=(1, 2),
     ),
     "run-ahead 25, tickets": in_turns(((64, 96, 64), (64, 64, 64)), run_ahead=25, assignment=TICKET),
-    "stealing by the readers": in_turns(((64, 64, 64), (64, 64, 64)), partition=1),
-    "stealing by both": in_turns(((64, 64, 64), (64, 64, 64)), partition=4, granularity=Granularity.TILE),
-    "split, stealing by the producers": in_turns(((64, 64, 64), (64, 64, 64)), split_k=(2, 3), partition=7),
+    "partition": in_turns(((64, 64, 64), (64, 64, 64)), partition=4, granularity=Granularity.TILE),
     "cluster 1x2, split": in_turns(((64, 192, 64), (64, 96, 64)), split_k=(2, 3), cluster=(1, 2)),
     "cluster 2x1, tickets": in_turns(((256, 112, 64), (256, 64, 64)), assignment=TICKET, cluster=(2, 1)),
-    "cluster 2x2, stealing": in_turns(((128, 128, 64), (128, 64, 64)), partition=4, cluster=(2, 2), reserved_sms=100),
 }
 
 GELU = ffn_pair(m=1, d_in=264, d_hidden=1024, d_out=520, activation=Activation.GELU, bias=True)
@@ -63,7 +60,7 @@ OPTIONED = {
 LAUNCHED = named(
     SHAPES,
     *("64 rows", "64 rows, split", "128 rows"),
-    *("64 rows, window, tickets", "128 rows, split, tickets", "stealing by both"),
+    *("64 rows, window, tickets", "128 rows, split, tickets", "partition"),
 )
 
 
@@ -78,9 +75,8 @@ def every_number_of_rows() -> dict[str, Workload]:
 def aborted() -> list[Case]:
     """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps."""
     tiles = ((64, 96, 64), (64, 64, 64))
-    assignments = {**ASSIGNMENTS, "stealing": {"partition": 5}}
-    first = {name: in_turns(tiles, granularity=Granularity.TILE, **assigned) for name, assigned in assignments.items()}
-    last = {name: in_turns(tiles, **BY_SLICE, **assigned) for name, assigned in assignments.items()}
+    first = {name: in_turns(tiles, granularity=Granularity.TILE, **assigned) for name, assigned in ASSIGNMENTS.items()}
+    last = {name: in_turns(tiles, **BY_SLICE, **assigned) for name, assigned in ASSIGNMENTS.items()}
     return [
         *cross("ping-pong", "first wait", first, {"many": MANY}, claim=Claim.ABORT),
         *cross("ping-pong", "last wait", last, {"many": MANY}, claim=Claim.ABORT, wait=-1),
@@ -123,7 +119,7 @@ CASES = [
     *cross(
         "ping-pong",
         "again",
-        named(SHAPES, "64 rows, split", "128 rows, split, tickets", "split, stealing by the producers"),
+        named(SHAPES, "64 rows, split", "128 rows, split, tickets"),
         {"ragged": RAGGED},
         claim=Claim.RELAUNCHES,
     ),

@@ -56,7 +56,7 @@ def wide(
     )
     chosen = Ordering(
         rasters=(Raster(kind=raster),) * len(tiles),
-        assignment=Assignment.STEALING if partition else assignment,
+        assignment=assignment,
         granularity=granularity,
         partition=partition,
         **ordering,

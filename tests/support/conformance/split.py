@@ -117,7 +117,6 @@ TAILED: dict[str, tuple[Workload, Tiling, int]] = {
 ASSIGNMENTS = (
     *((Assignment.STATIC, partition, tiles) for partition in (0, 3) for tiles in (SplitTiles.TAIL, SplitTiles.STREAM)),
     (Assignment.TICKET, 0, SplitTiles.TAIL),
-    (Assignment.STEALING, 3, SplitTiles.TAIL),
 )
 
 

@@ -45,7 +45,7 @@ SHAPES = {
     "waits by slice": swapped(
         ((64, 64, 64), (64, 64, 64)), granularity=Granularity.TILE, wait_position=WaitPosition.SLICE, assignment=TICKET
     ),
-    "stealing": swapped(((64, 64, 64), (96, 64, 64)), partition=4),
+    "partition": swapped(((64, 64, 64), (96, 64, 64)), partition=4),
     "cluster 1x2, split": swapped(((64, 128, 64), (64, 96, 64)), split_k=(2, 3), cluster=(1, 2)),
     "cluster 2x1, tickets": swapped(((192, 112, 64), (192, 128, 64)), warps=8, assignment=TICKET, cluster=(2, 1)),
     "cluster 2x2": swapped(((128, 256, 64), (128, 224, 64)), warps=8, cluster=(2, 2)),
@@ -96,7 +96,7 @@ CASES = [
     *cross(
         "swap-ab",
         "kinds",
-        named(SHAPES, "104 rows", "200 rows, split", "24 rows, split, tickets", "stealing"),
+        named(SHAPES, "104 rows", "200 rows, split", "24 rows, split, tickets", "partition"),
         {"many": MANY},
         kinds=OTHERS,
     ),

@@ -18,6 +18,7 @@ from tests.support.conformance import (
     startup_prefetch,
     swap_ab,
     tma_epilogue,
+    turned,
     wgmma,
 )
 from tests.support.conformance.case import Case
@@ -37,6 +38,7 @@ TABLES = (
     options,
     hints,
     chains,
+    turned,
     in_band,
     attention,
 )

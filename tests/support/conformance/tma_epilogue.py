@@ -43,7 +43,7 @@ SHAPES = {
     ),
     "256 rows": by_copies(((256, 128, 64), (256, 112, 64)), input_stages=2),
     "unequal rows of two groups": by_copies(((256, 96, 64), (128, 64, 64)), input_stages=2),
-    "stealing by both": by_copies(((16, 64, 64), (16, 64, 64)), partition=6, granularity=Granularity.TILE),
+    "partition": by_copies(((16, 64, 64), (16, 64, 64)), partition=6, granularity=Granularity.TILE),
     "cluster 1x2": by_copies(((128, 352, 64), (128, 128, 64)), cluster=(1, 2)),
     "cluster 2x1, tickets": by_copies(((256, 112, 64), (256, 64, 64)), assignment=TICKET, cluster=(2, 1)),
     "cluster 2x2, split": by_copies(((128, 256, 64), (128, 192, 64)), split_k=(1, 3), cluster=(2, 2)),
@@ -70,7 +70,7 @@ OPTIONED = {
 LAUNCHED = named(
     SHAPES,
     *("16 rows", "64 rows, split", "128 rows", "in turns, split"),
-    *("32 rows, tickets", "stealing by both", "cluster 2x1, tickets"),
+    *("32 rows, tickets", "partition", "cluster 2x1, tickets"),
 )
 NARROW = {
     f"{m}x{width}": ffn_pair(m=m, d_in=8, d_hidden=width, d_out=width) for m, width in ((1, 8), (37, 24), (16, 56))
@@ -94,13 +94,12 @@ def hinted() -> dict[str, Schedule]:
 
 
 def stored_by_threads() -> list[Case]:
-    """Every shape leaves the bits that it leaves where threads store; stealing sums parts in no fixed order."""
+    """Every shape leaves the bits that it leaves where threads store."""
     options = {"bias": True, "residual": True, "row_scale": True}
     pair = ffn_pair(m=150, d_in=136, d_hidden=520, d_out=328, activation=Activation.GELU, **options)
     return [
         replace(case, others=(fused(replace(shape, tiling=replace(shape.tiling, epilogue=Epilogue.DIRECT))),))
         for name, shape in SHAPES.items()
-        if "stealing" not in name
         for case in cross(
             "tma", "stored by threads", {name: shape}, by_dtype(pair), claim=Claim.SAME_BITS, num_launches=1
         )

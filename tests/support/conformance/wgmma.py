@@ -91,19 +91,12 @@ SHAPES = {
                 ((128, 96, 64), (128, 128, 64)),
                 {"granularity": Granularity.TILE, "split_k": (1, 4), "run_ahead": 0},
             ),
-            (
-                "64 rows, stealing",
-                ((64, 64, 64), (64, 64, 64)),
-                {"granularity": Granularity.TILE, "split_k": (2, 3), "partition": 6},
-            ),
         )
     },
     **{f"run-ahead {n}": wide(((16, 64, 64), (16, 32, 128)), run_ahead=n) for n in (0, 25, 50)},
     "run-ahead 0, tickets": wide(((64, 96, 64), (64, 64, 64)), run_ahead=0, split_k=(1, 4), assignment=TICKET),
     "unequal rows": wide(((64, 96, 64), (16, 32, 64))),
-    "16 rows, stealing by the readers": wide(((16, 64, 64), (16, 32, 128)), partition=1),
-    "16 rows, stealing by both": wide(((16, 64, 64), (16, 32, 64)), partition=4, granularity=Granularity.TILE),
-    "64 rows, split, stealing by the producers": wide(((64, 64, 64), (64, 64, 64)), split_k=(2, 3), partition=7),
+    "16 rows, partition": wide(((16, 64, 64), (16, 32, 64)), partition=4, granularity=Granularity.TILE),
     "unequal rows of two groups": wide(((256, 96, 64), (128, 64, 64)), input_stages=2),
 }
 
@@ -114,17 +107,14 @@ OPTIONED = {
     "64 rows, split": wide(((64, 64, 128), (64, 48, 64)), split_k=(2, 2)),
     "128 rows": wide(((128, 128, 64), (128, 64, 64))),
 }
-LAUNCHED = named(SHAPES, "16 rows", "64 rows, split", "128 rows", "32 rows, tickets", "16 rows, stealing by both")
+LAUNCHED = named(SHAPES, "16 rows", "64 rows, split", "128 rows", "32 rows, tickets", "16 rows, partition")
 
 
 def aborted() -> list[Case]:
     """The first wait asks for a post too many; or the last one, which stands before a task's last k-steps."""
-    assignments = {**ASSIGNMENTS, "stealing": {"partition": 5}}
-    tiles = {name: tuple((16 if name == "stealing" else 64, n, 64) for n in (96, 64)) for name in assignments}
-    first = {
-        name: wide(tiles[name], granularity=Granularity.TILE, **assigned) for name, assigned in assignments.items()
-    }
-    last = {name: wide(tiles[name], **BY_SLICE, **assigned) for name, assigned in assignments.items()}
+    tiles = ((64, 96, 64), (64, 64, 64))
+    first = {name: wide(tiles, granularity=Granularity.TILE, **assigned) for name, assigned in ASSIGNMENTS.items()}
+    last = {name: wide(tiles, **BY_SLICE, **assigned) for name, assigned in ASSIGNMENTS.items()}
     return [
         *cross("wgmma", "first wait", first, {"ragged": RAGGED}, claim=Claim.ABORT),
         *cross("wgmma", "last wait", last, {"ragged": RAGGED}, claim=Claim.ABORT, wait=-1),

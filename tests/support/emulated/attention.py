@@ -55,12 +55,13 @@ def attention_library(
     return built("\n".join([*parts, "using KernelArgs = AttentionArgs;", (HERE / "launch.h").read_text()]))
 
 
-def asked_of_l2(library: ctypes.CDLL) -> list[tuple[int, int]]:
-    """What launches have prefetched since the library was loaded: addresses and sizes."""
+def asked_of_l2(library: ctypes.CDLL) -> list[tuple[int, int, bool]]:
+    """What launches have prefetched since the library was loaded: addresses, sizes, and whether the thread that asked
+    had waited for the launches before."""
     most = int(library.prefetched(None, 0))
-    pairs = np.zeros((most, 2), np.uint64)
-    library.prefetched(ctypes.c_void_p(pairs.ctypes.data), most)
-    return [(int(address), int(size)) for address, size in pairs]
+    words = np.zeros((most, 3), np.uint64)
+    library.prefetched(ctypes.c_void_p(words.ctypes.data), most)
+    return [(int(address), int(size), bool(waited)) for address, size, waited in words]
 
 
 @dataclass
@@ -153,6 +154,8 @@ class EmulatedAttention:
             ctypes.c_void_p(aligned.ctypes.data), plan.num_ctas, tiling.num_threads, plan.cluster, tiling.smem_bytes
         )
         assert left == 0, f"{left} threads hang"
+        early = library.early_reads()
+        assert early == 0, f"{early} times something was read that launches before may still write"
         return out
 
     def expected(self) -> Array:

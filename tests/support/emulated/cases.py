@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from tests.support.cases import ordering, simt, wgmma
 from tests.support.chains import block, run_of_block, side_by_side
+from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.ordering import Assignment, Granularity, Ordering
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
@@ -37,6 +38,9 @@ _IN_TURNS = wgmma(*((64, 128, 64), (64, 56, 64)) * 2, num_warps=8, warpgroups=Wa
 _PARTS = wgmma(*((16, 64, 64),) * 4, split_k=(2, 2, 3, 2))
 _DOTS = simt(*((4, 16, 256), (4, 8, 256)) * 2, num_warps=4)
 _BF16 = block(30, **SMALL, dtype=Dtype.BF16)
+#: Heads of which a tile has some; one and three new tokens of each sequence.
+_TURNED = Rotary(heads=4, kv_heads=2, head_dim=64, max_length=37)
+_THREE_TOKENS = Rotary(heads=2, kv_heads=1, head_dim=128, max_length=300, new_tokens=3)
 
 CASES = {
     "simt": Emulated(workload=block(3, **SMALL), tiling=_DOTS),
@@ -105,6 +109,41 @@ CASES = {
     ),
     "norm of an input": Emulated(
         workload=run_of_block(13, width=256, hidden=192), tiling=wgmma((16, 56, 64), (16, 64, 64)), is_odd=True
+    ),
+    "turned, simt": Emulated(workload=block(3, **SMALL, rotary=_TURNED), tiling=_DOTS),
+    "turned, mma, parts, fused": Emulated(
+        workload=block(40, **SMALL, rotary=_TURNED),
+        tiling=_mma(*((16, 64, 64),) * 3, (16, 32, 64), split_k=(1, 2, 3, 2)),
+        is_fused=True,
+    ),
+    "turned": Emulated(workload=block(13, **SMALL, rotary=_TURNED), tiling=wgmma(*_LOW)),
+    "turned, three tokens": Emulated(
+        workload=block(15, **SMALL, rotary=_THREE_TOKENS, dtype=Dtype.BF16),
+        tiling=_PARTS,
+        ordering=TILES,
+        is_fused=True,
+    ),
+    "turned, shared k": Emulated(
+        workload=block(30, **SMALL, rotary=_THREE_TOKENS, bias=False), tiling=_SHARED, ordering=STATIC, is_fused=True
+    ),
+    "turned, in turns": Emulated(workload=block(100, **SMALL, rotary=_TURNED), tiling=_IN_TURNS),
+    "turned, swapped, shared k": Emulated(
+        workload=block(60, **SMALL, rotary=_THREE_TOKENS, dtype=Dtype.BF16),
+        tiling=wgmma(
+            *((64, 128, 64), (64, 56, 64), (64, 128, 64), (64, 64, 64)), num_warps=8, swap_ab=True, cluster_k=2
+        ),
+    ),
+    "turned, swapped, several blocks": Emulated(
+        workload=block(30, **SMALL, rotary=_TURNED),
+        tiling=wgmma(
+            *((32, 144, 64), (32, 72, 64), (32, 144, 64), (32, 80, 64)), num_warps=8, input_stages=6, swap_ab=True
+        ),
+    ),
+    "turned, in band": Emulated(
+        workload=block(3, **SMALL, rotary=_TURNED),
+        tiling=wgmma((16, 64, 64), (16, 24, 64), (16, 64, 64), (16, 24, 64), swap_ab=True, cluster_k=2, in_band=True),
+        ordering=STATIC,
+        is_fused=True,
     ),
     "fan-out": Emulated(workload=side_by_side(16, width=256, each=64), tiling=wgmma(*((16, 64, 64),) * 4)),
 }

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.support.cases import H200, ordering
+from tests.support.emulated.rotary import EmulatedCache
 from tests.support.emulated.source import encoded, library_of
 from tuner.core.legal.legality import dynamic_smem_bytes, estimated_resources
 from tuner.core.plan.build import make_plan
@@ -78,6 +79,8 @@ class EmulatedChain:
         self._squares: dict[int, Array] = {}
         #: Of the last run, by launch.
         self.workspaces: list[Array] = []
+        #: Of the op that is turned.
+        self.caches: dict[str, EmulatedCache] = {}
         for op in workload.ops:
             self._draw_operands(op)
 
@@ -89,7 +92,9 @@ class EmulatedChain:
         for name, shape in given[: 1 + op.residual]:
             if self.workload.op_index(name) is None and name not in self._tensors:
                 self._put(name, self._sized(self._random.standard_normal(shape)))
-        self._put(op.name, np.zeros((op.m, op.n)))
+        self._put(op.name, np.zeros((op.m, op.c_columns)))
+        if op.rotary:
+            self.caches[op.name] = EmulatedCache(op.rotary, op.m)
         if op.norm and self.workload.op_index(op.norm) is None:
             squares = aligned(4 * slot_stride(op.m)).view(np.float32)
             squares[:] = np.nan
@@ -145,11 +150,18 @@ class EmulatedChain:
                 self._launch(library, plan, words, workspace)
         for squares in self._squares.values():
             assert (squares[-16:] == CANARY).all(), "written behind the squares"
-        return {op.name: from_bits(self._tensors[op.name], self.workload.dtype) for op in self.workload.ops}
+        return {op.name: from_bits(self._written(op), self.workload.dtype) for op in self.workload.ops}
+
+    def _written(self, op: GemmOp) -> Array:
+        """All that an op makes: of what is turned the queries, and the new rows of both caches."""
+        out = self._tensors[op.name]
+        return self.caches[op.name].beside(out) if op.name in self.caches else out
 
     def _poison(self) -> None:
         for op in self.workload.ops:
             self._tensors[op.name][...] = NAN
+        for cache in self.caches.values():
+            cache.poison()
         for squares in self._squares.values():
             squares[:-16], squares[-16:] = FP32_NAN, CANARY
 
@@ -170,6 +182,18 @@ class EmulatedChain:
             dynamic_smem_bytes(self.workload, tiling),
         )
         assert num_stuck == 0, f"{num_stuck} threads wait for ever"
+
+    def asked_of_memory(self, tiling: Tiling) -> list[tuple[int, bool, str]]:
+        """What the last launch of a tiling has asked for, in turn: by which CTA, whether it is a copy, and of what."""
+        library = library_of(self.workload, tiling)
+        words = np.zeros((int(library.asked_for(None, 0)), 3), np.uint64)
+        library.asked_for(ctypes.c_void_p(words.ctypes.data), len(words))
+        begins = sorted((held.ctypes.data, name) for name, held in self._tensors.items())
+
+        def tensor_at(address: int) -> str:
+            return next(name for begin, name in reversed(begins) if begin <= address)
+
+        return [(int(cta), bool(is_copy), tensor_at(int(address))) for cta, is_copy, address in words]
 
     def _of_rows(self, recipe: TensorMap) -> TensorMap:
         """Its second dimension is rows, but for the weights."""
@@ -194,6 +218,7 @@ class EmulatedChain:
             residual=self._address(self._residual(op)) if op.residual else 0,
             row_scale=factors if op.norm else 0,
             squares=squares.get(index, 0),
+            rotary=self.caches[op.name].buffers if op.name in self.caches else None,
             m=self._rows or op.m,
             n=op.n,
             k=op.k,
@@ -212,6 +237,9 @@ class EmulatedChain:
                 sums /= np.sqrt((values[op.norm] ** 2).mean(axis=1, keepdims=True) + op.eps)
             if op.bias:
                 sums += values[f"{op.name}.bias"]
+            if op.rotary:
+                values[op.name] = self.caches[op.name].expected(sums)
+                continue
             assert op.activation in (Activation.IDENTITY, Activation.SILU)
             gate = sums[:, : op.n] / (1 + np.exp(-sums[:, : op.n])) if op.activation is Activation.SILU else sums
             out = gate * sums[:, op.n :] if op.gated else gate

@@ -34,6 +34,8 @@ template <bool kIsBf16> inline void mma_m16n8k16(float* d, const u32 (&a)[4], co
 }
 template <bool kIsBf16> inline u32 pack_two(float lo, float hi) { return kIsBf16 ? emu::tob16(lo) | (u32)emu::tob16(hi) << 16 : emu::to16(lo) | (u32)emu::to16(hi) << 16; }
 inline float exp2_approx(float x) { return std::exp2(x); }
+inline float sine_approx(float x) { return std::sin(x); }
+inline float cosine_approx(float x) { return std::cos(x); }
 inline float reciprocal_approx(float x) { return 1.0f / x; }
 inline float max_or_nan(float x, float y) { return x != x || y != y ? NAN : x > y ? x : y; }
 inline u32 load_acquire_gpu(const u32* a) { return *a; }
@@ -47,8 +49,8 @@ inline u64 fetch_add_relaxed_gpu(u64* a, u64 v) { u64 b = *a; *a += v; ++emu::pr
 inline u32 fetch_add_acq_rel_gpu(u32* a, u32 v) { u32 b = *a; *a += v; ++emu::progress; return b; }
 inline u32 compare_and_swap_relaxed_gpu(u32* a, u32 e, u32 d) { u32 b = *a; if (b == e) *a = d; return b; }
 inline void launch_dependents() {}
-inline void wait_for_prerequisites() {}
-inline void prefetch_l2(const void*) {}
+inline void wait_for_prerequisites() { emu::me().has_waited = true; }
+inline void prefetch_l2(const void* a) { emu::asked.push_back({(u64)blockIdx.x, 0, (u64)(uintptr_t)a}); }
 template <int k> inline void barrier_sync(int b) { emu::bar(emu::cta().bars[b], k); }
 template <int k> inline bool barrier_or(int b, bool f) { emu::bar(emu::cta().bars[b], k, f); return emu::cta().bars[b].any_out; }
 inline void fence_sc_gpu() {}

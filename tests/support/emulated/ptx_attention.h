@@ -21,21 +21,29 @@ inline u32 transpose_in_registers(u32 two) {
   emu::meet(0);
   return turned;
 }
-inline int load_relaxed_gpu(const int* a) { return *a; }
+inline int load_relaxed_gpu(const int* a) { emu::needs_wait(); return *a; }
 inline float2 load_past_l1(const float2* a) { if ((uintptr_t)a % 8) { printf("misaligned pair\n"); abort(); } return *a; }
 #define __cluster_dims__(...)
 inline void copy_bytes(u32 s, const void* g, u32 bytes, u32 b) {
   if (s % 16 || (uintptr_t)g % 16 || bytes % 16) { printf("misaligned bytes\n"); abort(); }
+  emu::needs_wait();
   emu::put(s, bytes_of(g, bytes), b);
 }
-// What launches have asked the L2 for since the library was loaded: addresses and sizes, as `prefetched` tells them.
-static std::vector<std::pair<u64, u32>> asked_of_l2;
+inline void copy_cache_lines(u32 s, const TensorMap* m, int row, int line, u32 b, u64 policy) {
+  emu::needs_wait();
+  copy_lines(s, m, row, line, b, policy);
+}
+#define copy_lines copy_cache_lines
+// What launches have asked the L2 for since the library was loaded: addresses, sizes and whether the thread had waited for the
+// launches before, as `prefetched` tells them.
+struct Asked { u64 address, bytes, has_waited; };
+static std::vector<Asked> asked_of_l2;
 inline void prefetch_bytes(const void* g, u32 bytes) {
   if ((uintptr_t)g % 16 || bytes % 16) { printf("misaligned prefetch\n"); abort(); }
-  asked_of_l2.push_back({(u64)(uintptr_t)g, bytes});
+  asked_of_l2.push_back({(u64)(uintptr_t)g, bytes, (u64)emu::has_waited()});
 }
-extern "C" int prefetched(u64* pairs, int most) {
-  for (int i = 0; i < (int)asked_of_l2.size() && i < most; ++i) pairs[2 * i] = asked_of_l2[i].first, pairs[2 * i + 1] = asked_of_l2[i].second;
+extern "C" int prefetched(u64* words, int most) {
+  for (int i = 0; i < (int)asked_of_l2.size() && i < most; ++i) memcpy(words + 3 * i, &asked_of_l2[i], sizeof(Asked));
   return (int)asked_of_l2.size();
 }
 inline void store_async_two(u32 a, float x, float y, u32 b) { float two[] = {x, y}; emu::put(a, bytes_of(two, 8), b); }

@@ -45,10 +45,13 @@ struct Cta {
   Barrier bars[17]; std::map<u32, MBarrier> mbarriers; int live;
 };
 struct Warp { u64 values[2][32]; u64 more[2][32][4]; int arrived = 0; u64 generation = 0; };
-struct Fiber { void* sp; unsigned char* stack; int cta, thread; bool done; u64 cluster_generation; };
+struct Fiber { void* sp; unsigned char* stack; int cta, thread; bool done; u64 cluster_generation; bool has_waited; };
 struct Cluster { int arrived = 0; u64 generation = 0; };
 extern std::vector<Fiber> fibers; extern std::vector<Cta> ctas; extern std::vector<Warp> warps; extern int current, threads, cluster_size;
-extern std::vector<Cluster> clusters; extern u64 progress;
+extern std::vector<Cluster> clusters; extern u64 progress, num_early;
+// What the last launch has asked the memory for: by which CTA, whether it is a copy, and where it begins, or its tensor.
+struct Asked { u64 cta, is_copy, address; };
+extern std::vector<Asked> asked;
 // What the copy engine has been asked for and has not done yet; the most rounds that it takes, and the last number drawn.
 struct Copy { u64 due; std::function<void()> run; };
 extern std::vector<Copy> copies; extern u64 turn; extern int most_rounds; extern u32 drawn;
@@ -59,6 +62,9 @@ template <class Run> inline void later(Run run) {
 }
 void yield();
 inline Fiber& me() { return fibers[current]; }
+// Whether the thread has waited for the launches before; counts reads of what they may write where it has not.
+inline bool has_waited() { return me().has_waited; }
+inline void needs_wait() { num_early += !has_waited(); }
 inline Cta& cta() { return ctas[me().cta]; }
 inline int lane() { return me().thread % 32; }
 inline Warp& warp() { return warps[(me().cta * threads + me().thread) / 32]; }

@@ -18,6 +18,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
+    ASSIGNMENTS,
     Assignment,
     Interleave,
     InterleaveKind,
@@ -110,7 +111,7 @@ def candidates(case: str, gpu: Gpu) -> list[Candidate]:
 UNTAILED = {
     SplitTiles.ALL: (),
     SplitTiles.TAIL: (Assignment.SHARES,),
-    SplitTiles.STREAM: tuple(set(Assignment) - {Assignment.STATIC}),
+    SplitTiles.STREAM: tuple(set(ASSIGNMENTS) - {Assignment.STATIC}),
 }
 
 
@@ -124,12 +125,11 @@ def plain_schedules(case: str, split_tiles: SplitTiles = SplitTiles.ALL) -> dict
             sync_width=width,
             wait_position=position,
             assignment=assignment,
-            partition=4 if assignment is Assignment.STEALING else 0,
             split_tiles=split_tiles,
         )
         for (granularity, width), position in product(SYNCS, WaitPosition)
         if position_problem(graph, granularity, width, position) is None
-        for assignment in Assignment
+        for assignment in ASSIGNMENTS
         if assignment not in UNTAILED[split_tiles]
     }
 

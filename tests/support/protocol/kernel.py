@@ -251,10 +251,10 @@ def arrivals_per_launch(plans: Sequence[Plan], tables: Tables) -> list[int]:
 
 
 def draws_per_launch(plan: Plan) -> tuple[int, ...]:
-    """Of each counter. A CTA that knows its first task draws once, of nothing; of a list that CTAs draw from, each
+    """Of each counter. A CTA that knows its first task draws once, of nothing; of the list that CTAs draw from, each
     draws its end as well."""
     drawn = plan.num_tasks - plan.num_first_tasks
-    lists = {STATIC: (0,), TICKET: (drawn,), FIRST_WAVE: (0, drawn)}.get(plan.assignment, (plan.num_first_tasks, drawn))
+    lists = {STATIC: (0,), TICKET: (drawn,), FIRST_WAVE: (0, drawn)}[plan.assignment]
     return tuple(plan.num_ctas + num_tasks for num_tasks in lists)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.words import STATIC, STEALING, Plan
+from tuner.core.plan.words import STATIC, Plan
 
 #: Op, tile row, tile column.
 Tile = tuple[int, int, int]
@@ -30,10 +30,6 @@ def in_whole_waves(plan: Plan, partition: int) -> frozenset[Tile]:
 def _sides(plan: Plan, partition: int) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
     """The tasks of a side in the order in which they are dealt, and its CTAs; one side where there is no partition."""
     tasks = np.arange(plan.num_tasks)
-    if plan.assignment == STEALING:
-        yield tasks[: plan.num_first_tasks], plan.num_first_ctas
-        yield tasks[plan.num_first_tasks :], plan.num_ctas - plan.num_first_ctas
-        return
     if plan.assignment != STATIC:
         yield tasks, plan.num_ctas
         return

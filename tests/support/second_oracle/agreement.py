@@ -53,10 +53,8 @@ def judged_cases(seed: int, count: int) -> Iterator[Judged]:
 
 def judged_by_both(case: Case) -> Judged:
     """The plan, judged."""
-    error, verdict = case.refusal(), case.verdict()
-    if error and not verdict.faults:  # some break only where a CTA draws three tasks ahead, as an engine may
-        verdict = case.verdict(most_taken=3)
-    return Judged(case, verdict, REASONS[type(error)] if error else None)
+    error = case.refusal()
+    return Judged(case, case.verdict(), REASONS[type(error)] if error else None)
 
 
 def counts(judged: Iterator[Judged]) -> list[dict[str, str | int]]:

@@ -26,6 +26,7 @@ from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.proof.verify import verify, verify_paired_launches
 from tuner.core.schedule.ordering import (
+    ASSIGNMENTS,
     Assignment,
     Granularity,
     Interleave,
@@ -128,11 +129,11 @@ class Case:
             has_readers=chosen.in_band,
         )
 
-    def verdict(self, most_taken: int | None = None) -> Verdict:
-        """The oracle's; `most_taken` as `judge` has it."""
+    def verdict(self) -> Verdict:
+        """The oracle's."""
         if len(self.raws) == 2:
             return judge_pair(self.raws[0], self.raws[1], self.kernel)
-        return judge(self.raws[0], self.kernel, most_taken=most_taken)
+        return judge(self.raws[0], self.kernel)
 
     def refusal(self) -> PlanError | None:
         """The prover's."""
@@ -204,7 +205,7 @@ def random_ordering(graph: TileGraph, rng: random.Random, *, is_paired: bool = F
     if is_dependent:
         merges += [Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2)]
     granularity = rng.choice(tuple(Granularity))
-    assignment: Any = rng.choice((Assignment.STATIC, Assignment.SHARES) if is_paired else tuple(Assignment))
+    assignment: Any = rng.choice((Assignment.STATIC, Assignment.SHARES) if is_paired else ASSIGNMENTS)
     split_tiles, split_order = rng.choice(tuple(SplitTiles)), rng.choice(tuple(SplitOrder))
     if split_tiles is SplitTiles.STREAM:
         assignment, split_order = Assignment.STATIC, SplitOrder.CONTIGUOUS
@@ -214,7 +215,7 @@ def random_ordering(graph: TileGraph, rng: random.Random, *, is_paired: bool = F
         granularity=granularity,
         sync_width=1 if granularity in (Granularity.ROW, Granularity.TILE, Granularity.BARRIER) else 2,
         assignment=assignment,
-        partition=rng.choice((0, 0, 4)) if assignment in (Assignment.STATIC, Assignment.STEALING) else 0,
+        partition=rng.choice((0, 0, 4)) if assignment is Assignment.STATIC else 0,
         wait_position=rng.choice(tuple(WaitPosition)),
         run_ahead=rng.choice((0, 50, 100)),
         split_order=split_order,

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.support.second_oracle.device import Device
-from tests.support.second_oracle.table import FIRST_WAVE, STATIC, STEALING, TICKET
+from tests.support.second_oracle.table import FIRST_WAVE, STATIC, TICKET
 
 #: A read before its write, and a launch that never ends.
 RACE, HANG = "race", "hang"
@@ -29,14 +29,11 @@ class Cta(NamedTuple):
     tasks: tuple[int, ...]
     #: [CTAs of the cluster] how many of these each has stored.
     stored: tuple[int, ...]
-    #: The list that it draws from, and whether it has turned to it from the other one; -1 where it draws no more.
-    draws_from: int
-    has_turned: bool
 
 
 class State(NamedTuple):
-    #: [lists] tasks drawn of each.
-    drawn: tuple[int, ...]
+    #: Tasks drawn.
+    drawn: int
     ctas: tuple[Cta, ...]
 
 
@@ -53,21 +50,16 @@ class Exploration:
         tasks = tuple(range(len(table.tasks)))
         none = (0,) * device.size
         if table.assignment == STATIC:
-            self.lists: list[tuple[int, ...]] = []
+            self.drawn_from: tuple[int, ...] = ()
             bounds = zip(table.queues, table.queues[1:], strict=False)
-            ctas = [Cta(tasks[begin:end], none, -1, False) for begin, end in bounds]
-        elif table.assignment == STEALING:
-            self.lists = [tasks[: table.first_tasks], tasks[table.first_tasks :]]
-            most = num_ctas if table.num_signals else 2  # where nobody waits, more of them do nothing else
-            begin_with = [0] * min(table.first_ctas, most) + [1] * min(num_ctas - table.first_ctas, most)
-            ctas = [Cta((), none, begins, False) for begins in begin_with]
+            ctas = [Cta(tasks[begin:end], none) for begin, end in bounds]
         elif table.assignment == FIRST_WAVE:
-            self.lists = [tasks[table.num_ctas :]]
-            ctas = [Cta((cta,), none, 0, False) for cta in range(num_ctas)]
+            self.drawn_from = tasks[table.num_ctas :]
+            ctas = [Cta((cta,), none) for cta in range(num_ctas)]
         else:
-            self.lists = [tasks]
-            ctas = [Cta((), none, 0, False)] * num_ctas
-        self.start = State((0,) * len(self.lists), tuple(ctas))
+            self.drawn_from = tasks
+            ctas = [Cta((), none)] * num_ctas
+        self.start = State(0, tuple(ctas))
 
     def faults(self) -> set[str]:
         """Of RACE and HANG what can happen; the walk ends with the first of each that it meets."""
@@ -78,7 +70,7 @@ class Exploration:
             after = list(self._after(state, found))
             if not after and any(cta.tasks for cta in state.ctas):
                 found.add(HANG)
-            if not after and any(len(tasks) > drawn for tasks, drawn in zip(self.lists, state.drawn, strict=True)):
+            if not after and len(self.drawn_from) > state.drawn:
                 found.add(HANG)
             if len(found) == 2:
                 break
@@ -95,9 +87,8 @@ class Exploration:
             for rank, done in enumerate(cta.stored):
                 for task in cta.tasks[done:]:
                     left |= 1 << task * size + rank
-        for tasks, drawn in zip(self.lists, state.drawn, strict=True):
-            for task in tasks[drawn:]:
-                left |= ((1 << size) - 1) << task * size
+        for task in self.drawn_from[state.drawn :]:
+            left |= ((1 << size) - 1) << task * size
         return self.device.all & ~left
 
     def _after(self, state: State, found: set[str]) -> Iterator[State]:
@@ -143,19 +134,12 @@ class Exploration:
 
     def _draws(self, state: State, number: int, ready: list[int]) -> Iterator[State]:
         cta = state.ctas[number]
-        if cta.draws_from < 0 or len(cta.tasks) >= self.most_taken:
+        if state.drawn == len(self.drawn_from) or len(cta.tasks) >= self.most_taken:
             return
         if not self.ahead and cta.tasks and ready[0] == 0:
             return  # its task's waits are not over
-        own, drawn = self.lists[cta.draws_from], state.drawn[cta.draws_from]
-        if drawn < len(own):
-            taken = cta._replace(tasks=(*cta.tasks, own[drawn]))
-            counts = (*state.drawn[: cta.draws_from], drawn + 1, *state.drawn[cta.draws_from + 1 :])
-            yield self._with(State(counts, state.ctas), number, taken)
-        elif len(self.lists) == 2 and not cta.has_turned:
-            if cta.tasks and (cta.draws_from == 1 or not self.ahead):
-                return  # it finishes all that it holds before it turns
-            yield self._with(state, number, cta._replace(draws_from=1 - cta.draws_from, has_turned=True))
+        taken = cta._replace(tasks=(*cta.tasks, self.drawn_from[state.drawn]))
+        yield self._with(State(state.drawn + 1, state.ctas), number, taken)
 
     def _with(self, state: State, number: int, cta: Cta) -> State:
         ctas = [*state.ctas[:number], cta, *state.ctas[number + 1 :]]

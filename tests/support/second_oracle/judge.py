@@ -41,11 +41,9 @@ class Verdict(NamedTuple):
         return self.rules | self.promised | self.ahead | self.in_order
 
 
-def judge(
-    raw: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES, most_taken: int | None = None
-) -> Verdict:
-    """The verdict on these words, over launches of these numbers on one workspace. A CTA that runs ahead has up to
-    `most_taken` tasks in hand; by default as many as a walk of every state affords."""
+def judge(raw: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES) -> Verdict:
+    """The verdict on these words, over launches of these numbers on one workspace. A CTA that runs ahead has as many
+    tasks in hand as a walk of every state affords."""
     try:
         table = read(raw)
     except Malformed:
@@ -53,7 +51,7 @@ def judge(
     if coverage_fault(table, kernel):
         return Verdict(rules=frozenset({"coverage"}))
     rules = {"capacity"} if capacity_fault(table, kernel) else set()
-    return _explored(table, kernel, launches, rules, most_taken=most_taken)
+    return _explored(table, kernel, launches, rules)
 
 
 def judge_pair(first: bytes, second: bytes, kernel: Kernel, *, launches: tuple[int, ...] = LAUNCHES) -> Verdict:
@@ -98,7 +96,6 @@ def _explored(
     rules: set[str],
     *,
     first_ctas: int = 0,
-    most_taken: int | None = None,
 ) -> Verdict:
     if rules:  # such a launch does not begin
         return Verdict(frozenset(rules))
@@ -113,7 +110,7 @@ def _explored(
         if first_ctas and any(gated_hangs(device, first_ctas, slots) for slots in range(1, table.num_ctas)):
             promised.add(HANG)
         for late_hold in (True, False) if "steps" in rules else (True,):
-            taken = most_taken or (3 if device.num_units <= 6 else 2)
+            taken = 3 if device.num_units <= 6 else 2
             ahead |= _run(device, is_ahead=True, late_hold=late_hold, most_taken=taken)
             in_order |= _run(device, is_ahead=False, late_hold=late_hold, most_taken=2)
     return Verdict(frozenset(rules), frozenset(promised), frozenset(ahead), frozenset(in_order))

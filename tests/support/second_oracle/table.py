@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-STATIC, TICKET, STEALING, FIRST_WAVE = range(4)
+STATIC, TICKET, FIRST_WAVE = 0, 1, 3
 #: Most of anything that a plan counts, and most k-steps.
 COUNT, STEPS = 1 << 24, 1 << 26
 #: The place of a wait that is for the epilogue.
@@ -95,8 +95,6 @@ class Table(NamedTuple):
     num_signals: int
     num_ctas: int
     assignment: int
-    first_tasks: int
-    first_ctas: int
     held: int
     strided: bool
     num_slots: int
@@ -127,12 +125,14 @@ def read(raw: bytes) -> Table:
     _want(len(raw) % 4 == 0 and len(raw) >= 64, "size")
     words = struct.unpack(f"={len(raw) // 4}i", raw)
     magic, version, num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = words[:10]
-    first_tasks, first_ctas, held, strided, num_slots, in_band = words[10:16]
+    first_tasks, unused, held, strided, num_slots, in_band = words[10:16]
     _want(magic == struct.unpack("=i", b"TUNR")[0] and version == 5 and 0 <= in_band < 256, "magic, version, word 15")
     for name, value in (("tasks", num_tasks), ("signals", num_signals), ("waits", num_waits), ("slots", num_slots)):
         _want(0 <= value <= COUNT, name)
-    _want(1 <= num_ctas <= COUNT and 0 <= assignment <= 3 and strided in (0, 1) and 0 <= held <= STEPS, "header")
-    _want_lists(assignment, num_tasks, num_ctas, first_tasks, first_ctas)
+    _want(assignment in (STATIC, TICKET, FIRST_WAVE) and unused == 0, "assignment, word 11")
+    _want(1 <= num_ctas <= COUNT and strided in (0, 1) and 0 <= held <= STEPS, "header")
+    wave = num_ctas if assignment == FIRST_WAVE else 0
+    _want(first_tasks == wave <= num_tasks, "the first wave")
     num_queue_words = num_ctas + 1 if assignment == STATIC else 0
     after_queues = 16 + num_queue_words
     _want(queue_at == (16 if num_queue_words else 0), "queue_offset")
@@ -145,16 +145,7 @@ def read(raw: bytes) -> Table:
     waits = [_wait(words[at : at + 8], num_signals) for at in range(wait_at, len(words), 8)]
     tasks = [_task(words[at : at + 8], num_signals, num_waits) for at in range(task_at, wait_at, 8)]
     lists = (queues, tasks, waits, in_band)
-    return Table(num_signals, num_ctas, assignment, first_tasks, first_ctas, held, bool(strided), num_slots, *lists)
-
-
-def _want_lists(assignment: int, num_tasks: int, num_ctas: int, first_tasks: int, first_ctas: int) -> None:
-    if assignment == STEALING:
-        _want(0 <= first_tasks <= num_tasks and 1 <= first_ctas < num_ctas, "the two lists")
-    elif assignment == FIRST_WAVE:
-        _want(first_tasks == num_ctas <= num_tasks and first_ctas == 0, "the first wave")
-    else:
-        _want(first_tasks == first_ctas == 0, "there is one list")
+    return Table(num_signals, num_ctas, assignment, held, bool(strided), num_slots, *lists)
 
 
 def _wait(words: tuple[int, ...], num_signals: int) -> Wait:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.attention.merge import main, merged
+from benchmarks.attention.merge import merged
 from benchmarks.attention.rows import rows
+from benchmarks.common import merging
 
 NAMES = [row.name for row in rows()]
 
@@ -42,5 +43,5 @@ def test_files_become_one(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a.json", "b.json")]
     for path, name in zip(paths, NAMES, strict=False):
         path.write_text(json.dumps(report("a run", name)))
-    main([*map(str, paths), "--out", str(tmp_path / "new" / "all.json")])
+    merging.run(None, merged, [*map(str, paths), "--out", str(tmp_path / "new" / "all.json")])
     assert len(json.loads((tmp_path / "new" / "all.json").read_text())["rows"]) == len(paths)

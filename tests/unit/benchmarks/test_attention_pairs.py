@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.attention.pair_rows import PairVariant, floor_us, pair_variants, projection_of
-from benchmarks.attention.rows import Row, rows
+from benchmarks.attention.rows import Row, policy_variants, rows, variants
 from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes
 from tuner.core.plan.attention import assign
 from tuner.core.problem.gpu import CATALOGUE, SMEM_RESERVED_PER_CTA_BYTES
@@ -52,3 +52,21 @@ def test_the_projection_reads_what_attention_writes() -> None:
 def test_the_floor_is_that_of_the_design() -> None:
     assert floor_us(ROWS["llama3-8b/1/512"]) == pytest.approx(8.1, abs=0.05)
     assert floor_us(ROWS["llama3-70b-tp8/64/8192"]) == pytest.approx(64.8, abs=0.05)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_published_ways_to_share_the_work_are_tried_at_each_row(name: str) -> None:
+    row = ROWS[name]
+    found = policy_variants(row, GPU)
+    assert set(found) == {"flash_decoding", "even_shares"}
+    for variant in found.values():
+        assert variant.tiling.cluster == 1
+        assert variant.speculative == (not row.page_tokens)
+
+
+def test_where_lengths_differ_a_launch_assigns_its_tasks_in_some_variants() -> None:
+    for row in ROWS.values():
+        is_ragged = set(row.lengths) != {row.op.max_length}
+        for tried in (variants(row, GPU.num_sms), [one.attention for one in pair_variants(row, GPU)]):
+            assert {one.by_length for one in tried} == ({False, True} if is_ragged else {False})
+            assert not any(one.by_length and one.speculative for one in tried)

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.chains import search, torch_compile
 from benchmarks.chains.boundaries import boundaries_of
+from benchmarks.chains.results import summary_of
 from benchmarks.chains.rows import BARS, choose_rows
 from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.errors import InvalidInput
@@ -21,6 +22,12 @@ def test_a_row_is_named_or_all_are_taken() -> None:
     assert {row.chain for row in choose_rows(["m64"])} == set(BARS)
     with pytest.raises(InvalidInput, match="no row is called m17"):
         choose_rows(["m17"])
+
+
+def test_a_chain_is_summed_up_on_a_card_whose_rates_nobody_measured() -> None:
+    rows = [{"chain": "llama3-8b", "m": m, "verdict_speedup": 1.2} for m in (1, 16, 128)]
+    (summary,) = (found for chain, found in summary_of(rows).items() if chain == "llama3-8b")
+    assert (summary["mean"], summary["over_reference"], summary["least_of_many_rows"]) == (1.2, {}, 1.2)
 
 
 @pytest.mark.slow

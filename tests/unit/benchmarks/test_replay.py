@@ -132,7 +132,7 @@ def test_jobs_that_were_recorded_are_replayed_but_for_what_has_no_rounds(tmp_pat
     ((only,),) = of_jobs(path)
     assert only.previewed == (pytest.approx(0.9 * 1000 / 1100),)
     assert only.rounds == (1.1, 1.1)
-    assert only.rounds_s == pytest.approx(0.32)
+    assert only.rounds_s == pytest.approx(0.24)
     meta = tmp_path / "search.json"
     meta.write_text(json.dumps({"meta": {"gpu": "a card", "commit": "abc", "date": "then", "command": "it"}}))
     out, cache = tmp_path / "preview.json", tmp_path / "none.json"
@@ -151,6 +151,23 @@ def test_kept_winners_are_measured_row_by_row() -> None:
     assert name == row.name
     assert len(found) >= 5
     assert {len(one.previewed) for one in found} == {PREVIEW.min_rounds}
+
+
+def test_two_runs_share_the_rows_and_a_third_judges_what_both_measured(tmp_path: Path) -> None:
+    rows = ["prefill-swiglu/llama3-8b/m512", "prefill-plain/gpt3-tp8/m512"]
+    named = [word for row in rows for word in ("--row", row)]
+    caches = [tmp_path / "0.json", tmp_path / "1.json"]
+    for i, cache in enumerate(caches):
+        run = ["--gpu", "simulated:h200", "--kept", "--share", f"{i}/2", "--cache", str(cache)]
+        main([*run, *named, "--out", str(tmp_path / f"out{i}.json")])
+        assert list(json.loads(cache.read_text())) == [f"kept {rows[i]}"]
+    before, out = [cache.read_bytes() for cache in caches], tmp_path / "both.json"
+    meta = ["--meta", str(tmp_path / "out0.json")]
+    main([*meta, "--cache", str(caches[0]), "--cache", str(caches[1]), "--out", str(out)])
+    assert [cache.read_bytes() for cache in caches] == before
+    found = json.loads(out.read_text())["rows"][0]
+    alone = [json.loads((tmp_path / f"out{i}.json").read_text())["rows"][0] for i in range(2)]
+    assert found["candidates"] == sum(one["candidates"] for one in alone)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import click
 import pytest
 from rich.console import Console
 
-from tuner.client.batch import follow, is_batch, ladder_shapes, line
+from tuner.client.batch import follow, is_batch, ladder_shapes, ladder_tables, line
 from tuner.client.errors import TimedOut
 from tuner.client.row_counts import row_counts
 from tuner.packs.contents import Shape
@@ -43,6 +43,20 @@ def test_a_batch_says_in_one_line_how_far_it_is() -> None:
     assert line(batch("queued", 0, queued=2)) == "0/40 trials; 0 of 2 jobs (simulated)"
     found = batch("searching", 9, queued=1, succeeded=2, failed=1)
     assert line(found) == "9/40 trials, about 12 s left; 3 of 4 jobs (simulated)"
+
+
+@pytest.mark.parametrize(
+    ("count", "least", "words"),
+    [
+        (1, 1, "1 kernel (fused pdl), and no fewer do; the library above"),
+        (2, 1, "2 kernels (fused pdl, fused pdl), and at least 1 are needed; the library above"),
+    ],
+)
+def test_a_ladder_says_how_many_kernels_it_has_and_how_many_it_takes(count: int, least: int, words: str) -> None:
+    kernels = [{"candidate": {"plan_kind": "fused_pdl", "text": "a schedule"}}] * count
+    ladder = {"workload": "a pair", "rungs": [], "kernels": kernels, "least_kernels": least, "reason": ""}
+    (table,) = ladder_tables({"ladders": [ladder], "target": "h200", "simulated": False})
+    assert table.caption == words
 
 
 def test_a_batch_is_followed_to_its_end_with_a_line_for_each_state(monkeypatch: pytest.MonkeyPatch) -> None:

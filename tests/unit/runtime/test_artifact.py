@@ -17,6 +17,7 @@ from tests.support.chains import block
 from tests.support.forged import tied
 from tests.support.native.recorder import Recorder
 from tests.support.on_card import problem
+from tuner.core.problem.rotary import OPERANDS, Rotary
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
@@ -29,7 +30,7 @@ from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Built, Resources
 from tuner.workers.source.append import AppendBuffers, pack_append_args
 from tuner.workers.source.attention import AttentionBuffers, cache_map, pack_attention_args
-from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
+from tuner.workers.source.launch_args import OpBuffers, RotaryBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps
 
@@ -140,6 +141,7 @@ def buffers_of(artifact: Artifact, workload: Workload, given: dict[str, OnDevice
             residual=at(op.residual_source or f"{op.name}.residual"),
             row_scale=at(f"{op.norm}.squares") if op.norm else at(f"{op.name}.row_scale"),
             squares=at(f"{op.name}.squares"),
+            rotary=RotaryBuffers(**{name: at(f"{op.name}.{name}") for name in OPERANDS}) if op.rotary else None,
             m=op.m,
             n=op.n,
             k=op.k,
@@ -148,11 +150,15 @@ def buffers_of(artifact: Artifact, workload: Workload, given: dict[str, OnDevice
     )
 
 
+@pytest.mark.parametrize("rotary", [None, Rotary(heads=4, kv_heads=1, head_dim=64, max_length=70)], ids=["", "turned"])
 @pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.RUNS, PlanKind.N_LAUNCHES_PDL], ids=str)
-def test_launches_of_a_chain_have_the_workers_parameters(recorder: Recorder, kind: PlanKind) -> None:
-    workload = block(16, dtype=Dtype.BF16)
+def test_launches_of_a_chain_have_the_workers_parameters(
+    recorder: Recorder, kind: PlanKind, rotary: Rotary | None
+) -> None:
+    workload = block(16, dtype=Dtype.BF16, rotary=rotary)
     made, plans = chain(kind, workload)
     artifact = Artifact(made.files)
+    assert made.manifest["format"] == (3 if rotary else 2)
     given = tensors_of(artifact)
     size = made.manifest["parameter"]["size_bytes"]
     calls = launched(recorder, artifact, given, [size] * len(plans))

@@ -12,7 +12,7 @@ from tests.support.native.recorder import Recorder
 from tests.support.packs import TILINGS, Made, ffn, make
 from tests.unit.runtime.opened import ADDRESSES, Opened
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Epilogue
 from tuner.runtime import native
@@ -123,7 +123,7 @@ def test_parameters_are_the_workers_for_every_plan_kind_and_engine(
             assert [call.parameter for call in launches] == workers_parameters(opened, m)
 
 
-@pytest.mark.parametrize("assignment", list(Assignment))
+@pytest.mark.parametrize("assignment", ASSIGNMENTS)
 @pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.FUSED_PDL])
 def test_parameters_are_the_workers_for_every_assignment_and_a_stored_tile(
     recorder: Recorder, tmp_path: Path, kind: PlanKind, assignment: Assignment

@@ -13,6 +13,7 @@ from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import CacheState, Objective, Regime, Trial, default_regime
 from tuner.core.trial.priors import Found, Prior
@@ -84,6 +85,18 @@ def test_the_same_shape_comes_first_with_the_best_of_each_kind_unchanged() -> No
         assert not prior.is_adapted
         assert (prior.source, prior.workload) == ("shipped decode-plain/llama3-8b/m16", llama(16).describe())
     assert [prior.candidate.plan_kind for prior in priors[:2]] == [PlanKind.FUSED, PlanKind.TWO_LAUNCHES]
+
+
+def test_what_older_kernels_did_is_learned_from_as_kernels_do_it_now() -> None:
+    one = next(one for one in found_for(llama(16)) if one.candidate.plan_kind is PlanKind.FUSED)
+    assert one.candidate.schedule is not None
+    ordering = replace(one.candidate.schedule.ordering, assignment=Assignment.STEALING, partition=4)
+    old = replace(one.candidate, schedule=replace(one.candidate.schedule, ordering=ordering))
+    (prior,) = choose_priors(asked(llama(16)), [replace(one, candidate=old)])
+    assert prior.is_adapted
+    assert prior.candidate.schedule is not None
+    assert prior.candidate.schedule.tiling == one.candidate.schedule.tiling
+    assert prior.candidate.schedule.ordering.assignment in ASSIGNMENTS
 
 
 def test_a_budget_bounds_its_priors() -> None:

@@ -9,8 +9,9 @@ import pytest
 from tests.support.lanes import soak_unless
 from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.presets import decoder_block as block_of_a_model
 from tuner.core.problem.workload import ffn_pair, independent_pair
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -104,6 +105,22 @@ def test_where_a_column_of_tiles_outgrows_the_l2_a_guess_walks_in_groups() -> No
 
     assert RasterKind.GROUPED in rasters(4096)
     assert RasterKind.GROUPED not in rasters(512)
+
+
+def test_a_guess_for_a_chain_has_stages_with_which_the_ring_holds_most_weights_of_all_ops() -> None:
+    workload = block_of_a_model("llama3-70b", m=64, tp=8, has_reduce=False)
+    here = space_of(workload, CATALOGUE["h200"])
+    own, first = here.guesses[0], next(seeds_of(here)).tiling
+    assert max(tile.k for tile in own.tiles) == 256
+    assert [tile.n for tile in first.tiles] == [tile.n for tile in own.tiles]
+    assert {tile.k for tile in first.tiles} == {128}
+
+    def held_bytes(tiling: Tiling) -> int:
+        tiles = zip(tiling.tiles, workload.ops, strict=True)
+        return tiling.num_stages * min(2 * tile.n * tile.k * op.rows_per_column for tile, op in tiles)
+
+    assert held_bytes(first) > 1.3 * held_bytes(own)
+    assert forecast_us(here, fused(next(seeds_of(here)))) < 0.96 * forecast_us(here, fused(_plain(here, own)[0]))
 
 
 def test_a_space_without_guesses_of_its_own_is_seeded_by_the_forecast_alone() -> None:

@@ -54,7 +54,22 @@ def test_every_winner_is_legal_where_it_was_found(path: Path) -> None:
 def test_a_row_has_the_workload_of_the_benchmarks_row_of_its_name() -> None:
     rows = {row.name: row.workload for row in ROWS} | {f"chains/{row.name}": row.workload for row in chains.ROWS}
     found = {one.source.removeprefix("shipped "): one.workload for one in ShippedWinners().of("h200")}
+    found = {name: workload for name, workload in found.items() if not name.startswith("h100/")}
     assert found == {name: rows[name] for name in found}
+
+
+def test_a_card_has_the_winners_of_a_card_like_it_where_nobody_searched_a_problem_on_it() -> None:
+    own = set(json.loads((FOLDER / "h100.json").read_text()))
+    others = set(json.loads((FOLDER / "h200.json").read_text())) - own
+    found = {one.source for one in ShippedWinners().of("h100")}
+    assert found == {f"shipped {name}" for name in own} | {f"shipped h200/{name}" for name in others}
+    for one in ShippedWinners().of("h100"):
+        assert one.candidate.schedule is not None
+        check_schedule(one.workload, CATALOGUE["h100"], one.candidate.schedule)
+
+
+def test_winners_of_another_card_are_no_finals_of_this_one() -> None:
+    assert not any(source.startswith("shipped h200/") for source in ShippedWinners().finals("h100"))
 
 
 @pytest.mark.parametrize(("gpu", "least"), [("h100", 14), ("h200", 60)])

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import decoder_attention, decoder_block
+from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.errors import InvalidInput
 from tuner.wire.best_query import BestQuery
@@ -39,6 +40,8 @@ def refusal(pair: dict[str, Any]) -> InvalidInput:
 
 
 LAYER = {"kind": "decoder-layer", "model": "llama3-8b", "sequences": 4, "max_length": 512}
+TURN = {"heads": 32, "kv_heads": 8, "head_dim": 128, "max_length": 512}
+QKV = {"name": "qkv", "source": "x", "norm": "x", "n": 6144, "k": 4096, "rotary": TURN}
 PAGED = {**ALONE, "page_tokens": 16}
 
 
@@ -101,7 +104,11 @@ def test_a_layer_is_its_attention_and_the_block_behind_it() -> None:
     pair = {**LAYER, "new_tokens": 2, "dtype": "bf16"}
     workload = workload_of(asked(pair).pair)
     assert [op.name for op in workload.all_ops] == ["attention", "o_proj", "gate_up", "down", "qkv"]
-    assert workload.ops == decoder_block("llama3-8b", m=8, dtype=Dtype.BF16).ops
+    assert workload.ops[:3] == decoder_block("llama3-8b", m=8, dtype=Dtype.BF16).ops[:3]
+    assert workload.ops[3].rotary == Rotary(heads=32, kv_heads=8, head_dim=128, max_length=512, new_tokens=2)
+    plain = workload_of(asked({**pair, "rotary": False}).pair)
+    assert plain.ops == decoder_block("llama3-8b", m=8, dtype=Dtype.BF16).ops
+    assert plain.digest != workload.digest
     assert workload.attentions[0].shape.max_length == 512
     assert BestQuery.model_validate(pair).to_workload() == workload
     assert Workload.from_json(workload.to_json()) == workload
@@ -146,6 +153,17 @@ def test_a_rank_runs_what_lies_between_two_sums(run: str, ops: list[str]) -> Non
         (chain(OP, {**OP, "name": "b", "source": "attention"}), "pair.ops", "2 attentions", "cut the chain"),
         (chain({**OP, "source": "o_proj"}, O_PROJ), "pair.ops", "a cycle", "break it"),
         (chain(OP, {**O_PROJ, "name": "attention.keys"}), "pair.ops", "name of an operand of attention", "another"),
+        ({**LAYER, "new_tokens": 9}, "pair.new_tokens", "9 new tokens are prefill", "1 to 8"),
+        ({**LAYER, "max_length": 2, "new_tokens": 4}, "pair.max_length", "2 tokens do not hold the 4 new", "at least"),
+        ({**LAYER, "max_length": 2**27}, "pair.max_length", "a cache has at most 2147483647", "shorter"),
+        (chain({**QKV, "n": 4096}), "pair.qkv.n", "is 4096, and heads of queries, keys and values", "give 6144"),
+        (chain({**QKV, "rotary": {**TURN, "head_dim": 80}}), "pair.qkv.rotary.head_dim", "80 has no", "64 or 128"),
+        (chain({**QKV, "rotary": {**TURN, "kv_heads": 5}}), "pair.qkv.rotary.heads", "cannot share 5", "multiple"),
+        (chain({**QKV, "rotary": {**TURN, "new_tokens": 3}}), "pair.qkv.rotary.new_tokens", "4 rows", "3 rows"),
+        (chain({**QKV, "activation": "silu"}), "pair.qkv.activation", "a bias and a norm at most", "leave it out"),
+        (chain({**QKV, "residual": "r"}), "pair.qkv.residual", "a bias and a norm at most", "leave it out"),
+        (chain(QKV, {**QKV, "name": "b"}), "pair.ops", "both write to a cache", "cut the chain"),
+        (chain(QKV, {**O_PROJ, "source": "qkv"}), "pair.ops", "whose keys and values go to a cache", "leave rotary"),
     ],
 )  # fmt: skip
 def test_what_is_no_attention_is_refused_by_its_field(

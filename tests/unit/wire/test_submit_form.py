@@ -32,8 +32,45 @@ def test_a_model_on_several_ranks_and_rows_is_a_batch_of_the_shape_of_one_rank()
 
 
 @pytest.mark.parametrize(
+    ("fields", "preset", "ops"),
+    [
+        ({"what": "attention"}, "decoder-attention", ["attention"]),
+        ({"what": "attention and o_proj", "sequences": "4"}, "decoder-attention", ["attention", "o_proj"]),
+        ({"what": "decoder block", "m": "8", "dtype": "bf16"}, "decoder-block", ["o_proj", "gate_up", "down", "qkv"]),
+        (
+            {"what": "decoder layer", "max_length": "512", "new_tokens": "2"},
+            "decoder-layer",
+            ["attention", "o_proj", "gate_up", "down", "qkv"],
+        ),
+        ({"what": "decoder layer", "tp": "8", "run": "mlp"}, "decoder-layer", ["gate_up", "down"]),
+    ],
+)
+def test_presets_of_a_decoder_layer_are_bodies_that_the_api_and_the_client_take(
+    fields: dict[str, str], preset: str, ops: list[str]
+) -> None:
+    body = SubmitForm.of({"model": "llama3-8b", **fields}).body()
+    assert path_of(body) == "/jobs"
+    workload = TuneRequest.model_validate(body).to_spec("h200").workload
+    assert [op.name for op in workload.all_ops] == ops
+    assert workload.dtype == fields.get("dtype", "fp16")
+    words = shlex.split(as_client("http://localhost:8000", body))
+    given = submit.make_context("submit", words[4:]).params  # which refuses an option that it does not have
+    assert (given["preset"], given["model"]) == (preset, "llama3-8b")
+    assert given["sequences"] == body["pair"].get("sequences")
+    assert given["projection"] is (False if fields["what"] == "attention" else None)
+    assert given["run"] == fields.get("run")
+
+
+@pytest.mark.parametrize(
     ("fields", "field"),
     [
+        ({"what": "prefill", "model": "llama3-8b"}, "what"),
+        ({"what": "decoder layer"}, "model"),
+        ({"what": "decoder layer", "model": "gpt9"}, "model"),
+        ({"what": "decoder layer", "model": "llama3-8b", "run": "o_proj"}, "run"),
+        ({"what": "attention", "model": "llama3-8b", "run": "mlp"}, "run"),
+        ({"what": "attention", "model": "llama3-8b", "max_length": "long"}, "max_length"),
+        ({"what": "decoder block", "model": "llama3-8b", "m": "1,16"}, "m"),
         ({"m": "none"}, "m"),
         ({"m": ""}, "m"),
         ({"m": ",".join(map(str, range(1, 50)))}, "m"),

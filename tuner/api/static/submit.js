@@ -3,7 +3,12 @@ const form = document.getElementById("submit");
 let timer = null;
 
 function mark() {
-  document.getElementById("sizes").disabled = form.elements.model.value !== "";
+  const what = form.elements.what.value;
+  const attends = what.startsWith("attention") || what === "decoder layer";
+  document.getElementById("sizes").disabled = what !== "ffn" || form.elements.model.value !== "";
+  document.getElementById("attention").disabled = !attends;
+  document.getElementById("run-of-model").disabled = !what.startsWith("decoder");
+  form.elements.m.disabled = attends;
 }
 
 async function refresh() {

@@ -128,8 +128,16 @@ def _plan_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str
         return f"a context of one span is not added up: use parts_at_once {PARTS_AT_ONCE[-2]}"
     blocks = -(-op.shape.columns // schedule.tiling_of(op.shape).columns)
     num_tasks = op.shape.sequences * op.shape.kv_heads * blocks * spans
-    if schedule.contiguous and num_tasks <= num_attention_clusters(gpu, schedule.cluster):
-        return f"each of {num_tasks} tasks has a queue of its own, whatever its neighbours: use contiguous false"
+    if num_tasks <= num_attention_clusters(gpu, schedule.cluster):
+        alone = f"each of {num_tasks} tasks has a queue of its own"
+        if schedule.contiguous:
+            return f"{alone}, whatever its neighbours: use contiguous false"
+        if schedule.by_length:
+            return f"{alone}, whatever the lengths: use by_length false"
+    if schedule.by_length and schedule.contiguous:
+        return "a launch that assigns its tasks gives no cluster neighbours: use contiguous false"
+    if schedule.by_length and schedule.speculative:
+        return "a launch that assigns its tasks knows none before the lengths: use speculative false"
     if schedule.speculative and not op.form.knows_tokens_early:
         what = "a window" if op.form.paged is None else "pages"
         return f"with {what} nothing can be requested before a length is known: use speculative false"
@@ -139,4 +147,6 @@ def _plan_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str
 def _next_problem(workload: Workload, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
     if schedule.next_percent and workload.reader_of(op) is None:
         return f"no launch behind {op.name} reads weights: use next_percent 0"
+    if schedule.next_early and not schedule.next_percent:
+        return "no weights are asked for: use next_early false"
     return None

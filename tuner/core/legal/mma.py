@@ -27,7 +27,7 @@ _MAX_COPIES_BESIDE_FULL_ACCUMULATORS = 16
 #: With fewer beside accumulators and fragments, ptxas spilled where registers were capped.
 _LEAST_OTHER_REGISTERS = 64
 #: With so many of the shallowest stages beside full accumulators, ptxas spilled for sm_80 where the other op's tile was
-#: smaller; with any other number it did not.
+#: smaller; with any other number it did not. Where there are more ops than two, it did so for sm_90a with deeper ones.
 _RING_THAT_SPILLS = 6
 #: With the shallowest stages, whose main loop is the tightest, adding up the parts of a tile spilled beside more
 #: accumulators.
@@ -116,7 +116,9 @@ def _tile_problem(op: GemmOp, tile: Tile, num_warps: int, dtype: Dtype) -> str |
     if tile.k not in (depths := stage_depths(dtype)):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
     if warp_grid(tile, num_warps, op.rows_per_column) is None:
-        widest = f"64 x {64 // op.rows_per_column}" + (", a gate and an up projection wide" if op.gated else "")
+        widest = f"64 x {64 // op.rows_per_column}" + (
+            ", a gate and an up projection wide" if op.gated else ", both halves of heads wide" if op.rotary else ""
+        )
         return f"tile {tile}: no grid of {num_warps} warps gives warp tiles of 16 x 8 multiples up to {widest}"
     return None
 
@@ -133,8 +135,10 @@ def _spill_problem(workload: Workload, tiling: Tiling) -> str | None:
         return (
             f"warp tiles of 64 x 64 and {num_copies} copies a thread and stage spill: use at most {most}, or more warps"
         )
-    if num_accumulators >= _FULL_ACCUMULATORS and is_shallow and tiling.num_stages == _RING_THAT_SPILLS:
-        return f"warp tiles of 64 x 64 and {_RING_THAT_SPILLS} stages of {shallow} spill: use another number of stages"
+    is_tight = is_shallow or len(tiles) > 2
+    if num_accumulators >= _FULL_ACCUMULATORS and is_tight and tiling.num_stages == _RING_THAT_SPILLS:
+        of_what = f"of {shallow}" if is_shallow else "of a chain"
+        return f"warp tiles of 64 x 64 and {_RING_THAT_SPILLS} stages {of_what} spill: use another number of stages"
     if tiling.split_k and num_accumulators > _MOST_ACCUMULATORS_TO_ADD and is_shallow:
         return (
             f"{num_accumulators} accumulators a thread and stages of {shallow} spill where parts are added up: "

@@ -22,6 +22,7 @@ from tuner.core.plan.signals import column_groups, rows_per_signal
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
+    ASSIGNMENTS,
     WIDTHLESS,
     Assignment,
     Granularity,
@@ -239,7 +240,7 @@ def startup_prefetch_problem(graph: TileGraph, ordering: Ordering) -> str | None
     tiling, asked = graph.tiling, graph.tiling.startup_prefetch
     if not asked:
         return None
-    if ordering.assignment in (Assignment.TICKET, Assignment.STEALING):
+    if ordering.assignment is Assignment.TICKET:
         drawn = f"startup prefetch of {asked} stages with {ordering.assignment}"
         return f"{drawn}: what a CTA begins with is known of queues and first waves alone, use 0, or static"
     is_split = ordering.split_tiles is SplitTiles.ALL  # a tail leaves whole tiles
@@ -279,6 +280,8 @@ def assignment_problem(
     graph: TileGraph, interleave: Interleave, assignment: Assignment, partition: int, num_ctas: int
 ) -> str | None:
     """Why the tasks cannot be dealt so, or which plainer assignment gives the same queues."""
+    if assignment not in ASSIGNMENTS:
+        return f"{assignment} was of older kernels, and none does it any more: use {', '.join(ASSIGNMENTS)}"
     if not 0 <= partition < PARTITION_EIGHTHS:
         return f"a partition of {partition} eighths: use 1 to {PARTITION_EIGHTHS - 1}, or 0 for none"
     is_alone = num_ctas == 1 or graph.num_tasks == num_ctas
@@ -287,24 +290,17 @@ def assignment_problem(
     if assignment is Assignment.FIRST_WAVE and graph.num_tasks == num_ctas:
         return f"{num_ctas} CTAs for {graph.num_tasks} tasks: nothing is drawn behind the first wave: use static"
     if not partition:
-        if assignment is Assignment.STEALING:
-            return f"a partition of 0 eighths has nobody to steal from: use 1 to {PARTITION_EIGHTHS - 1}, or ticket"
         return None
-    if assignment not in (Assignment.STATIC, Assignment.STEALING):
-        return f"a partition needs queues dealt by stride, or stealing, not {assignment}: use static, or no partition"
+    if assignment is not Assignment.STATIC:
+        return f"a partition needs queues dealt by stride, not {assignment}: use static, or no partition"
     if interleave.kind is not InterleaveKind.PRODUCER_FIRST:
         return f"a partition runs its ops side by side, so {interleave} means nothing: use producer_first"
-    return _partition_problem(graph, assignment, partition, num_ctas, is_alone)
+    return _partition_problem(graph, partition, num_ctas, is_alone)
 
 
-def _partition_problem(
-    graph: TileGraph, assignment: Assignment, partition: int, num_ctas: int, is_alone: bool
-) -> str | None:
+def _partition_problem(graph: TileGraph, partition: int, num_ctas: int, is_alone: bool) -> str | None:
     if len(graph.op_indices) == 1 or is_alone:
-        instead = "ticket without one" if assignment is Assignment.STEALING else "0"
-        return (
-            f"nothing to divide: {len(graph.op_indices)} ops, {graph.num_tasks} tasks, {num_ctas} CTAs: use {instead}"
-        )
+        return f"nothing to divide: {len(graph.op_indices)} ops, {graph.num_tasks} tasks, {num_ctas} CTAs: use 0"
     in_first = graph.num_tasks_of(graph.op_indices[0])
     num_tasks = (in_first, graph.num_tasks - in_first)
     first = num_first_ctas(num_ctas, partition)
@@ -316,8 +312,6 @@ def _partition_problem(
     if first > num_tasks[0] or num_ctas - first > num_tasks[1]:
         return f"{split}: some would have nothing to do"
     sizes = (first, num_ctas - first)
-    if assignment is Assignment.STEALING:
-        return None
     if all(size == 1 or count <= size for size, count in zip(sizes, num_tasks, strict=True)):
         ops = np.repeat((0, 1), num_tasks)
         plain_queues, queues = (

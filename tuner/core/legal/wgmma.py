@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tuner.core.legal.wgmma_beside import beside_bytes, sums_beside_problem
+from tuner.core.legal.wgmma_epilogue import epilogue_problem
 from tuner.core.legal.wgmma_waiting import waiting_problem
 from tuner.core.plan.split_k import SUM_BYTES, num_steps
 from tuner.core.plan.tile_graph import product_tile
@@ -220,7 +221,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"window {tiling.window} of {tiling.num_stages} stages: use 1 to {tiling.num_stages - 1}, 0 for no limit"
     if tiling.startup_prefetch not in STARTUP_PREFETCHES:
         return f"startup prefetch of {tiling.startup_prefetch} stages: use {', '.join(map(str, STARTUP_PREFETCHES))}"
-    problem = _epilogue_problem(tiling, workload.dtype) or _reach_problem(workload, tiling)
+    problem = epilogue_problem(workload, tiling, line_elements(workload.dtype)) or _reach_problem(workload, tiling)
     return problem or _parts_problem(workload, tiling) or waiting_problem(workload, tiling)
 
 
@@ -270,7 +271,7 @@ def stage_slice(rows: int, lines: int, sharers: int) -> tuple[int, int]:
 
 def is_paired(op: GemmOp, tiling: Tiling) -> bool:
     """Whether 8 rows of the op's gate and 8 of its up projection take turns in a stage of weights."""
-    return tiling.swap_ab and op.gated
+    return tiling.swap_ab and op.rows_per_column > 1
 
 
 def _slice_problem(op: GemmOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str | None:
@@ -287,16 +288,6 @@ def _slice_problem(op: GemmOp, tile: Tile, tiling: Tiling, dtype: Dtype) -> str 
                 f"tile {tile}: {sharers} CTAs share its {what}, {rows} rows of {stage_lines} lines: "
                 f"each must bring whole lines, or a multiple of {each} rows of one"
             )
-    return None
-
-
-def _epilogue_problem(tiling: Tiling, dtype: Dtype) -> str | None:
-    """Why the copy engine would store nothing."""
-    if tiling.epilogue is Epilogue.TMA and tiling.swap_ab:
-        return "epilogue tma of swapped operands: threads turn what they store, use direct"
-    line = line_elements(dtype)
-    if tiling.epilogue is Epilogue.TMA and (widest := max(tile.n for tile in tiling.cta_tiles)) < line:
-        return f"epilogue tma of {widest} columns: the copy engine stores {line} at once, use direct"
     return None
 
 
@@ -353,18 +344,18 @@ def tile_problem(op: GemmOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
     held = shared_rows(op, tile, swap_ab=swap_ab)
     if problem := swapped_rows_problem(held, groups) if swap_ab else rows_problem(held, groups):
         return f"tile {tile}: {problem}"
-    if swap_ab and op.gated and op.k % (line := line_elements(dtype)):
+    if swap_ab and op.rows_per_column > 1 and op.k % (line := line_elements(dtype)):
         return f"{op.name} has k {op.k}: swapped operands of a gated op need a multiple of {line}"
     if (edge := tile.m if swap_ab else tile.n) < COLUMNS or edge % COLUMNS:
         return f"tile {tile}: {'m' if swap_ab else 'n'} must be a positive multiple of {COLUMNS}"
     if (columns := tile.m if swap_ab else product_tile(op, tile).n) > MAX_PRODUCT_COLUMNS:
-        of_both = ", of gate and up" if op.gated else ""
+        of_both = ", of gate and up" if op.gated else ", of both halves" if op.rotary else ""
         what = f"{columns} rows of A" if swap_ab else f"{columns} rows of W{of_both}"
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in (depths := stage_depths(dtype)):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
-    is_plain = not (op.bias or op.residual) and (op.gated or op.activation in _PLAIN_ACTIVATIONS)
+    is_plain = not (op.bias or op.residual or op.rotary) and (op.gated or op.activation in _PLAIN_ACTIVATIONS)
     if not (is_plain or swap_ab or groups == 1):
         most = min(most, MAX_ACCUMULATORS_BESIDE)
     return f"tile {tile}: {held} sums a thread: use at most {most}" if held > most else None
@@ -373,7 +364,7 @@ def tile_problem(op: GemmOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
 def most_accumulators(op: GemmOp, groups: int, *, swap_ab: bool, shares_k: bool, is_busy: bool) -> int:
     """fp32 sums of a thread, at most; `is_busy` where warpgroups do more than multiply, add shares of k and store."""
     most = MAX_ACCUMULATORS[groups]
-    if shares_k and op.gated and not swap_ab:
+    if shares_k and op.rows_per_column > 1 and not swap_ab:
         return min(most, MAX_ACCUMULATORS_SHARING_GATED)
     return min(most, MAX_ACCUMULATORS_BUSY) if shares_k or is_busy else most
 

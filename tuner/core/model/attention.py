@@ -47,8 +47,8 @@ def loads_of(
     plan: AttentionPlan, lengths: Sequence[int], tile_tokens: int
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
     """Of each cluster: bytes of the cache that it requests, and tasks that are not empty."""
-    op = plan.op
-    sequence, span = plan.tasks[:, 0] >> 16, plan.tasks[:, 1] & 0xFFFFFF
+    op, (tasks, queues) = plan.op, plan.run_at(lengths)
+    sequence, span = tasks[:, 0] >> 16, tasks[:, 1] & 0xFFFFFF
     begin = span * plan.span_tokens
     left = np.clip(np.asarray(lengths)[sequence] - begin, 0, plan.span_tokens)
     seen = np.array([plan.form.first_seen(op, length) for length in lengths])[sequence]
@@ -56,10 +56,11 @@ def loads_of(
     tokens = np.maximum(-(-left // tile_tokens) - skipped, 0) * tile_tokens
     live = np.array([(spans.start, spans.stop) for spans in map(plan.live_spans, lengths)])[sequence]
     of_token = 2 * op.head_dim * op.dtype.size_bytes
-    begins = plan.queues[:-1]
+    queue = np.repeat(np.arange(plan.num_queues), np.diff(queues))
+    is_live = (live[:, 0] <= span) & (span < live[:, 1])
     return (
-        np.add.reduceat(tokens * of_token, begins).astype(np.float64),
-        np.add.reduceat(((live[:, 0] <= span) & (span < live[:, 1])).astype(np.int64), begins).astype(np.float64),
+        np.bincount(queue, tokens * of_token, plan.num_queues).astype(np.float64),
+        np.bincount(queue, is_live, plan.num_queues).astype(np.float64),
     )
 
 

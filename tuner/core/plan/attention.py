@@ -2,11 +2,12 @@
 
 A task is a span of one sequence's context for a block of columns of one KV head. The CTAs of a cluster share it: they
 take its tiles in turns. All tasks that the longest context has are there. Which of them are empty follows from the
-lengths of a launch.
+lengths of a launch. A plan may leave the table aside, and have a launch assign what its lengths leave of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,13 @@ class AttentionPlan:
     #: CTAs that share a task.
     cluster: int = 1
     form: AttentionForm = PLAIN
+    #: Whether a launch assigns the tasks that are not empty to the clusters in turns, and reads no table.
+    by_length: bool = False
+
+    @property
+    def num_assigned(self) -> int:
+        """Sequences whose tasks a launch assigns; 0 where the table has them."""
+        return self.op.sequences if self.by_length else 0
 
     @property
     def num_queues(self) -> int:
@@ -89,6 +97,23 @@ class AttentionPlan:
         first = self.form.first_seen(self.op, length) // self.span_tokens
         return range(first, max(1, -(-length // self.span_tokens)))
 
+    def assigned_at(self, lengths: Sequence[int]) -> tuple[Words, Places]:
+        """Tasks and queues as a launch of these lengths assigns them: sequence by sequence, in a sequence span by span,
+        in a span block by block of each KV head; to the clusters in turns. A queue may be empty."""
+        blocks = self.op.kv_heads * self.num_blocks
+        live = [self.live_spans(length) for length in lengths]
+        counts = np.array([len(spans) * blocks for spans in live])
+        sequence = np.repeat(np.arange(len(live)), counts)
+        number = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+        span = np.array([spans.start for spans in live])[sequence] + number // blocks
+        head, block = np.divmod(number % blocks, self.num_blocks)
+        tasks = np.stack([sequence << 16 | head, block << 24 | span], axis=1).astype(np.int32)
+        return _in_turns(tasks, self.num_queues)
+
+    def run_at(self, lengths: Sequence[int]) -> tuple[Words, Places]:
+        """Tasks, and where queues begin, at these lengths; of a table also those that are empty."""
+        return self.assigned_at(lengths) if self.by_length else (self.tasks, self.queues)
+
     def arrivals(self, span: int, length: int) -> int:
         """What the task of a span counts for: the first that is not empty arrives for all that do not."""
         live = self.live_spans(length)
@@ -118,11 +143,12 @@ def assign(
     contiguous: bool,
     cluster: int = 1,
     form: AttentionForm = PLAIN,
+    by_length: bool = False,
 ) -> AttentionPlan:
     """Tasks in the order of slots, and in a slot of spans.
 
     `contiguous`: each cluster takes neighbours. Else they go to the clusters in turns, so that spans of a slot end at
-    about the same time.
+    about the same time. `by_length`: a launch assigns them itself.
     """
     num_spans, num_blocks = -(-op.max_length // span_tokens), -(-op.columns // columns)
     grid = np.indices((op.sequences, op.kv_heads, num_blocks, num_spans), dtype=np.int32).reshape(4, -1)
@@ -131,9 +157,21 @@ def assign(
     used = min(num_queues, len(tasks))
     ends = np.array([len(tasks) * queue // used for queue in range(used + 1)], dtype=np.int32)
     if not contiguous:
-        sizes = [len(range(queue, len(tasks), used)) for queue in range(used)]
-        tasks = np.concatenate([tasks[queue::used] for queue in range(used)])
-        ends = np.array([0, *np.cumsum(sizes)], dtype=np.int32)
+        tasks, ends = _in_turns(tasks, used)
     return AttentionPlan(
-        op=op, span_tokens=span_tokens, columns=columns, tasks=tasks, queues=ends, cluster=cluster, form=form
+        op=op,
+        span_tokens=span_tokens,
+        columns=columns,
+        tasks=tasks,
+        queues=ends,
+        cluster=cluster,
+        form=form,
+        by_length=by_length,
     )
+
+
+def _in_turns(tasks: Words, num_queues: int) -> tuple[Words, Places]:
+    """Tasks queue behind queue, and where queues begin and the last one ends: each takes one in turn."""
+    sizes = [len(range(queue, len(tasks), num_queues)) for queue in range(num_queues)]
+    assigned: Words = np.concatenate([tasks[queue::num_queues] for queue in range(num_queues)])
+    return assigned, np.array([0, *np.cumsum(sizes)], dtype=np.int32)

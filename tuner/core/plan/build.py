@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.plan.interleaves import merge_blocks
-from tuner.core.plan.queues import num_first_ctas, queue_of_tasks, tail_of
+from tuner.core.plan.queues import queue_of_tasks, tail_of
 from tuner.core.plan.rasters import raster_order
 from tuner.core.plan.signals import Signals, signals_of
 from tuner.core.plan.split_tasks import parted, streamed
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.waits import intern_waits
-from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, TICKET, Plan, Words
+from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -59,18 +59,12 @@ def proportional(counts: list[int]) -> Ints:
 def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     """The plan that runs the graph's tasks in the given order on a persistent grid.
 
-    Where no task is left behind a first wave, it is a queue for each CTA. CTAs steal between the first op's tasks and
-    those of all others; one op alone, or one CTA, is left with tickets. The first op waits for nobody, so its tasks may
-    come before all others: the table stays a linear extension.
+    Where no task is left behind a first wave, it is a queue for each CTA.
     """
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
     order = global_order(graph, ordering)
     num_ctas = grid_size(graph.num_tasks, ordering, gpu, graph.tiling.cluster_size)
     tasks, queue = tasks_of(graph, order, num_ctas, ordering)
-    is_first = tasks[:, 0] == tasks[:, 0].min()
-    steals = ordering.assignment is Assignment.STEALING and num_ctas > 1 and not is_first.all()
-    if steals:
-        tasks = tasks[np.argsort(~is_first, kind="stable")]
     has_wave = ordering.assignment is Assignment.FIRST_WAVE
     is_static = ordering.assignment.is_static or (has_wave and len(tasks) <= num_ctas)
     plan = plan_of(
@@ -85,14 +79,7 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     plan = replace(plan, held_stages=held_stages(graph.tiling, ordering.run_ahead))
     if has_wave and not is_static:
         return replace(plan, assignment=FIRST_WAVE, num_first_tasks=num_ctas)
-    if not steals:
-        return plan
-    return replace(
-        plan,
-        assignment=STEALING,
-        num_first_tasks=int(is_first.sum()),
-        num_first_ctas=num_first_ctas(num_ctas, ordering.partition),
-    )
+    return plan
 
 
 def held_stages(tiling: Tiling, run_ahead: int) -> int:

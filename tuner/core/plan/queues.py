@@ -15,7 +15,7 @@ PARTITION_EIGHTHS = 8
 
 
 def num_first_ctas(num_ctas: int, partition: int) -> int:
-    """CTAs of a partitioned grid that run the first op's tiles, or begin with them."""
+    """CTAs of a partitioned grid that run the first op's tiles."""
     return max(1, min(num_ctas - 1, round(num_ctas * partition / PARTITION_EIGHTHS)))
 
 

@@ -1,8 +1,8 @@
-"""Hands a plan's tasks to CTAs as they ask: from their queues, by ticket, behind a first wave, or from two lists."""
+"""Hands a plan's tasks to CTAs as they ask: from their queues, by ticket, or behind a first wave."""
 
 from __future__ import annotations
 
-from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, Plan
+from tuner.core.plan.words import FIRST_WAVE, STATIC, Plan
 
 
 class TaskSource:
@@ -12,8 +12,6 @@ class TaskSource:
         bounds: list[int]
         if plan.assignment == STATIC:
             bounds = plan.queues.tolist()
-        elif plan.assignment == STEALING:
-            bounds = [0, plan.num_first_tasks, plan.num_tasks]
         elif plan.assignment == FIRST_WAVE:
             bounds = [*range(plan.num_ctas + 1), plan.num_tasks]
         else:
@@ -21,9 +19,7 @@ class TaskSource:
         self._heads, self._ends = bounds[:-1], bounds[1:]
         #: [num_ctas] the lists that the CTA takes from, the second once the first is exhausted.
         self._lists: list[tuple[int, ...]] = [(cta,) for cta in range(plan.num_ctas)]
-        if plan.assignment == STEALING:
-            self._lists = [(0, 1) if cta < plan.num_first_ctas else (1, 0) for cta in range(plan.num_ctas)]
-        elif plan.assignment == FIRST_WAVE:
+        if plan.assignment == FIRST_WAVE:
             self._lists = [(cta, plan.num_ctas) for cta in range(plan.num_ctas)]
         elif plan.assignment != STATIC:
             self._lists = [(0,)] * plan.num_ctas

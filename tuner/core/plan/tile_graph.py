@@ -44,7 +44,7 @@ class Region:
 
 def product_tile(op: GemmOp, tile: Tile) -> Tile:
     """The product that a task computes: as wide as its slice of W, which has two rows a column where it is gated."""
-    return Tile(m=tile.m, n=tile.n * op.rows_per_column, k=tile.k) if op.gated else tile
+    return Tile(m=tile.m, n=tile.n * op.rows_per_column, k=tile.k) if op.rows_per_column > 1 else tile
 
 
 def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:

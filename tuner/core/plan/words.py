@@ -11,14 +11,13 @@ Layout (all int32, offsets counted in words from the start)::
         2 num_tasks
         3 num_signals
         4 num_ctas         CTAs of the persistent grid
-        5 assignment       0 static queues, 1 tickets, 2 stealing, 3 a first wave that is dealt, then tickets
+        5 assignment       0 static queues, 1 tickets, 3 a first wave that is dealt, then tickets
         6 queue_offset     static: num_ctas + 1 words, queue q holds tasks[queue[q] : queue[q + 1]]; else 0
         7 task_offset
         8 wait_offset
         9 num_waits
-        10 num_first_tasks stealing: list 0 is tasks[:num_first_tasks], list 1 the others; a first wave: its tasks, one
-                           for each CTA; else 0
-        11 num_first_ctas  stealing: CTAs [0, num_first_ctas) begin with list 0, the others with list 1; else 0
+        10 num_first_tasks a first wave: its tasks, one for each CTA; else 0
+        11                 0
         12 held_stages     stages of weights that stay unrequested until a task's first waits are over, of those that
                            could be requested ahead; 0 for none
         13 strided_parts   1 where a part takes every num_parts-th k-step from its first one on, 0 where all in a row
@@ -54,8 +53,7 @@ however many parts it has. Only some tiles of an op may be split, into different
 slot.
 
 Tickets: CTAs draw 0, 1, 2, ... and run tasks[ticket]. A first wave: CTA c begins with tasks[c], and the tickets begin
-behind the wave. Stealing: a CTA draws from its list, in table order, and when
-that is exhausted, from the other one. Signals are monotonic over launches: a wait is over when
+behind the wave. Signals are monotonic over launches: a wait is over when
 signal - epoch * posts_per_launch >= threshold.
 """
 
@@ -86,7 +84,8 @@ MAX_PARTS = 0xFF
 MAX_PART_STEPS = 0xFFFF
 #: Of these, the words that mean something.
 WAIT_FIELDS = 5
-STATIC, TICKET, STEALING, FIRST_WAVE = 0, 1, 2, 3
+#: 2 was of plans of older kernels.
+STATIC, TICKET, FIRST_WAVE = 0, 1, 3
 #: Most tasks, signals, waits, CTAs, slots, and posts of a signal in a launch. In signed words of 32 bits the device
 #: adds two such counts, and multiplies one by the CTAs of a cluster, of which no GPU has more than 16.
 #: Source: CUDA C++ Programming Guide, "Thread Block Clusters": 8 CTAs, or 16 where a kernel asks for it.
@@ -120,7 +119,7 @@ HEADER_RANGES = (
     WordRange("wait_offset", HEADER_WORDS, 2**31 - 1),
     WordRange("num_waits", 0, MAX_COUNT),
     WordRange("num_first_tasks", 0, MAX_COUNT),
-    WordRange("num_first_ctas", 0, MAX_COUNT),
+    WordRange("word 11", 0, 0),
     WordRange("held_stages", 0, MAX_STEPS),
     WordRange("strided_parts", 0, 1),
     WordRange("num_split_tiles", 0, MAX_COUNT),
@@ -190,7 +189,7 @@ class Plan:
     num_signals: int
     #: CTAs of the persistent grid, >= 1.
     num_ctas: int
-    #: 0 static, 1 ticket, 2 stealing, 3 first wave.
+    #: 0 static, 1 ticket, 3 first wave.
     assignment: int = field(default=TICKET)
     #: Stages of weights that stay unrequested until a task's first waits are over; 0 and more.
     held_stages: int = 0
@@ -198,10 +197,8 @@ class Plan:
     strided_parts: bool = False
     #: Places in which the parts of a tile meet; a slot is the number of one.
     num_split_tiles: int = 0
-    #: Stealing: tasks of list 0, and CTAs that begin with it, of which there is one at least, as there is of others.
-    #: A first wave: its tasks, as many as CTAs.
+    #: Of a first wave, as many as CTAs; else 0.
     num_first_tasks: int = 0
-    num_first_ctas: int = 0
     #: Bit i: op i reads in band what another op of the launch writes: each element says itself that it is there.
     in_band_ops: int = 0
 
@@ -246,7 +243,7 @@ class Plan:
         words[:HEADER_WORDS] = (
             MAGIC, VERSION, self.num_tasks, self.num_signals, self.num_ctas, self.assignment,
             queue_offset, task_offset, wait_offset, len(self.waits),
-            self.num_first_tasks, self.num_first_ctas, self.held_stages, self.strided_parts, self.num_split_tiles,
+            self.num_first_tasks, 0, self.held_stages, self.strided_parts, self.num_split_tiles,
             self.in_band_ops,
         )  # fmt: skip
         if self.assignment == STATIC:
@@ -287,8 +284,8 @@ class Plan:
             raise WordError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
         _check_ranges(words[None, :HEADER_WORDS], HEADER_RANGES)
         num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = map(int, words[2:10])
-        num_first_tasks, num_first_ctas, held, strided, num_split_tiles, in_band_ops = map(int, words[10:16])
-        _check_firsts(assignment, num_tasks, num_ctas, num_first_tasks, num_first_ctas)
+        num_first_tasks, _, held, strided, num_split_tiles, in_band_ops = map(int, words[10:16])
+        _check_assignment(assignment, num_tasks, num_ctas, num_first_tasks)
         num_queue_words = num_ctas + 1 if assignment == STATIC else 0
         *offsets, size = _layout(num_queue_words, num_tasks, num_waits)
         for name, offset, right in zip(("queue", "task", "wait"), (queue_at, task_at, wait_at), offsets, strict=True):
@@ -310,7 +307,6 @@ class Plan:
             strided_parts=bool(strided),
             num_split_tiles=num_split_tiles,
             num_first_tasks=num_first_tasks,
-            num_first_ctas=num_first_ctas,
             in_band_ops=in_band_ops,
         )
         _check_ranges(plan.tasks, TASK_RANGES, " of task")
@@ -365,19 +361,12 @@ def _check_ranges(rows: Words, ranges: Sequence[WordRange], where: str = "") -> 
         raise _wrong(what, int(rows[row, column]), right)
 
 
-def _check_firsts(assignment: int, num_tasks: int, num_ctas: int, num_first_tasks: int, num_first_ctas: int) -> None:
-    """The tasks and CTAs of the first list, where there are two, or of the first wave."""
-    if assignment == STEALING:
-        if num_first_tasks > num_tasks:
-            raise _wrong("num_first_tasks", num_first_tasks, f"be at most {num_tasks}, the tasks")
-        if not 1 <= num_first_ctas < num_ctas:
-            lists = "one at least for each of the two lists of stealing"
-            raise _wrong("num_first_ctas", num_first_ctas, f"be 1 to {num_ctas - 1} of {num_ctas} CTAs: {lists}")
-        return
+def _check_assignment(assignment: int, num_tasks: int, num_ctas: int, num_first_tasks: int) -> None:
+    """What the header says of how tasks reach CTAs; and the tasks of the first wave."""
+    if assignment not in (STATIC, TICKET, FIRST_WAVE):
+        raise _wrong("assignment", assignment, f"be {STATIC}, {TICKET} or {FIRST_WAVE}")
     if assignment == FIRST_WAVE and not num_first_tasks == num_ctas <= num_tasks:
         wave = f"be the {num_ctas} CTAs, of {num_tasks} tasks: a first wave has a task for each CTA"
         raise _wrong("num_first_tasks", num_first_tasks, wave)
-    if assignment in (STATIC, TICKET) and num_first_tasks:
-        raise _wrong("num_first_tasks", num_first_tasks, "be 0: there is one list, and no first wave")
-    if num_first_ctas:
-        raise _wrong("num_first_ctas", num_first_ctas, "be 0: only with stealing there are two lists")
+    if assignment != FIRST_WAVE and num_first_tasks:
+        raise _wrong("num_first_tasks", num_first_tasks, "be 0: there is no first wave")

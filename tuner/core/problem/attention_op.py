@@ -74,6 +74,11 @@ class AttentionOp:
         return self.shape.kv_heads * self.shape.query_heads * self.shape.head_dim
 
     @property
+    def c_columns(self) -> int:
+        """As `GemmOp` has it: elements of a row of the output."""
+        return self.n
+
+    @property
     def reads(self) -> tuple[Read, ...]:
         """Each tensor that it names."""
         return (Read("source", self.source, (self.m, self.n)),)

@@ -6,8 +6,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self
 
+from tuner.core.problem.attention import MOST_ROWS
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.rotary import OPERANDS as ROTARY_OPERANDS
+from tuner.core.problem.rotary import Rotary
 from tuner.errors import InvalidInput
 
 #: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
@@ -47,6 +50,10 @@ class GemmOp:
     W[n, k] g[k]. The factor is s[i] = 1 / sqrt(mean(A_i^2) + eps). It comes as a row scale, or the op names the tensor
     of which it is the norm.
 
+    An op with a `rotary` makes queries, keys and values of new tokens. It has as many columns as a row has pairs of
+    elements: W has the first halves of all heads above the second halves, W[2n, k], and so has the bias. C has the
+    queries alone, [m, heads * head_dim]; keys and values go to a cache.
+
     Source: Shazeer, "GLU Variants Improve Transformer", 2020; Zhang, Sennrich, "Root Mean Square Layer Normalization",
     NeurIPS 2019.
     """
@@ -55,7 +62,7 @@ class GemmOp:
     name: str
     #: Rows of A and C, >= 1.
     m: int
-    #: Columns of C, rows of W (half of them where gated), >= 1.
+    #: Columns of C, rows of W (half of them where gated), >= 1; with a `rotary` its pairs.
     n: int
     #: Columns of A and W, >= 1.
     k: int
@@ -81,6 +88,8 @@ class GemmOp:
     eps: float = DEFAULT_EPS
     #: Whether the output leaves the chain, though an op of it reads it.
     is_output: bool = False
+    #: Heads that are turned, and the cache that new keys and values are written to.
+    rotary: Rotary | None = None
 
     def __post_init__(self) -> None:
         for field in ("m", "n", "k"):
@@ -114,9 +123,44 @@ class GemmOp:
             (not self.norm and self.eps != DEFAULT_EPS, "eps", "belongs to a norm, and there is none", "leave it out"),
             (not 0 <= self.eps < 1, "eps", f"must be at least 0 and below 1, got {self.eps}", "give such as 1e-5"),
         )
-        for is_broken, field, problem, remedy in rules:
+        for is_broken, field, problem, remedy in (*rules, *self._rotary_rules()):
             if is_broken:
                 raise InvalidInput(f"{self.name}.{field}", problem, remedy)
+
+    def _rotary_rules(self) -> tuple[tuple[bool, str, str, str], ...]:
+        """What an op that writes to a cache may be."""
+        if self.rotary is None:
+            return ()
+        rotary, own = self.rotary, "an op with a rotary embedding has a bias and a norm at most"
+        options = {
+            "activation": self.activation is not Activation.IDENTITY,
+            "gated": self.gated,
+            "residual": self.residual,
+            "row_scale": self.row_scale,
+        }
+        rows = self.m // rotary.new_tokens * rotary.kv_heads * rotary.max_length
+        return (
+            *((is_set, name, f"{self.name} is turned, and {own}", "leave it out") for name, is_set in options.items()),
+            (
+                self.n != rotary.num_pairs,
+                "n",
+                f"{rotary.heads} heads, and {rotary.kv_heads} of keys and of values, of {rotary.head_dim} elements are "
+                f"{2 * rotary.num_pairs} columns, and there are {2 * self.n}",
+                f"give {2 * rotary.num_pairs}",
+            ),
+            (
+                self.m % rotary.new_tokens != 0,
+                "rotary.new_tokens",
+                f"{self.m} rows are not {rotary.new_tokens} new tokens of each sequence",
+                f"give a multiple of {rotary.new_tokens} rows",
+            ),
+            (
+                rows > MOST_ROWS,
+                "rotary.max_length",
+                f"the cache has {rows} rows of a head, and a kernel counts {MOST_ROWS} at most",
+                "give a shorter one, or fewer sequences",
+            ),
+        )
 
     @property
     def reads(self) -> tuple[Read, ...]:
@@ -132,6 +176,7 @@ class GemmOp:
     def operands(self) -> tuple[str, ...]:
         """The names of tensors of its own, and of what comes with a norm; weights are ``w`` in an artifact."""
         own = tuple(f"{self.name}.{name}" for name in ("weight", "w", "bias", "residual", "row_scale"))
+        own += tuple(f"{self.name}.{name}" for name in ROTARY_OPERANDS) if self.rotary else ()
         return (*own, f"{self.norm}.squares") if self.norm else own
 
     @property
@@ -146,8 +191,18 @@ class GemmOp:
 
     @property
     def rows_per_column(self) -> int:
-        """Rows of W behind one column of C: a gate's and an up projection's, or one."""
-        return 2 if self.gated else 1
+        """Rows of W behind one column of C: a gate's and an up projection's, or a pair's; else one."""
+        return 2 if self.gated or self.rotary else 1
+
+    @property
+    def c_columns(self) -> int:
+        """Elements of a row of C: of what is turned, the queries'."""
+        return self.rotary.query_columns if self.rotary else self.n
+
+    @property
+    def result_columns(self) -> int:
+        """Elements of a row of all that it makes: of what is turned, queries, keys and values."""
+        return 2 * self.n if self.rotary else self.n
 
     @property
     def weight_rows(self) -> int:
@@ -180,13 +235,16 @@ class GemmOp:
         Raises:
             InvalidInput: a size is wrong, or options do not go together.
         """
-        return cls(**{**data, "activation": Activation(data["activation"])})
+        rotary = Rotary.from_json(data["rotary"]) if data.get("rotary") else None
+        return cls(**{**data, "activation": Activation(data["activation"]), "rotary": rotary})
 
 
 def drop_defaults_of_chains(op: dict[str, Any]) -> None:
     """Takes from an op's JSON what chains alone ask for, where it has its default."""
     if not op["norm"]:
         del op["eps"]
-    for name in ("residual_source", "norm", "is_output"):
+    for name in ("residual_source", "norm", "is_output", "rotary"):
         if not op[name]:
             del op[name]
+    if isinstance(op.get("rotary"), Rotary):
+        op["rotary"] = op["rotary"].to_json()

@@ -18,6 +18,7 @@ from typing import Any
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for
 from tuner.core.problem.attention_op import AttentionOp, Lengths
+from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
 from tuner.errors import InvalidInput
 
@@ -138,9 +139,11 @@ def decoder_layer(
     lengths: Lengths = Lengths.FULL,
     dtype: Dtype = Dtype.FP16,
     run: LayerRun = LayerRun.LAYER,
+    rotary: bool = True,
 ) -> Workload:
     """A decode step of a layer of `model` from its attention on to the next layer's qkv, or a run of it, on one of `tp`
-    ranks. Rotary embedding and the write of new keys and values stand in front of the attention; they are no op.
+    ranks. With `rotary` that qkv turns queries and keys, and writes keys and values to the next layer's cache; else a
+    kernel in front of the attention does, which is no op.
 
     Raises:
         InvalidInput: as `decoder_attention` and `decoder_block`; or the whole layer is asked for although an all-reduce
@@ -151,14 +154,30 @@ def decoder_layer(
     if tp > 1 and run is LayerRun.LAYER:
         problem = f"at tp {tp} an all-reduce stands behind o_proj and behind down, and no kernel here does one"
         raise InvalidInput("run", problem, "use attention, mlp or qkv, the runs between them, or tp 1")
+    heads = Rotary(
+        heads=sizes.num_heads // tp,
+        kv_heads=sizes.num_kv_heads // tp,
+        head_dim=sizes.head_size,
+        max_length=max_length,
+        new_tokens=new_tokens,
+    )
     if run in (LayerRun.MLP, LayerRun.QKV):
-        return decoder_block(model, m=rows, tp=tp, dtype=dtype, run=Run(str(run)))
+        return _turned(decoder_block(model, m=rows, tp=tp, dtype=dtype, run=Run(str(run))), heads if rotary else None)
     attention = decoder_attention(
         model, sequences=sequences, max_length=max_length, new_tokens=new_tokens, tp=tp, lengths=lengths, dtype=dtype
     )
     if run is LayerRun.ATTENTION:
         return attention
-    return replace(attention, ops=decoder_block(model, m=rows, tp=tp, dtype=dtype).ops)
+    block = _turned(decoder_block(model, m=rows, tp=tp, dtype=dtype), heads if rotary else None)
+    return replace(attention, ops=block.ops)
+
+
+def _turned(workload: Workload, rotary: Rotary | None) -> Workload:
+    """With a `rotary`, and as many pairs, in the op called qkv, where there is one."""
+    if rotary is None:
+        return workload
+    ops = (replace(op, n=rotary.num_pairs, rotary=rotary) if op.name == "qkv" else op for op in workload.ops)
+    return replace(workload, ops=tuple(ops))
 
 
 def _sizes_of(model: str) -> DecoderModel:

@@ -74,12 +74,36 @@ class Workload:
         if self.num_ops > MAX_OPS:
             problem = f"{self.num_ops} ops, and a kernel has room for {MAX_OPS}"
             raise InvalidInput("ops", problem, f"give at most {MAX_OPS}: cut the chain, and tune each run by itself")
-        flows = [Flow(op.name, (op.m, op.n), op.reads, op.operands) for op in self.all_ops]
+        flows = [Flow(op.name, (op.m, op.c_columns), op.reads, op.operands) for op in self.all_ops]
         check_names(flows)
         check_dataflow(flows)
+        self._check_rotary()
         if self.attentions:
             products = {op.name for op in self.ops}
             check_attentions(self.attentions, [flow for flow in flows if flow.name in products], self.dtype)
+
+    def _check_rotary(self) -> None:
+        """That at most one op is turned, and that nobody here reads it.
+
+        Raises:
+            InvalidInput: names the op, and what would be right.
+        """
+        turned = [op for op in self.ops if op.rotary]
+        if len(turned) > 1:
+            problem = f"{turned[0].name} and {turned[1].name} both write to a cache, and a kernel has one such op"
+            raise InvalidInput("ops", problem, "cut the chain between them, and tune each run by itself")
+        for op in turned:
+            if reader := next(
+                (one.name for one in self.all_ops if op.name in {read.tensor for read in one.reads}), None
+            ):
+                problem = f"{reader} reads {op.name}, whose keys and values go to a cache"
+                remedy = "let an attention of the launch behind read its queries, or leave rotary out"
+                raise InvalidInput("ops", problem, remedy)
+
+    @property
+    def rotary_op(self) -> int | None:
+        """Index of the product that is turned and writes to a cache; None where there is none."""
+        return next((index for index, op in enumerate(self.ops) if op.rotary), None)
 
     def reader_of(self, attention: AttentionOp) -> GemmOp | None:
         """The product that reads the attention's output; None where there is none."""
@@ -180,7 +204,7 @@ class Workload:
     def compulsory_bytes(self) -> int:
         """Fewest bytes through DRAM with cold caches: each input and weight read once, each final output written
         once; intermediates stay in the cache."""
-        outputs = sum(op.m * op.n for i, op in enumerate(self.ops) if self.leaves(i))
+        outputs = sum(op.m * op.result_columns for i, op in enumerate(self.ops) if self.leaves(i))
         outputs += sum(op.m * op.n for op in self.attentions if self.reader_of(op) is None)
         return self.compulsory_read_bytes + outputs * self.dtype.size_bytes
 
@@ -237,11 +261,11 @@ class Workload:
             shapes = " beside ".join(f"[{op.m}, {op.n}, {op.k}]" for op in self.ops)
             return f"{self.kind} {self.dtype} {shapes}"
         if self.attentions:
-            behind = "".join(f" -> {op.n}" for op in self.ops)
+            behind = "".join(f" -> {op.result_columns}{' rotary' if op.rotary else ''}" for op in self.ops)
             return f"attention {self.dtype} {self.attentions[0].describe(with_rows=with_rows)}{behind}"
-        dims = " -> ".join(str(d) for d in (self.ops[0].k, *(op.n for op in self.ops)))
+        dims = " -> ".join(str(d) for d in (self.ops[0].k, *(op.result_columns for op in self.ops)))
         extras = [str(op.activation) for op in self.ops if op.activation is not Activation.IDENTITY]
-        shown = ("bias", "gated", "residual", "row_scale", "norm")
+        shown = ("bias", "gated", "residual", "row_scale", "norm", "rotary")
         extras += [name for name in shown if any(getattr(op, name) for op in self.ops)]
         rows = [f"M={self.ops[0].m}"] if with_rows else []
         return " ".join([str(self.kind), str(self.dtype), *rows, dims, *extras])

@@ -35,7 +35,7 @@ def check_capacity(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu,
     if plan.needs_all_ctas and not is_paired and plan.num_ctas > resident:
         what = "CTAs" if size == 1 else f"clusters of {size} CTAs"
         raise ResourceError(
-            "queues, first waves and stealing need every CTA resident",
+            "queues and first waves need every CTA resident",
             f"the grid has {plan.num_ctas} {what}, {gpu.num_sms} SMs hold {resident}; {needs}",
         )
 

@@ -7,13 +7,6 @@ A first wave. CTA c begins with task c, and nobody else does: so every CTA must 
 be over by posts of the wave alone, in whatever order: a CTA may draw all the tickets ahead of time, and holds them
 behind its own task of the wave. What is behind the wave must be a linear extension, as for tickets.
 
-Stealing. The same holds of the table's order: list 0, then list 1. Besides, every CTA must be resident. One CTA that
-draws from list 0 as long as there is any is enough to have it all drawn. No CTA holds a task of list 0 behind one of
-list 1 that waits. Let t be the lowest unfinished task of the table. Where a CTA holds t, nothing lower is in front of
-it, and all that it waits for is finished. Where nobody has drawn it, nothing higher of its list is drawn. If t is of
-list 0, a CTA that begins there holds nothing, and draws it. If t is of list 1, all that is drawn is finished, list 0
-too. Necessary as well: one CTA that begins with list 0 may be the only one to move, and then runs the table in order.
-
 A task holds its CTA from its first wait to its last one, and posts after all of them. So where in the task they stand
 changes nothing here: they count as if all stood before it.
 
@@ -27,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import FIRST_WAVE, STATIC, STEALING, TICKET, Plan
+from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.proof.symbolic_run import Progress, Protocol
 from tuner.errors import LivenessError, SafetyError
 
@@ -152,8 +145,8 @@ def check_liveness(plan: Plan, graph: TileGraph, protocol: Protocol | None = Non
 def _cycle(plan: Plan, graph: TileGraph, progress: Progress) -> str:
     """Follows from blocked task to the signal that it lacks, to the head of the queue that holds its post, until a
     task repeats."""
-    ticket, behind = "a later ticket than", "later in the table than"
-    behind_in = {STATIC: "which stands behind", TICKET: ticket, FIRST_WAVE: ticket, STEALING: behind}
+    ticket = "a later ticket than"
+    behind_in = {STATIC: "which stands behind", TICKET: ticket, FIRST_WAVE: ticket}
     head_of = {_queue_of(plan, task): task for task in progress.blocked}
     task, seen, steps = next(iter(progress.blocked)), set[int](), list[str]()
     while task not in seen:

@@ -115,9 +115,13 @@ class AttentionSchedule:
     contiguous: bool = False
     #: Whether a CTA requests its first tiles before the length of their sequence is known.
     speculative: bool = False
+    #: Whether a launch assigns the tasks that its lengths leave; else the plan assigns all that there may be.
+    by_length: bool = False
     #: Per cent of each row of the next launch's weights that this one brings into the L2, when it has requested all of
     #: its own; 0 where no launch follows.
     next_percent: int = 0
+    #: Whether it asks for these weights before the launch before it has ended, and so before all of its own.
+    next_early: bool = False
 
     def tiling_of(self, shape: DecodeAttention) -> AttentionTiling:
         """What is compiled for an op.
@@ -158,7 +162,7 @@ class AttentionSchedule:
     def __str__(self) -> str:
         ring = f"attention {self.tile_tokens}x{self.num_stages} w{self.math_warps}+{self.finish_warps}"
         cluster = f" cluster{self.cluster}" if self.cluster > 1 else ""
-        words = [("neighbours", self.contiguous), ("early", self.speculative)]
+        words = [("neighbours", self.contiguous), ("early", self.speculative), ("by-length", self.by_length)]
         flags = "".join(f" {word}" for word, is_set in words if is_set)
-        ahead = f" next{self.next_percent}" if self.next_percent else ""
+        ahead = f" next{self.next_percent}{'-early' if self.next_early else ''}" if self.next_percent else ""
         return f"{ring} parts{self.parts_at_once}{cluster} span{self.span_tokens}{flags}{ahead}"

@@ -145,14 +145,17 @@ class Assignment(StrEnum):
     #: A CTA begins with the task of its own number in the global order, and draws the next ones from an atomic counter;
     #: needs every CTA co-resident.
     FIRST_WAVE = "first_wave"
-    #: The CTAs of a partition draw from their side's tasks, and when these are all drawn, from the other side's; needs
-    #: every CTA co-resident.
+    #: Of results of older kernels alone: no kernel lets CTAs draw the other side's tasks any more.
     STEALING = "stealing"
 
     @property
     def is_static(self) -> bool:
         """Whether each CTA has a queue of its own."""
         return self in (Assignment.STATIC, Assignment.SHARES)
+
+
+#: What kernels do.
+ASSIGNMENTS = tuple(one for one in Assignment if one is not Assignment.STEALING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,8 +176,7 @@ class Ordering:
     reserved_sms: int = 0
     #: Tiles of a chunk, the stride, or tile rows of a batch; 1 for the other granularities.
     sync_width: int = 1
-    #: Eighths of the CTAs that run the first op's tiles only (first, where CTAs steal), the others running the rest;
-    #: 0 for no partition.
+    #: Eighths of the CTAs that run the first op's tiles only, the others running the rest; 0 for no partition.
     partition: int = 0
     #: Whether a run of tasks of one op takes all tiles' first parts, then all second ones; else a tile's parts follow
     #: each other. Only where an op is split.

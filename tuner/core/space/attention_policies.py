@@ -64,14 +64,18 @@ def policy_schedules(
 
 def policies_of_attention(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> list[str]:
     """The policies that share tasks as this schedule does."""
-    shared = (schedule.cluster, schedule.span_tokens, schedule.contiguous)
-    found = policy_schedules(workload, gpu, op, schedule)
-    return [name for name, other in found if (other.cluster, other.span_tokens, other.contiguous) == shared]
+    shared = _sharing(schedule)
+    return [name for name, other in policy_schedules(workload, gpu, op, schedule) if _sharing(other) == shared]
+
+
+def _sharing(schedule: AttentionSchedule) -> tuple[int, int, bool, bool]:
+    return schedule.cluster, schedule.span_tokens, schedule.contiguous, schedule.by_length
 
 
 def _shared(op: AttentionOp, kernel: AttentionSchedule, tiles: int, *, contiguous: bool) -> AttentionSchedule:
     """With spans of so many tiles, a CTA each."""
-    one = replace(kernel, cluster=1, span_tokens=tiles * kernel.tile_tokens, contiguous=contiguous)
+    span = tiles * kernel.tile_tokens
+    one = replace(kernel, cluster=1, span_tokens=span, contiguous=contiguous, by_length=False)
     return replace(one, parts_at_once=PARTS_AT_ONCE[-2]) if one.num_spans(op.shape) == 1 else one
 
 

@@ -20,18 +20,21 @@ _NUM_SPANS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
 _WARPS = ((8, 4), (8, 0), (4, 2), (4, 4))
 #: Shares of the deepest ring that fits: a shallow one leaves room for a CTA of the launch behind.
 _RING_SHARES = (1.0, 0.5, 0.25, 0.0)
-_NEXT_PERCENTS = (0, 50, 100)
+#: Per cent of the next launch's weights, and whether they are asked for early.
+_NEXT_ASKS = ((0, False), (50, False), (100, False), (50, True), (100, True))
+#: Whether a queue has neighbours, whether first tiles are requested early, whether tasks are assigned by the lengths.
+_ORDERS = ((False, True, False), (False, False, False), (True, True, False), (True, False, False), (False, False, True))
 #: Sums over spans: loads under way together.
 _PARTS_AT_ONCE = (16, 8)
 
 
 def offered_attentions(workload: Workload, gpu: Gpu, op: AttentionOp) -> Iterator[AttentionSchedule]:
     """All legal schedules of the offered values, none twice."""
-    percents = _NEXT_PERCENTS if workload.reader_of(op) else (0,)
+    asks = _NEXT_ASKS if workload.reader_of(op) else _NEXT_ASKS[:1]
     for cluster, tile, (warps, finish) in product(CLUSTERS, TILE_TOKENS, _WARPS):
         spans, depths = span_tokens(op, gpu, cluster, tile), ring_depths(op, gpu, cluster, tile, warps, finish)
         for span, depth, parts in product(spans, depths, _PARTS_AT_ONCE):
-            for contiguous, speculative, percent in product((False, True), (True, False), percents):
+            for (contiguous, speculative, by_length), (percent, early) in product(_ORDERS, asks):
                 schedule = AttentionSchedule(
                     tile_tokens=tile,
                     num_stages=depth,
@@ -42,7 +45,9 @@ def offered_attentions(workload: Workload, gpu: Gpu, op: AttentionOp) -> Iterato
                     span_tokens=span,
                     contiguous=contiguous,
                     speculative=speculative,
+                    by_length=by_length,
                     next_percent=percent,
+                    next_early=early,
                 )
                 if attention_problem(workload, gpu, op, schedule) is None:
                     yield schedule
@@ -86,7 +91,9 @@ def near_attentions(workload: Workload, gpu: Gpu, op: AttentionOp, one: Attentio
     found += [replace(one, span_tokens=span) for span in span_tokens(op, gpu, one.cluster, one.tile_tokens)]
     found += [replace(one, parts_at_once=parts) for parts in PARTS_AT_ONCE]
     found += [replace(one, contiguous=not one.contiguous), replace(one, speculative=not one.speculative)]
+    found += [replace(one, by_length=not one.by_length)]
     found += [replace(one, next_percent=percent) for percent in NEXT_PERCENTS]
+    found += [replace(one, next_early=not one.next_early)]
     fitted = (fit for schedule in found if (fit := with_ring(op, gpu, schedule)) is not None)
     others = (schedule for schedule in dict.fromkeys(fitted) if schedule != one)
     return [schedule for schedule in others if attention_problem(workload, gpu, op, schedule) is None]

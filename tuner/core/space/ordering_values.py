@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, InterleaveKind, Raster, RasterKind
+from tuner.core.schedule.ordering import Granularity, Interleave, InterleaveKind, Raster, RasterKind
 
 RASTERS = (
     Raster(kind=RasterKind.ROW),
@@ -33,7 +33,5 @@ SYNCS = (
     *((Granularity.BATCH, width) for width in (2, 4)),
     (Granularity.BARRIER, 1),
 )
-#: Without stealing and partitions, which no schedule near the best has (ADR 0048): both stay legal by name.
-ASSIGNMENTS = tuple(one for one in Assignment if one is not Assignment.STEALING)
 #: (CTAs per SM, reserved SMs).
 GRIDS = tuple(product((1, 2), (0, 4)))

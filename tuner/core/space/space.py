@@ -37,6 +37,7 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
+    ASSIGNMENTS,
     Granularity,
     Interleave,
     Ordering,
@@ -48,7 +49,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
-from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.ordering_values import GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.orderings import Choices, GridAssignment, Merge, Orderings
 from tuner.core.space.run_starts import near_run_starts
 from tuner.core.space.simt_tilings import SimtTilings
@@ -94,6 +95,11 @@ class Space:
     def guesses(self) -> list[Tiling]:
         """Tilings to begin with, by arithmetic: what fills the GPU."""
         return [*self._simt.guesses(), *self._wgmma.guesses()]
+
+    def with_full_rings(self, tiling: Tiling) -> list[Tiling]:
+        """Of a chain: a tiling with stages no deeper than each depth and rings as deep as then fits, where its engine
+        has two rings."""
+        return list(self._wgmma.with_full_rings(tiling)) if tiling.engine is Engine.WGMMA else []
 
     def orderings(self, tiling: Tiling) -> Orderings:
         """All legal orderings of a tiling, from the offered values. They are kept: most of them share their parts, and

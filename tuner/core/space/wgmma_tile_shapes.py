@@ -206,7 +206,7 @@ class WgmmaTileShapes:
         tiles = [
             tile
             for n in range(min(NARROWEST, widest), widest + 1, COLUMNS)
-            for tile in tiles_of(op, height.m, n, dtype)
+            for tile in tiles_of(op, height.m, n, dtype, height.cluster_m)
             if _can_multiply(op, tile, height, dtype) and _can_share(op, tile, height)
         ]
         shapes = [self._shape(op, tile, parts, height) for tile in tiles for parts in self.parts(op, tile, height)]
@@ -318,14 +318,14 @@ def weight_stage_bytes(op: GemmOp, tile: Tile, dtype: Dtype) -> int:
     return tile.n * op.rows_per_column * tile.k * dtype.size_bytes
 
 
-def tiles_of(op: GemmOp, tile_m: int, tile_n: int, dtype: Dtype) -> list[Tile]:
+def tiles_of(op: GemmOp, tile_m: int, tile_n: int, dtype: Dtype, cluster_m: int = 1) -> list[Tile]:
     """Depths that make stages of weights of a good size; where rows are too few for that, the deepest useful one.
 
-    High tiles have stages of inputs that are as large as the weights', so they take the shallowest.
+    Where a CTA has many rows of a tile, its stages of inputs are as large as the weights', so it takes the shallowest.
     """
     depths = stage_depths(dtype)
     useful = [Tile(m=tile_m, n=tile_n, k=k) for k in depths if k == depths[0] or 2 * k <= op.k]
-    if tile_m > FEW_ROWS:
+    if tile_m // cluster_m > FEW_ROWS:
         return useful[:1]
     fitting = [tile for tile in useful if weight_stage_bytes(op, tile, dtype) <= STAGE_BYTES[1]]
     return [tile for tile in fitting if weight_stage_bytes(op, tile, dtype) >= STAGE_BYTES[0]] or fitting[-1:]

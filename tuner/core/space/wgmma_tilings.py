@@ -25,7 +25,7 @@ from tuner.core.legal.wgmma import (
     workload_problem,
 )
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tile_shapes import (
     FEW_ROWS,
@@ -43,6 +43,8 @@ MAX_ROWS_OF_TILES_OF_64 = 256
 MAX_TILE_ROWS = 64
 #: Depths of the inputs' ring where tiles are low; else it is as deep as the weights'.
 INPUT_STAGES = (6, 4, 8)
+#: Depths of the inputs' ring beside which the ring of weights takes all the memory that is left.
+FULL_INPUT_STAGES = (4, 5, 6, 8)
 #: Weights that a CTA has requested and not yet received, bytes, beside no limit. What is requested later waits behind
 #: it, a signal and the intermediate too. This much already keeps the memory busy.
 WINDOW_BYTES = (98_304, 65_536)
@@ -75,6 +77,9 @@ HIGH_TILES = (
     Height(128, 8).in_turns,
     Height(64, 4).in_turns,
 )
+#: The same of rows that it covers in one tile: two CTAs of few rows each, which bring all weights once. Where two tile
+#: rows bring them, they come once from the memory only while both ask for them at the same time.
+SHARED_TILE = Height(128, 4, 2)
 
 
 class WgmmaTilings:
@@ -110,6 +115,8 @@ class WgmmaTilings:
             most for most in HIGH_TILES if lowest <= most.m < 2 * self._rows or (most.swap_ab and self._rows <= most.m)
         ]
         useful = [most for most in useful if -(-self._rows // most.m) <= MAX_TILE_ROWS]
+        if self._rows <= SHARED_TILE.m:
+            useful.insert(1, SHARED_TILE)
         covering = dict.fromkeys(_covering(self._rows, most) for most in useful)
         fitting = tuple(
             one for one in covering if one.swap_ab or rows_problem(one.m // one.cluster_m, one.groups) is None
@@ -199,13 +206,13 @@ class WgmmaTilings:
             yield from self._fitted(other)
         for epilogue in Epilogue:
             yield from self._fitted(replace(tiling, epilogue=epilogue))
-        whole = tiling.split_k or (1,) * len(tiling.tiles)
+        whole, dtype = tiling.split_k or (1,) * len(tiling.tiles), self._workload.dtype
         for index, (op, tile) in enumerate(zip(self._workload.ops, tiling.tiles, strict=True)):
             who = (tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab, tiling.cluster_k)
             own = Height(tile.m, *who)
             offered = self._combined.get(own, [])
             shapes = {(combined[index].tile, combined[index].parts) for combined in offered}
-            shapes |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n, self._workload.dtype)}
+            shapes |= {(deep, whole[index]) for deep in tiles_of(op, tile.m, tile.n, dtype, tiling.cluster_m)}
             shapes |= {(tile, parts) for parts in self._shapes.parts(op, tile, own)}
             shapes |= {(shape.tile, 1) for shape in self._of_other_heights(own, index)}
             for shape, parts in sorted(shapes, key=str):
@@ -218,6 +225,19 @@ class WgmmaTilings:
         yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
         yield from (replace(tiling, ahead_window=window) for window in range(tiling.num_stages))
         yield from self._fitted(self._deepened(tiling))
+        yield from self.with_full_rings(tiling)
+
+    def with_full_rings(self, tiling: Tiling) -> Iterator[Tiling]:
+        """Of a chain: the tiling with no stage deeper than each depth that is allowed, and with rings as deep as then
+        fits. A slot of a ring is as large as the largest stage of all ops: with one deep stage it holds fewer weights
+        of the others."""
+        if self._workload.kind is not WorkloadKind.CHAIN:
+            return
+        deepest = max(tile.k for tile in tiling.tiles)
+        for depth in (depth for depth in stage_depths(self._workload.dtype) if depth <= deepest):
+            tiles = tuple(replace(tile, k=min(tile.k, depth)) for tile in tiling.tiles)
+            for input_stages in FULL_INPUT_STAGES:
+                yield from self._fitted(replace(tiling, tiles=tiles, num_stages=MAX_STAGES, input_stages=input_stages))
 
     def _of_other_heights(self, own: Height, index: int) -> Iterator[TileShape]:
         """Of an op, by the same warps and CTAs: of each other height the fastest whole tile and the widest."""

@@ -2,13 +2,15 @@
 //
 // Tasks. A task is a span of one sequence's context, read for a block of columns of one KV head by the CTAs of a cluster.
 // A plan gives all that the longest context would have to the clusters' queues. What a launch has to do follows from the
-// lengths that it reads (context_attention.cuh).
+// lengths that it reads (context_attention.cuh). Or the lengths say which tasks there are, and the clusters take these in
+// turns: then the plan's table is not read.
 //
 // The cache. A page has some tokens of all KV heads. A row of the tensor map is a token of a page, of one head or of all;
 // then a head's lines come behind each other in a row. A contiguous cache has one page a sequence.
 //
 // The launch behind. A projection of the results reads weights, which depend on nobody. While a launch ends, the memory has
-// nothing to do. So it may ask the L2 for the beginning of each row of them, behind all that it requests for itself.
+// nothing to do. So it may ask the L2 for the beginning of each row of them, behind all that it requests for itself. Or it
+// asks early: before the launch before it has ended, while that one's last tiles are multiplied and stored.
 #pragma once
 #include "config_attention.cuh"
 #include "ptx_attention.cuh"
@@ -29,7 +31,8 @@ struct AttentionTask {
 // Weights [num_rows, row_bytes] of the launch behind, of which the first taken_bytes of each row are brought into the L2.
 struct NextWeights {
   const unsigned char* rows;
-  int num_rows, row_bytes, taken_bytes, zero;
+  int num_rows, row_bytes, taken_bytes;
+  int is_early;  // 1: before griddepcontrol.wait
 };
 
 struct AttentionArgs {
@@ -54,6 +57,7 @@ struct AttentionArgs {
   int page_shift, max_pages, num_pages;              // log2 of a page's tokens; of a sequence; of the cache
   int window;                  // tokens that a query sees, itself included
   float cap, tanh_scale_log2;  // of scores: cap * tanh(score / cap), as products.cuh has it
+  int num_assigned;            // sequences whose tasks are assigned by their lengths; 0: the plan's table has the tasks
   AttentionTask first[kMostQueues];
 
   __device__ __forceinline__ int num_columns() const { return query_heads * new_tokens; }

@@ -6,7 +6,8 @@
 // the task (merge_attention.cuh) while the next one is multiplied. Without such warps the first ones end it themselves.
 //
 // Launches. Queries, cache, lengths and page numbers may be written by the launch before: nothing of them is read before
-// griddepcontrol.wait. The plan is read before it.
+// griddepcontrol.wait. The plan is read before it. Weights of the launch behind depend on nobody. They may be asked for
+// before it, for the L2 alone, which is where writes become visible (dependent_launch.cuh argues it).
 //
 // Liveness. CTAs of a cluster run at once and wait for each other's sums. No cluster waits for another one, so the grid
 // may have any size.
@@ -76,7 +77,7 @@ __device__ inline void finish_all(const AttentionArgs& args, const Ring& ring, u
   }
 }
 
-extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kAttentionThreads, 1)
+extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThreads, 1)
     tuner_attention(const __grid_constant__ AttentionArgs args) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const Ring ring{shared_address(shared)};
@@ -91,6 +92,7 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kAttentionT
   }
   __syncthreads();
   if constexpr (kCluster > 1) cluster_arrive();  // others may send when all have come here
+  if (thread >= kRequester && args.next.is_early != 0) prefetch_next_weights(args.next);
   wait_for_prerequisites();
   if (thread >= kRequester) {
     request_all(args, ring);

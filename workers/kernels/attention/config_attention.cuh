@@ -24,6 +24,7 @@ constexpr bool kIsPaged = false;
 constexpr bool kHasWindow = false;
 constexpr bool kHasSoftCap = false;
 constexpr bool kTracePhases = false;
+constexpr int kBoundThreads = 512;  // that would have an SM's registers: the fewer the more threads
 #define TUNER_ATTENTION_CLUSTER
 #endif
 
@@ -34,6 +35,7 @@ constexpr int kMathThreads = 32 * kMathWarps;
 constexpr int kFinishThreads = kFinishWarps == 0 ? kMathThreads : 32 * kFinishWarps;
 constexpr int kRequester = kMathThreads + 32 * kFinishWarps;  // the first thread of the warp that requests
 constexpr int kAttentionThreads = kRequester + 32;
+static_assert(kAttentionThreads <= kBoundThreads, "a thread has no more registers than it is compiled for");
 constexpr int kColumnGroups = kColumns / 8;
 constexpr int kDimSteps = kHeadDim / 16;
 constexpr int kLineDims = 64;  // of 128 bytes, the swizzle's width

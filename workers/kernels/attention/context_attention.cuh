@@ -4,6 +4,11 @@
 // where it is the first of a queue. A sequence has one span at least that is not: of length 0 its first one, which stores
 // the zeros.
 //
+// By length. Where tasks are assigned by the lengths, those that are not empty have numbers: sequence by sequence, in a
+// sequence span by span, in a span block by block of each KV head. The cluster of number c takes c, c plus the number of
+// clusters, and so on. So the spans that run are shared out evenly, whatever the lengths, and heads of one page are read together. A
+// warp knows the lengths of 32 sequences at a time.
+//
 // The window. A query sees the last tokens up to its own. The first token that any new one sees is where a context begins.
 // The CTAs of a cluster take the tiles from there on.
 //
@@ -105,4 +110,49 @@ __device__ inline bool take(const AttentionArgs& args, QueuePlace& queue, TaskIn
     return true;
   }
   return false;
+}
+
+// A cluster's way through what is assigned. Numbers only grow, so that the warp never goes back to sequences before.
+struct AssignedPlace {
+  int next;            // the cluster's next number
+  int first_sequence;  // of the 32 that the lanes know
+  int before;          // tasks of sequences before it
+  int length, end;     // of the lane's sequence: its length, and the number behind its last task
+};
+
+// All lanes of a warp: lengths and tasks of the place's 32 sequences.
+__device__ inline void know_sequences(const AttentionArgs& args, AssignedPlace& place) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, sequence = place.first_sequence + lane;
+  place.length = place.end = 0;
+  if (sequence < args.num_assigned) {
+    place.length = clamped_length(args, sequence, load_length(args, sequence));
+    place.end = live_spans(args, place.length).count() * args.num_kv_heads * args.num_blocks;
+  }
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int other = __shfl_sync(0xFFFFFFFFu, place.end, max(lane - distance, 0));
+    if (lane >= distance) place.end += other;
+  }
+  place.end += place.before;
+}
+
+// All lanes of a warp: the cluster's next task, if there is one.
+__device__ inline bool take_assigned(const AttentionArgs& args, AssignedPlace& place, TaskInHand& hand) {
+  int known = __shfl_sync(0xFFFFFFFFu, place.end, 31);
+  while (place.next >= known) {
+    if (place.first_sequence + 32 >= args.num_assigned) return false;
+    place.first_sequence += 32, place.before = known;
+    know_sequences(args, place);
+    known = __shfl_sync(0xFFFFFFFFu, place.end, 31);
+  }
+  const int from = __popc(__ballot_sync(0xFFFFFFFFu, place.end <= place.next));
+  const int begin = __shfl_sync(0xFFFFFFFFu, place.end, max(from - 1, 0)), blocks = args.num_kv_heads * args.num_blocks;
+  const int number = place.next - (from == 0 ? place.before : begin), block = number % blocks;
+  hand.length = __shfl_sync(0xFFFFFFFFu, place.length, from);
+  const int span = live_spans(args, hand.length).first + number / blocks;
+  hand.task.sequence_head = (place.first_sequence + from) << 16 | block / args.num_blocks;
+  hand.task.block_span = block % args.num_blocks << 24 | span;
+  hand.num_tiles = own_tiles(args, span, hand.length);
+  place.next += static_cast<int>(gridDim.x) / kCluster;
+  return true;
 }

@@ -179,29 +179,56 @@ __device__ inline void prefetch_next_weights(const NextWeights& next) {
     prefetch_bytes(next.rows + static_cast<long long>(row) * next.row_bytes, next.taken_bytes);
 }
 
-// The last warp: all of the queue. A first task is run even where it turns out to be empty.
+// All lanes of the last warp: a CTA's way through its tasks. Where the plan has them, the first one is known, and is run even
+// where it turns out to be empty.
+struct OwnTasks {
+  QueuePlace queue;
+  AssignedPlace assigned;
+
+  // The first task, if there is one, and how many of its tiles are requested.
+  __device__ __forceinline__ bool begin(const AttentionArgs& args, const Ring& ring, TaskInHand& hand, int& requested) {
+    requested = 0;
+    if (args.num_assigned > 0) {
+      assigned = {cluster_number(), 0, 0, 0, 0};
+      know_sequences(args, assigned);
+      const bool has_task = take_assigned(args, assigned, hand);
+      if (has_task) request_queries(args, ring, hand.task, 0);
+      return has_task;
+    }
+    hand.task = args.first[cluster_number()];
+    request_queries(args, ring, hand.task, 0);
+    const int length = load_length(args, hand.task.sequence());  // on its way meanwhile
+    requested = first_tiles(args, hand.task);
+    request_tiles(args, ring, hand, 0, requested, 0);
+    hand.length = clamped_length(args, hand.task.sequence(), length);
+    queue = {__ldg(args.queues + cluster_number()) + 1, __ldg(args.queues + cluster_number() + 1)};
+    hand.num_tiles = max(own_tiles(args, hand.task.span(), hand.length), requested);
+    return true;
+  }
+
+  __device__ __forceinline__ bool next(const AttentionArgs& args, TaskInHand& hand) {
+    return args.num_assigned > 0 ? take_assigned(args, assigned, hand) : take(args, queue, hand);
+  }
+};
+
+// The last warp: all of the CTA's tasks.
 __device__ inline void request_all(const AttentionArgs& args, const Ring& ring) {
   const bool is_one = threadIdx.x % 32 == 0;
-  TaskInHand hand{args.first[cluster_number()], 0, 0};
-  request_queries(args, ring, hand.task, 0);
-  const int length = load_length(args, hand.task.sequence());  // on its way meanwhile
-  int requested = first_tiles(args, hand.task);
-  request_tiles(args, ring, hand, 0, requested, 0);
-  hand.length = clamped_length(args, hand.task.sequence(), length);
-  QueuePlace queue{__ldg(args.queues + cluster_number()) + 1, __ldg(args.queues + cluster_number() + 1)};
-  hand.num_tiles = max(own_tiles(args, hand.task.span(), hand.length), requested);
-  int number = 0, place = 0;
-  do {
+  TaskInHand hand{};
+  OwnTasks own{};
+  int number = 0, place = 0, requested;
+  bool has_task = own.begin(args, ring, hand, requested);
+  while (has_task) {
     if (is_one) announce(args, ring, hand, number % kTaskSlots);
     request_tiles(args, ring, hand, requested, hand.num_tiles, place);
     place += hand.num_tiles;
     requested = 0;
     __syncwarp();
     if (++number >= kTaskSlots) mbarrier_wait(ring.task_empty(number % kTaskSlots), (number / kTaskSlots & 1) ^ 1);
-    if (!take(args, queue, hand)) break;
-    request_queries(args, ring, hand.task, number % kTaskSlots);
-  } while (true);
+    has_task = own.next(args, hand);
+    if (has_task) request_queries(args, ring, hand.task, number % kTaskSlots);
+  }
   hand.num_tiles = -1;
   if (is_one) announce(args, ring, hand, number % kTaskSlots);
-  prefetch_next_weights(args.next);
+  if (args.next.is_early == 0) prefetch_next_weights(args.next);
 }

@@ -56,6 +56,11 @@ constexpr OpConfig kOps[kNumOps] = {
 constexpr ChainOp kChainOps[kNumOps] = {};
 #endif
 
+#ifndef TUNER_ROTARY
+// The op whose epilogue turns queries and keys, and writes keys and values to the cache: rotary.cuh; -1 for none.
+[[maybe_unused]] constexpr int kRotaryOp = -1, kRotaryHeadDim = 128;
+#endif
+
 #ifndef TUNER_IN_BAND
 constexpr int kReaderWarps = 0;                         // that read inputs in band: mailbox.cuh
 constexpr int kMailboxRows = 0;                         // of the ops: as many as the kernel was made for

@@ -12,8 +12,8 @@
 // Before the wait a CTA reads only the plan, which no launch writes, and prefetches weights into the L2. A prefetch
 // brings nothing into registers or shared memory, and the L2 is where writes become visible, so even weights that the
 // launch before writes are read right afterwards. The first task of a static queue or of a dealt wave is known. The
-// ticket that a CTA will draw is not known. So the CTA prefetches for the ticket of its own number, of its list where
-// there are two. Draws go to CTAs in about that order, and a wrong guess only brings another CTA's weights.
+// ticket that a CTA will draw is not known. So the CTA prefetches for the ticket of its own number. Draws go to CTAs in
+// about that order, and a wrong guess only brings another CTA's weights.
 //
 // Liveness. The measured build lets its successor in once all of its CTAs have started or ended, a guarded build once all
 // of them have passed their wait or ended. So no CTA of the successor takes an SM from one that has still to start. The
@@ -62,12 +62,6 @@ __device__ void prefetch_weights_of(const LaunchArgs& args, const Task& task) {
   }
 }
 
-// The task that a CTA is likely to draw first, of the list that it begins with.
-__device__ __forceinline__ int first_drawn(const LaunchArgs& args) {
-  const int cta = static_cast<int>(blockIdx.x), beyond = cta - args.plan.num_first_ctas;
-  return args.plan.assignment == kStealing && beyond >= 0 ? args.plan.num_first_tasks + beyond : cta;
-}
-
 // The kernel's first act.
 __device__ inline void begin_launch(const LaunchArgs& args) {
 #ifndef TUNER_GUARDED
@@ -76,7 +70,7 @@ __device__ inline void begin_launch(const LaunchArgs& args) {
   if (args.is_dependent != 0) {
     const bool is_static = args.plan.assignment == kStaticQueues;
     const int* queue = args.words + args.plan.queue_offset + blockIdx.x;
-    const int first = is_static ? __ldg(queue) : first_drawn(args);
+    const int first = is_static ? __ldg(queue) : static_cast<int>(blockIdx.x);
     const int end = is_static ? __ldg(queue + 1) : args.plan.num_tasks;
     if (first < end) prefetch_weights_of(args, load_task(args.words + args.plan.task_offset + kTaskWords * first));
   }

@@ -4,16 +4,17 @@
 #include "config.cuh"
 #include "ptx.cuh"
 
-constexpr int kStaticQueues = 0, kStealing = 2, kFirstWave = 3;
+constexpr int kStaticQueues = 0, kFirstWave = 3;
 
 // The first 16 words of a plan, by value: a cold global read before the first task would delay every CTA.
 struct PlanHeader {
   int magic, version, num_tasks, num_signals, num_ctas, assignment, queue_offset, task_offset, wait_offset, num_waits;
-  int num_first_tasks, num_first_ctas;  // with stealing: of the first list; of a first wave: its tasks; else 0
-  int held_stages;                      // of weights: not requested before a task's first waits are over
-  int strided_parts;                    // 1: a part of P takes every P-th k-step from its first one on; 0: in a row
-  int num_split_tiles;                  // slots in which the parts of a tile meet
-  int in_band_ops;                      // bit i: op i reads in band what another op of the launch writes (mailbox.cuh)
+  int num_first_tasks;  // of a first wave that is dealt; else 0
+  int zero;
+  int held_stages;      // of weights: not requested before a task's first waits are over
+  int strided_parts;    // 1: a part of P takes every P-th k-step from its first one on; 0: in a row
+  int num_split_tiles;  // slots in which the parts of a tile meet
+  int in_band_ops;      // bit i: op i reads in band what another op of the launch writes (mailbox.cuh)
 };
 static_assert(sizeof(PlanHeader) == 64, "the plan's header is 16 words");
 
@@ -95,7 +96,7 @@ struct AbortRecord {
 // The workspace of one stream and one plan: zeroed once when it is allocated and again after an abort, never between
 // launches. Counters only grow; a launch knows its epoch from `drawn`. What is polled, what is drawn from, and the signals
 // lie in cache lines of their own. Two launches on two streams share a workspace: the second draws from `drawn_second`; so
-// do all CTAs that draw from a second list: with stealing, and behind a dealt first wave.
+// do all CTAs behind a dealt first wave.
 struct Workspace {
   u64 drawn;  // tickets drawn, or, where the plan says what a CTA begins with, CTAs started, over all launches
   char pad0[56];
@@ -128,6 +129,26 @@ struct AllChainArgs<false> {
   __device__ __forceinline__ ChainArgs chain_of(int) const { return {}; }
 };
 
+// What the epilogue of queries, keys and values has beside: rotary.cuh.
+struct RotaryArgs {
+  u16* keys;                 // [sequences, KV heads, max_length, kRotaryHeadDim]
+  u16* values;               // the same
+  const int* lengths;        // of each sequence, its new tokens included
+  const float* frequencies;  // [kRotaryHeadDim / 2], radians a token
+  int heads, kv_heads, max_length, new_tokens;  // heads of queries
+};
+static_assert(sizeof(RotaryArgs) == 48, "the host lays RotaryArgs out in 48 bytes");
+
+template <bool kAreThere>
+struct AllRotaryArgs {
+  RotaryArgs rotary;
+  __device__ __forceinline__ const RotaryArgs* rotary_args() const { return &rotary; }
+};
+template <>
+struct AllRotaryArgs<false> {
+  __device__ __forceinline__ const RotaryArgs* rotary_args() const { return nullptr; }
+};
+
 struct PlainArgs {
   const int* words;            // the plan
   Workspace* workspace;
@@ -140,8 +161,9 @@ struct PlainArgs {
 };
 
 // What every engine takes; what only chains have takes no room elsewhere.
-struct LaunchArgs : PlainArgs, AllChainArgs<kHasSquares> {};
-static_assert(sizeof(LaunchArgs) == sizeof(PlainArgs) + (kHasSquares ? kNumOps : 0) * sizeof(ChainArgs),
+struct LaunchArgs : PlainArgs, AllChainArgs<kHasSquares>, AllRotaryArgs<(kRotaryOp >= 0)> {};
+static_assert(sizeof(LaunchArgs) == sizeof(PlainArgs) + (kHasSquares ? kNumOps : 0) * sizeof(ChainArgs) +
+                                        (kRotaryOp >= 0 ? sizeof(RotaryArgs) : 0),
               "as the host lays it out");
 
 // Whether a CTA's first task is the plan's to say, and not drawn: its queue's first one, or with a first wave that of its

@@ -4,8 +4,7 @@
 // engines would hoard: at the start it would hold two tickets before its neighbour has one.) mma draws when all waits of
 // its task before k-steps are over; simt may draw before the last of them is. Liveness needs neither. A CTA works its tickets off in
 // the order drawn, and every wait of a ticket is posted by lower tickets. So the lowest unfinished ticket is held by a
-// CTA that has nothing lower left to do and waits for nothing unfinished. With stealing a CTA learns that its list is
-// exhausted when it has stored and posted its tile, and turns to the other one with nothing in its hands.
+// CTA that has nothing lower left to do and waits for nothing unfinished.
 //
 // Static queues add exactly num_ctas to the first counter of draws in each launch. So do plans with a first wave: a CTA
 // begins with the task of its own number, and draws the others from the second counter.
@@ -31,10 +30,10 @@ struct Scheduler {
     const bool is_static = args.plan.assignment == kStaticQueues;
     if (threadIdx.x == 0) {
       if (knows_first_task(args)) {
-        const u64 launch = fetch_add_relaxed_gpu(Draws::counter(args, 0), 1) / args.plan.num_ctas;
+        const u64 launch = fetch_add_relaxed_gpu(start_counter(args), 1) / args.plan.num_ctas;
         shared.next = static_cast<int>(blockIdx.x);
         shared.epoch = static_cast<u32>(launch);
-        shared.draws = {launch, Draws::own_list(args)};
+        shared.draws = {launch};
       } else {
         Draws draws;
         shared.next = draws.start(args);
@@ -69,11 +68,7 @@ struct Scheduler {
       __syncthreads();
       return;
     }
-    if (threadIdx.x == 0) {
-      Draws& draws = shared.draws;
-      const int task = draws.task_of(args, drawn_ahead);
-      shared.next = task == end && draws.can_turn(args) ? draws.turn(args) : task;
-    }
+    if (threadIdx.x == 0) shared.next = shared.draws.task_of(args, drawn_ahead);
     __syncthreads();
     next = shared.next;
   }

@@ -130,6 +130,56 @@ extern "C" __global__ void tuner_epilogue(const u16* sums, u16* out, const u16* 
   }
 }
 
+// What a library's user has behind the product that makes queries, keys and values: sums [m, 2n], the first halves of all heads
+// and then the second ones. Turns queries and keys by position * frequency, and writes keys and values to a contiguous cache.
+struct Rotary {
+  const u16* sums;
+  u16 *q, *keys, *values;
+  const int* lengths;
+  const float* frequencies;
+  u32 m;
+  int heads, kv_heads, head_dim, max_length, new_tokens;
+};
+
+// Each thread takes 8 pairs of a head.
+template <bool kBf16>
+__device__ void turn_and_append(const Rotary& r) {
+  using Vector = Elements<8>;
+  const u32 half = r.head_dim / 2, n = (r.heads + 2 * r.kv_heads) * half;
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x, row = i / (n / 8), column = i % (n / 8) * 8;
+  if (row >= r.m) return;
+  const u16* sums = r.sums + 2ll * row * n + column;
+  Vector x = load<8>(sums), y = load<8>(sums + n);
+  const int head = column / half, pair = column % half, kept = head - r.heads;
+  const int sequence = row / r.new_tokens, position = r.lengths[sequence] - r.new_tokens + static_cast<int>(row % r.new_tokens);
+  if (kept < r.kv_heads) {
+#pragma unroll
+    for (int c = 0; c < 8; ++c) {
+      float sine, cosine;
+      sincosf(static_cast<float>(position) * r.frequencies[pair + c], &sine, &cosine);
+      const float old_x = widen<kBf16>(x.bits[c]), old_y = widen<kBf16>(y.bits[c]);
+      x.bits[c] = narrow<kBf16>(old_x * cosine - old_y * sine);
+      y.bits[c] = narrow<kBf16>(old_y * cosine + old_x * sine);
+    }
+  }
+  u16* to = r.q + (static_cast<long long>(row) * r.heads + head) * r.head_dim + pair;
+  if (kept >= 0) {
+    if (position < 0 || position >= r.max_length) return;
+    const long long line = static_cast<long long>(sequence) * r.kv_heads + kept % r.kv_heads;
+    to = (kept < r.kv_heads ? r.keys : r.values) + (line * r.max_length + position) * r.head_dim + pair;
+  }
+  *reinterpret_cast<Vector*>(to) = x;
+  *reinterpret_cast<Vector*>(to + half) = y;
+}
+
+extern "C" __global__ void __launch_bounds__(128) tuner_rotary(const u16* sums, u16* q, u16* keys, u16* values,
+                                                               const int* lengths, const float* frequencies, u32 m, int heads,
+                                                               int kv_heads, int head_dim, int max_length, int new_tokens,
+                                                               int is_bf16) {
+  const Rotary r{sums, q, keys, values, lengths, frequencies, m, heads, kv_heads, head_dim, max_length, new_tokens};
+  is_bf16 ? turn_and_append<true>(r) : turn_and_append<false>(r);
+}
+
 // RMSNorm of the rows of x [m, k], or of x + residual, a CTA for each row: normed = x / sqrt(mean(x^2) + eps). Where there is
 // a residual, the sum goes to `added`, rounded, and its rounded values are normed. kWidth elements a thread, kTimes times.
 template <bool kBf16, int kWidth, int kTimes>

@@ -6,6 +6,7 @@
 #include "launch_args.cuh"
 #include "mainloop_mma.cuh"
 #include "norm.cuh"
+#include "rotary.cuh"
 
 // Columns come in pairs of neighbours, of which one may be outside. A residual is read by who writes the same element. Plain
 // loads: residual and row scale may be what the launch before has just written.
@@ -58,6 +59,14 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
         if (row >= op.m || column >= op.n) continue;
         const long long first = static_cast<long long>(row) * op.n + column;
         const float* sums = tile.acc + Tile::index(i, j) + 2 * half;
+        if constexpr (kOp == kRotaryOp) {
+          const RotaryArgs& rotary = *args.rotary_args();
+          const NewToken token = new_token(rotary, op, row);
+          const Pairs pairs_of_row = finish_pairs<kOp>(rotary, token, column, sums, sums + Tile::index(0, 1), scale[i][half],
+                                                       bias[0], bias[kFragsPerColumn - 1]);
+          store_pairs(rotary, op, token, column, pairs_of_row.first, pairs_of_row.second);
+          continue;
+        }
         float residual[2] = {0.0f, 0.0f};
         if constexpr (kConfig.residual) load_two(residual, op.residual + (first - column), column, op.n);
         float out[2];

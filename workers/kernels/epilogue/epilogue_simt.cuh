@@ -6,6 +6,7 @@
 #include "launch_args.cuh"
 #include "mainloop_simt.cuh"
 #include "norm.cuh"
+#include "rotary.cuh"
 
 // Each warp a row of the tile: its factor, from its sums of squares. The ring is free by now.
 template <int kOp>
@@ -77,6 +78,15 @@ __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const L
   const auto finished = [&](u32 address, float own_bias) {
     return affine<scales_rows(kOp), kConfig.bias>(load_shared_float(address), scale, own_bias);
   };
+  if constexpr (kOp == kRotaryOp) {
+    const RotaryArgs& rotary = *args.rotary_args();
+    const NewToken token = new_token(rotary, op, row);
+    float x = finished(sum, bias[0]), y = finished(sum + 4 * Tile::kTileN, bias[1]);
+    turn_pair(x, y, turn_of(rotary, token, column));
+    store_pairs(rotary, op, token, column, static_cast<u16>(pack_two<kBf16>(x, 0.0f)),
+                static_cast<u16>(pack_two<kBf16>(y, 0.0f)));
+    return;
+  }
   float out = activate<kConfig.activation>(finished(sum, bias[0]));
   if constexpr (kConfig.gated) out *= finished(sum + 4 * Tile::kTileN, bias[1]);
   out += residual;

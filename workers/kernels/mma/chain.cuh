@@ -24,8 +24,9 @@ __device__ constexpr bool same_chain_op(const ChainOp& a, const ChainOp& b) {
 }
 
 __device__ constexpr int first_like(int op) {
+  if (op == kRotaryOp) return op;
   for (int earlier = 0; earlier < op; ++earlier)
-    if (same_config(kOps[earlier], kOps[op]) && same_chain_op(kChainOps[earlier], kChainOps[op])) return earlier;
+    if (earlier != kRotaryOp && same_config(kOps[earlier], kOps[op]) && same_chain_op(kChainOps[earlier], kChainOps[op])) return earlier;
   return op;
 }
 

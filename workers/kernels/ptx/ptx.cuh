@@ -113,6 +113,18 @@ __device__ __forceinline__ float reciprocal_approx(float x) {
   return y;
 }
 
+// Of an angle from -pi to pi, to 2^-21.
+__device__ __forceinline__ float sine_approx(float x) {
+  float y;
+  asm("sin.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float cosine_approx(float x) {
+  float y;
+  asm("cos.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // NaN if one of them is; fmaxf would take the other one.
 __device__ __forceinline__ float max_or_nan(float x, float y) {
   float larger;

@@ -61,9 +61,12 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
       mbarrier_wait(shared.beside.ready(feed), feed.parity());
       if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
     }
-    const RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside, shared.flags->epoch);
+    RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside, shared.flags->epoch);
+    if constexpr (kOp == kRotaryOp) norm.rotary = args.base.rotary_args();
     if constexpr (kClusterK > 1) {
       sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task, norm, early);
+    } else if constexpr (kOp == kRotaryOp) {
+      store_turned_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm);
     } else if constexpr (kSwapAb) {
       store_transposed_tile<kOp>(acc, args.base.ops[kOp], slot.task, norm, early);
     } else {
@@ -73,7 +76,7 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
   return true;
 }
 
-__device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
+__device__ __forceinline__ void compute(const WgmmaArgs& args, const Shared& shared) {
   float acc[kMaxWgmmaAccumulators];
   FeedRing::Place feed;
   StagePlaces places;
@@ -135,6 +138,9 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     prefetch_tensor_map(map < kNumOps       ? &args.input_maps[map]
                         : map < 2 * kNumOps ? &args.weight_maps[map - kNumOps]
                                             : args.output_map(map - 2 * kNumOps));
+  }
+  if constexpr (kHasLateWaits) {
+    if (warp == kPrefetchWarp) prefetch_first_operands(args);
   }
   cluster_sync();  // no CTA's copies or arrivals come before the barriers of all are there
   if (warp >= kWeightWarp) {

@@ -209,7 +209,9 @@ __device__ __forceinline__ void add_exchanges(float (&acc)[kMaxWgmmaAccumulators
 template <int kOp, int kFirst, int kEnd>
 __device__ __forceinline__ void store_groups(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op, const Task& task,
                                              const RowNorm& norm, const EarlyResidual<kOp>& early) {
-  if constexpr (kSwapAb) {
+  if constexpr (kOp == kRotaryOp) {
+    store_turned_tile<kOp, kFirst, kEnd>(acc, op, task, norm);
+  } else if constexpr (kSwapAb) {
     store_transposed_tile<kOp, kFirst, kEnd>(acc, op, task, norm, early);
   } else {
     store_wgmma_tile<kOp, kFirst, kEnd>(acc, op, task, norm, early);

@@ -9,9 +9,7 @@
 // tasks off in the order in which they were taken. That keeps liveness for tickets. The lowest unfinished ticket is
 // held by a CTA that has nothing lower left to do. Its weights come before those of higher tickets in the ring. Its
 // inputs depend on lower tickets only. Nobody in the CTA waits for anything of a higher one. For static queues the
-// order is the queue's, as the proof assumes. With stealing all of that holds of the table's order, as long as no task
-// of list 0 is taken behind one of list 1 that may wait (draws.cuh). So before the feeder turns to list 0, it waits
-// until the CTA has done all that it took.
+// order is the queue's, as the proof assumes.
 //
 // With ping-pong two teams of the math warpgroups take turns: a slot of an even number is the first team's task, the
 // next one the other's. Both read every slot, since the team that passes a task over must know how many stages to pass.
@@ -19,8 +17,7 @@
 // It begins when the other team has issued the products of the task between. That team waits for nothing of what comes
 // behind. Take the lowest unfinished task in the CTA. All stages before it are released, and both teams are past what
 // came before. So it ends when its waits do, which stood in the way of no lower one. A slot is free when its task is
-// posted, as all before it are, and the other team has passed it. The feeder waits for the last slot that it filled
-// before it turns to list 0. So it has waited for all tasks.
+// posted, as all before it are, and the other team has passed it.
 //
 // In a cluster all CTAs work off the same tasks. Each reads its cluster's static queue by itself. A ticket is drawn once
 // for the cluster, by the feeder of its first CTA, the leader; this one writes the slots of all CTAs and arrives at their
@@ -124,7 +121,7 @@ struct TaskSource {
     } else if (knows_first_task(args)) {
       next = cluster_number();
       end = args.plan.num_tasks;
-      draws = {kUnknown, Draws::own_list(args)};
+      draws = {kUnknown};
     } else {
       next = draws.start(args);
       end = args.plan.num_tasks;
@@ -148,14 +145,5 @@ struct TaskSource {
     if (!has_drawn()) draws.launch = draws.launch_of(args, drawn);
     next = draws.task_of(args, drawn);
     if (has_task()) prefetch_l2(args.words + args.plan.task_offset + kTaskWords * next);
-  }
-
-  // Turns to the other list where there is one and this one is exhausted. `finish` returns once the CTA has done all that
-  // it took.
-  template <class Finish>
-  __device__ void turn(const Finish& finish) {
-    if (has_task() || !draws.can_turn(args)) return;
-    if (draws.list != 0) finish();
-    next = draws.turn(args);
   }
 };

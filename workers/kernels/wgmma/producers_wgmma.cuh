@@ -186,11 +186,9 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
   int requested = request_known_weights(args, shared, weight, window, policy);
   if (!knows_first_task(args.base)) wait_for_prerequisites();
   TaskSource source(args.base);
-  FeedRing::Place filled;
   const auto feed_next = [&] {
     const bool more = source.has_task();
     const Task task = more ? source.task() : Task{};
-    filled = feed;
     feed_task(args.base, shared.feed, feed, shared.feed_memory, {task, more ? source.next : -1, source.epoch()});
     feed.advance();
     return task_of_rank(task, rank_in_cluster());
@@ -227,7 +225,6 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
         request_until(kAll);
         source.take(draw());
       }
-      source.turn([&] { shared.feed.wait_released(filled); });  // it is released when it is posted
       next = feed_next();
     }
     requested = 0;
@@ -275,7 +272,7 @@ __device__ inline void produce_inputs(const WgmmaArgs& args, const Shared& share
       if (is_leader) request_inputs(args, as_task(known), 0, requested, shared.inputs, input);
     }
     if (is_leader)
-      epoch = static_cast<u32>(fetch_add_relaxed_gpu(Draws::counter(args.base, 0), 1) /
+      epoch = static_cast<u32>(fetch_add_relaxed_gpu(start_counter(args.base), 1) /
                                (args.base.plan.num_ctas * kClusterSize));
     epoch = __shfl_sync(0xFFFFFFFFu, epoch, 0);
   }

@@ -77,8 +77,6 @@ struct Ring {
   __device__ __forceinline__ void wait_free(const Place& place) const { mbarrier_wait(empty(place), place.parity() ^ 1); }
   // A consumer's: until the slot holds its stage.
   __device__ __forceinline__ void wait_filled(const Place& place) const { mbarrier_wait(full(place), place.parity()); }
-  // The producer's: until all consumers have released the stage that it put there in this round.
-  __device__ __forceinline__ void wait_released(const Place& place) const { mbarrier_wait(empty(place), place.parity()); }
   __device__ __forceinline__ void release(const Place& place) const { mbarrier_arrive(empty(place)); }
 
   // A consuming warp's, of the stage in the slot before this place, which it has read: by lane 0, or by as many lanes as

@@ -40,8 +40,10 @@ def test_a_plain_schedule_is_legal() -> None:
         ({"span_tokens": 768}, "longer than any context: use 704"),
         ({"cluster": 2, "span_tokens": 704}, "use a multiple of 128"),
         ({"contiguous": True}, "each of 8 tasks has a queue of its own"),
+        ({"by_length": True}, "each of 8 tasks has a queue of its own, whatever the lengths: use by_length false"),
         ({"next_percent": 100}, "no launch behind attention reads weights: use next_percent 0"),
         ({"next_percent": 10}, "next_percent 10: use one of"),
+        ({"next_early": True}, "no weights are asked for: use next_early false"),
     ],
 )
 def test_a_schedule_outside_of_the_space_is_refused_with_what_would_be_right(fields: dict[str, Any], says: str) -> None:
@@ -54,6 +56,15 @@ def test_nothing_is_requested_before_a_length_that_says_what(form: dict[str, Any
     check_schedule(workload, H200, alone())
     assert f"with {what} nothing can be requested before" in refusal(workload, alone(speculative=True))
     check_schedule(attention(form={"soft_cap": 5.0}), H200, alone(speculative=True))
+
+
+def test_what_a_launch_assigns_is_known_to_nobody_before() -> None:
+    many = attention(sequences=100, max_length=9000)
+    check_schedule(many, H200, alone(by_length=True))
+    assert "knows none before the lengths: use speculative false" in refusal(
+        many, alone(by_length=True, speculative=True)
+    )
+    assert "gives no cluster neighbours: use contiguous false" in refusal(many, alone(by_length=True, contiguous=True))
 
 
 def test_a_ring_that_does_not_fit_is_refused() -> None:

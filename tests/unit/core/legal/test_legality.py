@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from tests.support.cases import H200, ordering, tiling
-from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, estimated_registers
+from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, estimated_registers, tiling_problem
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.presets import decoder_block as block_of_a_model
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -20,6 +20,7 @@ from tuner.core.schedule.ordering import (
     Schedule,
 )
 from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.space.mma_tilings import MmaTilings
 from tuner.errors import IllegalSchedule
 
 #: With 64 x 64 tiles: 8 x 8 and 8 x 4 tiles.
@@ -57,10 +58,6 @@ def sync(granularity: Granularity, width: int, *, bands: int = 0) -> Ordering:
     return ordering(bands=bands, granularity=granularity, sync_width=width)
 
 
-def stealing(partition: int, **changes: Any) -> Ordering:
-    return ordering(partition=partition, assignment=Assignment.STEALING, **changes)
-
-
 def test_the_plainest_schedule_is_legal_for_every_shape() -> None:
     smallest = tiling((16, 32), (16, 32))
     for m, d_in, d_hidden, d_out in ((1, 1, 1, 1), (7, 5, 3, 2), (16, 4096, 14336, 4096), (3000, 17, 17, 17)):
@@ -89,6 +86,15 @@ def test_unequal_tile_heights_are_legal() -> None:
 )
 def test_a_tiling_that_cannot_be_built_is_refused(tiles: Tiling, sentence: str) -> None:
     refused(sentence, tiles=tiles)
+
+
+def test_a_chain_whose_kernel_spilled_with_six_stages_is_refused_and_one_with_five_is_not() -> None:
+    chain = block_of_a_model("llama3-8b", m=512)
+    tiles = tuple(Tile(m=128, n=n, k=64) for n in (128, 48, 64, 128))
+    spills = Tiling(tiles=tiles, num_stages=6, num_warps=4)
+    assert "6 stages of a chain spill" in (tiling_problem(chain, H200, spills) or "")
+    assert tiling_problem(chain, H200, replace(spills, num_stages=5)) is None
+    assert spills not in MmaTilings(chain, H200).tilings()
 
 
 @pytest.mark.parametrize(
@@ -127,11 +133,11 @@ def test_a_tiling_that_cannot_be_built_is_refused(tiles: Tiling, sentence: str) 
         (sync(Granularity.BATCH, 4, bands=6), "tile row 0 after 6 producer rows, .* wait for 8: use row"),
         (sync(Granularity.BARRIER, 1, bands=4), "bands4 computes down tile row 0 after 4 .* wait for 8"),
         (ordering(partition=8, assignment=Assignment.STATIC), "a partition of 8 eighths: use 1 to 7"),
-        (ordering(partition=4), "a partition needs queues dealt by stride, or stealing, not ticket: use static"),
-        (stealing(0), "a partition of 0 eighths has nobody to steal from: use 1 to 7, or ticket"),
-        (stealing(8), "a partition of 8 eighths: use 1 to 7"),
-        (stealing(4), "nothing to divide: 2 ops, 96 tasks, 96 CTAs: use ticket without one"),
-        (stealing(4, bands=1), "a partition runs its ops side by side, so bands1 means nothing: use producer_first"),
+        (ordering(partition=4), "a partition needs queues dealt by stride, not ticket: use static"),
+        (
+            ordering(partition=4, assignment=Assignment.STEALING),
+            "stealing was of older kernels, and none does it any more: use static, shares, ticket, first_wave",
+        ),
         (ordering(partition=4, assignment=Assignment.STATIC), "nothing to divide: 2 ops, 96 tasks, 96 CTAs: use 0"),
         (ordering(assignment=Assignment.SHARES), "96 CTAs for 96 tasks: shares are the queues of static: use static"),
     ],
@@ -229,16 +235,14 @@ def test_a_partition_has_one_name_and_idles_nobody() -> None:
         return ordering(partition=eighths, assignment=Assignment.STATIC)
 
     narrow = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=512)
-    for kind in (of, stealing):
-        check_schedule(PAIR, gpu, Schedule(tiling=TILES, ordering=kind(1)))
-        refused("3 eighths of 6 CTAs are 2 for 64 tasks, 4 for 32, as 2 are: use 2", order=kind(3), gpu=gpu)
-        refused("4 eighths of 6 CTAs are 3 for 2 tasks, 3 for 8: some would have nothing", order=kind(4), gpu=gpu,
-                workload=narrow)  # fmt: skip
+    check_schedule(PAIR, gpu, Schedule(tiling=TILES, ordering=of(1)))
+    refused("3 eighths of 6 CTAs are 2 for 64 tasks, 4 for 32, as 2 are: use 2", order=of(3), gpu=gpu)
+    refused("4 eighths of 6 CTAs are 3 for 2 tasks, 3 for 8: some would have nothing", order=of(4), gpu=gpu,
+            workload=narrow)  # fmt: skip
     refused("so bands1 means nothing: use producer_first", order=replace(of(4), interleave=bands(1).interleave),
             gpu=gpu)  # fmt: skip
     equal, two = ffn_pair(m=64, d_in=64, d_hidden=256, d_out=256), replace(H200, num_sms=2)
     refused("the queues of shares: use shares", order=of(1), gpu=two, workload=equal)
-    check_schedule(equal, two, Schedule(tiling=TILES, ordering=stealing(1)))
 
 
 def test_mixes_of_independent_ops_are_refused_where_they_are_plainer_orders() -> None:

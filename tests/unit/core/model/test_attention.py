@@ -31,6 +31,18 @@ def forecast(span: int, lengths: list[int], ctas: int = 132, stages: int = 6) ->
     return attention_us(plan_of(span, ctas), lengths, H200, tiling=tiling(stages))
 
 
+def test_what_lengths_deal_is_more_even_than_what_a_plan_does() -> None:
+    lengths = [64, 2048] * 8
+    planned = assign(OP, span_tokens=256, columns=8, num_queues=132, contiguous=False)
+    assigned = replace(planned, by_length=True)
+    shares = [loads_of(plan, lengths, 64) for plan in (planned, assigned)]
+    assert shares[0][0].sum() == shares[1][0].sum()
+    assert shares[0][1].sum() == shares[1][1].sum()
+    assert np.ptp(shares[1][1]) == 1
+    assert np.ptp(shares[0][1]) > 1
+    assert shares[1][0].max() < shares[0][0].max()
+
+
 def test_all_bytes_are_some_ctas() -> None:
     num_bytes, num_tasks = loads_of(plan_of(256), FULL, 64)
     assert num_bytes.sum() == OP.cache_bytes(16 * 2048)

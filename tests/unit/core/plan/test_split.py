@@ -220,7 +220,7 @@ TWO_WAVES = ffn_pair(m=16, d_in=64, d_hidden=448, d_out=352)
         ((2, 1), 7, {}, "none or all of the 14 tiles in parts: use an empty split_k"),
         ((1, 3), 11, {}, None),  # 3 of the 25 tiles, fused
         ((2, 1), 4, {}, None),  # launched alone, the last 2 of 14
-        ((1, 3), 4, {"assignment": Assignment.STEALING, "partition": 3}, None),
+        ((1, 3), 4, {"assignment": Assignment.STATIC, "partition": 3}, None),
     ],
 )
 def test_a_tail_that_is_none_or_everything_is_refused(

@@ -28,7 +28,7 @@ def test_words_round_trip(case: tuple[TileGraph, Ordering, Gpu]) -> None:
     back = Plan.from_words(plan.words)
     for field in ("tasks", "waits", "queues"):
         assert getattr(back, field).tolist() == getattr(plan, field).tolist()
-    numbers = ("num_signals", "num_ctas", "assignment", "num_first_tasks", "num_first_ctas", "held_stages")
+    numbers = ("num_signals", "num_ctas", "assignment", "num_first_tasks", "held_stages")
     for number in (*numbers, "strided_parts", "num_split_tiles"):
         assert getattr(back, number) == getattr(plan, number)
     assert back.words.tobytes() == plan.words.tobytes()
@@ -90,14 +90,14 @@ def test_the_words_of_a_plan_cannot_be_written_nor_made_writable(copied: bool) -
         (2, -1, "num_tasks is -1; it must be 0 to 16777216"),
         (2, 10**6, "wait_offset is 88; it must be 8000024"),
         (4, 0, "num_ctas is 0; it must be 1 to 16777216"),
-        (5, 2, "num_first_ctas is 0; it must be 1 to 2 of 3 CTAs: one at least for each of the two lists"),
+        (5, 2, "assignment is 2; it must be 0, 1 or 3"),
         (5, 3, "num_first_tasks is 0; it must be the 3 CTAs, of 8 tasks: a first wave has a task for each CTA"),
         (5, 4, "assignment is 4; it must be 0 to 3"),
         (7, 3, "task_offset is 3; it must be 16 to"),
         (7, 25, "task_offset is 25; it must be 24"),
         (9, 10**6, "the table has 104 words; by its header it must have 8000088"),
         (10, 1, "num_first_tasks is 1; it must be 0"),
-        (11, 1, "num_first_ctas is 1; it must be 0"),
+        (11, 1, "word 11 is 1; it must be 0"),
         (12, -1, "held_stages is -1"),
         (13, 2, "strided_parts is 2; it must be 0 to 1"),
         (15, 256, "in_band_ops is 256; it must be 0 to 255"),

@@ -30,8 +30,12 @@ def plan_of(
     contiguous: bool = False,
     cluster: int = 1,
     form: AttentionForm = PLAIN,
+    by_length: bool = False,
 ) -> AttentionPlan:
-    return assign(op, span_tokens=span, columns=8, num_queues=ctas, contiguous=contiguous, cluster=cluster, form=form)
+    return assign(
+        op, span_tokens=span, columns=8, num_queues=ctas, contiguous=contiguous, cluster=cluster, form=form,
+        by_length=by_length,
+    )  # fmt: skip
 
 
 def tensors_of(op: DecodeAttention, seed: int) -> tuple[Array, Array, Array]:
@@ -76,12 +80,13 @@ def test_a_broken_plan_is_refused_with_a_witness(broken: AttentionPlan, refused:
         check_attention(broken, tile_tokens=TILE)
 
 
+@pytest.mark.parametrize("by_length", [False, True])
 @pytest.mark.parametrize("first_count", [0, 2**32 - 8])
 @pytest.mark.parametrize("span", [8, 16, 24, 56])
-def test_every_order_gives_softmax_at_every_length(span: int, first_count: int) -> None:
+def test_every_order_gives_softmax_at_every_length(span: int, first_count: int, by_length: bool) -> None:
     rng = random.Random(span)
     edges = (0, 1, span - 1, span, span + 1, OP.max_length - 1, OP.max_length)
-    run = Interpreter(plan_of(span=span), first_count)
+    run = Interpreter(plan_of(span=span, by_length=by_length), first_count)
     tensors = tensors_of(OP, span)
     for _ in range(4):  # launch behind launch, on the same counters
         lengths = [min(rng.choice(edges), OP.max_length) for _ in range(OP.sequences)]
@@ -89,11 +94,35 @@ def test_every_order_gives_softmax_at_every_length(span: int, first_count: int) 
         np.testing.assert_allclose(out, attention(OP, *tensors, lengths, np), atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "window"), [((50, 17, 0), None), ((0, 0, 0), None), ((50, 50, 50), 9), ((1, 33, 8), 9)]
+)
+@pytest.mark.parametrize("ctas", [1, 5, 160])
+def test_what_a_launch_assigns_is_each_live_task_once_and_evenly(
+    ctas: int, lengths: tuple[int, ...], window: int | None
+) -> None:
+    plan = plan_of(ctas=ctas, by_length=True, form=AttentionForm(window=window))
+    check_attention(plan, tile_tokens=TILE)
+    tasks, queues = plan.run_at(lengths)
+    wanted = {
+        (sequence << 16 | head, block << 24 | span)
+        for sequence, length in enumerate(lengths)
+        for span in plan.live_spans(length)
+        for head in range(OP.kv_heads)
+        for block in range(plan.num_blocks)
+    }
+    assert sorted(map(tuple, tasks.tolist())) == sorted(wanted)
+    assert len(queues) == plan.num_queues + 1
+    assert np.ptp(np.diff(queues)) <= 1
+    assert (queues[0], queues[-1]) == (0, len(tasks))
+
+
+@pytest.mark.parametrize("by_length", [False, True])
 @pytest.mark.parametrize("window", [1, 7, 16, 30, 60])
 @pytest.mark.parametrize("span", [8, 24])
-def test_every_order_gives_softmax_over_a_window(span: int, window: int) -> None:
+def test_every_order_gives_softmax_over_a_window(span: int, window: int, by_length: bool) -> None:
     rng, tensors, form = random.Random(span), tensors_of(OP, span), AttentionForm(window=window)
-    run = Interpreter(plan_of(span=span, form=form))
+    run = Interpreter(plan_of(span=span, form=form, by_length=by_length))
     for lengths in ([50, 0, 1], [33, 49, min(window, 50)], [min(window + 4, 50), 17, 50]):
         out = run.launch(tensors, lengths, rng)
         np.testing.assert_allclose(out, attention(OP, *tensors, lengths, np, form), atol=1e-12)

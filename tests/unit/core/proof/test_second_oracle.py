@@ -19,14 +19,13 @@ from tests.support.proof import judged_plans
 from tests.support.second_oracle.agreement import COLUMNS, DISAGREEMENTS, counts, judged_by_both, judged_cases
 from tests.support.second_oracle.cases import GRAPHS, Case, random_case
 from tests.support.second_oracle.device import is_over
-from tests.support.second_oracle.judge import HANG, LAUNCHES, judge
+from tests.support.second_oracle.judge import LAUNCHES, judge
 from tests.support.second_oracle.mutators import EXTREMES, MUTATORS, OF_EPILOGUES, any_word
 from tests.support.second_oracle.table import SLOT_BYTES, Op
 from tuner.core.plan import words as plan_words
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
 from tuner.core.proof import verify as prover
-from tuner.errors import LivenessError
 
 FOLDER = Path(second_oracle.__file__).parent
 #: The word of a plan's header.
@@ -165,18 +164,3 @@ def test_what_is_judged_is_what_the_prover_reads() -> None:
     for judged in judged_cases(seed=8, count=30):
         if judged.refusal is None:
             assert [Plan.from_words(raw).table for raw in judged.case.raws] == list(judged.case.raws)
-
-
-def test_a_plan_that_breaks_only_three_tasks_ahead_is_looked_at_so_far() -> None:
-    """A CTA that steals blocks in a task of list 0, and holds the producer of list 1 as the third in its hands."""
-    header = (*struct.unpack("=i", b"TUNR"), 5, 4, 2, 2, plan_words.STEALING, 0, 16, 48, 2, 2, 1, 2, 0, 0, 0)
-    tasks = (1, 0, 0, 0, 1, -1, 0, 0), (0, 1, 0, 0, 0, 1, 0, 0), (0, 0, 0, 0, 0, 0, 0, 0), (1, 1, 0, 1, 2, -1, 0, 0)
-    waits = (0, 1, 1, 1, 0, 0, 0, 0), (1, 2, 1, 1, 0, 0, 0, 0)
-    raw = struct.pack("=64i", *header, *sum((*tasks, *waits), start=()))
-    (of_clusters,) = (graph for graph in GRAPHS if graph[1].cluster_m == 2)
-    case = Case(graph=tile_graph(*of_clusters), resident=2, raws=(raw,))
-    assert isinstance(case.refusal(), LivenessError)
-    assert case.verdict().faults == frozenset()
-    judged = judged_by_both(case)
-    assert judged.verdict.ahead == {HANG}
-    assert judged.kinds == ["engine_in_order"]

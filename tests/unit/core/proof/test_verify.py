@@ -19,7 +19,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources, occupancy
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import VerifiedPlan, recheck, verify
-from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, WaitPosition
+from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment, Granularity, Ordering, WaitPosition
 from tuner.errors import CoverageError, LivenessError, PlanError, ResourceError, SafetyError, WordError
 
 GPU = small_gpu(3)
@@ -60,7 +60,7 @@ def broken_plans(draw: st.DrawFn) -> tuple[TileGraph, Plan]:
         len(graph.workload.ops),
         bands=draw(st.integers(0, 2)),
         granularity=draw(st.sampled_from(Granularity)),
-        assignment=draw(st.sampled_from(Assignment)),
+        assignment=draw(st.sampled_from(ASSIGNMENTS)),
         wait_position=draw(st.sampled_from(WaitPosition)),
     )
     return graph, draw(mutants.mutants(make_plan(graph, order, small_gpu(draw(st.integers(1, 3))))))
@@ -128,7 +128,7 @@ def test_a_removed_wait_is_named_with_reader_writer_and_signal() -> None:
 
 def test_a_removed_wait_is_a_race_even_where_one_cta_runs_everything() -> None:
     """It may load the operands of its next task before it has stored the present one."""
-    for assignment in Assignment:
+    for assignment in ASSIGNMENTS:
         plan = plan_of(gpu=small_gpu(1), assignment=assignment)
         tasks = plan.tasks.copy()
         tasks[:, 4] = tasks[:, 3]
@@ -137,7 +137,7 @@ def test_a_removed_wait_is_a_race_even_where_one_cta_runs_everything() -> None:
 
 def test_a_long_queue_without_waits_is_judged_at_once() -> None:
     graph = tile_graph(ffn_pair(m=512, d_in=32, d_hidden=4096, d_out=512), tiling((16, 32), (16, 32)))
-    for assignment in Assignment:
+    for assignment in ASSIGNMENTS:
         plan = plan_of(graph, gpu=small_gpu(1), assignment=assignment)
         tasks = plan.tasks.copy()
         tasks[:, 4] = tasks[:, 3]

@@ -12,7 +12,16 @@ from tests.support.cases import H200, orderings
 from tests.support.spaces import space_of
 from tuner.core.legal.mma import warp_grid
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.ordering import Granularity, Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Granularity,
+    Interleave,
+    InterleaveKind,
+    Ordering,
+    Raster,
+    RasterKind,
+    Schedule,
+)
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 
 PAIR = ffn_pair(m=512, d_in=4096, d_hidden=4096, d_out=4096)
@@ -29,6 +38,15 @@ def test_a_schedule_survives_json_with_its_digest() -> None:
         assert back.digest == schedule.digest
         digests.add(schedule.digest)
     assert len(digests) == 200
+
+
+def test_a_schedule_of_an_older_kernel_is_read_as_it_was() -> None:
+    tile = Tile(m=64, n=64, k=64)
+    ordering = Ordering(rasters=(Raster(), Raster()), assignment=Assignment.STEALING, partition=4)
+    old = Schedule(tiling=Tiling(tiles=(tile, tile), num_stages=3, num_warps=4), ordering=ordering)
+    assert old.to_json()["ordering"]["assignment"] == "stealing"
+    assert Schedule.from_json(old.to_json()) == old
+    assert "stealing 4/8" in str(old)
 
 
 @given(orderings(PAIR), orderings(PAIR))

@@ -20,6 +20,7 @@ from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
+    ASSIGNMENTS,
     Granularity,
     InterleaveKind,
     Ordering,
@@ -31,7 +32,7 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
-from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.ordering_values import GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 

@@ -173,6 +173,16 @@ def test_two_ctas_of_256_rows_and_tiles_of_unequal_heights_are_found_where_rows_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("m", "is_there"), [(64, False), (65, True), (128, True), (129, False)])
+def test_two_ctas_of_64_rows_share_weights_where_they_cover_all_rows(m: int, is_there: bool) -> None:
+    offered = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)
+    shared = [one for one in offered.tilings() if one.cluster_m == 2 and one.num_warps == 4]
+    assert bool(shared) == is_there
+    assert all(tile.m == -(-m // 32) * 32 for one in shared for tile in one.tiles)
+    assert {tile.k for one in shared for tile in one.tiles} == ({64, 128, 256} if is_there else set())
+    assert not is_there or any(one.cluster_m == 2 and one.num_warps == 4 for one in offered.guesses())
+
+
 def test_the_copy_engine_stores_high_tiles_and_others_nearby() -> None:
     for m, heights in ((16, set[int]()), (64, set[int]()), (200, {112, 128, 224, 256}), (512, {128, 176, 256, 512})):
         of_engine = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200)

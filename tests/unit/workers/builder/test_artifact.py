@@ -52,11 +52,7 @@ def artifact(
 ) -> ArtifactFiles:
     schedule = Schedule(
         tiling=tiling,
-        ordering=Ordering(
-            rasters=(Raster(), Raster()),
-            assignment=assignment,
-            partition=4 if assignment is Assignment.STEALING else 0,
-        ),
+        ordering=Ordering(rasters=(Raster(), Raster()), assignment=assignment),
     )
     candidate = Candidate(plan_kind=kind, schedule=schedule)
     plans = plans_for(workload, CATALOGUE["h200"], candidate)
@@ -120,10 +116,7 @@ def test_a_launch_is_cooperative_where_its_plan_needs_co_residency() -> None:
     assert cooperative(PlanKind.FUSED, Assignment.STATIC) == [True]
     assert cooperative(PlanKind.FUSED, Assignment.TICKET) == [False]
     assert cooperative(PlanKind.FUSED, Assignment.FIRST_WAVE) == [True]
-    assert cooperative(PlanKind.FUSED, Assignment.STEALING) == [True]
     assert cooperative(PlanKind.FUSED_PDL, Assignment.STATIC) == [False]
-    assert cooperative(PlanKind.FUSED_PDL, Assignment.STEALING) == [False]
-    assert cooperative(PlanKind.TWO_LAUNCHES, Assignment.STEALING) == [False, False]
     assert cooperative(PlanKind.TWO_STREAMS, Assignment.STATIC) == [False, False]
     assert cooperative(PlanKind.TWO_LAUNCHES, Assignment.STATIC) == [False, False]
 

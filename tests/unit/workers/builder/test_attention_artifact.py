@@ -91,7 +91,8 @@ def test_a_recipe_fills_in_the_parameter_that_our_launches_have(
     workload = attention(d_out=d_out, new_tokens=2, form=form)
     guess = next(one for one in first_guesses(space_with(workload), 0) if one.attentions[0].next_percent == 0)
     one = replace(guess.attentions[0], span_tokens=64 * guess.attentions[0].cluster, tile_tokens=64, num_stages=4)
-    schedule = replace(guess, attentions=(replace(one, math_warps=8, next_percent=asked),))
+    one = replace(one, math_warps=8, next_percent=asked, next_early=asked > 0 and not form)
+    schedule = replace(guess, attentions=(one,))
     (recipe,) = manifest_of(workload, schedule)["attentions"]
     kernel = made(workload, schedule)
     maps = {"keys_map": bytes(range(128)), "values_map": bytes(range(128, 256))}

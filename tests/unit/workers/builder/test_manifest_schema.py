@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.packs import TILINGS, ffn, make
 from tests.support.repository import ROOT
-from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.versions import MANIFEST_FORMAT, PRODUCTS_FORMAT
@@ -53,18 +53,17 @@ def test_a_manifest_tells_what_a_launch_needs() -> None:
         found: dict[str, Any] = made.kernel.manifest["launches"][0]
         return found
 
-    for assignment in (Assignment.STATIC, Assignment.FIRST_WAVE, Assignment.STEALING):
+    for assignment in (Assignment.STATIC, Assignment.FIRST_WAVE):
         for kind in (PlanKind.FUSED, PlanKind.FUSED_PDL):
             assert launch(kind, assignment)["needs_all_ctas"] is True
             assert launch(kind, assignment)["plain"]["cooperative"] is True
     assert launch(PlanKind.FUSED_PDL, Assignment.TICKET)["needs_all_ctas"] is False
     early = {
-        assignment: launch(PlanKind.FUSED_PDL, assignment)["reads_weights_before_wait"] for assignment in Assignment
+        assignment: launch(PlanKind.FUSED_PDL, assignment)["reads_weights_before_wait"] for assignment in ASSIGNMENTS
     }
     assert early[Assignment.STATIC]
     assert early[Assignment.FIRST_WAVE]
     assert not early[Assignment.TICKET]
-    assert not early[Assignment.STEALING]
     space = launch(PlanKind.FUSED, Assignment.STATIC)["workspace"]
     assert space["zero_bytes"] == space["slots"] <= space["bytes"]
 

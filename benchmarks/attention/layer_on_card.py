@@ -1,0 +1,162 @@
+"""Parts of a layer on a card, behind each other in one graph: products, then what begins with an attention.
+
+Each part is a problem of its own, as its job had it, so what an attention reads is not what the products in front of it
+have just written. It is of the same sizes, and the launches are in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import cupy
+
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.evaluator import Problem
+from tuner.workers.gpu.algorithms import pick_algorithms
+from tuner.workers.gpu.attention_data import AttentionData, WithAttentions
+from tuner.workers.gpu.attention_launch import AttentionRunner
+from tuner.workers.gpu.attention_library import AttentionLibrary
+from tuner.workers.gpu.baselines import Runner, runner_of
+from tuner.workers.gpu.check import check_numbers
+from tuner.workers.gpu.compare import Comparer
+from tuner.workers.gpu.cublaslt import CublasLt
+from tuner.workers.gpu.problem_on_card import ProblemOnCard
+from tuner.workers.gpu.products_behind import stream_at
+from tuner.workers.gpu.session import Kernels
+from tuner.workers.gpu.squares import InputSquares
+from tuner.workers.gpu.timing import Timer
+from tuner.workers.protocol.messages import Work
+from tuner.workers.protocol.stopwatch import Stopwatch
+from tuner.workers.source.launch_args import OpBuffers
+from tuner.workers.timing.clocks import drop_reasons
+from tuner.workers.timing.rounds import MIN_KEPT
+
+#: Enqueues what runs in front of the attention whose queries lie at an address, on a stream.
+InFront = Callable[[int, int], None]
+
+
+class Behind:
+    """Our launches behind what runs in front of them; a `Runner`."""
+
+    def __init__(self, in_front: InFront, inner: Runner) -> None:
+        self._in_front, self._inner = in_front, inner
+
+    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
+        """Enqueues all of it."""
+        assert isinstance(ops, WithAttentions)
+        self._in_front(ops.attentions[0].q, stream)
+        self._inner.enqueue(ops, stream)
+
+    def abort_record(self) -> str | None:
+        """Of the launches behind."""
+        return self._inner.abort_record()
+
+    def overwritten(self) -> str:
+        """Of the launches behind."""
+        return self._inner.overwritten()
+
+    def poison(self) -> None:
+        """Of the launches behind."""
+        self._inner.poison()
+
+
+class LibraryBehind(AttentionLibrary):
+    """The library's attention and products behind what runs in front of them."""
+
+    def __init__(self, lt: CublasLt, data: AttentionData, tools: Any, in_front: InFront) -> None:
+        self._in_front = in_front
+        super().__init__(lt, data, tools)
+
+    def _attend(self, tensors: tuple[Any, Any, Any], mask: Any, backends: tuple[str, ...] = ()) -> Any:
+        self._in_front(tensors[0].data_ptr(), self._torch.cuda.current_stream().cuda_stream)
+        return super()._attend(tensors, mask, backends)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """One way of ours to run a layer: what is launched of each part, the attention's the last one."""
+
+    name: str
+    works: tuple[Work, ...]
+
+
+class LayerOnCard:
+    """A layer's parts on the card: products in front, and what begins with an attention."""
+
+    def __init__(self, problems: Sequence[Problem], tools_cubin: bytes) -> None:
+        """`problems` of the parts, cold and in burst; the last one has the attention."""
+        self._tools = cupy.cuda.function.Module()
+        self._tools.load(tools_cubin)
+        lt = CublasLt()
+        *before, problem = problems
+        self._before = [ProblemOnCard(one, self._tools, lt, None) for one in before]
+        l2_bytes = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+        self.data = AttentionData(problem, l2_bytes, Stopwatch())
+        slots = range(self.data.num_slots)
+        #: By the address of the attention's queries.
+        self._slots = {self.data.slot_ops(slot).attentions[0].q: slot for slot in slots}
+        self.timer = Timer(self.data, self._tools, None)
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        cupy.cuda.Device().synchronize()
+        self.library = LibraryBehind(lt, self.data, self._tools, self._library_in_front)
+        self.picked = pick_algorithms(self.library, self.timer)
+
+    def checked(self, way: Way, kernels: Kernels) -> tuple[Runner, float]:
+        """A way of ours, and its relative error.
+
+        Raises:
+            WrongNumbers, Aborted, LaunchRefused: it is not to be timed.
+        """
+        *before, work = way.works
+        runners, worst = list[Runner](), 0.0
+        for prepared, one in zip(self._before, before, strict=True):
+            runner = runner_of(one, kernels.load(one), input_squares=prepared.input_squares)
+            run = partial(prepared.run_once, runner)
+            worst = max(worst, check_numbers(prepared.data, prepared.comparer, run, one))
+            runners.append(runner)
+        squares = InputSquares(self.data.workload, self._tools.get_function("tuner_squares"))
+        products = runner_of(work, kernels.load(work), input_squares=squares) if work.launchable else None
+        inner = AttentionRunner(kernels.load_attentions(work), products)
+        worst = max(worst, check_numbers(self.data, Comparer(self._tools), partial(self._run_once, inner), work))
+        return Behind(partial(self._in_front, runners), inner), worst
+
+    def check_library(self) -> float:
+        """The relative error of the library's layer.
+
+        Raises:
+            WrongNumbers: it computes something else.
+        """
+        work = Work(plan_kind=PlanKind.LIBRARY)
+        return check_numbers(self.data, Comparer(self._tools), partial(self._run_once, self.library), work)
+
+    def times_us(self, runners: Sequence[Runner], num_rounds: int) -> tuple[list[list[float]], int]:
+        """[runner][round] of the rounds that count, all in turns, and how many do not count."""
+        graphs = [self.timer.capture(runner) for runner in runners]
+        tracks = self.timer.rounds(graphs, lambda tracks, _: len(tracks[0]) >= num_rounds)
+        reasons = drop_reasons(tracks, self.data.problem.objective.regime)
+        kept = [i for i, reason in enumerate(reasons) if reason is None]
+        if len(kept) < min(MIN_KEPT, num_rounds):
+            kept = list(range(len(reasons)))
+        return [[track[i].time_us for i in kept] for track in tracks], len(reasons) - len(kept)
+
+    def _run_once(self, runner: Runner, ops: tuple[OpBuffers, ...]) -> str | None:
+        runner.poison()
+        cupy.cuda.Device().synchronize()  # the poison is on another stream
+        with self._stream:
+            runner.enqueue(ops, self._stream.ptr)
+        self._stream.synchronize()
+        return runner.abort_record()
+
+    def _in_front(self, runners: Sequence[Runner], q: int, stream: int) -> None:
+        """What runs in front of the attention whose queries lie at `q`; of a check nothing does."""
+        if (slot := self._slots.get(q)) is None:
+            return
+        for prepared, runner in zip(self._before, runners, strict=True):
+            runner.enqueue(prepared.data.slot_ops(slot), stream)
+
+    def _library_in_front(self, q: int, stream: int) -> None:
+        with stream_at(stream) if stream else cupy.cuda.Stream.null:
+            self._in_front([one.library for one in self._before], q, stream)

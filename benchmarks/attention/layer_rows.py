@@ -1,0 +1,102 @@
+"""The decoder layers that are measured, as data: their parts in the order in which a step runs them.
+
+A whole layer begins with its attention, and ends with the next layer's qkv, which turns queries and keys and writes to
+that layer's cache. Where ranks share a layer, an all-reduce stands behind o_proj and behind down, so a rank has
+two runs: norm, qkv, attention, o_proj; and norm, gate_up, down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from tuner.core.problem.objective import CacheState, Regime
+from tuner.core.problem.presets import LayerRun, decoder_layer
+from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.trial.job import Budget, JobSpec, Objective
+from tuner.errors import InvalidInput
+
+BATCHES, CONTEXTS = (1, 16), (512, 2048)
+#: Bytes a second that the floor counts with where the card's own are not known.
+BANDWIDTH = 4.4e12
+#: A job's search takes no longer, seconds.
+_SECONDS_PER_JOB = 300.0
+#: Geometric mean of the library's time over the verdict's, at least.
+MEAN_BAR = 1.20
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerRow:
+    """A layer, or the run of one, at a number of sequences whose contexts are all as long."""
+
+    model: str
+    tp: int
+    #: Searched one by one; each is a job.
+    runs: tuple[LayerRun, ...]
+    batch: int
+    #: Tokens; 0 where there is no attention.
+    context: int
+
+    @property
+    def name(self) -> str:
+        """As ``--row`` says it."""
+        shard = f"-tp{self.tp}" if self.tp > 1 else ""
+        what = "-".join(str(run) for run in self.runs)
+        return f"{self.model}{shard}/{what}/{self.batch}" + (f"/{self.context}" if self.context else "")
+
+    @property
+    def parts(self) -> tuple[Workload, ...]:
+        """In the order of a step."""
+        return tuple(
+            decoder_layer(
+                self.model,
+                sequences=self.batch,
+                max_length=self.context or CONTEXTS[0],
+                tp=self.tp,
+                dtype=Dtype.BF16,
+                run=run,
+            )
+            for run in self.runs
+        )
+
+    def floor_us(self, bandwidth: float = BANDWIDTH) -> float:
+        """Weights and caches, read once."""
+        return sum(part.rotated_bytes for part in self.parts) / bandwidth * 1e6
+
+
+def spec_of(workload: Workload, target_id: str, trials: int) -> JobSpec:
+    """The job of a part, cold, in burst."""
+    return JobSpec(
+        workload=workload,
+        target_id=target_id,
+        objective=Objective(l2=CacheState.COLD, regime=Regime.BURST),
+        budget=Budget(trials=trials, seconds=_SECONDS_PER_JOB),
+        seed=0,
+    )
+
+
+def _rows() -> tuple[LayerRow, ...]:
+    found = []
+    for batch, context in product(BATCHES, CONTEXTS):
+        found.append(LayerRow(model="llama3-8b", tp=1, runs=(LayerRun.LAYER,), batch=batch, context=context))
+    for batch, context in product(BATCHES, CONTEXTS):
+        runs = (LayerRun.QKV, LayerRun.ATTENTION)
+        found.append(LayerRow(model="llama3-70b", tp=8, runs=runs, batch=batch, context=context))
+    found += [LayerRow(model="llama3-70b", tp=8, runs=(LayerRun.MLP,), batch=batch, context=0) for batch in BATCHES]
+    return tuple(found)
+
+
+ROWS = _rows()
+
+
+def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
+    """Those of these names, or of names that begin so; all where nothing is named.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    chosen = tuple(row for row in ROWS if not names or any(row.name.startswith(name) for name in names))
+    if not chosen:
+        raise InvalidInput("row", f"no row is called {' '.join(names)}", f"a row is called like {ROWS[0].name}")
+    return chosen

@@ -1,0 +1,326 @@
+"""Decoder layers by jobs of the service, then whole beside the library: rows of benchmarks/results/<gpu>/layers.json.
+
+python -m benchmarks.attention.layers [--row llama3-8b ...] [--gpu auto] [--trials 60] [--seconds 400] [--out FILE]
+
+A part of a row is a job, with the service's searcher, finals and verdict. The library is PyTorch's best attention, the
+best of cuBLASLt's algorithms, one kernel for a residual and a norm, one for an activation, and one that turns queries
+and keys and writes to the cache. A row of one part has its job's figures. Of a row of several, the finalists of each
+kind run them all in one graph, and so does the library; all are checked, then take turns, cold. A kind that was not
+tried is null.
+
+About 40 s a row on an H200. Rows of this commit and kernel that are there already stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.finals import best_of_kinds
+from benchmarks.common.jobs import Ended, InTurn, Jobs, jobs_over
+from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
+from benchmarks.common.workbench import BUILD_CACHE, Watch, message_of
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.outcome import Measured
+from tuner.core.trial.records import Verdict
+from tuner.core.trial.stats import compare, decide, median
+from tuner.dispatch.factory import make_evaluators
+from tuner.errors import TunerError
+from tuner.winners import ShippedWinners
+from tuner.winners.shipped import FOLDER
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.places import places_here
+from tuner.workers.builder.prepare import prepare
+from tuner.workers.source.render import device_text
+
+from .layer_rows import MEAN_BAR, ROWS, LayerRow, choose_rows, spec_of
+
+Row = dict[str, Any]
+
+#: Of rows of several parts.
+NUM_ROUNDS = 60
+#: What an H200 reads of what its memory could, by the floor that all results of one have.
+_READABLE = 4.4 / 4.8
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--row", action="append", default=[], help="a row, or what its name begins with")
+    parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
+    parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=400.0, help="begin no job and no row after so many")
+    parser.add_argument("--rounds", type=int, help="of the jobs' finals, in each of the two processes")
+    parser.add_argument("--winners", type=Path, default=FOLDER, help="folder of <gpu>.json that jobs begin with")
+    parser.add_argument("--data", type=Path, help="keeps the jobs; default: build/bench-jobs/<gpu>/<commit>")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/layers.json")
+    options = parser.parse_args(arguments)
+    watch = Watch()
+    evaluators, why = make_evaluators(options.gpu, build_cache=BUILD_CACHE)
+    print(why, flush=True)
+    for other in evaluators[1:]:
+        other.close()
+    gpu, rows = evaluators[0].target.gpu, choose_rows(options.row)
+    winners = ShippedWinners(options.winners)
+    with jobs_over(evaluators[0], winners=winners, num_rounds=options.rounds, data=options.data) as jobs:
+        machine, is_simulated = machine_of(jobs.environment), jobs.environment.simulated
+        path = options.out or results_file(jobs.target_id, "layers")
+        results = Results(path, machine)
+        wanted = [row for row in rows if row.name not in results.rows]
+        ended, failures = search(jobs, wanted, options.trials, options.seconds, watch)
+    with closing(Builder(BUILD_CACHE, num_processes=places_here())) as builder:
+        for row in wanted:
+            parts = [ended[part.digest] for part in row.parts if part.digest in ended]
+            if len(parts) < len(row.parts) or watch.seconds > options.seconds:
+                failures.append(f"{row.name}: there was no time")
+                continue
+            try:
+                found = layer_row(row, gpu, parts, None if is_simulated else builder)
+            except Exception as error:  # the rows behind it may come through
+                traceback.print_exc()
+                failures.append(f"{row.name}: {message_of(error)}")
+                continue
+            results.put(row, found)
+            print(row.name, json.dumps(found), f"{watch.seconds} s", flush=True)
+    if failures:
+        sys.exit("\n".join(["failed:", *failures]))
+
+
+class Results:
+    """The rows by name, those of this commit and kernel that lie there included."""
+
+    def __init__(self, path: Path, machine: dict[str, Any]) -> None:
+        self.path, self._machine = path, machine
+        self.rows = {row["row"]: row for row in rows_of_this_build(path, machine)}
+
+    def put(self, row: LayerRow, found: Row) -> None:
+        """Adds a row and writes the file."""
+        self.rows[row.name] = {"row": row.name, **found}
+        ordered = [self.rows[one.name] for one in ROWS if one.name in self.rows]
+        complete = len(ordered) == len(ROWS)
+        write_report(self.path, ordered, self._machine | {"complete": complete, **summary_of(ordered)})
+
+
+def summary_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The geometric mean over all rows, beside what must be reached."""
+    product = 1.0
+    for row in rows:
+        product *= row["verdict_speedup"]
+    return {"mean_speedup": round(product ** (1 / len(rows)), 4), "mean_bar": MEAN_BAR} if rows else {}
+
+
+def search(
+    jobs: Jobs, rows: Sequence[LayerRow], trials: int, seconds: float, watch: Watch
+) -> tuple[dict[str, Ended], list[str]]:
+    """Has each part searched, each once; by the digest of its workload. What failed is told."""
+    parts = list({part.digest: part for row in rows for part in row.parts}.values())
+    turns = InTurn(jobs, [spec_of(part, jobs.target_id, trials) for part in parts])
+    ended, failures = dict[str, Ended](), list[str]()
+    for i, part in enumerate(parts):
+        if watch.seconds > seconds:
+            break
+        try:
+            ended[part.digest] = one = turns.end(i)
+        except TunerError as error:
+            failures.append(f"{part.describe()}: {message_of(error)}")
+            continue
+        kinds = {str(kind): final.time_us for kind, final in best_of_kinds(one).items()}
+        print(f"job {one.job.id}, {part.describe()}: {one.best.verdict}, {kinds}, {watch.seconds} s", flush=True)
+    return ended, failures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """Times of the whole layer, [kind][round], and what else is told of them."""
+
+    times_us: dict[PlanKind, Sequence[float]]
+    process_of_round: Sequence[int]
+    rel_error: float
+    about: dict[str, Any]
+
+
+def layer_row(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder | None) -> Row:
+    """The figures of a row; without a `builder`, which is on a simulated card, those of several parts are sums.
+
+    Raises:
+        TunerError: there are no times of the library, or none of ours.
+    """
+    rounds = of_jobs(parts) if builder is None or len(parts) == 1 else on_card(row, gpu, parts, builder)
+    times = rounds.times_us
+    if PlanKind.LIBRARY not in times or len(times) == 1:
+        raise TunerError(f"no library or nothing of ours came through: {rounds.about}")
+    judged = of_job(parts[0]) if len(parts) == 1 else of_rounds(rounds)
+    kind_us = {str(kind): round(median(times[kind]), 3) if kind in times else None for kind in PlanKind}
+    floor_us = row.floor_us(_READABLE * gpu.dram_bytes_per_s)
+    return {
+        "model": row.model,
+        "tp": row.tp,
+        "runs": [str(run) for run in row.runs],
+        "batch": row.batch,
+        "context": row.context,
+        "kind_us": kind_us,
+        **judged,
+        "library_us": kind_us[PlanKind.LIBRARY],
+        "floor_us": round(floor_us, 2),
+        "over_floor": round(min(median(us) for us in times.values()) / floor_us, 3),
+        "rel_error": rounds.rel_error,
+        "jobs": [f"{one.job.id}: {one.best.verdict}" for one in parts],
+        "trials": [one.job.num_trials for one in parts],
+        **rounds.about,
+    }
+
+
+def of_job(one: Ended) -> dict[str, Any]:
+    """Verdict, winner, its speed-up and that's interval, as the job said them."""
+    winner = best_of_kinds(one)[one.best.winner]
+    ci95 = winner.speedup_ci95 or (1.0, 1.0)
+    return judgement(one.best.verdict, one.best.winner, winner.speedup or 1.0, ci95)
+
+
+def of_rounds(rounds: Rounds) -> dict[str, Any]:
+    """The same of rounds."""
+    times, processes = rounds.times_us, rounds.process_of_round
+    decision = decide(times, processes)
+    against = compare(times[decision.winner], times[PlanKind.LIBRARY], processes)
+    return judgement(decision.verdict, decision.winner, against.speedup, against.ci95)
+
+
+def judgement(verdict: Verdict, winner: PlanKind, speedup: float, ci95: tuple[float, float]) -> dict[str, Any]:
+    """As a row has it."""
+    return {
+        "verdict": verdict,
+        "winner": winner,
+        "verdict_speedup": round(speedup, 4),
+        "ci95": [round(end, 4) for end in ci95],
+    }
+
+
+def of_jobs(parts: Sequence[Ended]) -> Rounds:
+    """What the jobs' finals said: sums, where there are several."""
+    *before, last = map(best_of_kinds, parts)
+    times: dict[PlanKind, Sequence[float]] = {}
+    for kind, final in last.items():
+        beside = [in_front_of(kind, one) for one in before]
+        if None not in beside:
+            times[kind] = [sum(one.time_us or 0.0 for one in (*(one for one in beside if one), final))]
+    errors = [trial.outcome.rel_error for part in parts for trial in part.trials if isinstance(trial.outcome, Measured)]
+    about = {"schedules": {str(kind): str(final.candidate.schedule) for kind, final in last.items() if kind.is_ours}}
+    return Rounds(times_us=times, process_of_round=[0], rel_error=max(errors, default=0.0), about=about)
+
+
+def in_front_of(kind: PlanKind, finals: Mapping[PlanKind, Any]) -> Any:
+    """What runs in front of an attention of that kind: the library's, or the fastest that is launched so; or None."""
+    alike = [
+        one for own, one in finals.items() if (own.is_ours, own.is_programmatic) == (kind.is_ours, kind.is_programmatic)
+    ]
+    return min(alike, key=lambda one: one.time_us, default=None)
+
+
+def ways_of(parts: Sequence[Ended]) -> list[tuple[Candidate, ...]]:
+    """What is launched of each part: of the last one its finalists."""
+    *before, last = parts
+    found = []
+    for final in last.best.finals:
+        kind = final.candidate.plan_kind
+        beside = [in_front_of(kind, best_of_kinds(one)) for one in before]
+        if kind.is_ours and final.time_us is not None and None not in beside:
+            found.append((*(one.candidate for one in beside), final.candidate))
+    return found
+
+
+def on_card(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder) -> Rounds:
+    """Checked, and timed in turns, on this process's card.
+
+    Raises:
+        WrongNumbers: the library's layer is wrong.
+    """
+    import cupy
+
+    from tuner.workers.gpu.check import Aborted, WrongNumbers
+    from tuner.workers.gpu.session import Kernels
+    from tuner.workers.source.launchable import LaunchRefused
+
+    from .layer_on_card import LayerOnCard
+
+    workloads = row.parts
+    problems = [problem_of(workload) for workload in workloads]
+    tools = builder.build(device_text("tools.cu"), gpu.arch).cubin
+    ready = prepared_of(workloads, gpu, ways_of(parts), builder)
+    gc.collect()  # of the row before
+    cupy.get_default_memory_pool().free_all_blocks()
+    layer, kernels = LayerOnCard(problems, tools), Kernels()
+    rel_error, failures = layer.check_library(), dict[str, str]()
+    runners: list[tuple[Any, Any]] = []
+    for way in ready:
+        try:
+            whole, error = layer.checked(way, kernels)
+        except (WrongNumbers, Aborted, LaunchRefused) as fault:
+            failures[way.name] = str(fault)
+            continue
+        runners.append((way, whole))
+        rel_error = max(rel_error, error)
+    times_us, num_dropped = layer.times_us([layer.library, *(whole for _, whole in runners)], NUM_ROUNDS)
+    best: dict[PlanKind, Sequence[float]] = {PlanKind.LIBRARY: times_us[0]}
+    names: dict[str, str] = {}
+    for (way, _), us in zip(runners, times_us[1:], strict=True):
+        kind = way.works[-1].plan_kind
+        if kind not in best or median(us) < median(best[kind]):
+            best[kind], names[str(kind)] = us, way.name
+    about = {
+        "schedules": names,
+        "num_rounds": len(times_us[0]),
+        "num_dropped": num_dropped,
+        "failures": failures,
+        "library": json.loads(json.dumps(layer.library.recipe().to_json())),
+    }
+    kernels.unload()
+    return Rounds(times_us=best, process_of_round=[0] * len(times_us[0]), rel_error=rel_error, about=about)
+
+
+def problem_of(workload: Workload) -> Problem:
+    """As its job has it."""
+    return Problem(workload=workload, objective=spec_of(workload, "", 1).objective, seed=1)
+
+
+def prepared_of(
+    workloads: Sequence[Workload], gpu: Gpu, ways: Sequence[tuple[Candidate, ...]], builder: Builder
+) -> list[Any]:
+    """Each way proven and built; one that is refused is left out and told."""
+    from .layer_on_card import Way
+
+    def made(way: tuple[Candidate, ...]) -> Any:
+        try:
+            parts = [prepare(*one, builder, {}) for one in zip(workloads, [gpu] * len(way), way, strict=True)]
+        except TunerError as error:
+            return str(error)
+        if refusal := next((part.refusal for part in parts if part.refusal), ""):
+            return refusal
+        return Way(name=name_of(way), works=tuple(part.work for part in parts))
+
+    with ThreadPoolExecutor(max(1, len(ways))) as threads:
+        found = list(threads.map(made, ways))
+    for refusal in (one for one in found if isinstance(one, str)):
+        print(f"refused: {refusal}", flush=True)
+    return [one for one in found if not isinstance(one, str)]
+
+
+def name_of(way: Sequence[Candidate]) -> str:
+    """Of each part its kind and schedule."""
+    return " | ".join(f"{one.plan_kind} {one.schedule}" for one in way)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The rows of several runs in one file: each row says by which program it was measured, and when.
+
+python -m benchmarks.chains.merge FILE [FILE ...] --out benchmarks/results/h100/chains.json
+    [--winners FILE ... --shipped tuner/winners/h100.json]
+
+Of a row that several files have, that of the last file is kept, and the same holds for winners.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chains.results import summary_of
+from benchmarks.chains.rows import ROWS
+from benchmarks.common.report import without_folders, write_merged
+from benchmarks.common.winners import merge_winners
+
+#: What a row tells of its run.
+_OF_RUN = ("commit", "date", "kernel_version")
+
+Json = dict[str, Any]
+
+
+def merged(reports: Sequence[Json]) -> Json:
+    """One report, its rows in the order of the benchmark's.
+
+    Raises:
+        ValueError: they are of several cards.
+    """
+    if len({report["meta"]["gpu"] for report in reports}) > 1:
+        raise ValueError("a file has rows of one model of card")
+    found, commands = dict[str, Json](), dict[str, None]()
+    for report in reports:
+        meta = report["meta"]
+        commands[without_folders(meta["command"])] = None
+        for row in report["rows"]:
+            found[f"{row['chain']}/m{row['m']}"] = {name: meta[name] for name in _OF_RUN} | row
+    rows = [found[one.name] for one in ROWS if one.name in found]
+    of_all = {"complete": len(rows) == len(ROWS), "chains": summary_of(rows), "command": "; ".join(commands)}
+    return {"meta": reports[-1]["meta"] | of_all, "rows": rows}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads all files, then writes one, and the winners."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--winners", nargs="*", type=Path, default=[], help="of the same runs")
+    parser.add_argument("--shipped", type=Path, help="the file that takes them over")
+    options = parser.parse_args(arguments)
+    report = merged([json.loads(path.read_text()) for path in options.files])
+    write_merged(report, options.out)
+    if options.winners:
+        merge_winners(options.shipped, options.winners)
+    print(json.dumps(report["meta"]["chains"], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Rows of several runs in one file: each was measured beside its own library, and says when and where."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import write_merged
+
+Json = dict[str, Any]
+
+#: What a row tells of its run.
+_OF_RUN = ("gpu", "driver", "cuda", "kernel_version", "date", "commit")
+_REMARK = "rows of several runs: each says when and at which commit it was measured"
+
+
+def run(
+    description: str | None, merge: Callable[[Sequence[Json]], Json], arguments: Sequence[str] | None = None
+) -> None:
+    """Reads all files that the command line names, then writes one."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(arguments)
+    write_merged(merge([json.loads(path.read_text()) for path in options.files]), options.out)
+
+
+def merged(reports: Sequence[Json], order: Sequence[str], name_of: Callable[[Json], str]) -> Json:
+    """One report, its rows in this order. Of a row that several have, that of the last is kept.
+
+    Raises:
+        ValueError: a row that the benchmark does not have.
+    """
+    found: dict[str, Json] = {}
+    for report in reports:
+        own = {name: report["meta"].get(name) for name in _OF_RUN}
+        found |= {name_of(row): {**row, "run": row.get("run", own)} for row in report["rows"]}
+    if unknown := sorted(set(found) - set(order)):
+        raise ValueError(f"the benchmark has no row {unknown[0]!r}")
+    meta = {**reports[-1]["meta"], "complete": set(found) == set(order), "remark": _REMARK}
+    return {"meta": meta, "rows": [found[name] for name in order if name in found]}

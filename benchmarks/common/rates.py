@@ -1,0 +1,105 @@
+"""What this machine's card reads and multiplies at best: benchmarks/results/<gpu>/rates.json.
+
+python -m benchmarks.common.rates [--out FILE]
+
+References are reckoned from it (`benchmarks.common.reference`). Reading: 4 GiB once, by the fastest of some grids.
+Products: the library's in one large product, in burst. About ten seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.reference import rates_file
+from benchmarks.common.report import machine_of, write_report
+from benchmarks.common.workbench import BUILD_CACHE, open_workbench
+from tuner.core.problem.workload import Dtype, GemmOp, Workload, WorkloadKind
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective
+from tuner.core.trial.stats import median
+from tuner.errors import InvalidInput
+from tuner.workers.host.supervisor import GpuSupervisor
+
+#: What is read: much more than any L2 holds.
+READ_BYTES = 4 * 2**30
+#: CTAs and threads of each.
+GRIDS = ((132, 1024), (264, 1024), (528, 512), (1024, 256), (4224, 256), (16896, 256))
+NUM_READS, NUM_ROUNDS = 15, 10
+#: Rows, columns and depth of the product.
+PRODUCT = (4096, 8192, 8192)
+
+
+def measured() -> list[dict[str, Any]]:
+    """Both rates of the visible card, each with all times behind it."""
+    import cupy
+
+    from tuner.workers.builder.nvrtc import compile_source
+    from tuner.workers.gpu.cublaslt import CublasLt
+    from tuner.workers.source.render import device_text
+
+    tools = cupy.cuda.function.Module()
+    tools.load(compile_source(device_text("tools.cu"), f"sm_{cupy.cuda.Device().compute_capability}")[0])
+    return [_reading(tools), _products(tools, CublasLt())]
+
+
+def _reading(tools: Any) -> dict[str, Any]:
+    import cupy
+
+    buffer, sink = cupy.zeros(READ_BYTES // 4, dtype=cupy.uint32), cupy.zeros(1, dtype=cupy.uint32)
+    read = tools.get_function("tuner_flush")
+    grids_us = {}
+    for ctas, threads in GRIDS:
+        times_us = []
+        for _ in range(NUM_READS):
+            begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+            begin.record()
+            read((ctas,), (threads,), (buffer, cupy.int64(READ_BYTES // 16), sink))
+            end.record()
+            end.synchronize()
+            times_us.append(1e3 * float(cupy.cuda.get_elapsed_time(begin, end)))
+        grids_us[f"{ctas}x{threads}"] = round(median(times_us), 2)
+    best_us = min(grids_us.values())
+    return {"rate": "read_bytes_per_s", "value": 1e6 * READ_BYTES / best_us, "bytes": READ_BYTES, "grids_us": grids_us}
+
+
+def _products(tools: Any, lt: Any) -> dict[str, Any]:
+    from tuner.workers.gpu.measure import time_together
+    from tuner.workers.gpu.problem_on_card import ProblemOnCard
+
+    m, n, k = PRODUCT
+    workload = Workload(kind=WorkloadKind.CHAIN, ops=(GemmOp(name="product", m=m, n=n, k=k),), dtype=Dtype.FP16)
+    prepared = ProblemOnCard(Problem(workload=workload, objective=Objective(), seed=1), tools, lt, None)
+    (times_us,), _ = time_together(prepared, [prepared.library_graph], NUM_ROUNDS)
+    return {
+        "rate": "flops_per_s",
+        "value": 1e6 * workload.num_flops / median(times_us),
+        "product": [m, n, k],
+        "times_us": [round(time_us, 2) for time_us in times_us],
+    }
+
+
+def main() -> None:
+    """Measures the first card of this machine."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/rates.json")
+    arguments = parser.parse_args()
+    with open_workbench("auto", BUILD_CACHE) as bench:
+        if not isinstance(bench.evaluator, GpuSupervisor):
+            raise InvalidInput("gpu", "there is no card here", "run this where there is one")
+        path, machine = (
+            arguments.out or rates_file(bench.evaluator.target.id),
+            machine_of(bench.evaluator.environment()),
+        )
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        rows = pool.submit(measured).result()
+    for row in rows:
+        print(row, flush=True)
+    write_report(path, rows, machine)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Rows of several runs in one file: each was measured beside its own library, and says when and where.
+
+Of a row that several files have, the one of the last file is kept.
+
+python -m benchmarks.pairs.merge --out benchmarks/results/h100/pairs.json FILE [FILE ...]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.common import merging
+from benchmarks.common.rows import ROWS, SUITES
+from benchmarks.pairs.results import name_of
+from benchmarks.pairs.summary import summarise
+
+
+def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One report with the suites' figures of all its rows.
+
+    Raises:
+        ValueError: a row that the benchmark does not have.
+    """
+    report = merging.merged(reports, [row.name for row in ROWS], name_of)
+    report["meta"]["suites"] = {suite: summarise(suite, report["rows"]) for suite in SUITES}
+    return report
+
+
+if __name__ == "__main__":
+    merging.run(__doc__, merged)

@@ -1,0 +1,102 @@
+"""Candidates are made ready in the builder's processes: the interpreter that serves jobs only hands them on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cases import H200
+from tests.support.rogues import ENDLESS
+from tuner.core.model.forecast import forecast_us
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule.candidate import LIBRARY, fused
+from tuner.core.schedule.ordering import Ordering, Raster, Schedule
+from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
+from tuner.errors import WorkerError
+from tuner.workers.builder import prepare as here
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.prepare import PreparedKernel, prepare, try_prepare
+
+WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=128)
+TILING = Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4)
+CANDIDATE = fused(Schedule(tiling=TILING, ordering=Ordering(rasters=(Raster(), Raster()))))
+#: More stages than there may be.
+TOO_DEEP = fused(Schedule(tiling=replace(TILING, num_stages=4096), ordering=Ordering(rasters=(Raster(), Raster()))))
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> Iterator[Builder]:
+    with closing(Builder(tmp_path)) as builder:
+        yield builder
+
+
+def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = prepare(WORKLOAD, H200, CANDIDATE, builder, {})
+
+    def not_here(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the interpreter that serves jobs did it")
+
+    for name in ("plans_for", "attention_plans_for", "render", "attention_source", "tie", "forecast_us"):
+        monkeypatch.setattr(here, name, not_here)
+    prepared = try_prepare(WORKLOAD, H200, CANDIDATE, builder)
+    assert isinstance(prepared, PreparedKernel)
+    assert prepared.work.launchable is not None
+    assert expected.work.launchable is not None
+    assert prepared.work.launchable.ties == expected.work.launchable.ties
+    prepared.work.launchable.check()
+    assert prepared.source == expected.source
+    assert prepared.forecast_us == forecast_us(WORKLOAD, H200, CANDIDATE)
+    assert set(prepared.stage_s) == {"verify", "render", "build"}
+    assert isinstance(try_prepare(WORKLOAD, H200, LIBRARY, builder), PreparedKernel)
+
+
+def test_a_refusal_comes_from_there_with_its_stage(builder: Builder) -> None:
+    refused = try_prepare(WORKLOAD, H200, TOO_DEEP, builder)
+    assert isinstance(refused, Rejected)
+    assert (refused.stage, list(refused.stage_s)) == (Stage.VERIFY, ["verify"])
+    assert "4096 stages" in refused.reason
+
+
+def test_a_proof_does_not_wait_behind_compiles(tmp_path: Path) -> None:
+    with closing(Builder(tmp_path)) as builder, ThreadPoolExecutor(2) as threads:
+        builder.run(len, "the processes have started")
+        compiling = [threads.submit(builder.build, source, "sm_80") for source in (ENDLESS, ENDLESS + " ")]
+        time.sleep(0.5)
+        begin = time.monotonic()
+        assert isinstance(try_prepare(WORKLOAD, H200, TOO_DEEP, builder), Rejected)
+        assert time.monotonic() - begin < 20
+        assert not any(future.done() for future in compiling)
+        builder.close()
+        assert {type(future.exception(20)) for future in compiling} == {WorkerError}
+
+
+def test_a_process_that_dies_of_a_candidate_fails_it_and_the_next_one_is_made_ready(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(here, "_try_prove", _die)
+        failed = try_prepare(WORKLOAD, H200, CANDIDATE, builder)
+    assert isinstance(failed, Failed)
+    assert (failed.kind, failed.stage) == (FailureKind.COMPILE_ERROR, Stage.BUILD)
+    assert "process died" in failed.reason
+    assert isinstance(try_prepare(WORKLOAD, H200, CANDIDATE, builder), PreparedKernel)
+
+
+def _die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_builds_step_back_behind_whoever_asks_for_them(builder: Builder) -> None:
+    assert builder.run(os.nice, 0) > os.nice(0)

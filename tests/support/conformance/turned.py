@@ -1,0 +1,45 @@
+"""Chains whose last op turns queries and keys and writes to a cache: every epilogue, one and three new tokens."""
+
+from __future__ import annotations
+
+from tests.support.chains import block
+from tests.support.conformance.case import Case, Claim, cross, named
+from tests.support.conformance.chains import APART, DOTS, LIBRARY, SHAPES
+from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.workload import Dtype
+from tuner.core.schedule.plan_kinds import PlanKind
+
+#: Pairs of a row do not fill the last tile; contexts are no multiple of anything.
+TURNED = block(50, rotary=Rotary(heads=6, kv_heads=2, head_dim=64, max_length=333))
+#: Rows of a tile are of several sequences, and those of a sequence in two tiles.
+THREE_TOKENS = block(
+    51,
+    heads=136,
+    hidden=200,
+    rotary=Rotary(heads=4, kv_heads=1, head_dim=128, max_length=70, new_tokens=3),
+    dtype=Dtype.BF16,
+    bias=False,
+)
+FEW = block(3, rotary=Rotary(heads=4, kv_heads=2, head_dim=64, max_length=2000))
+KINDS = (PlanKind.FUSED, *APART[-1:])
+#: Each an epilogue of its own.
+ENGINES = named(SHAPES, "wgmma", "wgmma, parts", "wgmma, shared k", "in turns", "swapped, shared k", "mma, parts")
+
+CASES = [
+    *cross("turned", "one token", ENGINES, {"block": TURNED}, kinds=KINDS),
+    *cross("turned", "three tokens", ENGINES, {"block": THREE_TOKENS}, kinds=KINDS[:1]),
+    *cross("turned", "few rows", DOTS, {"block": FEW}, kinds=KINDS),
+    *cross(
+        "turned",
+        "again",
+        named(SHAPES, "wgmma, parts", "swapped, shared k"),
+        {"block": TURNED},
+        kinds=KINDS,
+        claim=Claim.RELAUNCHES,
+        num_launches=30,
+    ),
+]
+CASES += [
+    Case(id=f"turned-library-{name}", workload=workload, candidate=LIBRARY, claim=Claim.NUMBERS)
+    for name, workload in (("one token", TURNED), ("three tokens", THREE_TOKENS), ("few rows", FEW))
+]

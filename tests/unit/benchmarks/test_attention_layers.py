@@ -1,0 +1,95 @@
+"""Which decoder layers are measured, and what is made of their jobs' finals."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.attention import layers
+from benchmarks.attention.layer_rows import ROWS, choose_rows
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.errors import InvalidInput
+
+
+def ended(**times_us: float) -> Any:
+    finals = [final(kind, us) for kind, us in times_us.items()]
+    best = SimpleNamespace(
+        finals=finals, verdict="fused wins", winner=PlanKind(min(times_us, key=times_us.__getitem__))
+    )
+    return SimpleNamespace(best=best, trials=[], job=SimpleNamespace(id="job-1", num_trials=3))
+
+
+def final(kind: str, us: float) -> Any:
+    candidate = SimpleNamespace(plan_kind=PlanKind(kind), schedule=f"of {kind}")
+    return SimpleNamespace(candidate=candidate, time_us=us, speedup=143.0 / us, speedup_ci95=(1.2, 1.4))
+
+
+def test_the_rows_are_those_that_are_asked_for() -> None:
+    eight = [row.name for row in ROWS if row.model == "llama3-8b"]
+    assert eight == [f"llama3-8b/layer/{batch}/{context}" for batch in (1, 16) for context in (512, 2048)]
+    shard = choose_rows(["llama3-70b-tp8/qkv"])
+    assert [(row.batch, row.context) for row in shard] == [(1, 512), (1, 2048), (16, 512), (16, 2048)]
+    first, second = shard[0].parts
+    assert [op.name for op in first.all_ops] == ["qkv"]
+    assert [op.name for op in second.all_ops] == ["attention", "o_proj"]
+    assert second.attentions[0].shape.max_length == 512
+    with pytest.raises(InvalidInput, match="no row is called llama9"):
+        choose_rows(["llama9"])
+
+
+def test_a_floor_counts_weights_and_caches() -> None:
+    row = ROWS[0]
+    weights = 4096 * (4096 + 2 * 14336 + 14336 + 6144)
+    caches = 2 * 8 * 512 * 128
+    assert row.floor_us(1e12) == pytest.approx(2 * (weights + caches) / 1e6)
+
+
+def test_what_runs_in_front_of_an_attention_is_launched_as_that_is() -> None:
+    before = ended(library=8.0, two_launches=9.0, fused=8.5, fused_pdl=6.5, two_launches_pdl=7.0)
+    last = ended(library=12.0, two_launches=11.0, two_launches_pdl=10.0)
+    rounds = layers.of_jobs([before, last])
+    assert rounds.times_us == {
+        PlanKind.LIBRARY: [20.0],
+        PlanKind.TWO_LAUNCHES: [19.5],
+        PlanKind.TWO_LAUNCHES_PDL: [16.5],
+    }
+    ways = layers.ways_of([before, last])
+    assert [[one.plan_kind for one in way] for way in ways] == [
+        [PlanKind.FUSED, PlanKind.TWO_LAUNCHES],
+        [PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL],
+    ]
+
+
+def test_a_row_says_which_kind_is_best_and_what_was_not_tried() -> None:
+    gpu = SimpleNamespace(dram_bytes_per_s=4.8e12)
+    last = ended(library=143.0, runs=120.0, fused_pdl=110.0, n_launches=130.0)
+    found = layers.layer_row(ROWS[0], gpu, [last], None)  # type: ignore[arg-type]
+    assert (found["winner"], found["verdict"], found["verdict_speedup"]) == (PlanKind.FUSED_PDL, "fused wins", 1.3)
+    assert found["ci95"] == [1.2, 1.4]
+    assert found["kind_us"]["n_launches_pdl"] is None
+    assert found["library_us"] == 143.0
+    assert found["floor_us"] == pytest.approx(ROWS[0].floor_us(), abs=0.01)
+    assert found["over_floor"] == pytest.approx(110.0 / ROWS[0].floor_us(), abs=0.001)
+
+
+def test_a_row_of_several_parts_is_judged_by_what_they_take_together() -> None:
+    gpu = SimpleNamespace(dram_bytes_per_s=4.8e12)
+    parts = [ended(library=8.0, two_launches_pdl=7.0), ended(library=12.0, two_launches_pdl=9.0)]
+    found = layers.layer_row(choose_rows(["llama3-70b-tp8/qkv"])[0], gpu, parts, None)  # type: ignore[arg-type]
+    assert (found["winner"], found["verdict_speedup"]) == (PlanKind.TWO_LAUNCHES_PDL, 1.25)
+
+
+def test_the_mean_is_over_all_rows(tmp_path: Path) -> None:
+    results = layers.Results(tmp_path / "layers.json", {"gpu": "none", "driver": "", "cuda": ""})
+    for row, speedup in zip(ROWS, (1.2, 1.3), strict=False):
+        results.put(row, {"verdict_speedup": speedup})
+    assert layers.summary_of(list(results.rows.values())) == {
+        "mean_speedup": round(math.sqrt(1.2 * 1.3), 4),
+        "mean_bar": 1.2,
+    }
+    again = layers.Results(tmp_path / "layers.json", {"gpu": "none", "driver": "", "cuda": ""})
+    assert list(again.rows) == [ROWS[0].name, ROWS[1].name]

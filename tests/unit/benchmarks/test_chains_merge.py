@@ -1,0 +1,46 @@
+"""Rows of several runs of the chains' benchmark become one file, and their winners another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.chains import merge
+
+
+def report(name: str, *rows: dict[str, Any], gpu: str = "NVIDIA H100") -> dict[str, Any]:
+    meta = {"gpu": gpu, "command": f"python -m search --out /tmp/{name}", "commit": name, "date": name}
+    return {"meta": meta | {"kernel_version": name, "complete": False, "chains": {}}, "rows": list(rows)}
+
+
+def row(m: int, speedup: float, **more: Any) -> dict[str, Any]:
+    return {"chain": "llama3-8b", "m": m, "verdict_speedup": speedup, **more}
+
+
+def test_a_row_of_a_later_run_replaces_it_and_each_says_its_run(tmp_path: Path) -> None:
+    files = [tmp_path / "a.json", tmp_path / "b.json"]
+    files[0].write_text(json.dumps(report("a", row(16, 1.1), row(1, 1.2))))
+    files[1].write_text(json.dumps(report("b", row(16, 1.3, commit="older"))))
+    out, shipped, winners = tmp_path / "chains.json", tmp_path / "h100.json", tmp_path / "winners.json"
+    shipped.write_text(json.dumps({"a": {"trials": 1, "winners": {}}, "b": {"trials": 2, "winners": {}}}))
+    winners.write_text(json.dumps({"b": {"trials": 3, "winners": {"fused": [{"time_us": 1.0}]}}}))
+    asked = [*map(str, files), "--out", str(out), "--winners", str(winners), "--shipped", str(shipped)]
+    merge.main(asked)
+    written = json.loads(out.read_text())
+    assert [(one["m"], one["verdict_speedup"], one["commit"]) for one in written["rows"]] == [
+        (1, 1.2, "a"),
+        (16, 1.3, "older"),
+    ]
+    assert written["meta"]["chains"]["llama3-8b"]["least"] == 1.2
+    assert written["meta"]["command"] == "python -m search --out a; python -m search --out b"
+    kept = json.loads(shipped.read_text())
+    assert {name: one["trials"] for name, one in kept.items()} == {"a": 1, "b": 3}
+    assert kept["b"]["winners"]["fused"] == [{"time_us": 1.0}]
+
+
+def test_rows_of_two_models_of_card_are_not_merged() -> None:
+    with pytest.raises(ValueError, match="one model of card"):
+        merge.merged([report("a", row(1, 1.0)), report("b", row(1, 1.0), gpu="NVIDIA H200")])

@@ -1,0 +1,86 @@
+"""An op that turns queries and keys and writes to a cache: sizes, JSON, plans."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.support.cases import H200, ordering, tiling, wgmma
+from tests.support.chains import block
+from tests.support.interpret import interpret, plain_product, random_tensors
+from tuner.core.legal.legality import estimated_resources, tiling_problem
+from tuner.core.plan.build import make_plan
+from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.problem.presets import LayerRun, decoder_layer
+from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.verify import verify
+from tuner.core.schedule.tiling import Epilogue
+from tuner.core.trial.job import Budget, JobSpec, Objective
+from tuner.errors import InvalidInput
+
+HEADS = Rotary(heads=4, kv_heads=2, head_dim=64, max_length=100, new_tokens=2)
+
+
+def layer(rotary: Rotary | None = HEADS) -> Workload:
+    return block(16, heads=128, width=256, hidden=192, qkv=512, rotary=rotary)
+
+
+def test_a_column_is_a_pair_and_its_rows_of_w_are_two() -> None:
+    qkv = layer().ops[3]
+    assert (qkv.n, qkv.weight_rows, qkv.rows_per_column) == (256, 512, 2)
+    assert (qkv.c_columns, qkv.result_columns) == (256, 512)
+    assert HEADS.cache_shape(16) == (8, 2, 100, 64)
+    assert qkv.operands[-5:] == ("qkv.keys", "qkv.values", "qkv.lengths", "qkv.frequencies", "down.squares")
+    plain = layer(None).ops[3]
+    assert (plain.weight_rows, plain.num_flops) == (qkv.weight_rows, qkv.num_flops)
+    assert [HEADS.pair_of(column) for column in (0, 31, 32, 63, 64, 96)] == [0, 31, 0, 31, 32, 32]
+
+
+def test_it_survives_json_and_has_a_digest_of_its_own() -> None:
+    workload = layer()
+    assert Workload.from_json(workload.to_json()) == workload
+    assert workload.digest != layer(None).digest
+    assert "rotary" not in layer(None).to_json()["ops"][3]
+    spec = JobSpec(workload=workload, target_id="h200", objective=Objective(), budget=Budget())
+    assert JobSpec.from_json(spec.to_json()) == spec
+    assert spec.problem_digest != replace(spec, workload=layer(None)).problem_digest
+    assert workload.describe().endswith("rotary")
+
+
+def test_a_models_layer_writes_to_the_next_layers_cache() -> None:
+    whole = decoder_layer("llama3-8b", sequences=4, max_length=300, new_tokens=2)
+    assert whole.ops[3].rotary == Rotary(heads=32, kv_heads=8, head_dim=128, max_length=300, new_tokens=2)
+    (qkv,) = decoder_layer("llama3-70b", sequences=1, max_length=300, tp=8, run=LayerRun.QKV).ops
+    assert (qkv.rotary, qkv.n) == (Rotary(heads=8, kv_heads=1, head_dim=128, max_length=300), 640)
+    assert decoder_layer("llama3-8b", sequences=4, max_length=300, rotary=False).ops[3].rotary is None
+
+
+def test_the_copy_engine_stores_no_such_op() -> None:
+    tiles = wgmma((128, 64, 64), (128, 64, 64), (128, 64, 64), (128, 64, 64), num_warps=8, epilogue=Epilogue.TMA)
+    problem = tiling_problem(layer(), H200, tiles)
+    assert problem is not None
+    assert "the copy engine knows no cache, use direct" in problem
+    assert tiling_problem(layer(None), H200, tiles) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_interleaving_of_its_plan_turns_every_pair_once(seed: int) -> None:
+    workload, tiles = layer(), tiling(*((16, 32),) * 4, k=64)
+    graph = tile_graph(workload, tiles)
+    plan = verify(make_plan(graph, ordering(4), H200), graph, estimated_resources(workload, tiles), H200).plan
+    tensors = random_tensors(workload, seed)
+    outputs = interpret(plan, graph, tensors, random.Random(seed), num_launches=2)
+    wanted = plain_product(workload, tensors)
+    assert np.iscomplexobj(outputs["qkv"])
+    for name, found in outputs.items():
+        np.testing.assert_allclose(found, wanted[name], rtol=1e-9, atol=1e-9)
+
+
+def test_what_is_read_behind_the_write_is_refused() -> None:
+    first = layer().ops
+    with pytest.raises(InvalidInput, match="up reads qkv, whose keys and values go to a cache"):
+        replace(layer(), ops=(*first, replace(first[0], name="up", source="qkv", k=256)))

@@ -1,0 +1,127 @@
+// The epilogue of rotary.cuh from a warpgroup's accumulators, which hold pairs as those of a gated op: epilogue_wgmma.cuh, and
+// with swapped operands epilogue_transposed.cuh. Lanes swap words there as for any other op, once for each half of the
+// heads.
+#pragma once
+#include "epilogue_transposed.cuh"
+#include "rotary.cuh"
+
+// Of the tile's groups of columns those from kFirst up to kEnd.
+template <int kOp, int kFirst, int kEnd>
+__device__ __forceinline__ void store_turned_rows(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
+                                                  const Task& task, const RowNorm& norm) {
+  using Tile = WgmmaTile<kOp>;
+  constexpr OpConfig kConfig = kOps[kOp];
+  constexpr int kInFours = kFirst + (kEnd - kFirst) / 4 * 4, kUp = kConfig.tile_n / 2;
+  const RotaryArgs& rotary = *norm.rotary;
+  const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
+  const int column0 = task.tile_n * kConfig.tile_n;
+#pragma unroll
+  for (int block = 0; block < Tile::kBlocks; ++block) {
+    const int warp_row = (group * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
+    if (warp_row >= Tile::kSharedRows) continue;  // rows of another tile
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row_in_tile = warp_row + lane / 4 + half * 8;
+      const TileRow row = tile_row<kOp>(op, task, norm, row_in_tile);
+      const NewToken token = new_token(rotary, op, task.tile_m * kConfig.tile_m + row_in_tile);
+      const float* sums = acc + block * Tile::kBlockSums + half * 2;
+      const auto finish = [&](int j) {
+        const int column = column0 + j * 8 + q * 2;
+        float bias[2][2] = {};
+        if constexpr (kOps[kOp].bias) {
+          load_two(bias[0], op.bias, column, op.n);
+          load_two(bias[1], op.bias + op.n, column, op.n);
+        }
+        return finish_pairs<kOp>(rotary, token, column, sums + j * 4, sums + kUp + j * 4, row.scale, bias[0], bias[1]);
+      };
+#pragma unroll
+      for (int j = kFirst; j < kInFours; j += 4) {
+        u32 first[4], second[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const Pairs pairs = finish(j + i);
+          first[i] = pairs.first, second[i] = pairs.second;
+        }
+        transpose_four(first, q);
+        transpose_four(second, q);
+        const int column = column0 + (j + q) * 8;
+        if (row.is_inside && column < op.n)
+          store_pairs(rotary, op, token, column, make_uint4(first[0], first[1], first[2], first[3]),
+                      make_uint4(second[0], second[1], second[2], second[3]));
+      }
+#pragma unroll
+      for (int j = kInFours; j < kEnd; ++j) {
+        const int column = column0 + j * 8 + q * 2;
+        const Pairs pairs = finish(j);
+        if (row.is_inside && column < op.n) store_pairs(rotary, op, token, column, pairs.first, pairs.second);
+      }
+    }
+  }
+}
+
+// Of the tile's groups of rows those from kFirst up to kEnd. A lane has two rows of a column, so both of its words turn.
+template <int kOp, int kFirst, int kEnd>
+__device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
+                                                        const Task& task, const RowNorm& norm) {
+  using Tile = WgmmaTile<kOp>;
+  constexpr OpConfig kConfig = kOps[kOp];
+  constexpr int kInFours = kFirst + (kEnd - kFirst) / 4 * 4;
+  const RotaryArgs& rotary = *norm.rotary;
+  const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
+  const int tile_row0 = task.tile_m * kConfig.tile_m;
+#pragma unroll
+  for (int block = 0; block < Tile::kBlocks; ++block) {
+    const int weight_row = (group * Tile::kBlocks + block) * kBlockRows + thread / 32 % 4 * 16;
+    if (weight_row >= Tile::kSharedRows) continue;  // columns of another tile
+    const int first_column = task.tile_n * kConfig.tile_n + weight_row / 2, own_column = first_column + lane / 4;
+    const TileColumn column = tile_column<kOp>(op, own_column);
+    const float* sums = acc + block * Tile::kBlockSums;
+    const auto finish = [&](int j) {  // of a group of rows: words of both halves, as lanes of a row hold them
+      float x[2], y[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int row_in_tile = j * 8 + q * 2 + r;
+        const TileRow row = tile_row<kOp>(op, task, norm, row_in_tile);
+        const NewToken token = new_token(rotary, op, tile_row0 + row_in_tile);
+        x[r] = affine<scales_rows(kOp), kOps[kOp].bias>(sums[j * 4 + r], row.scale, column.bias[0]);
+        y[r] = affine<scales_rows(kOp), kOps[kOp].bias>(sums[j * 4 + 2 + r], row.scale, column.bias[1]);
+        turn_pair(x[r], y[r], turn_of(rotary, token, own_column));
+      }
+      return Pairs{transpose_fragment(pack_two<kBf16>(x[0], x[1])), transpose_fragment(pack_two<kBf16>(y[0], y[1]))};
+    };
+#pragma unroll
+    for (int j = kFirst; j < kInFours; j += 4) {
+      u32 first[4], second[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Pairs pairs = finish(j + i);
+        first[i] = pairs.first, second[i] = pairs.second;
+      }
+      transpose_four(first, q);
+      transpose_four(second, q);
+      const int row = tile_row0 + (j + q) * 8 + lane / 4;
+      if (row < op.m && first_column < op.n)
+        store_pairs(rotary, op, new_token(rotary, op, row), first_column, make_uint4(first[0], first[1], first[2], first[3]),
+                    make_uint4(second[0], second[1], second[2], second[3]));
+    }
+#pragma unroll
+    for (int j = kInFours; j < kEnd; ++j) {
+      const Pairs pairs = finish(j);
+      const int row = tile_row0 + j * 8 + lane / 4;
+      if (row < op.m && first_column < op.n)
+        store_pairs(rotary, op, new_token(rotary, op, row), first_column + q * 2, pairs.first, pairs.second);
+    }
+  }
+}
+
+// Of the tile's groups of columns, or with swapped operands of rows, those from kFirst up to kEnd.
+template <int kOp, int kFirst = 0, int kEnd = (kSwapAb ? kOps[kOp].tile_m : kOps[kOp].tile_n) / 8>
+__device__ __forceinline__ void store_turned_tile(const float (&acc)[kMaxWgmmaAccumulators], const OpArgs& op,
+                                                  const Task& task, const RowNorm& norm) {
+  static_assert(!kTmaEpilogue, "the copy engine knows no cache");
+  if constexpr (kSwapAb) {
+    store_turned_transposed<kOp, kFirst, kEnd>(acc, op, task, norm);
+  } else {
+    store_turned_rows<kOp, kFirst, kEnd>(acc, op, task, norm);
+  }
+}
