@@ -45,8 +45,8 @@ def measured(bench: Workbench, row: ChainRow, asked: Sequence[Json], num_rounds:
     reasons = [_refusal(bench, row, candidate) for candidate in candidates]
     begun = {i: bench.begin(row.problem, candidates[i]) for i, reason in enumerate(reasons) if not reason}
     ready = {i: future.result() for i, future in begun.items()}
-    for i, one in ready.items():
-        reasons[i] = one.reason if isinstance(one, Rejected | Failed) else ""
+    for i, prepared in ready.items():
+        reasons[i] = prepared.reason if isinstance(prepared, Rejected | Failed) else ""
     good = [i for i, reason in enumerate(reasons) if not reason]
     try:
         times_us, found = _together(bench, row, [candidates[i] for i in good], [ready[i] for i in good], num_rounds)
