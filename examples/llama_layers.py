@@ -9,8 +9,9 @@ residuals and activation. That qkv turns queries and keys, and writes keys and v
 launch begins while the one before it ends. Embedding, first norm and qkv, last norm and head are PyTorch's; in front of
 the first attention a small kernel of its own turns and writes.
 
-Attention and block may be artifacts of their own, of `--preset decoder-attention --no-projection` and of
-`--preset decoder-layer`'s block: `--attention attention.zip --block block.zip`.
+Attention and block may be artifacts of their own: `--attention attention.zip --block block.zip`. Behind the last layer
+nobody reads a qkv. With them `--last last.zip`, of a chain of o_proj, gate_up and down alone, spares it; else it is
+computed, and written to a cache of its own.
 
 The model is Llama-3-8B with random weights and a static cache, of which half is filled. The norms' weights are folded
 into the products that follow them, in place: the model keeps no weight twice, and can no longer run by itself. What
@@ -139,9 +140,10 @@ class TunedDecoder:
         begin: int,
         attention: Bind,
         block: Bind,
+        last: Bind | None = None,
     ) -> None:
         """`caches`: of each layer keys and values [sequences, KV heads, longest context, head_dim], contiguous. Each
-        sequence has filled `begin` tokens of them."""
+        sequence has filled `begin` tokens of them. `last` in the place of the last layer's block, without a qkv."""
         keys, _ = caches[0]
         batch, kv_heads, _, head_dim = keys.shape
         self.weights, hidden = weights, weights.embedding.shape[1]
@@ -157,18 +159,19 @@ class TunedDecoder:
         #: Of each layer the attention's and the block's, with what they are bound to.
         self.launches: list[Launches] = []
         self.tensors: list[dict[str, torch.Tensor]] = []
-        # Behind the last layer anything: nobody reads its qkv, which has a cache of its own.
-        following = [*caches[1:], tuple(torch.zeros_like(keys) for _ in range(2))]
-        for i, (own, cache, behind) in enumerate(zip(weights.layers, caches, following, strict=True)):
+        for i, (own, cache) in enumerate(zip(weights.layers, caches, strict=True)):
             before = {"q": queries, "attention": attended, "attention.lengths": self.lengths}
             before |= {"attention.keys": cache[0], "attention.values": cache[1]}
             if i == 0:  # no block is in front
                 before |= {"attention.qkv": self._qkv, "attention.frequencies": weights.frequencies}
-            after = {"attention": attended, "residual": self._stream[i % 2], "down": self._stream[(i + 1) % 2]}
-            after |= {"qkv.w": weights.first_qkv, **own, "qkv": queries}
-            after |= {"qkv.keys": behind[0], "qkv.values": behind[1]}
-            after |= {f"qkv.{name}": tensor for name, tensor in of_all.items()}
-            self.launches += [attention(before), block(after)]
+            after = {"attention": attended, "residual": self._stream[i % 2], "down": self._stream[(i + 1) % 2], **own}
+            is_last = i == len(caches) - 1
+            if last is None or not is_last:
+                behind = [torch.zeros_like(keys) for _ in range(2)] if is_last else caches[i + 1]
+                after |= {"qkv.w": weights.first_qkv} if is_last else {}  # anything: nobody reads it
+                after |= {"qkv": queries, "qkv.keys": behind[0], "qkv.values": behind[1]}
+                after |= {f"qkv.{name}": tensor for name, tensor in of_all.items()}
+            self.launches += [attention(before), last(after) if last is not None and is_last else block(after)]
             self.tensors += [before, after]
 
     def step(self) -> torch.Tensor:
@@ -234,11 +237,13 @@ def turn_and_write(
 
 
 def block_by_pytorch(given: Tensors, eps: float) -> None:
-    """From o_proj on to the next layer's qkv, which is turned and written to its cache."""
+    """From o_proj on to the next layer's qkv, where there is one, which is turned and written to its cache."""
     functions, width = torch.nn.functional, given["residual"].shape[-1:]
     stream = functions.linear(given["attention"], given["o_proj.w"]) + given["residual"]
     gate, up = functions.linear(functions.rms_norm(stream, width, eps=eps), given["gate_up.w"]).chunk(2, dim=-1)
     given["down"].copy_(functions.linear(functions.silu(gate) * up, given["down.w"]) + stream)
+    if "qkv.w" not in given:
+        return
     halves = functions.linear(functions.rms_norm(given["down"], width, eps=eps), given["qkv.w"])
     half = given["qkv.keys"].shape[3] // 2
     qkv = halves.view(len(halves), 2, -1, half).transpose(1, 2).reshape(halves.shape)
@@ -312,7 +317,7 @@ class Both:
         return self._bind({**self._before, **tensors})
 
 
-def on_card(artifacts: Sequence[Path], batch: int, length: int, layers: int) -> int:
+def on_card(artifacts: Sequence[Path], last: Path | None, batch: int, length: int, layers: int) -> int:
     """The whole model; 1 where the logits do not agree."""
     import tuner.runtime as runtime
 
@@ -320,9 +325,10 @@ def on_card(artifacts: Sequence[Path], batch: int, length: int, layers: int) -> 
     decoder = Decoder.of(model, batch, length)
     caches = caches_of(decoder)
     read, wanted = generate(decoder, NUM_TOKENS)
-    kernels = [runtime.load_artifact(path, shares_sms=True) for path in artifacts]
+    kernels = [runtime.load_artifact(path, shares_sms=True) for path in (*artifacts, *([last] if last else []))]
     whole = Both(kernels[0].bind)
-    binds = [kernel.bind for kernel in kernels] if len(kernels) == 2 else [whole.attention, whole.block]
+    binds = [kernels[0].bind, kernels[1].bind] if len(artifacts) == 2 else [whole.attention, whole.block]
+    binds += [kernels[-1].bind] if last and len(artifacts) == 2 else []
     tuned = TunedDecoder(Weights.taken_from(model), caches, length // 2, *binds)
     graph, logits = captured(tuned.step)
 
@@ -364,18 +370,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--layer", type=Path, help="an artifact of a layer, programmatic")
     parser.add_argument("--attention", type=Path, help="or one of decode attention alone ...")
     parser.add_argument("--block", type=Path, help="... and one of the four products between two attentions")
+    parser.add_argument("--last", type=Path, help="beside these, one of o_proj, gate_up and down for the last layer")
     parser.add_argument("--batch", type=int, default=1, help="sequences of a step, as the artifacts have them")
     parser.add_argument("--length", type=int, default=1024, help="tokens of the cache; half of it is filled")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU, without artifacts")
     options = parser.parse_args(arguments)
+    if options.last and options.layer:
+        parser.error("--last goes with --attention and --block: --layer has the attention and all products in one")
     artifacts = [options.layer] if options.layer else [options.attention, options.block]
     if not options.tiny and (None in artifacts or not torch.cuda.is_available()):
         parser.error("give --layer, or --attention and --block, on a machine with a GPU; or --tiny, on the CPU")
     with torch.inference_mode():
         if options.tiny:
             return tiny()
-        return on_card(artifacts, options.batch, options.length, options.layers)
+        return on_card(artifacts, options.last, options.batch, options.length, options.layers)
 
 
 if __name__ == "__main__":

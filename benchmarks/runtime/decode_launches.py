@@ -75,15 +75,19 @@ class Layers:
         print(f"layers: references after {time.perf_counter() - begin:.1f} s", flush=True)
         self._weights = layers.Weights.taken_from(model)
 
-    def _pairs(self, batch: int) -> dict[str, tuple[Path, Path]]:
-        """The folders of attention and block, by the names of both."""
-        found: dict[str, dict[str, Path]] = {"block": {}, "attention": {}}
+    def _pairs(self, batch: int) -> dict[str, tuple[Path, ...]]:
+        """The folders of attention and block, and of the last layer's block where there is one, by the names of the
+        first two."""
+        found: dict[str, dict[str, Path]] = {"block": {}, "last": {}, "attention": {}}
         for name, folder in self._made.items():
             kind, of_batch, own = name.split("/")
             if int(of_batch) == batch and isinstance(folder, Path):
                 found[kind][own] = folder
         pairs = product(found["attention"].items(), found["block"].items())
-        return {f"{name} | {other}": (attention, block) for (name, attention), (other, block) in pairs}
+        return {
+            f"{name} | {other}": (attention, block, *([found["last"][other]] if other in found["last"] else []))
+            for (name, attention), (other, block) in pairs
+        }
 
     def _capture_pairs(self, layers: Any, batch: int) -> dict[str, float]:
         """Milliseconds of a few replays of each pair that computes what it should."""
@@ -103,9 +107,9 @@ class Layers:
         print(f"layers, batch {batch}: {times}; failed: {self._failures}", flush=True)
         return times
 
-    def _pair(self, layers: Any, batch: int, attention: Path, block: Path, *, shares_sms: bool = True) -> Any:
+    def _pair(self, layers: Any, batch: int, *paths: Path, shares_sms: bool = True) -> Any:
         binds = []
-        for path in (attention, block):
+        for path in paths:
             if (path, shares_sms) not in self._loaded:
                 self._loaded[path, shares_sms] = load_artifact(path, shares_sms=shares_sms)
             binds.append(self._loaded[path, shares_sms].bind)

@@ -76,6 +76,20 @@ def block_candidates(target_id: str, batch: int, length: int) -> Iterator[tuple[
                 yield from _other_rings(candidate)
 
 
+def without_qkv(workload: Workload, candidate: Candidate) -> tuple[Workload, Candidate]:
+    """The last layer's block, whose qkv nobody reads, in the same schedule."""
+    assert candidate.schedule is not None
+    *ops, _ = workload.ops
+    tiling, ordering = candidate.schedule.tiling, candidate.schedule.ordering
+    starts = tuple(start for start in ordering.run_starts if start < len(ops))
+    schedule = replace(
+        candidate.schedule,
+        tiling=replace(tiling, tiles=tiling.tiles[:-1], split_k=tiling.split_k[:-1]),
+        ordering=replace(ordering, rasters=ordering.rasters[:-1], run_starts=starts),
+    )
+    return replace(workload, ops=tuple(ops)), replace(candidate, schedule=schedule)
+
+
 def _other_rings(candidate: Candidate) -> Iterator[tuple[str, Candidate]]:
     """The same schedule with shorter rings, which leave room for CTAs of the attention, and with the longest."""
     schedule = candidate.schedule
@@ -151,11 +165,13 @@ def make(
 
 
 def make_all(batches: Sequence[int], length: int, out: Path, target_id: str = MEASURED) -> dict[str, Path | str]:
-    """All artifacts of these batches, by `<block or attention>/<batch>/<name>`: folders, or why there is none."""
+    """All artifacts of these batches, by `<block, last or attention>/<batch>/<name>`: folders, or why there is none."""
     gpu, wanted = CATALOGUE[target_id], {}
     for batch in batches:
         for name, candidate in block_candidates(target_id, batch, length):
-            wanted[f"block/{batch}/{name}"] = block_of(batch, length), candidate, f"shipped chains/{MODEL}/m{batch}"
+            source = f"shipped chains/{MODEL}/m{batch}"
+            wanted[f"block/{batch}/{name}"] = block_of(batch, length), candidate, source
+            wanted[f"last/{batch}/{name}"] = (*without_qkv(block_of(batch, length), candidate), source)
         for name, candidate in attention_candidates(batch, length):
             by_hand = "named by hand, as docs/findings/attention-pair.md found"
             wanted[f"attention/{batch}/{name}"] = attention_of(batch, length), candidate, by_hand

@@ -134,7 +134,7 @@ def workloads(draw: st.DrawFn) -> Workload:
             few = [1 + size // 2 for size in dims]
             return decoder_block(1 + m // 2, few[0], few[1], few[2], heads=few[3])
         case "turned":
-            return turned(1 + m // 2, dims[0], dims[1])
+            return turned(1 + m // 8, 1 + dims[0] // 2, 1 + dims[1] // 2)
         case "siblings":
             reads_both = {"norm": "a"} if draw(st.booleans()) else adds("a")
             shape = (dims[2], dims[1]) if "norm" in reads_both else (dims[1], dims[0])

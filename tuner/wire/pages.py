@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from tuner.core.problem.attention_op import AttentionOp
-from tuner.core.problem.workload import Activation, Workload, WorkloadKind
+from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
@@ -100,6 +100,10 @@ class TrialFilterView(View):
     sort: str
 
 
+def _kinds_of(op: GemmOp) -> list[str]:
+    return [name for name in ("gated", "rotary") if getattr(op, name)]
+
+
 class OpRow(View):
     """One op of a chain."""
 
@@ -128,7 +132,7 @@ class OpRow(View):
             rows.append(
                 cls(
                     name=op.name,
-                    sizes=f"{op.m} x {op.n} x {op.k}{', gated' if op.gated else ''}",
+                    sizes=", ".join([f"{op.m} x {op.result_columns} x {op.k}", *_kinds_of(op)]),
                     reads=op.source,
                     reads_ops={read.field: read.tensor for read in op.reads if read.tensor in names},
                     norm=op.norm or ("a given factor a row" if op.row_scale else ""),

@@ -25,7 +25,7 @@ def example() -> Any:
     return module
 
 
-def tuned_of(example: Any, model: Any, caches: Any, changed: Any = None) -> Any:
+def tuned_of(example: Any, model: Any, caches: Any, changed: Any = None, *, has_last: bool = False) -> Any:
     weights = example.Weights.taken_from(model)
 
     def block(given: Any) -> None:
@@ -37,11 +37,14 @@ def tuned_of(example: Any, model: Any, caches: Any, changed: Any = None) -> Any:
         32,
         lambda tensors: example.Formula(example.attention_by_pytorch, tensors),
         lambda tensors: example.Formula(block, tensors),
+        (lambda tensors: example.Formula(block, tensors)) if has_last else None,
     )
 
 
-@pytest.mark.parametrize("is_changed", [False, True])
-def test_logits_of_generated_tokens_are_transformers_and_a_changed_weight_shows(example: Any, is_changed: bool) -> None:
+@pytest.mark.parametrize(("is_changed", "has_last"), [(False, False), (True, False), (False, True)])
+def test_logits_of_generated_tokens_are_transformers_and_a_changed_weight_shows(
+    example: Any, is_changed: bool, has_last: bool
+) -> None:
     with torch.inference_mode():
         model = example.build(example.TINY, "cpu")
         for layer in model.model.layers:  # norms that do something
@@ -52,7 +55,8 @@ def test_logits_of_generated_tokens_are_transformers_and_a_changed_weight_shows(
         caches = example.caches_of(decoder)
         read, wanted = example.generate(decoder, 6)
         changed = {"o_proj.w": torch.zeros(64, 64, dtype=torch.bfloat16)} if is_changed else None
-        tuned = tuned_of(example, model, caches, changed)
+        tuned = tuned_of(example, model, caches, changed, has_last=has_last)
+        assert ("qkv.w" in tuned.tensors[-1]) == (not has_last)
         found = example.retell(tuned, read, 32, tuned.step)
     assert wanted.shape == (6, 3, 97)
     assert tuned.lengths.tolist() == [38] * 3

@@ -6,7 +6,7 @@ All times but the bounds are the simulator's forecast. It ranks, it does not mea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from tuner.core.insight.explain_attention import explain_attention
 from tuner.core.insight.explain_chain import explain_chain
@@ -36,23 +36,27 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
     Raises:
         IllegalSchedule: the schedule is outside the legal space.
     """
-    if workload.attentions:
-        return [
-            f"{workload.describe()} on {gpu.name}: {schedule}.",
-            *explain_attention(workload, gpu, schedule),
-            _next_best_apart(AttentionSpace(workload, gpu), schedule),
-        ]
+    heading = f"{workload.describe()} on {gpu.name}: {schedule}."
+    if not workload.attentions:
+        return [heading, *_products(workload, gpu, schedule)]
+    if len(workload.ops) <= 1:
+        space = AttentionSpace(workload, gpu)
+        return [heading, *explain_attention(workload, gpu, schedule), _next_best_apart(space, schedule)]
+    behind, alone = replace(workload, attentions=()), replace(schedule, attentions=())
+    return [heading, *explain_attention(workload, gpu, schedule), *_products(behind, gpu, alone)]
+
+
+def _products(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
+    """Of one launch of all products."""
     (plan,) = plans_for(workload, gpu, fused(schedule))
     timeline = simulate(plan)
-    return [
-        f"{workload.describe()} on {gpu.name}: {schedule}.",
-        *_bounds(workload, gpu, plan),
-        *_waves(plan),
-        *_costs(workload, gpu, plan, timeline),
-        *(explain_chain(workload, gpu, schedule, plan, timeline) if workload.kind is WorkloadKind.CHAIN else ()),
-        _policy(workload, gpu, schedule),
-        _next_best(workload, gpu, schedule, timeline.makespan_us),
-    ]
+    yield from _bounds(workload, gpu, plan)
+    yield from _waves(plan)
+    yield from _costs(workload, gpu, plan, timeline)
+    if workload.kind is WorkloadKind.CHAIN:
+        yield from explain_chain(workload, gpu, schedule, plan, timeline)
+    yield _policy(workload, gpu, schedule)
+    yield _next_best(workload, gpu, schedule, timeline.makespan_us)
 
 
 def _policy(workload: Workload, gpu: Gpu, schedule: Schedule) -> str:

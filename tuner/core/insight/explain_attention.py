@@ -18,12 +18,13 @@ from tuner.core.space.attention_policies import policies_of_attention
 
 
 def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
-    """Sentences about the launches of a schedule, one for each op.
+    """Sentences about the launches of a schedule: of an attention, and of a launch for each product behind it.
 
     Raises:
         IllegalSchedule: the schedule is outside the legal space.
     """
-    candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=schedule)
+    apart = (kind for kind in PlanKind if kind.is_apart and not kind.is_programmatic and not kind.is_side_by_side)
+    candidate = Candidate(plan_kind=next(kind for kind in apart if kind.is_for(workload.num_ops)), schedule=schedule)
     memory_us, product_us = dram_us(workload, gpu), tensor_us(workload, gpu)
     yield (
         f"Bounds: DRAM {memory_us:.1f} us, of which keys and values "

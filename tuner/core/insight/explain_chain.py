@@ -26,7 +26,8 @@ def explain_chain(
     for index, op in enumerate(workload.ops):
         named = [("reads", op.source), ("adds", op.residual_source), ("norms by", op.norm)]
         read = ", ".join(f"{verb} {tensor}" for verb, tensor in named if workload.op_index(tensor) is not None)
-        yield f"Op: {op.name} {read or 'reads inputs alone'}{_boundary(index, plan, timeline)}."
+        turned = ", turns queries and keys, writes keys and values to a cache" if op.rotary else ""
+        yield f"Op: {op.name} {read or 'reads inputs alone'}{turned}{_boundary(index, plan, timeline)}."
     ways = ranked_ways(workload, gpu, schedule)
     lines = "; ".join(f"{launches_of(workload, one)} {time_us:.1f} us" for time_us, one in ways[:NUM_WAYS])
     yield f"Cuts: of {len(ways)} ways to launch it programmatically the shortest forecasts have {lines}."

@@ -78,7 +78,7 @@ class OpCosts:
     #: Bytes that are read once for the epilogue: the residual, per element of the tile, and the row scale, per row.
     once_bytes: int
     once_row_bytes: int
-    #: Bytes of an element of the output.
+    #: Bytes of the output behind a column of the tile: an element, or a pair of them.
     element_bytes: int
     #: Rounding and store of a tile, the sum over CTAs that share its k, and all that a task costs beside its loops.
     store_us: float
@@ -219,10 +219,11 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         cols=cols,
         once_bytes=op.residual * size,
         once_row_bytes=op.row_scale * ROW_SCALE_BYTES,
-        element_bytes=size,
+        element_bytes=size * op.result_columns // op.n,
         store_us=engine.task_us
         + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024 / graph.tiling.cluster_k
-        + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu),
+        + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu)
+        + (rates.l2_latency_us if op.rotary else 0.0),  # lengths say where its rows go
         exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
         slot_bytes=slot_bytes * graph.tiling.cluster_size,

@@ -8,6 +8,7 @@ from tests.support.attentions import alone, attention, space_with
 from tests.support.cases import H200
 from tuner.core.insight.explain import explain
 from tuner.core.problem.attention_op import Lengths
+from tuner.core.problem.presets import decoder_layer
 from tuner.search.seeds import first_guesses
 
 
@@ -35,3 +36,13 @@ def test_a_pair_names_both_launches() -> None:
     workload = attention(d_out=512)
     text = " ".join(explain(workload, H200, next(iter(first_guesses(space_with(workload), 0)))))
     assert re.search(r"Forecast: attention \d+\.\d us, o_proj \d+\.\d us;", text)
+
+
+def test_a_layer_is_explained_by_its_attention_and_by_the_boundaries_of_the_chain_behind_it() -> None:
+    workload = decoder_layer("llama3-8b", sequences=1, max_length=512)
+    text = " ".join(explain(workload, H200, next(iter(first_guesses(space_with(workload), 0)))))
+    launches = ", ".join(rf"{op.name} \d+\.\d us" for op in (*workload.attentions, *workload.ops))
+    assert re.search(rf"Forecast: {launches}; \d+\.\d us plainly", text)
+    assert "Waves: gate_up has" in text
+    assert "Op: qkv reads down, norms by down, turns queries and keys, writes keys and values to a cache" in text
+    assert "Cuts: of 8 ways to launch it" in text
