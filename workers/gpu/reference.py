@@ -142,7 +142,7 @@ def _turned(z: Array, error: Array, op: GemmOp, turn: Turn) -> tuple[Array, Arra
     )
     heads[:, -num_values:] = cupy.concatenate([x, y], axis=-1)[:, -num_values:]
     errors[:, -num_values:] = cupy.concatenate([x_error, y_error], axis=-1)[:, -num_values:]
-    heads[~turn.is_kept, op.rotary.heads :] = 0
+    heads[:, op.rotary.heads :] *= turn.is_kept[:, None, None]
     return heads.reshape(op.m, -1), errors.reshape(op.m, -1)
 
 

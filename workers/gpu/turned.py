@@ -66,18 +66,17 @@ class TurnedCache:
 
     def beside(self, queries: Array, lengths: Array) -> Array:
         """Queries, keys and values of each row, as bits; zeros for what has no place."""
-        sequences, places = self._kept(lengths)
-        _, is_kept = self._positions(lengths)
+        kept, sequences, places = self._kept(lengths)
         found = [queries]
         for cache in self._caches:
             rows = cupy.zeros((self._m, self._rotary.kv_heads, self._rotary.head_dim), dtype=cache.dtype)
-            rows[is_kept] = cache[sequences, :, places]
+            rows[kept] = cache[sequences, :, places]
             found.append(rows.reshape(self._m, -1))
         return cupy.ascontiguousarray(cupy.concatenate(found, axis=1))
 
     def strayed(self, lengths: Array) -> str:
         """Which cache was written where no new token is, in words; empty where none was."""
-        sequences, places = self._kept(lengths)
+        _, sequences, places = self._kept(lengths)
         for what, cache in zip(("keys", "values"), self._caches, strict=True):
             others = cache != UNTOUCHED
             others[sequences, :, places] = False
@@ -98,7 +97,8 @@ class TurnedCache:
         at = lengths[rows // new] - new + rows % new
         return at, (at >= 0) & (at < self._rotary.max_length)
 
-    def _kept(self, lengths: Array) -> tuple[Array, Array]:
-        """Sequences and positions of the rows that have a place."""
+    def _kept(self, lengths: Array) -> tuple[Array, Array, Array]:
+        """The rows that have a place, their sequences and positions."""
         at, is_kept = self._positions(lengths)
-        return (cupy.arange(self._m) // self._rotary.new_tokens)[is_kept], at[is_kept]
+        rows = cupy.flatnonzero(is_kept)
+        return rows, rows // self._rotary.new_tokens, at[rows]

@@ -58,6 +58,7 @@ def test_every_field_of_a_request_has_its_row(api: Api) -> None:
         ("pair", "DecoderBlock"),
         ("pair", "Attention"),
         ("pair", "DecoderAttention"),
+        ("pair", "DecoderLayer"),
         ("objective", "ObjectiveRequest"),
         ("budget", "BudgetRequest"),
     ):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tests.support.attentions import alone, attention
 from tests.support.chains import block
 from tests.support.conformance.case import Case, Claim, cross, named
 from tests.support.conformance.chains import APART, DOTS, LIBRARY, SHAPES
 from tuner.core.problem.rotary import Rotary
-from tuner.core.problem.workload import Dtype
+from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 
 #: Pairs of a row do not fill the last tile; contexts are no multiple of anything.
@@ -21,6 +24,21 @@ THREE_TOKENS = block(
     bias=False,
 )
 FEW = block(3, rotary=Rotary(heads=4, kv_heads=2, head_dim=64, max_length=2000))
+
+
+def layer() -> Workload:
+    """An attention, and the block behind it, whose last op writes to a cache."""
+    heads = Rotary(heads=8, kv_heads=2, head_dim=64, max_length=700)
+    first, *others = block(4, heads=512, rotary=heads, dtype=Dtype.BF16).ops
+    return replace(attention(), ops=(replace(first, source="attention"), *others))
+
+
+LAYER = layer()
+#: Of a layer: the attention's launch in front.
+IN_LAYERS = {
+    name: replace(one, attentions=alone(num_stages=4, span_tokens=192, speculative=True).attentions)
+    for name, one in {**named(SHAPES, "wgmma, 16 rows, tickets", "mma"), **DOTS}.items()
+}
 KINDS = (PlanKind.FUSED, *APART[-1:])
 #: Each an epilogue of its own.
 ENGINES = named(SHAPES, "wgmma", "wgmma, parts", "wgmma, shared k", "in turns", "swapped, shared k", "mma, parts")
@@ -29,6 +47,7 @@ CASES = [
     *cross("turned", "one token", ENGINES, {"block": TURNED}, kinds=KINDS),
     *cross("turned", "three tokens", ENGINES, {"block": THREE_TOKENS}, kinds=KINDS[:1]),
     *cross("turned", "few rows", DOTS, {"block": FEW}, kinds=KINDS),
+    *cross("turned", "layer", IN_LAYERS, {"layer": LAYER}, kinds=(*KINDS, PlanKind.FUSED_PDL)),
     *cross(
         "turned",
         "again",
@@ -41,5 +60,5 @@ CASES = [
 ]
 CASES += [
     Case(id=f"turned-library-{name}", workload=workload, candidate=LIBRARY, claim=Claim.NUMBERS)
-    for name, workload in (("one token", TURNED), ("three tokens", THREE_TOKENS), ("few rows", FEW))
+    for name, workload in (("one token", TURNED), ("three tokens", THREE_TOKENS), ("few rows", FEW), ("layer", LAYER))
 ]

@@ -11,6 +11,7 @@ from tests.support.builders import measured
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.problem.presets import decoder_block, decoder_layer
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment
@@ -18,7 +19,16 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import CacheState, Objective, Regime, Trial, default_regime
 from tuner.core.trial.priors import Found, Prior
 from tuner.search import Searcher
-from tuner.search.priors import BUDGET_SHARE, NUM_OF_NEIGHBOUR, NUM_PRIORS, Asked, adapt, choose_priors, distance
+from tuner.search.priors import (
+    BUDGET_SHARE,
+    NUM_OF_NEIGHBOUR,
+    NUM_PRIORS,
+    OPTION,
+    Asked,
+    adapt,
+    choose_priors,
+    distance,
+)
 from tuner.winners import ShippedWinners
 
 H200 = CATALOGUE["h200"]
@@ -64,6 +74,21 @@ def test_what_was_found_for_neighbours_is_legal_for_a_shape_that_nobody_tried(wo
         check_schedule(workload, H200, schedule)
         check_kind(workload, H200, kind, schedule)
     assert plans_for(workload, H200, priors[0].candidate), "it is proven, too"
+
+
+def test_a_chain_that_writes_to_a_cache_begins_with_tiles_of_as_many_rows_of_w_as_one_that_does_not() -> None:
+    turned = replace(decoder_layer("llama3-8b", sequences=16, max_length=512), attentions=())
+    plain = decoder_block("llama3-8b", m=16)
+    (first, *_) = [one for one in SHIPPED if one.source == "shipped chains/llama3-8b/m16"]
+    assert 0 < distance(turned, BURST, first) <= distance(plain, BURST, first) + OPTION
+    prior = adapt(space_of(turned, H200), first)
+    assert prior is not None
+    assert prior.schedule is not None
+    assert first.candidate.schedule is not None
+    *_, now = prior.schedule.tiling.tiles
+    *_, before = first.candidate.schedule.tiling.tiles
+    assert 2 * now.n == before.n
+    assert prior.schedule.tiling.tiles[:3] == first.candidate.schedule.tiling.tiles[:3]
 
 
 def test_a_gpu_that_is_smaller_gets_what_fits_it_or_nothing() -> None:
