@@ -18,7 +18,7 @@ import gc
 import json
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -80,9 +80,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         path = options.out or results_file(jobs.target_id, "layers")
         results = Results(path, machine)
         wanted = [row for row in rows if row.name not in results.rows]
-        ended, failures = search(jobs, wanted, options.trials, options.seconds, watch)
+
+        def put(part: Workload, one: Ended) -> None:
+            """Rows of that part alone, at once."""
+            for row in wanted:
+                if [other.digest for other in row.parts] == [part.digest]:
+                    results.put(row, layer_row(row, gpu, [one], None))
+
+        ended, failures = search(jobs, wanted, options.trials, options.seconds, watch, put)
     with closing(Builder(BUILD_CACHE, num_processes=places_here())) as builder:
         for row in wanted:
+            if row.name in results.rows:
+                continue
             parts = [ended[part.digest] for part in row.parts if part.digest in ended]
             if len(parts) < len(row.parts) or watch.seconds > options.seconds:
                 failures.append(f"{row.name}: there was no time")
@@ -123,9 +132,14 @@ def summary_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def search(
-    jobs: Jobs, rows: Sequence[LayerRow], trials: int, seconds: float, watch: Watch
+    jobs: Jobs,
+    rows: Sequence[LayerRow],
+    trials: int,
+    seconds: float,
+    watch: Watch,
+    put: Callable[[Workload, Ended], None],
 ) -> tuple[dict[str, Ended], list[str]]:
-    """Has each part searched, each once; by the digest of its workload. What failed is told."""
+    """Has each part searched, each once, and gives it to `put`; by the digest of its workload. What failed is told."""
     parts = list({part.digest: part for row in rows for part in row.parts}.values())
     turns = InTurn(jobs, [spec_of(part, jobs.target_id, trials) for part in parts])
     ended, failures = dict[str, Ended](), list[str]()
@@ -134,6 +148,7 @@ def search(
             break
         try:
             ended[part.digest] = one = turns.end(i)
+            put(part, one)
         except TunerError as error:
             failures.append(f"{part.describe()}: {message_of(error)}")
             continue

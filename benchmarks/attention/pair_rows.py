@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import product
 
-from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES, stage_bytes
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
@@ -20,6 +19,7 @@ from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.space import space_of
 from tuner.errors import TunerError
+from tuner.search.attention_beside import fitted
 
 from .rows import BANDWIDTH, Row, Variant, fitting, tiling_of
 
@@ -163,19 +163,6 @@ def projection_tilings(workload: Workload, gpu: Gpu) -> list[Tiling]:
     alone = [tiling for _, _, tiling in found if tiling.cluster_k == 1]
     sharing = [tiling for _, _, tiling in found if tiling.cluster_k > 1]
     return alone[:_NUM_ALONE] + sharing[:_NUM_SHARING]
-
-
-def fitted(workload: Workload, gpu: Gpu, tiling: Tiling, most_smem_bytes: int) -> Tiling | None:
-    """With rings that take no more shared memory: the inputs' gives way first."""
-    for input_stages in range(tiling.input_stages, 1, -1):
-        for num_stages in range(tiling.num_stages, 3, -1):
-            shorter = replace(tiling, input_stages=input_stages, num_stages=num_stages)
-            if dynamic_smem_bytes(workload, shorter) > most_smem_bytes:
-                continue
-            if input_stages > 2 and num_stages < tiling.num_stages * 2 // 3:
-                break  # fewer inputs first
-            return shorter if tiling_problem(workload, gpu, shorter) is None else None
-    return None
 
 
 def _prefetched(workload: Workload, gpu: Gpu, tiling: Tiling) -> Schedule:

@@ -1,10 +1,12 @@
 """How well the simulator foretells random schedules of chains: benchmarks/results/<gpu>/chain_forecasts.json.
 
 python -m benchmarks.chains.forecasts [--row llama3-8b/m16] [--count 75] [--seconds 70] [--out FILE]
+python -m benchmarks.chains.forecasts --judge FILE [FILE ...] [--out FILE]
 
-Of each chain so many schedules of its space are drawn, always the same ones: the engines take turns. Each one's numbers
-are checked before it is timed, beside the library in the same rounds. What is there already is not measured again, so a
-run can be cut and taken up; about 35 seconds a chain on an H200 with 16 cores.
+Of each chain so many schedules of its space are drawn, always the same ones: the engines take turns. Each one's
+numbers are checked before it is timed, beside the library in the same rounds. What is there already is not measured
+again, so a run can be cut and taken up; about 35 seconds a chain on an H200 with 16 cores. `--judge` needs no card:
+it puts the rows of several runs into one file, with what the simulator of this commit says of the same schedules.
 """
 
 from __future__ import annotations
@@ -13,20 +15,22 @@ import argparse
 import json
 import random
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks.chains.rows import ChainRow, choose_rows
-from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
+from benchmarks.common.report import commit, machine_of, results_file, rows_of_this_build, write_merged, write_report
 from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench
 from tuner.core.model.forecast import forecast_us
+from tuner.core.problem.gpu import Gpu, listed_gpu
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
 from tuner.core.trial.outcome import Failed, Rejected
 from tuner.core.trial.stats import median, rank_correlation, selection_regret
-from tuner.errors import WorkerError
+from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
@@ -40,9 +44,9 @@ NUM_TOGETHER, NUM_ROUNDS = 8, 7
 SPEARMAN_BAR, NUM_TRUSTED = 0.85, 10
 
 
-def drawn(row: ChainRow, bench: Workbench, count: int) -> list[Schedule]:
+def drawn(row: ChainRow, gpu: Gpu, count: int) -> list[Schedule]:
     """The schedules of a chain, without repetition."""
-    return Space(row.workload, bench.gpu).sample(random.Random(f"{SEED}/{row.name}"), count)
+    return Space(row.workload, gpu).sample(random.Random(f"{SEED}/{row.name}"), count)
 
 
 def measured(
@@ -130,6 +134,33 @@ def row_of(row: ChainRow, findings: list[dict[str, Any]], count: int) -> dict[st
     }
 
 
+def judged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One report with the rows of all, forecast again.
+
+    Raises:
+        InvalidInput: a schedule is not drawn any more.
+    """
+    gpu = listed_gpu(reports[-1]["meta"]["gpu"].removeprefix("simulated "))
+    assert gpu is not None
+    rows = []
+    for found in (one for report in reports for one in report["rows"]):
+        (row,) = choose_rows([f"{found['chain']}/m{found['m']}"])
+        by_digest = {one.digest: one for one in drawn(row, gpu, found["drawn"])}
+        if strangers := {one["digest"] for one in found["findings"]} - by_digest.keys():
+            raise InvalidInput("judge", f"{len(strangers)} schedules are not drawn any more", "measure them again")
+        findings = [_forecast_again(row, gpu, by_digest[one["digest"]], one) for one in found["findings"]]
+        then = {"spearman_when_measured": found.get("spearman_when_measured", found["spearman"])}
+        rows.append(row_of(row, findings, found["drawn"]) | then)
+    now = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
+    return {"meta": reports[-1]["meta"] | {"judged_by": now}, "rows": rows}
+
+
+def _forecast_again(row: ChainRow, gpu: Gpu, schedule: Schedule, finding: dict[str, Any]) -> dict[str, Any]:
+    if "us" not in finding:
+        return finding
+    return finding | {"forecast_us": round(forecast_us(row.workload, gpu, fused(schedule)), 3)}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures what is missing of the chosen chains."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -138,7 +169,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=70.0, help="after which no group is begun")
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--judge", nargs="+", type=Path, help="files of this program, of one model of card")
     options = parser.parse_args(arguments)
+    if options.judge:
+        report = judged([json.loads(path.read_text()) for path in options.judge])
+        write_merged(report, options.out or options.judge[-1])
+        for one in report["rows"]:
+            print({key: value for key, value in one.items() if key != "findings"})
+        return
     watch = Watch()
     with open_workbench(options.gpu, BUILD_CACHE) as bench:
         machine = machine_of(bench.evaluator.environment())
@@ -147,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for row in choose_rows(options.row or ROW_NAMES):
             findings = rows.get(row.name, {}).get("findings", [])
             known = {one["digest"] for one in findings}
-            left = [one for one in drawn(row, bench, options.count) if one.digest not in known]
+            left = [one for one in drawn(row, bench.gpu, options.count) if one.digest not in known]
             findings += measured(bench, row, left, watch, options.seconds)
             rows[row.name] = row_of(row, findings, options.count)
             write_report(path, list(rows.values()), machine)

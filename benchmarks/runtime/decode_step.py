@@ -6,8 +6,8 @@ The model is that of `examples/llama_decode.py`, whose rows these are, too. `the
 operator. A step of 32 layers takes most of a minute to compile. So each model at each batch size has a process of its
 own, and all compile at once. Then their graphs take turns on the card. What is not ready when twenty seconds are left
 does not take part, and its row says so. `--kernels FILE` gets the kernels of one replay of each graph, summed up by
-name, and `--other` has another pack in the same rounds. It takes a card, PyTorch, transformers, and 18 GB of the card
-for each process.
+name, and `--other` has another pack in the same rounds. `--attention` adds a third model, whose attentions and their
+projections are the pack's, too. It takes a card, PyTorch, transformers, and 18 GB of the card for each process.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ TURNS_S = 20.0
 #: Of torch.compile, by name. `pdl`: its own Triton kernels are launched programmatically, too.
 COMPILERS: dict[str, dict[str, Any]] = {"default": {}, "pdl": {"options": {"triton.enable_pdl": True}}}
 
+#: Tokens of the cache, of which half are there.
+CACHE_ROWS = 1024
+
 Row = dict[str, Any]
 
 
@@ -46,7 +49,7 @@ Row = dict[str, Any]
 class Task:
     """What one process compiles and captures."""
 
-    #: `theirs` or `ours`.
+    #: `theirs`, `ours`, or `both`: ours with the pack's attention.
     model: str
     #: Of COMPILERS.
     compiler: str
@@ -88,7 +91,7 @@ class Graphs:
 
         task, llama = self.task, example()
         model = llama.build(llama.LLAMA_3_8B | {"num_hidden_layers": task.layers}, "cuda")
-        decoder = llama.Decoder.of(model, batch, 1024)
+        decoder = llama.Decoder.of(model, batch, CACHE_ROWS)
         ways = {"": {}} if task.model == "theirs" else self._replaced(llama, model)
         mlps = [layer.mlp for layer in model.model.layers]
         x = torch.randn(batch, model.config.hidden_size, device="cuda", dtype=model.dtype)
@@ -109,6 +112,8 @@ class Graphs:
 
         packs = {name: runtime.load(path) for name, path in self.task.packs.items()}
         llama.replace_mlps(model, packs["pack"])
+        if self.task.model == "both":
+            example("llama_attention").replace_attentions(model, packs["pack"], [(self.task.batch, CACHE_ROWS)])
         self.kept.append(packs)
         more = {name: {"pack": pack} for name, pack in packs.items() if name != "pack"}
         return {"": {}, "measured": {"pack": packs["pack"], "as_measured": True}, **more}
@@ -151,8 +156,9 @@ def rows_of(task: Task, theirs: Client, ours: Client, times: Times, llama: Any) 
     """What is checked of one batch size, compiled one way."""
     batch, compiler = task.batch, task.compiler
     at = f"llama-3-8b, batch {batch}" + ("" if compiler == "default" else f", {compiler}")
+    check = f"{at}: compiled step" + (", the attention by the pack, too" if task.model == "both" else "")
     if failure := theirs.failure or ours.failure:
-        return [failed_row(f"{at}: compiled step", failure)]
+        return [failed_row(check, failure)]
     before, after = theirs.about["step"], ours.about["step"]
     before_us, after_us = times[theirs.name, "step"], times[ours.name, "step"]
     ratios, edges = paired_ratios(before_us, after_us), sum(after["programmatic_edges"].values())
@@ -167,7 +173,7 @@ def rows_of(task: Task, theirs: Client, ours: Client, times: Times, llama: Any) 
         "programmatic_edges": edges,
         "logits": round(rel_error(after["logits"], before["logits"]), 6),
     }
-    return [at_least_row(f"{at}: compiled step", median(ratios), bar, **raw)]
+    return [at_least_row(check, median(ratios), bar, **raw)]
 
 
 def milliseconds(us: list[float]) -> float:
@@ -203,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--other", type=Path, help="another pack of the same shape")
     parser.add_argument("--batch", default="1,16,64", help="sequences of a step, with commas between them")
     parser.add_argument("--compilers", default="default", help=f"of {', '.join(COMPILERS)}, with commas between them")
+    parser.add_argument("--attention", action="store_true", help="a model with the pack's attention, too")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=95.0)
     parser.add_argument("--kernels", type=Path, help="where the kernels of each graph go")
@@ -211,13 +218,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     deadline_s = time.perf_counter() + options.seconds - TURNS_S
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "2")
     packs = {"pack": options.pack} | ({"other": options.other} if options.other else {})
+    models = ("ours", "both") if options.attention else ("ours",)
+    asked = [(compiler, int(batch)) for compiler in options.compilers.split(",") for batch in options.batch.split(",")]
     tasks = [
-        Task(model="ours", compiler=compiler, batch=int(batch), layers=options.layers, packs=packs)
-        for compiler in options.compilers.split(",")
-        for batch in options.batch.split(",")
+        [Task(model=model, compiler=compiler, batch=batch, layers=options.layers, packs=packs) for model in models]
+        for compiler, batch in asked
     ]
-    pairs = [(client_of(replace(task, model="theirs")), client_of(task)) for task in tasks]
-    clients = [client for pair in pairs for client in pair]
+    pairs = []
+    for of_one in tasks:
+        theirs = client_of(replace(of_one[0], model="theirs"))
+        pairs += [(task, theirs, client_of(task)) for task in of_one]
+    clients = list({id(client): client for _, *sides in pairs for client in sides}.values())
     try:
         with tempfile.TemporaryDirectory() as name, closing(GpuSupervisor(usable_gpus()[0], Path(name))) as card:
             machine, target_id = machine_of(card.environment()), card.target.id
@@ -225,11 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             client.wait(deadline_s - time.perf_counter())
         times = take_turns([client for client in clients if not client.failure], names_of)
         llama = example()
-        rows = [
-            row
-            for task, (theirs, ours) in zip(tasks, pairs, strict=True)
-            for row in rows_of(task, theirs, ours, times, llama)
-        ]
+        rows = [row for task, theirs, ours in pairs for row in rows_of(task, theirs, ours, times, llama)]
         print(*rows, sep="\n", flush=True)
         merge_report(options.out or results_file(target_id, "take_home"), rows, machine)
         if options.kernels is not None:

@@ -56,6 +56,16 @@ CASES = {
         SHARD,
         wgmma(*((64, 128, 64), (64, 56, 64), (64, 128, 64), (64, 128, 64)), num_warps=8, swap_ab=True, cluster_k=2),
     ),
+    "swapped_shared_k, many rows": (  # so large that the compiler left a function by itself
+        decoder_block("llama3-8b", m=512),
+        wgmma(
+            *((256, 128, 64), (256, 56, 64), (256, 128, 64), (256, 112, 64)),
+            num_warps=8,
+            num_stages=3,
+            swap_ab=True,
+            cluster_k=2,
+        ),
+    ),
     "ping_pong": (
         block(512),
         wgmma(*((64, 128, 64), (64, 112, 64)) * 2, num_warps=8, warpgroups=Warpgroups.PING_PONG),

@@ -32,8 +32,10 @@ ALONE, PAIR = attention(), attention(d_out=520)
 SPANS = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, speculative=True))
 #: In front of the first tasks: the scale of scores as exp2 takes it, and whether first tiles are requested early.
 _SCALE_OFFSET = 256 + 10 * 8 + 24 + 16 + 16
-#: Behind these where pages lie, then the window, then the cap of scores that are not scaled.
+#: Behind these where pages lie, then the window, then the cap of scores that are not scaled, then how many sequences'
+#: tasks a launch assigns.
 _WINDOW_OFFSET = _SCALE_OFFSET + 8 + 6 * 4
+_ASSIGNED_OFFSET = _WINDOW_OFFSET + 4 + 8
 
 
 @pytest.fixture(autouse=True)
@@ -165,6 +167,18 @@ def another_cap(args: bytearray) -> None:
 def test_a_wrong_form_is_found_out(on_card: OnCard, form: dict[str, Any], fault: Callable[[bytearray], None]) -> None:
     candidate = replace(SPANS, schedule=alone(span_tokens=192))
     assert "of attention are wrong" in planted(on_card, attention(form=form), candidate, with_arguments(fault))
+
+
+def a_sequence_forgotten(args: bytearray) -> None:
+    assert struct.unpack_from("<i", args, _ASSIGNED_OFFSET) == (9,), "the number of sequences lies elsewhere"
+    struct.pack_into("<i", args, _ASSIGNED_OFFSET, 8)
+
+
+def test_a_sequence_whose_tasks_nobody_has_is_found_out(on_card: OnCard) -> None:
+    schedule = alone(tile_tokens=16, num_stages=16, span_tokens=16, by_length=True)
+    fault = with_arguments(a_sequence_forgotten)
+    said = planted(on_card, attention(sequences=9), replace(SPANS, schedule=schedule), fault)
+    assert "of attention are wrong" in said
 
 
 @pytest.mark.parametrize("lengths", [(9000, 5, 700, 0), (-3, 5, 699, 1)])

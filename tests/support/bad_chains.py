@@ -51,7 +51,7 @@ BAD_CHAINS = {
         chain(A, {**B, "source": "x"}), "pair.b.k", "reads x as [16, 64], but a reads it as [16, 32]", "its own name"
     ),
     "a residual of another shape": BadChain(
-        chain(A, {**B, "residual": "a"}), "pair.b.residual_source", "adds a as [16, 32]", "own m and n"
+        chain(A, {**B, "residual": "a"}), "pair.b.residual", "adds a as [16, 32]", "own m and n"
     ),
     "a norm over a width that no op writes whole": BadChain(
         chain(A, {**B, "source": "y", "k": 32, "norm": "a"}), "pair.b.norm", "no op writes whole", "norm what"

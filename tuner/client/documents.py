@@ -41,6 +41,16 @@ class IndependentPair(TypedDict):
     dtype: NotRequired[str]
 
 
+class ChainRotary(TypedDict):
+    """Rotary embedding of queries and keys, and the write of keys and values to a contiguous cache."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    max_length: int
+    new_tokens: NotRequired[int]
+
+
 class ChainOp(TypedDict):
     """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; gated, W is [2n, k] and C is act(gate) * up + R."""
 
@@ -56,6 +66,7 @@ class ChainOp(TypedDict):
     norm: NotRequired[str | None]
     eps: NotRequired[float | None]
     is_output: NotRequired[bool]
+    rotary: NotRequired[ChainRotary | None]
 
 
 class ChainAttention(TypedDict):

@@ -20,6 +20,7 @@ from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.attention import AttentionSpace
 from tuner.core.space.attention_policies import policy_schedules
+from tuner.search.attention_beside import schedules_beside
 
 #: Schedules of a cluster's size that are tried first.
 _OF_CLUSTER = 2
@@ -47,6 +48,8 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
     for schedule in given:
         if space.is_legal(schedule):
             yield schedule
+    if first[0] is not None:
+        yield from (one for one in schedules_beside(space, best, first[0]) if one not in given)
     for one in islice(products, NUM_PRODUCTS):
         beside = _beside(space, best, one)
         for attention in (best, *([beside] if beside else [])):

@@ -26,6 +26,7 @@ from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.stats import median
+from tuner.search.attention_beside import shares_an_sm
 from tuner.search.kind_search import KindSearch
 from tuner.search.meanwhile import Begin
 from tuner.search.pool import canonical, in_runs
@@ -304,13 +305,23 @@ class Searcher:
         return self._ranked_runs[schedule]
 
     def _vary(self, variations: list[tuple[PlanKind, PlanKind]]) -> Candidate | None:
-        """The best schedule that a variation has not tried, of the first of these that has one."""
+        """The best schedule that a variation has not tried, of the first of these that has one. Every other time it is
+        a first guess whose two launches share SMs, which pays only where they overlap."""
         for kind, base in variations:
-            best = (canonical(kind, schedule) for schedule in self._kinds[base].best())
+            ranked = self._kinds[base].best()
+            if kind.is_programmatic and len(self._varied[kind]) % 2 == 1:
+                ranked = [*self._sharing_sms(), *ranked]
+            best = (canonical(kind, schedule) for schedule in ranked)
             schedule = next((schedule for schedule in best if schedule not in self._varied[kind]), None)
             if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)
         return None
+
+    def _sharing_sms(self) -> list[Schedule]:
+        """First guesses of an attention and its product whose CTAs fit an SM together."""
+        if not isinstance(self._space, AttentionSpace) or len(self._space.workload.ops) != 1:
+            return []
+        return [schedule for schedule in self._seeds() if shares_an_sm(self._space, schedule)]
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
         """What needs no model: forecasts for fused, then the policies' orders of the best of these. For the others it

@@ -149,7 +149,9 @@ def workload_of(pair: AnyPair) -> Workload:
         return pair.to_workload()
     except InvalidInput as error:
         if not isinstance(pair, FfnPair | IndependentPair):
-            raise InvalidInput(f"pair.{error.field}", error.problem, error.remedy) from error
+            # The client names the tensor that is added in the field that says whether one is.
+            field = error.field.replace(".residual_source", ".residual")
+            raise InvalidInput(f"pair.{field}", error.problem, error.remedy) from error
         # The domain names an op's matrix, the client knows the pair.
         raise InvalidInput("pair", f"{error.field}: {error.problem}", error.remedy) from error
 

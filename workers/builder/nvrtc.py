@@ -171,9 +171,9 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
 #: Compiles for each process that is there for what is short. A proof must not wait behind compiles: those that came
 #: before it may keep every process busy for seconds.
 _COMPILES_PER_SHORT = 4
-#: How far a build steps back where others want its core: behind the process at the card, the server, and a search, for
-#: which all builds of its job wait.
-_NICENESS = 5
+#: How far a build steps back where others want its core: behind the server and the process at the card, not behind a
+#: search, which works ahead.
+_NICENESS = 2
 
 
 def _begin(parent_pid: int) -> None:

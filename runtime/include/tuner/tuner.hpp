@@ -56,6 +56,39 @@ class Ffn {
   std::unique_ptr<tuner_ffn, Release> ffn_;
 };
 
+// What the pack says of an attention, its sequences and a context: kernels, or the library.
+struct AttentionChoice : tuner_attention_choice {
+  bool is_kernel = false;
+};
+
+// An attention that is ready, with the projection behind it if its shape has one; of one thread and one stream at a time.
+// All layers of a model may share it. The pack must outlive it.
+class Attention {
+ public:
+  Attention(tuner_pack* pack, const AttentionChoice& choice, void* memory, void* stream, std::uint32_t num_cached) {
+    tuner_attention* made = nullptr;
+    checked(tuner_attention_prepare(pack, &choice, memory, stream, num_cached, &made));
+    attention_.reset(made);
+  }
+  // Enqueues it; may be captured in a graph.
+  void launch(const tuner_attention_tensors& tensors, void* stream, std::uint32_t flags = 0) {
+    checked(tuner_attention_launch(attention_.get(), &tensors, stream, flags));
+  }
+  // What a launch found wrong first since the last reset, if one did; waits for the stream.
+  std::optional<tuner_attention_refusal> refused(void* stream) const {
+    tuner_attention_refusal found;
+    if (checked(tuner_attention_refused(attention_.get(), stream, &found)) != TUNER_ABORTED) return std::nullopt;
+    return found;
+  }
+  void reset(void* stream) { checked(tuner_attention_reset(attention_.get(), stream)); }
+
+ private:
+  struct Release {
+    void operator()(tuner_attention* attention) const { tuner_attention_release(attention); }
+  };
+  std::unique_ptr<tuner_attention, Release> attention_;
+};
+
 class Pack {
  public:
   explicit Pack(const std::string& path) {
@@ -84,6 +117,19 @@ class Pack {
   // `memory`: choice.memory_bytes of the device, a multiple of 256.
   Ffn prepare(const Choice& choice, void* memory, void* stream, std::uint32_t flags = 0, std::uint32_t num_cached = 0) {
     return Ffn(pack_.get(), choice, memory, stream, flags, num_cached);
+  }
+  tuner_attention_shape attention(std::uint32_t index) const {
+    tuner_attention_shape found;
+    if (tuner_pack_attention(pack_.get(), index, &found, nullptr) != TUNER_OK) throw std::out_of_range("no such attention");
+    return found;
+  }
+  AttentionChoice find(const tuner_attention_shape& shape, int sequences, int length) const {
+    AttentionChoice choice;
+    choice.is_kernel = checked(tuner_attention_find(pack_.get(), &shape, sequences, length, &choice)) == TUNER_OK;
+    return choice;
+  }
+  Attention prepare(const AttentionChoice& choice, void* memory, void* stream, std::uint32_t num_cached = 0) {
+    return Attention(pack_.get(), choice, memory, stream, num_cached);
   }
 
  private:

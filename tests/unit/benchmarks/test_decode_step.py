@@ -47,6 +47,14 @@ def test_a_steps_gain_is_that_of_the_turns_and_its_bar_that_of_its_batch_and_edg
     assert row["logits"] == pytest.approx(0.01)
 
 
+def test_a_step_with_the_packs_attention_has_a_row_of_its_own_and_the_same_bars() -> None:
+    theirs, both = client("theirs", 1), client("both", 1, edges=2)
+    times = {(one.name, graph): [us] for one, us in ((theirs, 6000.0), (both, 5000.0)) for graph in ("step", "mlps")}
+    [row] = rows_of(task("both", 1), theirs, both, times, BARS)
+    assert row["check"] == "llama-3-8b, batch 1: compiled step, the attention by the pack, too"
+    assert (row["value"], row["bar"], row["holds"]) == (1.2, 1.06, True)
+
+
 @pytest.mark.parametrize("late", ["theirs", "ours"])
 def test_a_step_that_was_not_ready_does_not_hold_and_says_why(late: str) -> None:
     theirs, ours = (client(model, 64, "it was not compiled in time" * (model == late)) for model in ("theirs", "ours"))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.attention_packs import make_attention, table
 from tests.support.native.example import COMPILERS, built_example, run_command
 from tests.support.native.recorder import compile_recorder
 from tests.support.packs import ladder, make
@@ -17,6 +18,7 @@ from tests.support.repository import ROOT
 from tuner.client.lock import Cache, Lock, LockedPack, write_lock
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.write import write_pack
+from tuner.runtime import native
 
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
 
@@ -37,6 +39,26 @@ def test_the_example_builds_without_a_warning_and_launches(compiler: str, tmp_pa
     broken = run_command(str(program), "9", TUNER_LIBCUDA=recorder)
     assert (broken.returncode, broken.stdout) == (1, "")
     assert "this is no pack" in broken.stderr
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_an_attention_in_cpp_is_found_launched_and_refused(compiler: str, tmp_path: Path) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    made, path = make_attention(), tmp_path / "model.tunerpack"
+    write_pack([], path, attentions=[table(made, library=[(4, 9000)])])
+    include, program = f"-I{native.FOLDER / 'include'}", str(tmp_path / "attention")
+    objects = []
+    for source in native.sources():
+        objects.append(str(tmp_path / f"{source.stem}.o"))
+        assert run_command(compiler, "-std=c11", include, "-c", str(source), "-o", objects[-1]).returncode == 0
+    flags = ("-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", include, "-pthread")
+    source = ROOT / "tests" / "support" / "native" / "attention.cpp"
+    built = run_command(COMPILERS[compiler], *flags, str(source), *objects, "-o", program, "-ldl")
+    assert built.returncode == 0, built.stderr
+    ran = run_command(program, str(path), TUNER_LIBCUDA=str(compile_recorder(tmp_path)))
+    assert ran.stdout == f"700 tokens: two_launches_pdl: {made.kernel.manifest['schedule_in_words']}\n"
+    assert (ran.returncode, ran.stderr) == (0, "lengths is null, and the kernel needs it\n")
 
 
 def test_loading_a_pack_and_launching_takes_a_screenful() -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from tests.support.attentions import attention, space_with
 from tests.support.cases import H200
+from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import CacheState, Regime
-from tuner.core.problem.presets import decoder_layer
+from tuner.core.problem.presets import decoder_attention, decoder_layer
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -21,6 +22,7 @@ from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
+from tuner.search.attention_beside import shares_an_sm
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.priors import Asked, choose_priors, distance
 from tuner.search.searcher import Searcher
@@ -69,6 +71,32 @@ def test_seeds_have_clusters_of_each_size_and_ask_early_for_weights(workload: Wo
     asked = {(schedule.attentions[0].next_percent, schedule.attentions[0].next_early) for schedule in seeds}
     assert asked == {(0, False), *([(50, False), (50, True), (100, False), (100, True)] if workload.ops else [])}
     assert len({schedule.tiling for schedule in seeds}) >= (3 if workload.ops else 1)
+
+
+LARGE = decoder_attention("llama3-8b", sequences=16, max_length=2048, dtype=Dtype.BF16)
+DRAWN = decoder_attention("llama3-8b", sequences=16, max_length=4096, dtype=Dtype.BF16, lengths=Lengths.UNIFORM)
+
+
+def test_where_an_sm_has_no_room_some_seeds_leave_it_and_ask_early() -> None:
+    space = space_with(LARGE)
+    beside = [one for one in first_guesses(space, 0) if shares_an_sm(space, one)]
+    asked = [(one.attentions[0].next_percent, one.attentions[0].next_early) for one in beside]
+    assert asked == [(0, False), (100, True), (50, True)]
+    assert len({one.attentions[0].span_tokens for one in beside}) == 1
+    assert not any(shares_an_sm(space_with(ALONE), one) for one in first_guesses(space_with(ALONE), 0))
+
+
+def test_two_launches_that_share_sms_are_soon_tried_programmatically_whatever_they_take_plainly() -> None:
+    space, trials = space_with(LARGE), run(LARGE, 20)
+    tried = [trial.candidate for trial in trials if trial.candidate.plan_kind is PlanKind.TWO_LAUNCHES_PDL]
+    beside = [one.schedule for one in tried if one.schedule and shares_an_sm(space, one.schedule)]
+    assert [one.attentions[0].next_percent for one in beside] == [0, 100, 50]
+
+
+def test_where_lengths_differ_seeds_assign_by_length() -> None:
+    by_length = {one.attentions[0].by_length for one in first_guesses(space_with(DRAWN), 0)}
+    assert by_length == {False, True}
+    assert {one.attentions[0].by_length for one in first_guesses(space_with(LARGE), 0)} == {False}
 
 
 @ALL

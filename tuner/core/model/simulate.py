@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from tuner.core.model.memory import Memory, Tile
 from tuner.core.model.rates import Rates, rates_of
@@ -35,6 +36,8 @@ from tuner.core.proof.verify import VerifiedPlan
 
 #: Threads that poll where the copying is one warp's work.
 WARP = 32
+#: Signals of a wait that one look at the waits ahead takes: `kFewSignals` of sync.cuh.
+FEW_SIGNALS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +130,7 @@ class _Run:
         #: [task] what it costs, and whether it is a part.
         self._cost_of = _task_costs(words, graph, self._costs)
         self._is_part: list[bool] = (words.tasks[:, 7] > 0).tolist()
-        self._polls_us = _polls_us(plan, rates)
+        self._polls_us, self._later_polls_us = _polls_us(plan, rates)
         self._overlaps = runs_ahead(graph.tiling)
         self._engine, self._num_stages = graph.tiling.engine, graph.tiling.num_stages
         self._held_stages = words.held_stages
@@ -223,7 +226,7 @@ class _Run:
         loaded_us = max(start_us + latency_us, begin_us)
         sm = cta % self._num_sms
         sm_us = self._sm_free_us[sm] = max(self._sm_free_us[sm], loaded_us) + cost.busy_us
-        turns_us = max(cost.turns * (latency_us + cost.turn_us), cost.inputs_us)
+        turns_us = max(cost.turns * (latency_us + cost.turn_us), cost.inputs_us, self._later_polls_us[task])
         streamed_us = max(now_us, start_us + turns_us) + latency_us + cost.step_us
         from_dram_us = max(0.0, memory.arrived_us.get(cta, 0.0) - self._fetched_us[cta])
         exposed_us = costs.exposed_share * min(cost.busy_us, from_dram_us)
@@ -289,16 +292,26 @@ def _task_costs(plan: Plan, graph: TileGraph, costs: dict[int, OpCosts]) -> list
     return [each[kind] for kind in kinds]
 
 
-def _polls_us(plan: VerifiedPlan, rates: Rates) -> list[float]:
-    """[task] time of the polls that find its waits over: threads look at a signal each. Who reads in band polls what it
-    reads, and no signal besides."""
+def _polls_us(plan: VerifiedPlan, rates: Rates) -> tuple[list[float], list[float]]:
+    """[task] time of the polls that find its first waits over, and those of later steps: threads look at a signal each.
+    Who reads in band polls what it reads, and no signal besides.
+
+    Those of later steps are looked at while the steps before are computed. A look passes those that are over, but for
+    one of many signals: that is looked at and then waited for, in turn with the inputs of its steps.
+    """
     waits = plan.plan.waits
     num_pollers = WARP if runs_ahead(plan.graph.tiling) else plan.resources.num_threads
-    is_first = waits[:, 4] == 0  # those of later steps are looked at while the steps before are computed
-    passes = np.concatenate(([0], np.cumsum(is_first * -(-(waits[:, 1] - waits[:, 0]) // num_pollers))))
-    per_task = passes[plan.plan.tasks[:, 4]] - passes[plan.plan.tasks[:, 3]]
-    costs: list[float] = (rates.poll_us * per_task).tolist()
-    return costs
+    num_signals, is_first = waits[:, 1] - waits[:, 0], waits[:, 4] == 0
+    polls = -(-num_signals // num_pollers)
+    later_polls = (~is_first & (num_signals > FEW_SIGNALS)) * (1 + polls)
+    return _per_task(plan.plan, rates.poll_us * is_first * polls), _per_task(plan.plan, rates.poll_us * later_polls)
+
+
+def _per_task(plan: Plan, of_wait: npt.NDArray[np.float64]) -> list[float]:
+    """[task] the sum over its waits."""
+    before = np.concatenate(([0.0], np.cumsum(of_wait)))
+    sums: list[float] = (before[plan.tasks[:, 4]] - before[plan.tasks[:, 3]]).tolist()
+    return sums
 
 
 def _last_shares(plan: Plan, graph: TileGraph) -> list[float]:

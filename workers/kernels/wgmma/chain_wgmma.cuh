@@ -76,7 +76,7 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
   return true;
 }
 
-__device__ inline void compute(const WgmmaArgs& args, const Shared& shared) {
+__device__ __forceinline__ void compute(const WgmmaArgs& args, const Shared& shared) {
   float acc[kMaxWgmmaAccumulators];
   FeedRing::Place feed;
   StagePlaces places;

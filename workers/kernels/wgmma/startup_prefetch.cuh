@@ -4,9 +4,8 @@
 // Beside its weights. The ring's requests stand in front of all that an SM asks for behind them: of 160 KB on each SM that
 // is some 5 microseconds. The inputs and the residual of the first task may lie in DRAM, and are asked for behind the
 // launches before. So in a chain an idle warp brings them into the L2 before any weights are requested. All CTAs read the
-// same inputs, so each brings one step of them. They may be written after they were brought, by a launch before this one
-// that has not ended: the L2 is where writes become visible, so who reads them when that launch has ended, as ever, sees
-// what it has written.
+// same inputs, so each brings one step of them. A launch before this one may write them after they were brought. The L2 is
+// where writes become visible, and they are read when that launch has ended, as ever. So the reader sees what was written.
 //
 // Weights beyond the ring.
 // The ring holds what one thread has requested before it has read a word of the plan. Then that thread stands still

@@ -125,6 +125,17 @@ def test_a_tile_that_waits_slice_by_slice_starts_on_what_is_there() -> None:
     assert by_slice.waited_us < by_task.waited_us
 
 
+def test_a_slice_of_many_signals_is_waited_for_in_turn_with_its_inputs_and_one_of_few_is_not() -> None:
+    """A slice of 512 columns is 32 tiles of the producer: as many signals, or 4 of 8 tiles each, or 8 of 4."""
+    tiles = wgmma((16, 16, 512), (16, 32, 512), num_stages=4, input_stages=4)
+    by_tile, by_fours, by_eights = (
+        timeline_of(LLAMA, tiles, granularity=granularity, sync_width=width, wait_position=WaitPosition.SLICE)
+        for granularity, width in ((Granularity.TILE, 1), (Granularity.CHUNK, 4), (Granularity.CHUNK, 8))
+    )
+    assert by_tile.makespan_us > 1.1 * by_eights.makespan_us
+    assert by_fours.makespan_us == pytest.approx(by_eights.makespan_us, rel=0.02)
+
+
 def test_weights_that_are_held_back_until_the_inputs_are_there_come_later() -> None:
     tiles = wgmma((16, 112, 64), (16, 32, 256), num_stages=6, input_stages=4)
     ahead, held = (timeline_of(LLAMA, tiles, run_ahead=percent, **ONE_EACH) for percent in (100, 0))

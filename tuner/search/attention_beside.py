@@ -1,0 +1,71 @@
+"""An attention and the product behind it whose CTAs fit an SM together.
+
+The product's CTAs then fill their rings while the attention runs, and the next attention waits beside the product. So
+it has the time to ask the L2 for the weights of its own product, while nobody else reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
+from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.tiling import Tiling
+from tuner.core.space.attention import AttentionSpace
+
+#: Tokens of a shallow ring, and its kernel's warps that multiply and that end tasks, by which it was fastest beside.
+_RING_TOKENS, _MATH_WARPS, _FINISH_WARPS = 128, 4, 4
+#: Per cent of the weights that are asked for, and whether early.
+_ASKS = ((0, False), (100, True), (50, True))
+
+
+def schedules_beside(space: AttentionSpace, attention: AttentionSchedule, product: Schedule) -> Iterator[Schedule]:
+    """Legal schedules that share tasks as `attention` does and tile as `product` does, with shallower rings."""
+    assert space.products is not None
+    shallow = _shallow(attention)
+    taken = shallow.tiling_of(space.op.shape).smem_bytes + 2 * SMEM_RESERVED_PER_CTA_BYTES
+    tiling = fitted(space.products.workload, space.gpu, product.tiling, space.gpu.smem_per_sm_bytes - taken)
+    if tiling is None:
+        return
+    for percent, early in _ASKS:
+        asking = replace(shallow, next_percent=percent, next_early=early)
+        schedule = space.with_product(asking, replace(product, tiling=tiling))
+        if space.is_legal(schedule):
+            yield schedule
+
+
+def shares_an_sm(space: AttentionSpace, schedule: Schedule) -> bool:
+    """Whether a CTA of each of both launches fits an SM."""
+    if space.products is None:
+        return False
+    (attention,) = schedule.attentions
+    product = dynamic_smem_bytes(space.products.workload, schedule.tiling)
+    taken = attention.tiling_of(space.op.shape).smem_bytes + product + 2 * SMEM_RESERVED_PER_CTA_BYTES
+    return taken <= space.gpu.smem_per_sm_bytes
+
+
+def fitted(workload: Workload, gpu: Gpu, tiling: Tiling, most_smem_bytes: int) -> Tiling | None:
+    """A product's tiling with rings that take no more shared memory, of which the inputs' give way first; None where
+    none are legal."""
+    for input_stages in range(tiling.input_stages, 1, -1):
+        for num_stages in range(tiling.num_stages, 3, -1):
+            shorter = replace(tiling, input_stages=input_stages, num_stages=num_stages)
+            if dynamic_smem_bytes(workload, shorter) > most_smem_bytes:
+                continue
+            if input_stages > 2 and num_stages < tiling.num_stages * 2 // 3:
+                break  # fewer inputs first
+            return shorter if tiling_problem(workload, gpu, shorter) is None else None
+    return None
+
+
+def _shallow(attention: AttentionSchedule) -> AttentionSchedule:
+    """With few warps, and a ring of few tokens in whole stages of each team."""
+    slices = attention.tile_tokens // 16
+    warps = max(_MATH_WARPS, slices)
+    teams = warps // slices
+    stages = max(1, _RING_TOKENS // attention.tile_tokens // teams) * teams
+    return replace(attention, math_warps=warps, finish_warps=_FINISH_WARPS, num_stages=stages)
