@@ -20,12 +20,13 @@ from benchmarks.chains.rows import ChainRow, choose_rows
 from benchmarks.common.reference import rates_of, reference_us
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench
+from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Failed, Rejected
 from tuner.core.trial.stats import median, paired_ratios
-from tuner.errors import WorkerError
+from tuner.errors import IllegalSchedule, WorkerError
 from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
@@ -41,9 +42,11 @@ def candidate_of(asked: Json) -> Candidate:
 def measured(bench: Workbench, row: ChainRow, asked: Sequence[Json], num_rounds: int, *, traced: bool) -> list[Json]:
     """A finding for each, in their order."""
     candidates = [candidate_of(one) for one in asked]
-    begun = [bench.begin(row.problem, candidate) for candidate in candidates]
-    ready = [future.result() for future in begun]
-    reasons = [one.reason if isinstance(one, Rejected | Failed) else "" for one in ready]
+    reasons = [_refusal(bench, row, candidate) for candidate in candidates]
+    begun = {i: bench.begin(row.problem, candidates[i]) for i, reason in enumerate(reasons) if not reason}
+    ready = {i: future.result() for i, future in begun.items()}
+    for i, prepared in ready.items():
+        reasons[i] = prepared.reason if isinstance(prepared, Rejected | Failed) else ""
     good = [i for i, reason in enumerate(reasons) if not reason]
     try:
         times_us, found = _together(bench, row, [candidates[i] for i in good], [ready[i] for i in good], num_rounds)
@@ -56,12 +59,22 @@ def measured(bench: Workbench, row: ChainRow, asked: Sequence[Json], num_rounds:
         finding = {"row": row.name, "label": one["label"], "kind": one["kind"], "schedule": str(candidate.schedule)}
         if us and library_us:
             finding |= _figures(bench, row, us, library_us)
-            if traced and not (trace := bench.evaluator.trace(row.problem, candidate)).reason:
-                finding["boundaries"] = boundaries_of(trace)
+            finding |= _traced(bench, row, candidate) if traced else {}
         else:
             finding["reason"] = reason or "no round counts"
         findings.append(finding)
     return findings
+
+
+def _refusal(bench: Workbench, row: ChainRow, candidate: Candidate) -> str:
+    """Why the schedule is none of this card's, or of this kind's; empty where it is."""
+    assert candidate.schedule is not None
+    try:
+        check_kind(row.workload, bench.gpu, candidate.plan_kind, candidate.schedule)
+        check_schedule(row.workload, bench.gpu, candidate.schedule)
+    except IllegalSchedule as error:
+        return str(error)
+    return ""
 
 
 def _together(
@@ -79,6 +92,15 @@ def _together(
         return list(answer.times_us), list(answer.reasons)
     finals = bench.evaluator.finals(row.problem, (LIBRARY, *candidates), num_rounds=num_rounds)
     return list(finals.times_us), list(finals.reasons)
+
+
+def _traced(bench: Workbench, row: ChainRow, candidate: Candidate) -> Json:
+    """Boundaries, or why there are none: what was timed is kept."""
+    try:
+        trace = bench.evaluator.trace(row.problem, candidate)
+    except WorkerError as error:
+        return {"trace_reason": str(error)}
+    return {"trace_reason": trace.reason} if trace.reason else {"boundaries": boundaries_of(trace)}
 
 
 def _figures(bench: Workbench, row: ChainRow, us: Sequence[float], library_us: Sequence[float]) -> Json:

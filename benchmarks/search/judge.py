@@ -37,7 +37,10 @@ def judge(table: Table) -> list[dict[str, Any]]:
 
 
 def _values(names: Sequence[str], table: Table, figure: str) -> dict[str, float]:
+    """By entry. A loss that was compared with nothing known is none."""
     found = {name: table[name].get(figure) for name in names if name in table}
+    if figure == "loss":
+        found = {name: loss for name, loss in found.items() if table[name].get("num_kept") != 0}
     return {name: value for name, value in found.items() if value is not None}
 
 

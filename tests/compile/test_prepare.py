@@ -36,7 +36,7 @@ TOO_DEEP = fused(Schedule(tiling=replace(TILING, num_stages=4096), ordering=Orde
 
 @pytest.fixture
 def builder(tmp_path: Path) -> Iterator[Builder]:
-    with closing(Builder(tmp_path)) as builder:
+    with closing(Builder(tmp_path, num_processes=3)) as builder:
         yield builder
 
 
@@ -70,9 +70,9 @@ def test_a_refusal_comes_from_there_with_its_stage(builder: Builder) -> None:
 
 
 def test_a_proof_does_not_wait_behind_compiles(tmp_path: Path) -> None:
-    with closing(Builder(tmp_path)) as builder, ThreadPoolExecutor(2) as threads:
+    with closing(Builder(tmp_path, num_processes=3)) as builder, ThreadPoolExecutor(4) as threads:
         builder.run(len, "the processes have started")
-        compiling = [threads.submit(builder.build, source, "sm_80") for source in (ENDLESS, ENDLESS + " ")]
+        compiling = [threads.submit(builder.build, source, "sm_80") for source in (ENDLESS + " " * n for n in range(4))]
         time.sleep(0.5)
         begin = time.monotonic()
         assert isinstance(try_prepare(WORKLOAD, H200, TOO_DEEP, builder), Rejected)
@@ -98,5 +98,10 @@ def _die(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_builds_step_back_behind_whoever_asks_for_them(builder: Builder) -> None:
-    assert builder.run(os.nice, 0) > os.nice(0)
+@pytest.mark.parametrize(("num_processes", "is_here"), [(2, True), (3, False)])
+def test_on_few_cores_the_thread_that_asks_does_what_is_short(
+    tmp_path: Path, num_processes: int, is_here: bool
+) -> None:
+    with closing(Builder(tmp_path, num_processes=num_processes)) as builder:
+        assert (builder.run(os.getpid) == os.getpid()) == is_here
+        assert isinstance(try_prepare(WORKLOAD, H200, CANDIDATE, builder), PreparedKernel)

@@ -53,8 +53,7 @@ def make_attention(
 ) -> MadeAttention:
     """An attention's artifact, with a product of `d_out` columns behind it; `sizes` and `form` are `attention`'s."""
     workload = attention(d_out=d_out, form=form, **sizes)
-    if schedule is None:
-        schedule = alone(span_tokens=192) if d_out is None else _with_product(workload, next_percent, engine)
+    schedule = schedule or schedule_of(workload, engine=engine, next_percent=next_percent)
     candidate = Candidate(plan_kind=kind, schedule=schedule)
     plans = plans_for(workload, H200, candidate)
     (one,) = attention_kernels(workload, H200, candidate)
@@ -93,7 +92,10 @@ def without_sources(entry: AttentionEntry) -> AttentionEntry:
     return replace(entry, rungs=tuple(rungs))
 
 
-def _with_product(workload: Workload, next_percent: int, engine: Engine) -> Schedule:
+def schedule_of(workload: Workload, *, engine: Engine, next_percent: int = 0) -> Schedule:
+    """One of the attention, and of the product behind it if there is one, by that engine."""
+    if not workload.ops:
+        return alone(span_tokens=192)
     guesses = (one for one in first_guesses(space_with(workload), 0) if one.attentions[0].next_percent == 0)
     guess = next(one for one in guesses if one.tiling.engine is engine)
     one = replace(guess.attentions[0], span_tokens=64 * guess.attentions[0].cluster, tile_tokens=64, num_stages=4)

@@ -12,6 +12,7 @@ from tuner.core.trial.evaluator import Environment
 from tuner.packs.contents import Entry, Kernel, Rung, Shape
 from tuner.packs.write import write_pack
 from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.builder.variants import build_variants
@@ -59,3 +60,22 @@ def pack_of(folder: Path, *kernels: Kernel) -> Path:
     path = folder / "card.tunerpack"
     write_pack([Entry(shape=Shape.of_workload(kernels[0].manifest["workload"]), rungs=tuple(rungs))], path)
     return path
+
+
+def attention_on_card(builder: Builder, gpu: Gpu, workload: Workload, candidate: Candidate) -> Kernel:
+    """An attention's artifact, with that of the product behind it."""
+    ready = prepare(workload, gpu, candidate, builder, {})
+    assert not ready.refusal, ready.refusal
+    work = ready.work
+    made = assemble(
+        problem(workload),
+        candidate,
+        work.plans,
+        ready.source,
+        work.launchable,
+        Environment(gpu_name=gpu.name, simulated=False, cuda=builder.compiler_version),
+        {},
+        work.spin_limit_cycles,
+        attentions=attention_kernels(workload, gpu, candidate, work.attentions),
+    )
+    return Kernel(files=made.files)

@@ -88,7 +88,7 @@ def _show(
         status=status,
         models=models,
         whats=WHAT,
-        runs=tuple(dict.fromkeys(run for runs in RUNS.values() for run in runs)),
+        run_names=tuple(dict.fromkeys(run for runs in RUNS.values() for run in runs)),
         targets=[target.id for target, _ in service.targets()],
         activations=tuple(Activation),
         dtypes=tuple(Dtype),

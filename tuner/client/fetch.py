@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -130,10 +131,23 @@ def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None
     write_kernels(client, best, output, key)
 
 
+def ask_for_best(client: Client, **query: Any) -> dict[str, Any]:
+    """What the service has for a question.
+
+    Raises:
+        NoResult: nothing fits; what would is said in options of this program.
+    """
+    try:
+        return client.find_best(**query)
+    except NoResult as error:
+        options = {"match=": "--match ", "max_distance=": "--max-distance "}
+        raise NoResult(re.sub(r"\b(match|max_distance)=", lambda found: options[found[0]], str(error))) from error
+
+
 def find(client: Client, job_id: str | None, options: dict[str, Any], asker: Asker) -> dict[str, Any]:
     """`match`, `differences` and `best`, compared with the machine that will run the kernel."""
     if job_id is None:
-        return client.find_best(**take_question(options), **asdict(asker))
+        return ask_for_best(client, **take_question(options), **asdict(asker))
     best = client.best(job_id)
     unlike = differences(asker, best["environment"])
     return {"match": "nearest" if unlike else "exact", "differences": unlike, "best": best}

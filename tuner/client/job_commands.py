@@ -14,7 +14,7 @@ import tuner
 from tuner.client import render
 from tuner.client.batch import best_of, follow, is_batch, ladder_tables, status_lines
 from tuner.client.errors import WeakerMatch
-from tuner.client.fetch import is_the_librarys, recipe_lines
+from tuner.client.fetch import ask_for_best, is_the_librarys, recipe_lines
 from tuner.client.http import Client
 from tuner.client.options import chain_body, match_options, pair_body, pair_options, take_pair, take_question
 from tuner.client.output import as_json, print_json, print_table
@@ -216,7 +216,7 @@ def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -
     if job_id is not None:
         found = {"match": "exact", "differences": [], "best": client.best(job_id)}
     else:
-        found = client.find_best(**take_question(options))
+        found = ask_for_best(client, **take_question(options))
     print_json(found["best"]) if as_json else print_table(render.results_table(found["best"]))
     if is_the_librarys(found["best"]):
         click.echo("\n".join(recipe_lines(found["best"])), err=True)

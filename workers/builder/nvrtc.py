@@ -171,15 +171,9 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
 #: Compiles for each process that is there for what is short. A proof must not wait behind compiles: those that came
 #: before it may keep every process busy for seconds.
 _COMPILES_PER_SHORT = 4
-#: How far a build steps back where others want its core: behind the server and the process at the card, not behind a
-#: search, which works ahead.
-_NICENESS = 2
-
-
-def _begin(parent_pid: int) -> None:
-    """The first call in each process."""
-    die_with_parent(parent_pid)
-    os.nice(_NICENESS)
+#: Where fewer compiles run at once, what is short is done by the thread that asks: so few cores keep no interpreter
+#: busy, and one more process would take one of them to start.
+_LEAST_COMPILES = 3
 
 
 class Builder:
@@ -191,12 +185,13 @@ class Builder:
 
     def __init__(self, cache_dir: Path, *, limits: Limits | None = None, num_processes: int = 1) -> None:
         """`limits` bounds one compile. A process must first start and take the source, and `limits` bounds that wait,
-        too. `num_processes` is how many compiles may run at once; a few more processes do what `run` is given."""
+        too. `num_processes` is how many compiles may run at once; a few more processes do what `run` is given, where
+        there are cores for them."""
         self._cache_dir = cache_dir
         self._limits = limits or Limits()
-        num_short = math.ceil(num_processes / _COMPILES_PER_SHORT)
+        num_short = math.ceil(num_processes / _COMPILES_PER_SHORT) if num_processes >= _LEAST_COMPILES else 0
         self._free = threading.BoundedSemaphore(num_processes)
-        self._free_for_short = threading.BoundedSemaphore(num_short)
+        self._free_for_short = threading.BoundedSemaphore(num_short) if num_short else None
         self._once = Once[str, Built]()
         #: By key, why the compiler refused a source. Nobody changes a key after it was set, so no lock is needed.
         self._refused: dict[str, SourceRefused] = {}
@@ -208,7 +203,10 @@ class Builder:
         cache_dir.mkdir(parents=True, exist_ok=True)
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPool(
-            max_workers=num_processes + num_short, context=context, initializer=_begin, initargs=(os.getpid(),)
+            max_workers=num_processes + num_short,
+            context=context,
+            initializer=die_with_parent,
+            initargs=(os.getpid(),),
         )
 
     @property
@@ -231,12 +229,14 @@ class Builder:
         return replace(built, cached=True) if is_theirs else built
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What a function gives in one of the processes, which it has for a moment; any thread may call. All of it
-        travels there and back.
+        """What a short function gives, in one of the processes where the machine has cores for them; any thread may
+        call. What goes there and comes back is pickled.
 
         Raises:
             BuildTimeout, BuildError, WorkerError: as `build`; and whatever the function raises.
         """
+        if self._free_for_short is None:
+            return function(*args, **kwargs)
         return self._run(self._free_for_short, function, *args, **kwargs)
 
     def _run(self, free: threading.BoundedSemaphore, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

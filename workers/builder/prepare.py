@@ -125,7 +125,7 @@ def try_prepare(
     spin_limit_cycles: int = Limits.spin_limit_cycles,
 ) -> PreparedKernel | Rejected | Failed:
     """What `prepare` makes, with its forecast, or why that may not be launched, as an outcome. All that needs a core
-    is done in the builder's processes: of what a candidate costs little is left for the interpreter that asks."""
+    is handed to the builder: where that has processes for it, little is left for the interpreter that asks."""
     if candidate.schedule is None:
         return _library(candidate)
     stage_s: dict[str, float] = {}

@@ -114,7 +114,10 @@ def test_a_shape_beyond_the_limit_is_no_result_and_the_limit_can_be_set(run: Run
     far = ["--m", "64", *PAIR[2:], "--match", "nearest"]
     refused = run(*FETCH, *far, "--accept-nearest")
     assert refused.exit_code == ExitCode.NO_RESULT
-    assert "4 away, and the limit is 2 (ask with max_distance=4" in refused.stderr
+    assert "4 away, and the limit is 2 (ask with --max-distance 4 to get it" in refused.stderr
+    for command in ([*FETCH, "--elsewhere"], ["best"]):
+        refused = run(*command, "--m", "64", *PAIR[2:])
+        assert "(ask with --match nearest and --max-distance 4 to get it" in refused.stderr
     assert run(*FETCH, *far, "--accept-nearest", "--max-distance", "4").exit_code == ExitCode.OK
 
 

@@ -34,6 +34,9 @@ def _mma(*tiles: tuple[int, int, int], num_warps: int = 4, split_k: tuple[int, .
 
 _LOW = ((16, 32, 64), (16, 24, 64), (16, 32, 64), (16, 48, 64))
 _SHARED = wgmma(*((64, 64, 64), (64, 56, 64), (64, 64, 64), (64, 32, 64)), num_stages=3, cluster_k=2)
+_SHARED_WEIGHTS = wgmma(
+    *((128, 64, 64), (128, 48, 64), (128, 64, 64), (128, 32, 64)), cluster_m=2, split_k=(1, 1, 1, 2)
+)
 _IN_TURNS = wgmma(*((64, 128, 64), (64, 56, 64)) * 2, num_warps=8, warpgroups=Warpgroups.PING_PONG)
 _PARTS = wgmma(*((16, 64, 64),) * 4, split_k=(2, 2, 3, 2))
 _DOTS = simt(*((4, 16, 256), (4, 8, 256)) * 2, num_warps=4)
@@ -59,6 +62,9 @@ CASES = {
     "parts, tickets": Emulated(workload=block(16, **SMALL), tiling=_PARTS, ordering=TILES, is_fused=True),
     "shared k": Emulated(workload=_BF16, tiling=_SHARED),
     "shared k, fused": Emulated(workload=_BF16, tiling=_SHARED, ordering=STATIC, is_fused=True),
+    "shared weights, fused": Emulated(
+        workload=block(100, **SMALL), tiling=_SHARED_WEIGHTS, ordering=STATIC, is_fused=True
+    ),
     "in turns": Emulated(workload=block(100, **SMALL), tiling=_IN_TURNS),
     "in turns, fused": Emulated(workload=block(100, **SMALL), tiling=_IN_TURNS, ordering=STATIC, is_fused=True),
     "swapped, parts": Emulated(

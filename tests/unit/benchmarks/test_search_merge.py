@@ -30,3 +30,11 @@ def test_each_run_is_named_once_without_folders_of_its_machine() -> None:
     assert [run["commit"] for run in again["meta"]["runs"]] == ["first", "second", "third"]
     assert again["meta"]["runs"][0]["command"] == "python -m program --samples samples.gz --out first.json"
     assert [job["job_s"] for job in again["jobs"]] == [1.0, 2.0]
+
+
+def test_a_loss_beside_nothing_that_was_known_is_none() -> None:
+    losses = {BURST[0]: (0.02, 4), BURST[1]: (0.0, 0)}
+    meta = MACHINE | {"commit": "one", "kernel_version": "k", "date": "today", "command": "it"}
+    jobs = [{"job": f"burst/{name}", "loss": loss, "num_kept": kept} for name, (loss, kept) in losses.items()]
+    worst = next(row for row in merged([{"meta": meta, "jobs": jobs}])["rows"] if row["check"] == "loss_worst")
+    assert (worst["each"], worst["of"], worst["holds"]) == ({f"burst/{BURST[0]}": 0.02}, 1, False)

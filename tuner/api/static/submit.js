@@ -7,7 +7,7 @@ function mark() {
   const attends = what.startsWith("attention") || what === "decoder layer";
   document.getElementById("sizes").disabled = what !== "ffn" || form.elements.model.value !== "";
   document.getElementById("attention").disabled = !attends;
-  document.getElementById("run-of-model").disabled = !what.startsWith("decoder");
+  document.getElementById("run-names").disabled = !what.startsWith("decoder");
   form.elements.m.disabled = attends;
 }
 
