@@ -12,6 +12,7 @@ from dataclasses import replace
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Tiling
@@ -19,8 +20,10 @@ from tuner.core.space.attention import AttentionSpace
 
 #: Tokens of a shallow ring, and its kernel's warps that multiply and that end tasks, by which it was fastest beside.
 _RING_TOKENS, _MATH_WARPS, _FINISH_WARPS = 128, 4, 4
-#: Per cent of the weights that are asked for, and whether early.
-_ASKS = ((0, False), (100, True), (50, True))
+#: Per cent of the weights that are asked for, and whether early: what was fastest (docs/findings/attention-early.md).
+_ASKS = ((0, False), (25, True), (50, True))
+#: Of the SMs, one in so many has a CTA that asks at least.
+_ASKING_SHARE = 3
 
 
 def schedules_beside(space: AttentionSpace, attention: AttentionSchedule, product: Schedule) -> Iterator[Schedule]:
@@ -32,10 +35,18 @@ def schedules_beside(space: AttentionSpace, attention: AttentionSchedule, produc
     if tiling is None:
         return
     for percent, early in _ASKS:
+        if early and not may_ask_early(space, shallow):
+            continue
         asking = replace(shallow, next_percent=percent, next_early=early)
         schedule = space.with_product(asking, replace(product, tiling=tiling))
         if space.is_legal(schedule):
             yield schedule
+
+
+def may_ask_early(space: AttentionSpace, attention: AttentionSchedule) -> bool:
+    """Whether so many CTAs ask for weights that what each asks for does not stand in front of its keys for long."""
+    plan = attention_plan(space.op, attention, space.gpu)
+    return _ASKING_SHARE * plan.num_ctas >= space.gpu.num_sms
 
 
 def shares_an_sm(space: AttentionSpace, schedule: Schedule) -> bool:

@@ -20,14 +20,14 @@ from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.attention import AttentionSpace
 from tuner.core.space.attention_policies import policy_schedules
-from tuner.search.attention_beside import schedules_beside
+from tuner.search.attention_beside import may_ask_early, schedules_beside
 
 #: Schedules of a cluster's size that are tried first.
 _OF_CLUSTER = 2
 #: First guesses of the product that are put behind the best attention.
 NUM_PRODUCTS = 4
 #: Of the weights of the launch behind: per cent that are asked for, and whether before the launch before has ended.
-_ASKED = ((100, False), (50, False), (100, True), (50, True))
+_ASKED = ((100, False), (50, False), (25, True), (50, True))
 
 
 def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> Iterator[Schedule]:
@@ -44,6 +44,8 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
     for _, published in policy_schedules(space.workload, space.gpu, space.op, alone):
         given.setdefault(space.with_product(published, first[0]))
     for percent, early in _ASKED if space.products else ():
+        if early and not may_ask_early(space, best):
+            continue
         given.setdefault(space.with_product(replace(best, next_percent=percent, next_early=early), first[0]))
     for schedule in given:
         if space.is_legal(schedule):

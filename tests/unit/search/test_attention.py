@@ -63,13 +63,13 @@ def test_a_schedule_survives_its_parameters(workload: Workload) -> None:
 
 
 @ALL
-def test_seeds_have_clusters_of_each_size_and_ask_early_for_weights(workload: Workload) -> None:
+def test_seeds_have_clusters_of_each_size_and_ask_for_weights(workload: Workload) -> None:
     seeds = list(first_guesses(space_with(workload), 0))
     assert 5 <= len(seeds) <= NUM_SEEDS + 6
     assert len(set(seeds)) == len(seeds)
     assert {schedule.attentions[0].cluster for schedule in seeds} == {1, 2, 4, 8, 16}
-    asked = {(schedule.attentions[0].next_percent, schedule.attentions[0].next_early) for schedule in seeds}
-    assert asked == {(0, False), *([(50, False), (50, True), (100, False), (100, True)] if workload.ops else [])}
+    asked = {one.attentions[0].next_percent for one in seeds if not one.attentions[0].next_early}
+    assert asked == ({0, 50, 100} if workload.ops else {0})
     assert len({schedule.tiling for schedule in seeds}) >= (3 if workload.ops else 1)
 
 
@@ -81,16 +81,25 @@ def test_where_an_sm_has_no_room_some_seeds_leave_it_and_ask_early() -> None:
     space = space_with(LARGE)
     beside = [one for one in first_guesses(space, 0) if shares_an_sm(space, one)]
     asked = [(one.attentions[0].next_percent, one.attentions[0].next_early) for one in beside]
-    assert asked == [(0, False), (100, True), (50, True)]
+    assert asked == [(0, False), (25, True), (50, True)]
     assert len({one.attentions[0].span_tokens for one in beside}) == 1
     assert not any(shares_an_sm(space_with(ALONE), one) for one in first_guesses(space_with(ALONE), 0))
+
+
+FEW = decoder_attention("llama3-70b", tp=8, sequences=1, max_length=512, dtype=Dtype.BF16)
+
+
+@pytest.mark.parametrize(("workload", "asked"), [(LARGE, {25, 50}), (FEW, set())], ids=["128 CTAs", "8 CTAs"])
+def test_seeds_ask_early_where_many_ctas_do(workload: Workload, asked: set[int]) -> None:
+    attentions = [one.attentions[0] for one in first_guesses(space_with(workload), 0)]
+    assert {one.next_percent for one in attentions if one.next_early} == asked
 
 
 def test_two_launches_that_share_sms_are_soon_tried_programmatically_whatever_they_take_plainly() -> None:
     space, trials = space_with(LARGE), run(LARGE, 20)
     tried = [trial.candidate for trial in trials if trial.candidate.plan_kind is PlanKind.TWO_LAUNCHES_PDL]
     beside = [one.schedule for one in tried if one.schedule and shares_an_sm(space, one.schedule)]
-    assert [one.attentions[0].next_percent for one in beside] == [0, 100, 50]
+    assert [one.attentions[0].next_percent for one in beside] == [0, 25, 50]
 
 
 def test_where_lengths_differ_seeds_assign_by_length() -> None:

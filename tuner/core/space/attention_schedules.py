@@ -21,7 +21,7 @@ _WARPS = ((8, 4), (8, 0), (4, 2), (4, 4))
 #: Shares of the deepest ring that fits: a shallow one leaves room for a CTA of the launch behind.
 _RING_SHARES = (1.0, 0.5, 0.25, 0.0)
 #: Per cent of the next launch's weights, and whether they are asked for early.
-_NEXT_ASKS = ((0, False), (50, False), (100, False), (50, True), (100, True))
+_NEXT_ASKS = ((0, False), (50, False), (100, False), (25, True), (50, True))
 #: Whether a queue has neighbours, whether first tiles are requested early, whether tasks are assigned by the lengths.
 _ORDERS = ((False, True, False), (False, False, False), (True, True, False), (True, False, False), (False, False, True))
 #: Sums over spans: loads under way together.
