@@ -164,21 +164,6 @@ def test_a_broken_reader_in_band_shows(before: str, after: str) -> None:
     assert not worst_row(CASES["in band"], (before, after)) < MOST["fp16"]
 
 
-@pytest.mark.parametrize("name", ["parts, fused", "shared k, fused"])
-def test_inputs_and_residual_of_the_first_task_are_asked_for_before_any_weights(name: str) -> None:
-    case = CASES[name]
-    chain = EmulatedChain(case.workload)
-    plans = plans_of(case.workload, case.tiling, case.ordering, is_fused=True)
-    chain.run(case.tiling, plans)
-    asked = chain.asked_of_memory(case.tiling)
-    num_ctas = plans[0].plan.num_ctas * case.tiling.cluster_size
-    for cta in range(num_ctas):
-        of_cta = [(is_copy, tensor) for by, is_copy, tensor in asked if by == cta]
-        first = [is_copy for is_copy, _ in of_cta].index(True)
-        assert of_cta[first][1] == "o.w"
-        assert {tensor for _, tensor in of_cta[:first]} == {"x", "o.residual"}
-
-
 @pytest.mark.parametrize("num_strangers", [0, 1])
 @pytest.mark.parametrize("name", ["mma, parts", "parts, fused"])
 def test_a_guarded_build_counts_its_ctas_and_reports_one_of_another_launch(name: str, num_strangers: int) -> None:

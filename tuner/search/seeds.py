@@ -52,7 +52,7 @@ STREAM_PARTS = (2, 3)
 #: Tiles that a signal stands for, where a guess without parts waits slice by slice.
 SLICE_TILES = 8
 #: Weights that are under way while a ring fills for a task that waits, about.
-AHEAD_WINDOW_BYTES = 65_536
+AHEAD_WINDOW_BYTES = 40_960
 #: First guesses, at most: those, between them one with strided parts or even shares, and one that waits by slice.
 NUM_SEEDS = NUM_GUESSES + 2 + NUM_DRAWN
 

@@ -183,18 +183,6 @@ class EmulatedChain:
         )
         assert num_stuck == 0, f"{num_stuck} threads wait for ever"
 
-    def asked_of_memory(self, tiling: Tiling) -> list[tuple[int, bool, str]]:
-        """What the last launch of a tiling has asked for, in turn: by which CTA, whether it is a copy, and of what."""
-        library = library_of(self.workload, tiling)
-        words = np.zeros((int(library.asked_for(None, 0)), 3), np.uint64)
-        library.asked_for(ctypes.c_void_p(words.ctypes.data), len(words))
-        begins = sorted((held.ctypes.data, name) for name, held in self._tensors.items())
-
-        def tensor_at(address: int) -> str:
-            return next(name for begin, name in reversed(begins) if begin <= address)
-
-        return [(int(cta), bool(is_copy), tensor_at(int(address))) for cta, is_copy, address in words]
-
     def _of_rows(self, recipe: TensorMap) -> TensorMap:
         """Its second dimension is rows, but for the weights."""
         if self._rows is None or recipe.operand == "w":

@@ -2,7 +2,6 @@
 Dim threadIdx, blockIdx, gridDim;
 namespace emu {
 std::vector<Fiber> fibers; std::vector<Cta> ctas; std::vector<Warp> warps; std::vector<Cluster> clusters; int current, threads, cluster_size; u64 progress, num_early;
-std::vector<Asked> asked;
 std::vector<Copy> copies; u64 turn; int most_rounds; u32 drawn;
 static void* main_sp; static const KernelArgs* kernel_args;
 extern "C" void emu_switch(void** from, void* to);
@@ -45,10 +44,6 @@ static void do_copies() {
 extern "C" u64 early_reads() { return emu::num_early; }
 // From now on a copy is done 1 to `most` rounds of all fibers behind its request; 0: at once.
 extern "C" void delay_copies(int most, u32 seed) { emu::most_rounds = most; emu::drawn = seed; }
-extern "C" int asked_for(u64* words, int most) {
-  for (int i = 0; i < (int)emu::asked.size() && i < most; ++i) words[3 * i] = emu::asked[i].cta, words[3 * i + 1] = emu::asked[i].is_copy, words[3 * i + 2] = emu::asked[i].address;
-  return (int)emu::asked.size();
-}
 extern "C" int emulate(const void* args, int num_ctas, int num_threads, int cluster, int smem_bytes) {
   using namespace emu;
   gridDim.x = num_ctas; kernel_args = reinterpret_cast<const KernelArgs*>(args); threads = num_threads; cluster_size = cluster;
@@ -61,7 +56,7 @@ extern "C" int emulate(const void* args, int num_ctas, int num_threads, int clus
     f.sp = top;
   }
   size_t left = fibers.size(); u64 seen = ~0ull; int idle = 0; int result = 0;
-  copies.clear(); asked.clear(); turn = 0; num_early = 0;
+  copies.clear(); turn = 0; num_early = 0;
   while (left > 0) {
     left = 0; ++turn; do_copies();
     for (size_t n = 0; n < fibers.size(); ++n) {

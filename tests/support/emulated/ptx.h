@@ -50,7 +50,7 @@ inline u32 fetch_add_acq_rel_gpu(u32* a, u32 v) { u32 b = *a; *a += v; ++emu::pr
 inline u32 compare_and_swap_relaxed_gpu(u32* a, u32 e, u32 d) { u32 b = *a; if (b == e) *a = d; return b; }
 inline void launch_dependents() {}
 inline void wait_for_prerequisites() { emu::me().has_waited = true; }
-inline void prefetch_l2(const void* a) { emu::asked.push_back({(u64)blockIdx.x, 0, (u64)(uintptr_t)a}); }
+inline void prefetch_l2(const void*) {}
 template <int k> inline void barrier_sync(int b) { emu::bar(emu::cta().bars[b], k); }
 template <int k> inline bool barrier_or(int b, bool f) { emu::bar(emu::cta().bars[b], k, f); return emu::cta().bars[b].any_out; }
 inline void fence_sc_gpu() {}

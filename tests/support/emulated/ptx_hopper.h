@@ -11,7 +11,6 @@ inline u32 swizzled(u32 a) { return a ^ ((a >> 7 & 7) << 4); }
 inline u32 address_in_cta(u32 a, int rank) { return 0x80000000u | (u32)rank << 24 | a; }
 // Box at coordinates (innermost first) to shared memory of the ctas of the mask; 128-byte swizzle.
 inline void copy_box(u32 shared, const TensorMap* map, const int* at, u32 barrier, int ctas) {
-  emu::asked.push_back({(u64)blockIdx.x, 1, map->opaque[0]});
   const u64* o = map->opaque; const int rank = (int)o[1]; long long count = 1; for (int d = 0; d < rank; ++d) count *= o[11 + d];
   std::vector<unsigned char> bytes(2 * count);
   for (long long e = 0; e < count; ++e) {
@@ -33,8 +32,8 @@ inline void copy_pairs(u32 s, const TensorMap* m, int pair, int line, u32 b, u64
 inline void copy_line_to(u32 s, const TensorMap* m, int column, int row, u32 b, u64, u16 c) { int at[] = {column, row}; copy_box(s, m, at, b, c); }
 inline void copy_lines_to(u32 s, const TensorMap* m, int row, int line, u32 b, u64, u16 c) { int at[] = {0, row, line}; copy_box(s, m, at, b, c); }
 inline void copy_pairs_to(u32 s, const TensorMap* m, int pair, int line, u32 b, u64, u16 c) { int at[] = {0, 0, 0, pair, line}; copy_box(s, m, at, b, c); }
-inline void prefetch_line(const TensorMap* m, int, int, u64) { emu::asked.push_back({(u64)blockIdx.x, 0, m->opaque[0]}); }
-inline void prefetch_lines(const TensorMap* m, int, int, u64) { emu::asked.push_back({(u64)blockIdx.x, 0, m->opaque[0]}); }
+inline void prefetch_line(const TensorMap*, int, int, u64) {}
+inline void prefetch_lines(const TensorMap*, int, int, u64) {}
 inline void prefetch_pairs(const TensorMap*, int, int, u64) {}
 inline void stmatrix_x4(u32 shared, const u32 (&w)[4]) {
   const int s = emu::meet(shared), l = emu::lane();

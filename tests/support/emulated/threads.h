@@ -49,9 +49,6 @@ struct Fiber { void* sp; unsigned char* stack; int cta, thread; bool done; u64 c
 struct Cluster { int arrived = 0; u64 generation = 0; };
 extern std::vector<Fiber> fibers; extern std::vector<Cta> ctas; extern std::vector<Warp> warps; extern int current, threads, cluster_size;
 extern std::vector<Cluster> clusters; extern u64 progress, num_early;
-// What the last launch has asked the memory for: by which CTA, whether it is a copy, and where it begins, or its tensor.
-struct Asked { u64 cta, is_copy, address; };
-extern std::vector<Asked> asked;
 // What the copy engine has been asked for and has not done yet; the most rounds that it takes, and the last number drawn.
 struct Copy { u64 due; std::function<void()> run; };
 extern std::vector<Copy> copies; extern u64 turn; extern int most_rounds; extern u32 drawn;

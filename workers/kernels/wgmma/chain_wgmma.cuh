@@ -139,9 +139,6 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
                         : map < 2 * kNumOps ? &args.weight_maps[map - kNumOps]
                                             : args.output_map(map - 2 * kNumOps));
   }
-  if constexpr (kHasLateWaits) {
-    if (warp == kPrefetchWarp) prefetch_first_operands(args);
-  }
   cluster_sync();  // no CTA's copies or arrivals come before the barriers of all are there
   if (warp >= kWeightWarp) {
     if constexpr (kNumMathGroups > 1) lower_registers<kProducerRegisters>();

@@ -1,13 +1,5 @@
-// What is brought into the L2 while a launch begins: what the first task reads beside its weights, and weights beyond the
-// ring.
+// Weights beyond the ring, brought into the L2 while a launch begins.
 //
-// Beside its weights. The ring's requests stand in front of all that an SM asks for behind them: of 160 KB on each SM that
-// is some 5 microseconds. The inputs and the residual of the first task may lie in DRAM, and are asked for behind the
-// launches before. So in a chain an idle warp brings them into the L2 before any weights are requested. All CTAs read the
-// same inputs, so each brings one step of them. A launch before this one may write them after they were brought. The L2 is
-// where writes become visible, and they are read when that launch has ended, as ever. So the reader sees what was written.
-//
-// Weights beyond the ring.
 // The ring holds what one thread has requested before it has read a word of the plan. Then that thread stands still
 // until stages are consumed: a round trip for the inputs, and in a dependent launch the rest of the launch before. When
 // the ring is full meanwhile, the memory has nothing to do. So a warp of the producers' warpgroup which is idle
@@ -26,29 +18,7 @@
 // Weights that the plan holds back until a task's first waits are over (a run-ahead below 100) are not prefetched: they
 // would take the memory from those for whom they are held back.
 #pragma once
-#include "beside_wgmma.cuh"
-
-// One warp; `first` is the CTA's own, of a cluster's task.
-template <int kOp = 0>
-__device__ __forceinline__ void prefetch_operands(const OperandArgs& args, const Task& first) {
-  if constexpr (kOp < kNumOps) {
-    if (first.op != kOp) return prefetch_operands<kOp + 1>(args, first);
-    constexpr OpConfig kConfig = kOps[kOp];
-    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], first);
-    if (threadIdx.x % 32 == 0 && steps.count > 0) {
-      const ToL2 to{cache_policy<kConfig.input_hint>()};
-      request_rows<kConfig.tile_m, kConfig.tile_k, kWholeLines[kOp], InputSharers>(
-          to, 0, &args.input_maps[kOp], steps[cluster_number() % steps.count], first.tile_m * kConfig.tile_m);
-    }
-    prefetch_residual<kOp>(args.base, first);
-  }
-}
-
-__device__ inline void prefetch_first_operands(const OperandArgs& args) {
-  if (!knows_first_task(args.base)) return;
-  const FirstTask& known = args.first_tasks[cluster_number()];
-  if (known.op >= 0 && !known.waits) prefetch_operands(args, as_task(known));
-}
+#include "shared_wgmma.cuh"
 
 // One thread; `first` is the CTA's own, of a cluster's task.
 template <int kOp = 0>
