@@ -1,7 +1,6 @@
 """The attention of transformers' own Llama, and the projection behind it, by the kernels of a pack.
 
-    tuner-client submit --preset decoder-attention --model llama3-8b --sequences 1 --max-length 1024 --dtype bf16
-    tuner-client pack --job JOB --job JOB_OF_THE_MLPS -o llama.tunerpack
+    tuner-client tune-model config.json --dtype bf16 --m 1 --context 1024 -o llama.tunerpack
 
     llama_attention.replace_attentions(model, runtime.load("llama.tunerpack"), [(1, 1024)])
 

@@ -52,7 +52,8 @@ class LayerRow:
             decoder_layer(
                 self.model,
                 sequences=self.batch,
-                max_length=self.context or CONTEXTS[0],
+                # only the attention's time depends on it: a job of any other run serves all contexts
+                max_length=self.context if run in (LayerRun.ATTENTION, LayerRun.LAYER) else max(CONTEXTS),
                 tp=self.tp,
                 dtype=Dtype.BF16,
                 run=run,

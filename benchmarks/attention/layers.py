@@ -8,7 +8,8 @@ and keys and writes to the cache. A row of one part has its job's figures. Of a 
 kind run them all in one graph, and so does the library; all are checked, then take turns, cold. A kind that was not
 tried is null.
 
-About 40 s a row on an H200. Rows of this commit and kernel that are there already stay.
+About a minute a row on an H100. Rows of this commit and kernel that are there already stay. With `--merge` nothing is
+measured: the rows of several files become those of one, each with its run; of a row in several the last one stays.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import gc
 import json
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from typing import Any
 
 from benchmarks.common.finals import best_of_kinds
 from benchmarks.common.jobs import Ended, InTurn, Jobs, jobs_over
-from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
+from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_merged, write_report
 from benchmarks.common.workbench import BUILD_CACHE, Watch, message_of
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -52,6 +53,8 @@ Row = dict[str, Any]
 
 #: Of rows of several parts.
 NUM_ROUNDS = 60
+#: What a row of a merged file tells of its run.
+_OF_RUN = ("gpu", "driver", "cuda", "kernel_version", "date", "commit", "command")
 #: What an H200 reads of what its memory could, by the floor that all results of one have.
 _READABLE = 4.4 / 4.8
 
@@ -67,7 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--winners", type=Path, default=FOLDER, help="folder of <gpu>.json that jobs begin with")
     parser.add_argument("--data", type=Path, help="keeps the jobs; default: build/bench-jobs/<gpu>/<commit>")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/layers.json")
+    parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="of runs, into --out")
     options = parser.parse_args(arguments)
+    if options.merge:
+        if options.out is None:
+            parser.error("--merge needs --out")
+        write_merged(merged([json.loads(path.read_text()) for path in options.merge]), options.out)
+        return
     watch = Watch()
     evaluators, why = make_evaluators(options.gpu, build_cache=BUILD_CACHE)
     print(why, flush=True)
@@ -80,9 +89,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         path = options.out or results_file(jobs.target_id, "layers")
         results = Results(path, machine)
         wanted = [row for row in rows if row.name not in results.rows]
-        ended, failures = search(jobs, wanted, options.trials, options.seconds, watch)
+
+        def put(part: Workload, one: Ended) -> None:
+            """Rows of that part alone, at once."""
+            for row in wanted:
+                if [other.digest for other in row.parts] == [part.digest]:
+                    results.put(row, layer_row(row, gpu, [one], None))
+
+        ended, failures = search(jobs, wanted, options.trials, options.seconds, watch, put)
     with closing(Builder(BUILD_CACHE, num_processes=places_here())) as builder:
         for row in wanted:
+            if row.name in results.rows:
+                continue
             parts = [ended[part.digest] for part in row.parts if part.digest in ended]
             if len(parts) < len(row.parts) or watch.seconds > options.seconds:
                 failures.append(f"{row.name}: there was no time")
@@ -114,6 +132,25 @@ class Results:
         write_report(self.path, ordered, self._machine | {"complete": complete, **summary_of(ordered)})
 
 
+def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One report, its rows in the order of the benchmark's.
+
+    Raises:
+        InvalidInput: a row that the benchmark does not have.
+    """
+    found: dict[str, Row] = {}
+    for report in reports:
+        run = {name: report["meta"].get(name) for name in _OF_RUN}
+        found |= {row["row"]: {**row, "run": row.get("run", run)} for row in report["rows"]}
+    for name in found:
+        choose_rows([name])
+    ordered = [found[one.name] for one in ROWS if one.name in found]
+    complete = len(ordered) == len(ROWS)
+    remark = "rows of several runs: each says when and at which commit it was measured"
+    meta = {**reports[-1]["meta"], "complete": complete, **summary_of(ordered), "remark": remark}
+    return {"meta": meta, "rows": ordered}
+
+
 def summary_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The geometric mean over all rows, beside what must be reached."""
     product = 1.0
@@ -123,9 +160,14 @@ def summary_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def search(
-    jobs: Jobs, rows: Sequence[LayerRow], trials: int, seconds: float, watch: Watch
+    jobs: Jobs,
+    rows: Sequence[LayerRow],
+    trials: int,
+    seconds: float,
+    watch: Watch,
+    put: Callable[[Workload, Ended], None],
 ) -> tuple[dict[str, Ended], list[str]]:
-    """Has each part searched, each once; by the digest of its workload. What failed is told."""
+    """Has each part searched, each once, and gives it to `put`; by the digest of its workload. What failed is told."""
     parts = list({part.digest: part for row in rows for part in row.parts}.values())
     turns = InTurn(jobs, [spec_of(part, jobs.target_id, trials) for part in parts])
     ended, failures = dict[str, Ended](), list[str]()
@@ -134,6 +176,7 @@ def search(
             break
         try:
             ended[part.digest] = one = turns.end(i)
+            put(part, one)
         except TunerError as error:
             failures.append(f"{part.describe()}: {message_of(error)}")
             continue

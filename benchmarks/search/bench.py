@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.common.jobs import Ended, JobError, Jobs, jobs_over
 from benchmarks.common.kept import kept_for
 from benchmarks.common.rows import Row
+from benchmarks.search.steps import Steps
 from benchmarks.search.timed import LentEvaluator, Span, TimedEvaluator, card_figures
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.candidate import LIBRARY, Candidate
@@ -34,7 +35,7 @@ from tuner.winners import ShippedWinners
 
 #: Of search, more than any job here needs.
 SEARCH_LIMIT_S = 500.0
-_POLL_S = 0.02
+_POLL_S = 0.1
 #: The folder of cubins.
 BUILDS = "builds"
 
@@ -184,21 +185,26 @@ class Bench:
                 file.write(json.dumps(timed.raw()) + "\n")
         return timed
 
-    def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float]:
-        """A batch from its submission to its end, and its seconds.
+    def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float, Steps]:
+        """A batch from its submission to its end, its seconds, and the steps of its jobs, which are printed.
 
         Raises:
             JobError: it has not succeeded.
         """
-        service, begin_s = self.jobs.service, time.monotonic()
+        service, begin_s, steps, spans = self.jobs.service, time.monotonic(), Steps(), list[Span]()
+        self._evaluator.take_spans()
         batch, _ = service.batches.submit(specs)
         while not batch.state.is_final:
             service.check_alive()
             time.sleep(_POLL_S)
             batch = service.batches.get(batch.id)
+            spans += [one.since(begin_s) for one in self._evaluator.take_spans()]
+            jobs = [job for job, _ in service.batches.jobs(batch.id, limit=len(specs)).items]
+            for line in steps.lines(time.monotonic() - begin_s, jobs, spans):
+                print(line, flush=True)
         if batch.state is not JobState.SUCCEEDED:
             raise JobError(f"{batch.id} ended {batch.state}")
-        return batch, time.monotonic() - begin_s
+        return batch, time.monotonic() - begin_s, steps
 
     def forget_builds(self) -> None:
         """Empties the cache of cubins: what comes next is built as on a machine that never built it."""

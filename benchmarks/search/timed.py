@@ -44,6 +44,10 @@ class Span:
     #: Of finals, seconds by stage.
     stage_s: dict[str, float] = field(default_factory=dict)
 
+    def since(self, zero_s: float) -> Span:
+        """The same, by a clock that began then."""
+        return replace(self, begin_s=self.begin_s - zero_s, end_s=self.end_s - zero_s)
+
 
 class TimedEvaluator:
     """An `Evaluator` that is another one. It takes no inspections, which would hold up the next job."""
@@ -59,10 +63,12 @@ class TimedEvaluator:
         return spans
 
     @contextmanager
-    def _timed(self, what: str, *, is_ours: bool = True) -> Iterator[None]:
-        begin_s = time.monotonic()
-        yield
-        self._spans.append(Span(what=what, begin_s=begin_s, end_s=time.monotonic(), is_ours=is_ours))
+    def _timed(self, what: str, *, is_ours: bool = True) -> Iterator[dict[str, float]]:
+        """Writes the block down; seconds by stage go into what it is given."""
+        begin_s, stage_s = time.monotonic(), dict[str, float]()
+        yield stage_s
+        span = Span(what=what, begin_s=begin_s, end_s=time.monotonic(), is_ours=is_ours, stage_s=stage_s)
+        self._spans.append(span)
 
     @property
     def target(self) -> Target:
@@ -99,9 +105,9 @@ class TimedEvaluator:
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **options: Any) -> FinalsTimes:
         """Times all against each other."""
-        with self._timed("finals"):
+        with self._timed("finals") as stage_s:
             times = self._evaluator.finals(problem, candidates, **options)
-        self._spans[-1] = replace(self._spans[-1], stage_s=times.stage_s)
+            stage_s.update(times.stage_s)
         return times
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:

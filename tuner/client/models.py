@@ -35,20 +35,19 @@ def ffn_shapes(
     Raises:
         InvalidInput: the model has experts, is quantised, or is of a family that is not known.
     """
-    config = _language_model(config)
-    _check_dense(config)
-    hidden, layers = _size(config, "hidden_size"), _size(config, "num_hidden_layers")
+    config = dense_language_model(config)
+    hidden, layers = size_of(config, "hidden_size"), size_of(config, "num_hidden_layers")
     bias = bool(config.get("mlp_bias", False))
     if tp > 1 and (residual or bias):
         what = "a fused residual" if residual else "the bias of the second product (mlp_bias)"
         problem = f"is {tp}, and the ranks' outputs are summed: {what} would be added {tp} times"
         raise InvalidInput("tp", problem, "add it behind the sum, or tune for tp = 1")
-    intermediate = _size(config, "intermediate_size")
+    intermediate = size_of(config, "intermediate_size")
     if intermediate % tp:
         problem = f"is {tp}, and intermediate_size {intermediate} is no multiple of it"
         raise InvalidInput("tp", problem, "give a number of ranks that divides it")
     shape = Shape(
-        dtype=dtype or _dtype(config),
+        dtype=dtype or dtype_of(config),
         activation=_activation(config),
         d_in=hidden,
         d_hidden=intermediate // tp,
@@ -67,6 +66,17 @@ def merged(models: list[dict[Shape, int]]) -> dict[Shape, int]:
         for shape, layers in shapes.items():
             found[shape] = found.get(shape, 0) + layers
     return found
+
+
+def dense_language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config of the language model alone.
+
+    Raises:
+        InvalidInput: the model has experts, is quantised, or is of a family that is not known.
+    """
+    config = _language_model(config)
+    _check_dense(config)
+    return config
 
 
 def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -94,7 +104,12 @@ def _check_dense(config: Mapping[str, Any]) -> None:
         )
 
 
-def _size(config: Mapping[str, Any], name: str) -> int:
+def size_of(config: Mapping[str, Any], name: str) -> int:
+    """A field that is a size.
+
+    Raises:
+        InvalidInput: it is none.
+    """
     found = config.get(name)
     if type(found) is not int or found < 1:
         raise InvalidInput(name, f"should be a positive integer, got {found!r}", "give the config.json of the model")
@@ -114,7 +129,12 @@ def _activation(config: Mapping[str, Any]) -> str:
     return _ACTIVATIONS[name]
 
 
-def _dtype(config: Mapping[str, Any]) -> str:
+def dtype_of(config: Mapping[str, Any]) -> str:
+    """The element type of its weights.
+
+    Raises:
+        InvalidInput: it is another than fp16 and bf16.
+    """
     name = config.get("dtype") or config.get("torch_dtype")
     if name not in _DTYPES:
         raise InvalidInput("torch_dtype", f"is {name!r}, and a kernel has fp16 or bf16", "say which by --dtype")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.console import Console
 from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
 from tuner.client.http import Client
+from tuner.client.model_attention import attention_pair
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import pack_options
 from tuner.client.output import print_table
@@ -22,6 +24,7 @@ from tuner.client.signatures import pinned
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Shape
 
+Found = TypeVar("Found")
 #: The batch sizes that vLLM captures graphs for: 1, 2, 4, and the multiples of 8 up to 256.
 VLLM_ROWS = (1, 2, 4, *range(8, 257, 8))
 
@@ -44,6 +47,8 @@ def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[i
 @click.option("--dtype", type=click.Choice(["fp16", "bf16"]), help="By default the config's.")
 @click.option("--residual", is_flag=True, help="The kernel adds the residual; on one rank alone.")
 @click.option("--m", "rows", metavar="vllm|LIST", callback=read_rows, default="vllm", show_default=True, help="Rows.")
+@click.option("--context", type=click.IntRange(min=1), help="Tunes the attentions, too: of up to so many tokens.")
+@click.option("--page-tokens", type=click.IntRange(min=1), help="Of a page of the cache; contiguous unless given.")
 @click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
 @click.option("--trials", type=click.IntRange(min=1), help="Budget of each job: recorded outcomes.")
@@ -52,17 +57,23 @@ def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[i
 @pack_options
 @click.pass_obj
 def tune_model(client: Client, /, configs: tuple[Path, ...], rows: tuple[int, ...], **options: Any) -> None:
-    """Tunes the feed-forward blocks of a model and writes a pack.
+    """Tunes the feed-forward blocks of a model, and with --context its attentions, and writes a pack.
 
     CONFIGS are config.json files of Hugging Face models. Shapes that they share are tuned once. All jobs are one batch,
     in which the rows of a shape share what they find. Interrupted and run again, it attaches to the jobs that are
     running and takes what has finished.
     """
+    if options["context"] is None and options["page_tokens"] is not None:
+        raise click.UsageError("--page-tokens is of an attention's cache: give --context, too")
+    if options["context"] is not None and options["batch_invariant"]:
+        raise click.UsageError("an attention promises no batch invariance: give --context or --batch-invariant")
     shapes = _shapes(configs, tp=options["tp"], dtype=options["dtype"], residual=options["residual"])
+    attentions = [] if options["context"] is None else _attentions(configs, rows, options)
     for shape, layers in shapes.items():
         click.echo(f"{shape}: {layers} layers, {len(rows)} row counts", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
     body: dict[str, Any] = {"shapes": ladder_shapes(shapes, rows), "budget": budget, "reuse": not options["anew"]}
+    body |= {"pairs": attentions} if attentions else {}
     body["objective"] = {} if options["l2"] is None else {"l2": options["l2"]}
     body |= {} if options["target"] is None else {"target": options["target"]}
     batch = client.submit_batch(body)
@@ -82,17 +93,29 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], rows: tuple[int, ..
 
 
 def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
-    """Of all configs, each once.
+    """Of all configs, each once."""
+    return merged([_read(path, partial(ffn_shapes, **how)) for path in configs])
+
+
+def _attentions(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Of all configs and numbers of sequences, each once."""
+    how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
+    found = [_read(path, partial(attention_pair, sequences=m, **how)) for path in configs for m in rows]
+    for pair in (once := [pair for index, pair in enumerate(found) if pair not in found[:index]]):
+        projected = "its projection" if pair["d_out"] else "no projection, since o_proj has a bias"
+        click.echo(f"attention: {pair['sequences']} x {pair['max_length']} tokens, {projected}", err=True)
+    return once
+
+
+def _read(path: Path, take: Callable[[Any], Found]) -> Found:
+    """What is taken of a config.
 
     Raises:
-        click.UsageError: a config is none, or of a model that has no shape here.
+        click.UsageError: it is none, or of a model that has no shape here.
     """
-    found = []
-    for path in configs:
-        try:
-            found.append(ffn_shapes(json.loads(path.read_text()), **how))
-        except InvalidInput as error:
-            raise click.UsageError(f"{path}: {error}") from error
-        except (ValueError, AttributeError) as error:
-            raise click.UsageError(f"{path} is no config.json of a model: {error}") from error
-    return merged(found)
+    try:
+        return take(json.loads(path.read_text()))
+    except InvalidInput as error:
+        raise click.UsageError(f"{path}: {error}") from error
+    except (ValueError, AttributeError) as error:
+        raise click.UsageError(f"{path} is no config.json of a model: {error}") from error

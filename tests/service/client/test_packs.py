@@ -88,6 +88,27 @@ def test_a_models_config_becomes_a_pack_and_run_again_takes_what_has_finished(
     assert (len(list(client.jobs())), output.read_bytes()) == (num_jobs, content)
 
 
+def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> None:
+    output, path = tmp_path / "model.tunerpack", tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIG, "num_attention_heads": 4, "num_key_value_heads": 2}))
+    command = ["tune-model", str(path), "--m", "2,1", "--trials", "4", "-o", str(output)]
+    done = run(*command, "--context", "300", "--page-tokens", "16")
+    assert done.exit_code == 0, done.stderr
+    assert "attention: 1 x 300 tokens, its projection" in done.stderr
+    assert "trials; 4 of 4 jobs" in done.stderr
+    pack = read_pack(output.read_bytes())
+    assert [len(entry.rungs) for entry in pack.entries] != []
+    [table_of] = pack.attentions
+    assert str(table_of.shape) == "fp16 attention, 4 heads of 64 over 2, pages of 16, projection to 256"
+    assert [(rung.sequences, rung.max_length) for rung in table_of.rungs] == [(1, 300), (2, 300)]
+    for more, words in (
+        (["--page-tokens", "16"], "give --context, too"),
+        (["--context", "300", "--batch-invariant"], "promises no batch invariance"),
+    ):
+        refused = run(*command, *more)
+        assert (refused.exit_code, words in refused.stderr) == (ExitCode.USAGE, True), refused.stderr
+
+
 def test_a_batch_invariant_pack_has_kernels_of_one_order_and_says_what_that_costs(
     run: Run, config: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,3 +94,18 @@ def test_the_mean_is_over_all_rows(tmp_path: Path) -> None:
     }
     again = layers.Results(tmp_path / "layers.json", {"gpu": "none", "driver": "", "cuda": ""})
     assert list(again.rows) == [ROWS[0].name, ROWS[1].name]
+
+
+def test_files_of_several_runs_become_one_whose_rows_say_where_they_are_from(tmp_path: Path) -> None:
+    for name, some in (("a", ROWS[:2]), ("b", ROWS[1:3])):
+        results = layers.Results(tmp_path / f"{name}.json", {"gpu": f"card {name}", "driver": "", "cuda": ""})
+        for row in some:
+            results.put(row, {"verdict_speedup": 1.3 if name == "a" else 1.2})
+    files = [str(tmp_path / f"{name}.json") for name in "ab"]
+    layers.main(["--merge", *files, "--out", str(tmp_path / "all.json")])
+    found = json.loads((tmp_path / "all.json").read_text())
+    assert [row["row"] for row in found["rows"]] == [row.name for row in ROWS[:3]]
+    assert [row["run"]["gpu"] for row in found["rows"]] == ["card a", "card b", "card b"]
+    assert (found["meta"]["complete"], found["meta"]["mean_speedup"]) == (False, round((1.3 * 1.2**2) ** (1 / 3), 4))
+    with pytest.raises(SystemExit):
+        layers.main(["--merge", *files])
