@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,20 +111,25 @@ class Attention:
         form: AttentionForm = PLAIN,
         traced: bool = False,
         shares_sms: bool = False,
+        asks_early: bool = False,
     ) -> None:
+        """`asks_early`: clusters without tasks are there to ask for the next launch's weights."""
         self.op, self.variant = op, variant
         tiling = variant.tiling
         self.function = kernel_of(tiling, op.dtype, form, traced, shares_sms)
+        clusters = num_sms if tiling.cluster == 1 else self._resident()
         self.plan: AttentionPlan = assign(
             op,
             span_tokens=variant.span_tokens,
             columns=tiling.columns,
-            num_queues=num_sms if tiling.cluster == 1 else self._resident(),
+            num_queues=clusters,
             contiguous=variant.contiguous,
             cluster=tiling.cluster,
             form=form,
             by_length=variant.by_length,
         )
+        if asks_early:
+            self.plan = replace(self.plan, num_asking=max(0, clusters - self.plan.num_queues))
         check_attention(self.plan, tile_tokens=tiling.tile_tokens)
         self._tasks = torch.from_numpy(self.plan.tasks.copy()).cuda()
         self._queues = torch.from_numpy(self.plan.queues.copy()).cuda()

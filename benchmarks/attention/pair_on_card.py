@@ -177,7 +177,15 @@ class OurPair:
         self.tensors, self.variant, self.launchable = tensors, variant, launchable
         shares = variant.shares_sms
         op, form = tensors.row.op, tensors.row.form
-        self.attention = Attention(op, variant.attention, num_sms, form=form, traced=traced, shares_sms=shares)
+        self.attention = Attention(
+            op,
+            variant.attention,
+            num_sms,
+            form=form,
+            traced=traced,
+            shares_sms=shares,
+            asks_early=variant.next_early,
+        )
         self.projection = Projection(launchable, programmatic=variant.programmatic, shares_sms=shares)
 
     def attend(self, slot: int, lengths: torch.Tensor | None = None) -> None:

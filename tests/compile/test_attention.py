@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -150,7 +151,7 @@ def test_attention_leaves_the_right_numbers(name: str) -> None:
         ("window", "hand.task.span() == live.first", "hand.task.span() == 0"),
         ("by length", "number / blocks", "number / (2 * blocks)"),
         ("by length", "place.end <= place.next", "place.end < place.next"),
-        ("by length", "gridDim.x) / kCluster", "gridDim.x) / kCluster + 1"),
+        ("by length", "place.next += args.num_queues", "place.next += args.num_queues + 1"),
         ("by length, many sequences", "place.before = known", "place.before = 0"),
         ("by length, window, pages", "live_spans(args, hand.length).first + number", "number"),
         ("window", "first <= token && token < end", "token < end"),
@@ -197,8 +198,9 @@ def test_what_was_refused_reads_the_same_signed_or_not(kind: type) -> None:
     assert str(refused_launch(words.tolist())) == "sequence 1 has the page -3: use 0 to 32"
 
 
-def rows_asked_for(*changes: tuple[str, str], early: bool = False) -> list[tuple[int, int, bool]]:
-    """Of weights of 1,000 rows of 4,096 bytes at address 2^32, of which 512 bytes of each are wanted."""
+def rows_asked_for(*changes: tuple[str, str], early: bool = False, asking: int = 0) -> list[tuple[int, int, bool]]:
+    """Of weights of 1,000 rows of 4,096 bytes at address 2^32, of which 512 bytes of each are wanted; with so many
+    clusters that do nothing else."""
     case = CASES["clusters, spans"]
     op = DecodeAttention(**case.op)
     tiling = tiling_of(case, op)
@@ -206,8 +208,9 @@ def rows_asked_for(*changes: tuple[str, str], early: bool = False) -> list[tuple
     run = EmulatedAttention(op=op, lengths=case.lengths)
     weights = NextWeights(address=2**32, num_rows=1000, row_bytes=4096, taken_bytes=512, early=early)
     before = len(asked_of_l2(library))
-    plan = plan_of(case, op, contiguous=False)
-    run.run(library, plan, tiling, speculative=case.speculative, next_weights=weights)
+    plan = replace(plan_of(case, op, contiguous=False), num_asking=asking)
+    out = run.run(library, plan, tiling, speculative=case.speculative, next_weights=weights)
+    assert np.abs(from_bits(out, op.dtype) - run.expected()).max() < case.most
     return sorted(asked_of_l2(library)[before:])
 
 
@@ -217,6 +220,13 @@ def test_the_weights_behind_are_asked_for_once_and_before_the_wait_where_early(e
     wanted = [(2**32 + 4096 * row, 512, not early) for row in range(1000)]
     assert rows_asked_for(early=early) == wanted
     assert rows_asked_for(("lane * num_ctas", "lane"), early=early) != wanted
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_clusters_without_tasks_ask_for_their_share_of_the_weights_alone() -> None:
+    wanted = [(2**32 + 4096 * row, 512, False) for row in range(1000)]
+    assert rows_asked_for(early=True, asking=5) == wanted
+    assert rows_asked_for(("if (thread >= kRequester) prefetch", "if (false) prefetch"), early=True, asking=5) != wanted
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")

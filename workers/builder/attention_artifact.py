@@ -270,6 +270,7 @@ def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
         add(name, "float32", 4, cap, value=number)
     meaning = "sequences whose tasks are assigned by their lengths; 0: the tables have the tasks"
     add("num_assigned", "int32", 4, meaning, value=plan.num_assigned)
+    add("num_queues", "int32", 4, "clusters that have tasks", value=plan.num_queues)
     num_bytes = _TASK_BYTES * MOST_QUEUES
     add("first_tasks", f"bytes[{num_bytes}]", num_bytes, "as the launch gives them, hexadecimal")
     return {"size_bytes": -(-size // _ARGS_ALIGNMENT) * _ARGS_ALIGNMENT, "fields": fields}

@@ -284,7 +284,7 @@ def pack_attention_args(
     args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
     args += struct.pack("<3iI", op.max_length, plan.span_tokens, plan.num_spans, plan.arrivals_per_launch)
     args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative) + _pack_form(op, form)
-    args += struct.pack("<i", plan.num_assigned)
+    args += struct.pack("<2i", plan.num_assigned, plan.num_queues)
     args += plan.first_tasks.tobytes() + bytes(8 * (MOST_QUEUES - plan.num_queues))
     args = buffers.k_map + buffers.v_map + args
     return args + bytes(-len(args) % _ARGS_ALIGNMENT)

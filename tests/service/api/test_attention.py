@@ -157,7 +157,10 @@ def test_an_artifact_has_all_that_a_launch_takes(http: httpx.Client, job: dict[s
     queues = np.frombuffer(zipped.read(launch["queues"]), np.int32)
     assert queues[0] == 0
     assert queues[-1] == len(tasks)
-    assert (len(queues) - 1) * launch["cluster"][0] == launch["grid"][0]
+    fields = {field["name"]: field.get("value") for field in launch["parameter"]["fields"]}
+    assert fields["num_queues"] == len(queues) - 1
+    own = (len(queues) - 1) * launch["cluster"][0]
+    assert launch["grid"][0] == own or (fields["next_is_early"] and launch["grid"][0] > own)
     first = np.frombuffer(bytes.fromhex(launch["first_tasks"]), np.int32).reshape(-1, 2)
     assert (first[: len(queues) - 1] == tasks[queues[:-1]]).all()
     ends = [field["offset"] for field in launch["parameter"]["fields"]]

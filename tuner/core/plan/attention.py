@@ -46,6 +46,8 @@ class AttentionPlan:
     form: AttentionForm = PLAIN
     #: Whether a launch assigns the tasks that are not empty to the clusters in turns, and reads no table.
     by_length: bool = False
+    #: Clusters behind those that have tasks, which ask the L2 for the next launch's weights and end.
+    num_asking: int = 0
 
     @property
     def num_assigned(self) -> int:
@@ -60,7 +62,7 @@ class AttentionPlan:
     @property
     def num_ctas(self) -> int:
         """Of all clusters."""
-        return self.num_queues * self.cluster
+        return (self.num_queues + self.num_asking) * self.cluster
 
     @property
     def num_spans(self) -> int:

@@ -12,6 +12,7 @@ of a cluster for each other, which run at once. So none hangs, however few clust
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,6 +43,9 @@ def attention_plan(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> At
         form=op.form,
         by_length=schedule.by_length,
     )
+    if schedule.next_early:
+        clusters = num_attention_clusters(gpu, schedule.cluster)
+        plan = replace(plan, num_asking=max(0, clusters - plan.num_queues))
     check_attention(plan, tile_tokens=schedule.tile_tokens)
     return plan
 

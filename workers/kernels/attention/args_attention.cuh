@@ -58,6 +58,7 @@ struct AttentionArgs {
   int window;                  // tokens that a query sees, itself included
   float cap, tanh_scale_log2;  // of scores: cap * tanh(score / cap), as products.cuh has it
   int num_assigned;            // sequences whose tasks are assigned by their lengths; 0: the plan's table has the tasks
+  int num_queues;              // clusters that have tasks; those behind them ask for weights alone
   AttentionTask first[kMostQueues];
 
   __device__ __forceinline__ int num_columns() const { return query_heads * new_tokens; }

@@ -9,6 +9,9 @@
 // griddepcontrol.wait. The plan is read before it. Weights of the launch behind depend on nobody. They may be asked for
 // before it, for the L2 alone, which is where writes become visible (dependent_launch.cuh argues it).
 //
+// Where few clusters have tasks, others may be there that do nothing but ask for weights early, so that the requests of those
+// that have keys to request are few.
+//
 // Liveness. CTAs of a cluster run at once and wait for each other's sums. No cluster waits for another one, so the grid
 // may have any size.
 #pragma once
@@ -83,6 +86,10 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   const Ring ring{shared_address(shared)};
   const int thread = static_cast<int>(threadIdx.x);
   launch_dependents();
+  if (cluster_number() >= args.num_queues) {
+    if (thread >= kRequester) prefetch_next_weights(args.next);
+    return;
+  }
   stamp(args, kBeganNs, 0, thread == 0);
   stamp(args, kBegan, 0, thread == 0);
   if (thread == kRequester) {

@@ -153,6 +153,6 @@ __device__ inline bool take_assigned(const AttentionArgs& args, AssignedPlace& p
   hand.task.sequence_head = (place.first_sequence + from) << 16 | block / args.num_blocks;
   hand.task.block_span = block % args.num_blocks << 24 | span;
   hand.num_tiles = own_tiles(args, span, hand.length);
-  place.next += static_cast<int>(gridDim.x) / kCluster;
+  place.next += args.num_queues;
   return true;
 }

@@ -17,6 +17,7 @@
 #include "context_attention.cuh"
 
 constexpr int kTaskSlots = 3;
+constexpr int kUnrolledBoxes = kBoxes > 4 ? 1 : kBoxes;  // in one go: more of them spill registers
 constexpr int kRingBytes = kStages * kStageBytes;
 constexpr int kBarrierBytes = 512;
 constexpr int kTaskBarriers = 24 * kStages;                      // two a slot
@@ -149,7 +150,7 @@ __device__ inline void request_pages(const AttentionArgs& args, const Ring& ring
     if (tile > 0 && first % 32 == 0) pages = next, next = page_of(args, hand, first + 32 + lane);
     const u32 seen = __ballot_sync(0xFFFFFFFFu, pages >= 0) >> first % 32 & ((1u << kBoxes) - 1);
     if (lane == 0) expect_tile(ring, place + tile, __popc(seen));
-#pragma unroll
+#pragma unroll kUnrolledBoxes
     for (int box = 0; box < kBoxes; ++box) {
       const int page = __shfl_sync(0xFFFFFFFFu, pages, first % 32 + box);
       const int in_page = (token + box * kBoxTokens) % page_tokens;
@@ -198,8 +199,10 @@ struct OwnTasks {
     hand.task = args.first[cluster_number()];
     request_queries(args, ring, hand.task, 0);
     const int length = load_length(args, hand.task.sequence());  // on its way meanwhile
-    requested = first_tiles(args, hand.task);
-    request_tiles(args, ring, hand, 0, requested, 0);
+    if constexpr (!kIsPaged) {
+      requested = first_tiles(args, hand.task);
+      request_tiles(args, ring, hand, 0, requested, 0);
+    }
     hand.length = clamped_length(args, hand.task.sequence(), length);
     queue = {__ldg(args.queues + cluster_number()) + 1, __ldg(args.queues + cluster_number() + 1)};
     hand.num_tiles = max(own_tiles(args, hand.task.span(), hand.length), requested);

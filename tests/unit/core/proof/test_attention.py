@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 
 from tests.support.attention import Array, Arrivals, Interpreter
-from tuner.core.plan.attention import AttentionPlan, assign
+from tests.support.attentions import alone
+from tests.support.attentions import attention as attention_op
+from tests.support.cases import H200
+from tuner.core.plan.attention import AttentionPlan, assign, num_attention_clusters
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
-from tuner.core.proof.attention import check_attention
+from tuner.core.proof.attention import attention_plan, check_attention
 from tuner.errors import CoverageError, InvalidInput, PlanError, ResourceError, WordError
 from tuner.workers.gpu.attention_reference import attention
 
@@ -51,6 +54,17 @@ def test_what_assign_makes_is_proven(ctas: int, contiguous: bool) -> None:
     plan = plan_of(ctas=ctas, contiguous=contiguous)
     check_attention(plan, tile_tokens=TILE)
     assert plan.num_ctas == min(ctas, 3 * 2 * 2 * 4)
+
+
+def test_clusters_that_ask_early_fill_the_card_and_have_no_tasks() -> None:
+    op = attention_op(sequences=1).attentions[0]
+    late, early = (
+        attention_plan(op, alone(cluster=8, span_tokens=1024, next_percent=50, next_early=one).attentions[0], H200)
+        for one in (False, True)
+    )
+    assert (late.num_ctas, late.num_asking) == (late.num_queues * 8, 0)
+    assert early.num_queues == late.num_queues
+    assert early.num_ctas == num_attention_clusters(H200, 8) * 8
 
 
 def changed(plan: AttentionPlan, change: Callable[[Any], None]) -> AttentionPlan:
