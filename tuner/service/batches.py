@@ -191,7 +191,7 @@ def _digest_of(specs: Sequence[JobSpec]) -> str:
 def _check_specs(specs: Sequence[JobSpec]) -> None:
     if not 1 <= len(specs) <= MAX_JOBS:
         raise InvalidInput(
-            "m", f"the batch has {len(specs)} jobs", f"give 1 to {MAX_JOBS}: cut it into several batches"
+            "shapes", f"the batch has {len(specs)} jobs", f"give 1 to {MAX_JOBS}: cut it into several batches"
         )
     if len({spec.target_id for spec in specs}) > 1:
         raise InvalidInput("target", "the jobs are of several targets", "give each target a batch of its own")

@@ -31,6 +31,7 @@ from tuner.search import search_here
 from tuner.service.access import Access
 from tuner.service.batches import Batches
 from tuner.service.charts import JobCharts
+from tuner.service.clock_steps import ClockSteps
 from tuner.service.courier import Courier
 from tuner.service.desk import Desk, Submission
 from tuner.service.fleet import Fleet
@@ -104,7 +105,7 @@ class Service(TrialReader):
         self.metrics = Metrics(store, dispatcher, clock)
         #: The cards, and what they have done.
         self.fleet = Fleet(store, dispatcher, self.metrics)
-        helpers = Helpers()
+        helpers, clock_steps = Helpers(), ClockSteps(store, clock)
         self._runners = Runners(
             lambda target, worker, claims: Runner(
                 store,
@@ -118,6 +119,7 @@ class Service(TrialReader):
                 winners,
                 clock,
                 metrics=self.metrics,
+                clock_steps=clock_steps,
                 observers=observers,
                 search=search,
                 helpers=helpers,
@@ -125,7 +127,7 @@ class Service(TrialReader):
         )
         #: What works beside the runners, in threads of its own.
         self._beside: list[Janitor | Courier] = [
-            Janitor(store, retention or Retention(), clock, leads),
+            Janitor(store, retention or Retention(), clock, leads, clock_steps),
             *([courier] if courier else []),
         ]
         dispatcher.watch(self._runners.join_in)

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from tuner.core.access.caller import LOCAL
 from tuner.errors import Conflict, NotFound, StoreUnavailable
+from tuner.service.clock_steps import ClockSteps
 from tuner.settings import Retention
 from tuner.store import Session, Store, audit, removal
 
@@ -28,13 +29,20 @@ class Janitor:
     """Works in a thread of its own, beside the runners, on the server that runs the jobs."""
 
     def __init__(
-        self, store: Store, retention: Retention, clock: Callable[[], float], leads: Callable[[], bool]
+        self,
+        store: Store,
+        retention: Retention,
+        clock: Callable[[], float],
+        leads: Callable[[], bool],
+        clock_steps: ClockSteps,
     ) -> None:
-        """`retention` says which jobs are kept; `leads` whether this server runs the jobs, and so may remove any."""
+        """`retention` says which jobs are kept; `leads` whether this server runs the jobs, and so may remove any.
+        After one of `clock_steps` no job is too old for a while."""
         self._store = store
         self._retention = retention
         self._clock = clock
         self._leads = leads
+        self._clock_steps = clock_steps
         self._stop = threading.Event()
         self._checked_at = float("-inf")
         self._thread = threading.Thread(target=self._run, name="janitor", daemon=True)
@@ -56,6 +64,7 @@ class Janitor:
         while not self._stop.wait(PERIOD_S):
             try:
                 if self._leads():
+                    self._clock_steps.follow()
                     self.tidy()
             except StoreUnavailable as error:
                 _log.warning("what was deleted is removed later: %s", error)
@@ -77,7 +86,7 @@ class Janitor:
 
     def expire(self) -> int:
         """Takes jobs out of sight that are too old or too many; how many."""
-        days = self._retention.days
+        days = self._retention.days if self._clock_steps.is_sure else None
         before = None if days is None else self._clock() - _DAY_S * days
         with self._store.read() as session:
             found = removal.expired(

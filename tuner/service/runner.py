@@ -23,6 +23,7 @@ from tuner.logs import about
 from tuner.search import search_here
 from tuner.service.ahead import Ahead
 from tuner.service.claims import Claims
+from tuner.service.clock_steps import ClockSteps
 from tuner.service.finals import best_speedup
 from tuner.service.finisher import Finisher
 from tuner.service.helpers import Helpers, Lanes
@@ -65,11 +66,12 @@ class Runner:
         clock: Callable[[], float] = time.time,
         *,
         metrics: Metrics,
+        clock_steps: ClockSteps,
         observers: Sequence[Observer] = (),
         search: Search = search_here,
         helpers: Helpers | None = None,
     ) -> None:
-        """`claims` and `helpers` are shared by the runners of a service; `finals` says how those of a job are held;
+        """Runners of a service share `claims`, `helpers` and `clock_steps`; `finals` says how those of a job are held;
         `max_ahead` is how many candidates may be on their way besides one, at most; jobs begin with `winners`, where
         they suit. `metrics` and `observers` are told what happens. `search` begins a search, here or in another
         process."""
@@ -84,6 +86,7 @@ class Runner:
         self._observers = (metrics, *observers)
         self._lane = WatchedLane(dispatcher.lane(target.id, worker), metrics.busy_clock(target.id, worker))
         self._clock = clock
+        self._clock_steps = clock_steps
         self._search_by = search
         self._lost = LostSearches()
         self._num_failures = 0
@@ -141,9 +144,8 @@ class Runner:
             while not self._stop.is_set() and not self._drain.is_set():
                 self._turn()
         except Exception as error:
-            if self._stop.is_set() or isinstance(
-                error, Stopped
-            ):  # closing pulls the workers from under it: all goes on at the next start
+            # Closing pulls the workers from under it: all goes on at the next start.
+            if self._stop.is_set() or isinstance(error, Stopped):
                 return
             self.fault = f"{type(error).__name__}: {error}"
             _log.critical("the runner of %s has ended; restart the server", self.target.id, exc_info=error)
@@ -209,6 +211,7 @@ class Runner:
             return True
 
     def _next_job(self, taken: Collection[str]) -> JobRecord | None:
+        self._clock_steps.follow()
         with self._store.read() as session:
             return queue.next_open(session, self.target.id, self._clock(), besides=taken)
 

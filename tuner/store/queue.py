@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import ColumnElement, bindparam, func, select
+from sqlalchemy import ColumnElement, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from tuner.core.trial.job import JobState
@@ -66,6 +66,12 @@ def next_open(session: Session, target_id: str, now: float, besides: Collection[
     used_s = _used_s(session, target_id, now) if len(firsts) > 1 else {}
     owner = min(firsts, key=lambda one: (used_s.get(one[0], 0.0), one[1]))[0]
     return to_record(session.scalars(_FIRST, {**asked, "top": top, "owner": owner}).one())
+
+
+def move_deadlines(session: Session, step_s: float) -> None:
+    """Moves the deadlines of all open jobs by so many seconds: the clock that they are told by made that step."""
+    is_due = JobRow.state.in_(OPEN_STATES) & JobRow.deadline_at.is_not(None)
+    session.execute(update(JobRow).where(is_due).values(deadline_at=JobRow.deadline_at + step_s))
 
 
 def is_outranked(session: Session, target_id: str, priority: int, besides: Collection[str]) -> bool:

@@ -105,8 +105,7 @@ class BatchRequest(Strict):
         target_id = self.target or default_target_id
         if target_id is None:
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
-        workloads = [one for index, shape in enumerate(self.shapes) for one in _workloads(index, shape)]
-        workloads += [_checked(index, pair) for index, pair in enumerate(self.pairs)]
+        workloads = self._workloads()
         if not workloads:
             raise InvalidInput("shapes", "is empty, and so is pairs", "give a shape with its m, or a pair")
         return [
@@ -122,8 +121,24 @@ class BatchRequest(Strict):
             for workload in workloads
         ]
 
+    def _workloads(self) -> list[Workload]:
+        """Each that is asked for, once."""
+        named = [
+            (f"shapes.{index}.m.{row}", workload)
+            for index, shape in enumerate(self.shapes)
+            for row, workload in enumerate(_ladder(index, shape))
+        ]
+        named += [(f"pairs.{index}", _checked(index, pair)) for index, pair in enumerate(self.pairs)]
+        first = dict[Workload, str]()
+        for field, workload in named:
+            if workload in first:
+                problem = f"asks for {workload.describe()}, as {first[workload]} does"
+                raise InvalidInput(field, problem, "ask for each problem once")
+            first[workload] = field
+        return list(first)
 
-def _workloads(index: int, shape: LadderShape) -> list[Workload]:
+
+def _ladder(index: int, shape: LadderShape) -> list[Workload]:
     try:
         return shape.to_workloads()
     except InvalidInput as error:

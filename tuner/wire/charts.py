@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from pydantic import Field
@@ -37,7 +38,6 @@ def points_page(
     """Copies a job's points, each of which has the fields of `tuner.store.trial_points.TrialPoint`."""
     kinds = sorted({one.plan_kind for one in points})
     outcomes = sorted({one.failure_kind or one.outcome for one in points})
-    start = job.started_at or job.created_at
     return PointsPage(
         simulated=is_simulated(job.spec.target_id),
         num_trials=num_trials,
@@ -48,13 +48,20 @@ def points_page(
         outcomes=outcomes,
         time_us=[None if one.time_us is None else round(one.time_us, 3) for one in points],
         speedup=[None if one.speedup is None else round(one.speedup, 4) for one in points],
-        at_s=[round(one.finished_at - start, 3) for one in points],
+        at_s=_since(job.started_at or job.created_at, [one.finished_at for one in points]),
         library_us=job.library_us,
         reference_us=reference_us,
         stage_s={name: round(seconds, 3) for name, seconds in stage_s.items()},
         search_s=job.search_s,
         card_s=job.card_s,
     )
+
+
+def _since(start: float, moments: Sequence[float]) -> list[float]:
+    """Seconds from `start` to each of these moments, which followed each other: a clock that was set back between two
+    of them says nothing of how long that took."""
+    steps = (max(0.0, after - before) for before, after in pairwise((start, *moments)))
+    return [round(at_s, 3) for at_s in accumulate(steps)]
 
 
 class AxesPage(View):
