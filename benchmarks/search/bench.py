@@ -256,7 +256,8 @@ class Card:
         self._scratch = scratch
         self._samples = samples
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="card")
-        self._processes = SearchProcesses(1)
+        #: One for the job at work, and one in which the next one begins.
+        self._processes = SearchProcesses(2)
         self._num_services = 0
 
     @property

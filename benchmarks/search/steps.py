@@ -47,8 +47,8 @@ def _since(spans: Sequence[Span], begin_s: float, end_s: float) -> str:
     """How long the card and the builds were busy between two times."""
 
     def busy_s(*names: str) -> float:
-        cut = ((max(one.begin_s, begin_s), min(one.end_s, end_s)) for one in spans if one.what in names)
-        return seconds(union((begin, end) for begin, end in cut if begin < end))
+        pieces = ((max(one.begin_s, begin_s), min(one.end_s, end_s)) for one in spans if one.what in names)
+        return seconds(union((begin, end) for begin, end in pieces if begin < end))
 
     return (
         f"of the last {end_s - begin_s:.1f} s the card was busy for {busy_s('measure', 'finals', 'artifact'):.1f}, "

@@ -13,7 +13,7 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import util
@@ -52,6 +52,8 @@ class _Request:
     is_winding_up: bool
     #: The method of `Searcher`.
     method: str
+    #: Where the search is to begin with other priors than it was ordered with.
+    priors: tuple[Candidate, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +125,8 @@ class RemoteSearch:
         self._order: SearchOrder | None = order
         self._unsent: list[Trial] = []
         self._is_winding_up = False
+        #: Priors that it is not told of yet, in the place of those of the order.
+        self._priors: tuple[Candidate, ...] | None = None
         #: Whether the next choice is better made when nothing is on its way; as of the last answer.
         self.waits_for_all = False
 
@@ -139,6 +143,15 @@ class RemoteSearch:
         """As `Searcher.think_ahead`; raises as `ask` does."""
         return bool(self._call("think_ahead"))
 
+    def foresee(self) -> Candidate | None:
+        """As `Searcher.foresee`; raises as `ask` does."""
+        candidate: Candidate | None = self._call("foresee")
+        return candidate
+
+    def begin_with(self, priors: Iterable[Candidate]) -> None:
+        """As `Searcher.begin_with`; they are handed over with the next question."""
+        self._priors = tuple(priors)
+
     def tell(self, trial: Trial) -> None:
         """Adds a recorded trial; it is handed over with the next question."""
         self._unsent.append(trial)
@@ -153,10 +166,10 @@ class RemoteSearch:
 
     def _call(self, method: str) -> Any:
         order, trials = self._order, tuple(self._unsent)
-        answer = self._process.ask(self._number, order, trials, self._is_winding_up, method)
+        answer = self._process.ask(self._number, order, trials, self._is_winding_up, method, self._priors)
         if answer is None:
             return None
-        self._order = None
+        self._order = self._priors = None
         del self._unsent[: len(trials)]
         if answer.error is not None:
             raise answer.error
@@ -216,7 +229,13 @@ class _Process:
         self._process.join()
 
     def ask(
-        self, number: int, order: SearchOrder | None, trials: tuple[Trial, ...], is_winding_up: bool, method: str
+        self,
+        number: int,
+        order: SearchOrder | None,
+        trials: tuple[Trial, ...],
+        is_winding_up: bool,
+        method: str,
+        priors: tuple[Candidate, ...] | None,
     ) -> _Answer | None:
         """The answer; None of a search that is over.
 
@@ -231,7 +250,13 @@ class _Process:
             if self.is_lost:
                 raise SearchLost("its process has died")
             request = _Request(
-                number=number, ended=ended, order=order, trials=trials, is_winding_up=is_winding_up, method=method
+                number=number,
+                ended=ended,
+                order=order,
+                trials=trials,
+                is_winding_up=is_winding_up,
+                method=method,
+                priors=priors,
             )
             try:
                 self._pipe.send(request)
@@ -267,6 +292,8 @@ def _answer(searches: dict[int, Searcher], request: _Request) -> _Answer:
         if request.order is not None:
             searches[request.number] = request.order.begin(begin_here())
         searcher = searches[request.number]
+        if request.priors is not None:
+            searcher.begin_with(request.priors)
         for trial in request.trials:
             searcher.tell(trial)
         if request.is_winding_up:

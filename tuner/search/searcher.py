@@ -17,6 +17,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 from tuner.core.legal.legality import kind_problem
 from tuner.core.schedule.candidate import LIBRARY, Candidate
@@ -105,6 +106,7 @@ class Searcher:
         self._drawn_guesses: Callable[[], list[Schedule]] = partial(drawn_guesses, space, seed)
         self._more_seeds = first_guesses(space, seed, lambda: self._drawn_guesses()) if seeds is None else iter(())
         self._policies: tuple[Schedule, ...] | None = None
+        self._foreseen: Iterator[Candidate] | None = None
         self._num_last = min(len(self._repeats), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
         self._num_observed = 0
@@ -150,6 +152,19 @@ class Searcher:
             self._give(candidate)
             self._on_their_way.add(candidate)
         return candidate
+
+    def foresee(self) -> Candidate | None:
+        """Before the first choice: a prior or first guess that will most likely be chosen, one after the other; None
+        where there are no more. What is chosen stays the same."""
+        if self._foreseen is None:
+            guesses = (canonical(self._main, schedule) for schedule in self._seeds())
+            ours = (Candidate(plan_kind=self._main, schedule=guess) for guess in guesses)
+            self._foreseen = chain(tuple(self._priors), ours)
+        return next(self._foreseen, None)
+
+    def begin_with(self, priors: Iterable[Candidate]) -> None:
+        """Before the first choice: these are tried first, in the place of the priors that it was begun with."""
+        self._priors = deque(priors)
 
     def think_ahead(self) -> bool:
         """Does a piece of the work that a later choice needs, while nobody waits for one; whether there was any.

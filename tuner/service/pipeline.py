@@ -27,6 +27,7 @@ from tuner.errors import Quarantined, WorkerError
 from tuner.service.ahead import Ahead
 from tuner.service.forecasts import with_forecast
 from tuner.service.helpers import Lanes, by_helper
+from tuner.service.progress import Progress
 from tuner.service.waiting import Patience, Stopped, wait_for_one
 
 _log = logging.getLogger(__name__)
@@ -370,3 +371,11 @@ class Pipeline:
         one.sent_at = time.monotonic()
         one.lane, one.measuring = lane, lane.measure(self._problem, prepared, incumbent_speedup)
         one.measuring.add_done_callback(note_end)
+
+
+def end_if_due(pipeline: Pipeline, progress: Progress, left_s: float) -> None:
+    """Has nothing more chosen where the time is over, and nothing new where there was no progress for too long."""
+    if left_s <= 0:
+        pipeline.end()
+    elif progress.is_over:
+        pipeline.wind_up()

@@ -38,18 +38,24 @@ class PriorBook:
             kept = priors.chosen(session, job.id)
         if kept is not None:
             return kept
-        chosen: tuple[Prior, ...] = ()
-        if not past:
-            asked = Asked(
-                space=space,
-                objective=job.spec.objective,
-                kernel_version=kernel_version,
-                num_trials=job.spec.budget.trials,
-            )
-            before = self._known(job) if job.spec.priors is PriorsChoice.NEAREST else []
-            chosen = choose_priors(asked, [*self._siblings.found(job, kernel_version), *before])
+        chosen = () if past else self.by_now(job, space, kernel_version)
         self._keeper.write(partial(priors.choose, job_id=job.id, priors=chosen, now=self._clock()))
         return chosen
+
+    def by_now(self, job: JobRecord, space: AnySpace, kernel_version: str) -> tuple[Prior, ...]:
+        """The priors that a job would have if it began now; nothing is kept.
+
+        Raises:
+            StoreUnavailable: the database stays locked.
+        """
+        asked = Asked(
+            space=space,
+            objective=job.spec.objective,
+            kernel_version=kernel_version,
+            num_trials=job.spec.budget.trials,
+        )
+        before = self._known(job) if job.spec.priors is PriorsChoice.NEAREST else []
+        return choose_priors(asked, [*self._siblings.found(job, kernel_version), *before])
 
     def _known(self, job: JobRecord) -> list[Found]:
         """What is known of the job's target: of a simulated one, what was simulated, and nothing else."""

@@ -22,6 +22,7 @@ from tuner.errors import Conflict, NotFound, Quarantined, SearchLost, StoreUnava
 from tuner.logs import about
 from tuner.search import search_here
 from tuner.service.ahead import Ahead
+from tuner.service.beforehand import Beforehand, NextJob, next_job
 from tuner.service.claims import Claims
 from tuner.service.clock_steps import ClockSteps
 from tuner.service.finals import best_speedup
@@ -31,7 +32,7 @@ from tuner.service.inspector import Inspector, problem_of
 from tuner.service.keeper import Keeper
 from tuner.service.ladder_maker import LadderMaker
 from tuner.service.metrics import Metrics, Observer
-from tuner.service.pipeline import Chooser, Pipeline
+from tuner.service.pipeline import Chooser, Pipeline, end_if_due
 from tuner.service.priors import PriorBook
 from tuner.service.probing import Probing
 from tuner.service.progress import Progress
@@ -87,7 +88,7 @@ class Runner:
         self._lane = WatchedLane(dispatcher.lane(target.id, worker), metrics.busy_clock(target.id, worker))
         self._clock = clock
         self._clock_steps = clock_steps
-        self._search_by = search
+        self._beforehand = Beforehand(search, lambda: dispatcher.builds(target.id, worker), f"{target.id} {worker}")
         self._lost = LostSearches()
         self._num_failures = 0
         #: What ended the thread, where it was no request to stop; empty otherwise.
@@ -151,6 +152,7 @@ class Runner:
             _log.critical("the runner of %s has ended; restart the server", self.target.id, exc_info=error)
         finally:
             self._helpers.withdraw(self._lane)
+            self._beforehand.close()
 
     def _turn(self) -> None:
         """One job, one ladder, one inspection, or a short wait for any."""
@@ -294,10 +296,18 @@ class Runner:
             left_s = min(left_s, max(0.0, job.deadline_at - self._clock()))
         space = any_space_of(job.spec.workload, self.target.gpu)
         priors = self._priors.of(job, space, past, kernel_version_for(self._lane.environment(), job.spec.workload))
-        with self._search_by(order_of(job, self.target.gpu, past, priors)) as searcher:
+        with self._beforehand.search(order_of(job, self.target.gpu, past, priors)) as searcher:
+            self._beforehand.begin(partial(self._next_to_search, job.id))
             self._record_all(
                 job, searcher, past, num_trials=budget.trials, left_s=left_s, patience=budget.patience, priors=priors
             )
+
+    def _next_to_search(self, job_id: str) -> NextJob | None:
+        """The job that will most likely be searched behind this one, if that has not begun yet."""
+        job = self._next_job({*self._claims.jobs.besides(job_id), job_id})
+        if job is None or job.state is not JobState.QUEUED:
+            return None
+        return next_job(job, self.target.gpu, self._priors, self._lane.environment())
 
     def _record_all(
         self,
@@ -325,7 +335,7 @@ class Runner:
             self._pipeline(job, chooser, past, num_trials, helpers) as pipeline,
         ):
             mark = time.monotonic()
-            self._end_if_due(pipeline, progress, left_s)
+            end_if_due(pipeline, progress, left_s)
             while (arrival := pipeline.next(incumbent)) is not None:
                 trial = Trial(
                     number=number,
@@ -357,7 +367,7 @@ class Runner:
                 incumbent = best_speedup([trial], incumbent)
                 # Once its patience has run out a few last trials are left: another stay would cost more than they take.
                 gives_way = gives_way or (not progress.is_over and turn.is_over())
-                self._end_if_due(pipeline, progress, 0.0 if gives_way else left_s)
+                end_if_due(pipeline, progress, 0.0 if gives_way else left_s)
                 if not self._drain.is_set():
                     self._inspector.take_one(urgent_only=True)  # not more than one, so that the search goes on
                 mark = time.monotonic()
@@ -372,13 +382,6 @@ class Runner:
             _log.debug("trial %d is %s", trial.number, type(trial.outcome).__name__.lower())
         for observer in self._observers:
             observer.saw_trial(job_id, self.target.id, self._worker, trial)
-
-    @staticmethod
-    def _end_if_due(pipeline: Pipeline, progress: Progress, left_s: float) -> None:
-        if left_s <= 0:
-            pipeline.end()
-        elif progress.is_over:
-            pipeline.wind_up()
 
     def _pipeline(
         self, job: JobRecord, chooser: Chooser, past: list[Trial], num_trials: int, helpers: Lanes

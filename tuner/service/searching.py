@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from typing import Protocol
 
 from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.job import Trial
 from tuner.core.trial.priors import Prior
 from tuner.core.trial.records import JobRecord
@@ -21,8 +23,20 @@ _log = logging.getLogger(__name__)
 MOST_LOST = 5
 
 
+class BegunSearch(Chooser, Protocol):
+    """A search before its first choice, as `Searcher` has it."""
+
+    def foresee(self) -> Candidate | None:
+        """What it will most likely try, one after the other; None where it foresees no more."""
+        ...
+
+    def begin_with(self, priors: Sequence[Candidate]) -> None:
+        """Has it try these first, in the place of the priors that it was begun with."""
+        ...
+
+
 #: Begins a search, which ends with the block.
-Search = Callable[[SearchOrder], AbstractContextManager[Chooser]]
+Search = Callable[[SearchOrder], AbstractContextManager[BegunSearch]]
 
 
 def order_of(job: JobRecord, gpu: Gpu, past: Iterable[Trial], priors: Iterable[Prior]) -> SearchOrder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,8 +20,7 @@ from tuner.dispatch import LocalDispatcher
 from tuner.errors import SearchLost
 from tuner.search import SearchOrder, SearchProcesses
 from tuner.service import Service
-from tuner.service.pipeline import Chooser
-from tuner.service.searching import MOST_LOST, Search
+from tuner.service.searching import MOST_LOST, BegunSearch, Search
 from tuner.store import Store
 
 pytestmark = pytest.mark.slow
@@ -69,6 +68,12 @@ class Dying:
             raise SearchLost("its process has died")
         return self._left.pop()
 
+    def foresee(self) -> Candidate | None:
+        raise SearchLost("its process has died")
+
+    def begin_with(self, priors: Sequence[Candidate]) -> None:
+        assert not priors
+
     def tell(self, trial: Trial) -> None:
         assert trial.candidate == LIBRARY
 
@@ -83,7 +88,7 @@ def test_a_search_that_is_lost_again_and_again_ends_its_job_and_no_other(tmp_pat
     begun: list[int] = []
 
     @contextmanager
-    def search(order: SearchOrder) -> Iterator[Chooser]:
+    def search(order: SearchOrder) -> Iterator[BegunSearch]:
         if order.workload.ops[0].m == 32:
             yield order.begin()
             return
