@@ -43,7 +43,7 @@ SHAPES = {
     ),
     "256 rows": by_copies(((256, 128, 64), (256, 112, 64)), input_stages=2),
     "unequal rows of two groups": by_copies(((256, 96, 64), (128, 64, 64)), input_stages=2),
-    "partition": by_copies(((16, 64, 64), (16, 64, 64)), partition=6, granularity=Granularity.TILE),
+    "partition": by_copies(((16, 64, 64), (16, 64, 64)), partition=5, granularity=Granularity.TILE),
     "cluster 1x2": by_copies(((128, 352, 64), (128, 128, 64)), cluster=(1, 2)),
     "cluster 2x1, tickets": by_copies(((256, 112, 64), (256, 64, 64)), assignment=TICKET, cluster=(2, 1)),
     "cluster 2x2, split": by_copies(((128, 256, 64), (128, 192, 64)), split_k=(1, 3), cluster=(2, 2)),
