@@ -72,10 +72,8 @@ class Runner:
         search: Search = search_here,
         helpers: Helpers | None = None,
     ) -> None:
-        """Runners of a service share `claims`, `helpers` and `clock_steps`; `finals` says how those of a job are held;
-        `max_ahead` is how many candidates may be on their way besides one, at most; jobs begin with `winners`, where
-        they suit. `metrics` and `observers` are told what happens. `search` begins a search, here or in another
-        process."""
+        """Runners of a service share `claims`, `helpers` and `clock_steps`; `finals` says how those of a job are held.
+        Jobs begin with `winners`, where they suit; at most `max_ahead` candidates are on their way besides one."""
         self.target = target
         self._worker = worker
         self._claims = claims
@@ -145,9 +143,8 @@ class Runner:
             while not self._stop.is_set() and not self._drain.is_set():
                 self._turn()
         except Exception as error:
-            # Closing pulls the workers from under it: all goes on at the next start.
             if self._stop.is_set() or isinstance(error, Stopped):
-                return
+                return  # closing pulls the workers from under it: all goes on at the next start
             self.fault = f"{type(error).__name__}: {error}"
             _log.critical("the runner of %s has ended; restart the server", self.target.id, exc_info=error)
         finally:
