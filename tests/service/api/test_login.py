@@ -8,11 +8,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
 from tests.service.api.test_access import make_token
-from tests.support.serving import body, listening, running_service
+from tests.support.serving import Server, body, listening, running_service
 from tuner.api.login import local_path
 from tuner.api.session import COOKIE, CSRF_HEADER
+from tuner.cli import main
 from tuner.core.access.caller import Role
 from tuner.service import Service
 from tuner.service.access import REMEMBERED_S
@@ -93,6 +95,15 @@ def test_a_session_ends_with_its_form_and_with_its_token(browser: httpx.Client, 
         tokens.revoke(session, token_id, time.time())
     time.sleep(REMEMBERED_S + 0.05)
     assert browser.get("/").status_code == 303
+
+
+def test_behind_a_proxy_with_tls_the_cookie_is_never_sent_in_the_clear(tmp_path: Path) -> None:
+    made = CliRunner().invoke(main, ["token", "create", "--owner", "alice", "--role", "read", "--data", str(tmp_path)])
+    form, forwarded = {"token": made.stdout.strip()}, {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}
+    for trusted, is_secure in (("127.0.0.1", True), ("", False)):
+        with Server(tmp_path, "--gpu", "none", TUNER_TRUSTED_PROXIES=trusted) as server:
+            answer = httpx.post(f"{server.url}/login", data=form, headers=forwarded)
+        assert (answer.status_code, "; secure" in answer.headers["set-cookie"].lower()) == (303, is_secure)
 
 
 def test_another_sites_form_cannot_log_anybody_in(browser: httpx.Client, service: Service) -> None:
