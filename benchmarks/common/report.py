@@ -111,6 +111,11 @@ def at_least_row(check: str, value: float, bar: float, **raw: Any) -> dict[str, 
     return {"check": check, "value": round(value, 6), "bar": bar, "holds": value >= bar, **raw}
 
 
+def figure_row(check: str, value: float, **raw: Any) -> dict[str, Any]:
+    """A figure of which nothing is asked: it has no bar."""
+    return {"check": check, "value": round(value, 6), "bar": None, "holds": None, **raw}
+
+
 def failed_row(check: str, reason: str) -> dict[str, Any]:
     """A check that came to no figure, and so does not hold."""
     return {"check": check, "value": None, "bar": None, "holds": False, "reason": reason}

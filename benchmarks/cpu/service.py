@@ -1,25 +1,24 @@
 """What the service adds to a trial: time between consecutive outcomes, one at a time, less what the evaluator took.
 
 python -m benchmarks.cpu.service [--trials 1000] [--out benchmarks/results/cpu/service.json]
+
+With none ahead each trial waits for its choice, so that these rows have no bar. It wants the machine for itself. Rows
+of other programs in the file stay.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
+from benchmarks.common.report import NO_GPU, figure_row, merge_report
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import Candidate
@@ -92,44 +91,29 @@ def all_trials(service: Service, job_id: str) -> Iterator[Trial]:
         yield from page.items
 
 
-def measure(m: int, num_trials: int) -> dict[str, Any]:
-    """One row: medians at both ends, and the whole."""
-    overhead_ms = [1e3 * overhead for overhead in overheads_s(m, num_trials)]
-    return {
-        "pair": "ffn",
-        "m": m,
-        "dims": [4096, 14336, 4096],
-        "trials": num_trials,
-        "overhead_ms_median_first": median(overhead_ms[:WINDOW]),
-        "overhead_ms_median_last": median(overhead_ms[-WINDOW:]),
-        "overhead_ms_mean": sum(overhead_ms) / len(overhead_ms),
-        "overhead_ms_max": max(overhead_ms),
+def row_of(m: int, overheads_s: list[float]) -> dict[str, Any]:
+    """A row: the mean, and behind it the medians at both ends and the longest."""
+    raw = {
+        "trials": len(overheads_s) + 1,
+        "median_first_s": round(median(overheads_s[:WINDOW]), 6),
+        "median_last_s": round(median(overheads_s[-WINDOW:]), 6),
+        "longest_s": round(max(overheads_s), 6),
     }
+    return figure_row(f"overhead of a trial on one machine, none ahead, {m} rows, seconds", fmean(overheads_s), **raw)
 
 
 def main() -> None:
-    """Measures and writes the results file."""
+    """Measures and writes its rows into the results file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/service.json"))
     arguments = parser.parse_args()
-    rows = [measure(m, arguments.trials) for m in (16, 512)]
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    meta = {
-        "gpu": "none (simulated NVIDIA H200)",
-        "driver": "",
-        "cuda": "",
-        "cpu": f"{platform.machine()}, {os.cpu_count()} cores",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit,
-        "command": " ".join(["python", "-m", "benchmarks.cpu.service", *sys.argv[1:]]),
-    }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    before = json.loads(arguments.out.read_text())["rows"] if arguments.out.exists() else []
-    others = [row for row in before if "check" in row]  # of other programs
-    arguments.out.write_text(json.dumps({"meta": meta, "rows": [*rows, *others]}, indent=1) + "\n")
-    for row in rows:
-        print(json.dumps(row))
+    rows = []
+    for m in (16, 512):
+        row = row_of(m, overheads_s(m, arguments.trials)) | {"load_average": os.getloadavg()[0]}
+        print(row, flush=True)
+        rows.append(row)
+    merge_report(arguments.out, rows, NO_GPU)
 
 
 if __name__ == "__main__":

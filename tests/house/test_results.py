@@ -27,3 +27,10 @@ def test_a_result_names_its_machine_its_commit_and_its_command(path: Path) -> No
         assert result[table]
         assert all(isinstance(row, dict) and row for row in result[table])
     assert path.parent.parent == RESULTS, "results lie in benchmarks/results/<gpu or cpu>/"
+
+
+def test_every_row_of_the_service_says_what_is_checked_and_whether_it_holds() -> None:
+    rows = json.loads((RESULTS / "cpu" / "service.json").read_text())["rows"]
+    assert [row for row in rows if not {"check", "value", "bar", "holds"} <= set(row)] == []
+    assert len({row["check"] for row in rows}) == len(rows)
+    assert [row["check"] for row in rows if (row["bar"] is None) != (row["holds"] is None)] == []
