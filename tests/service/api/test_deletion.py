@@ -109,7 +109,8 @@ def test_retention_deletes_the_oldest_and_spares_the_best_and_the_running(
 def test_a_server_keeps_as_many_jobs_as_its_environment_says(tmp_path: Path) -> None:
     with Server(tmp_path / "data", "--gpu", "simulated:h200", TUNER_KEEP_JOBS="0", TUNER_KEEP_BEST="false") as server:
         job_id = httpx.post(f"{server.url}/jobs", json=body(budget={"trials": 4})).json()["id"]
-        wait_until(lambda: httpx.get(f"{server.url}/jobs/{job_id}").json().get("finished_at") is not None)
+        url = f"{server.url}/jobs/{job_id}"
+        wait_until(lambda: (answer := httpx.get(url)).status_code == 404 or answer.json()["finished_at"] is not None)
         server.stop()
     with Server(tmp_path / "data", "--gpu", "simulated:h200", TUNER_KEEP_JOBS="0", TUNER_KEEP_BEST="false") as server:
         wait_until(lambda: httpx.get(f"{server.url}/jobs/{job_id}").status_code == 404)
