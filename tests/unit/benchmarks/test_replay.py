@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.common.kept import kept_for
 from benchmarks.common.rows import choose_rows
 from benchmarks.common.setting import twin_of
-from benchmarks.trust.previews import Seen, of_jobs, of_search, of_winners
+from benchmarks.trust.previews import Seen, in_other_orders, of_jobs, of_orders, of_search, of_winners
 from benchmarks.trust.replay import judge, main
 from tests.support.builders import measured
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
@@ -151,6 +152,24 @@ def test_kept_winners_are_measured_row_by_row() -> None:
     assert name == row.name
     assert len(found) >= 5
     assert {len(one.previewed) for one in found} == {PREVIEW.min_rounds}
+
+
+def test_the_fastest_kept_winner_is_measured_in_other_orders_of_its_kernel() -> None:
+    row = choose_rows(names=["prefill-swiglu/llama3-8b/m512"])[0]
+    twin = twin_of("simulated:h200")
+    assert twin
+    best = kept_for(row.name, "h200")[0].candidate
+    assert best.schedule
+    first, *others = in_other_orders(row, twin.target.gpu, best, 5)
+    assert first == best
+    assert len({one.schedule for one in others} - {best.schedule}) == 5
+    assert {(one.plan_kind, one.schedule and one.schedule.tiling) for one in others} == {
+        (best.plan_kind, best.schedule.tiling)
+    }
+    with closing(twin):
+        ((name, found),) = of_orders(twin, [row], 5)
+    assert name == row.name
+    assert len(found) == 6
 
 
 def test_two_runs_share_the_rows_and_a_third_judges_what_both_measured(tmp_path: Path) -> None:
