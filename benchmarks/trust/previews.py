@@ -73,8 +73,8 @@ def seen_of(rounds: Sequence[Round]) -> Seen | None:
 
 
 def _rounds_s(rounds: Iterable[Round]) -> float:
-    """What rounds take: a sample of 40 ms of the candidate and of the library, and 40 ms of load of one of them."""
-    return 3 * 0.04 * sum(one.dropped is None for one in rounds)
+    """What rounds take: 40 ms each for a sample of the candidate, half of one of the library, and a load."""
+    return 2.5 * 0.04 * sum(one.dropped is None for one in rounds)
 
 
 def _sustained(row: Row) -> Problem:
