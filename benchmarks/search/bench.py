@@ -84,6 +84,16 @@ class Timed:
             "winner_us": round(row.time_us or 0.0, 3),
             "fastest": candidate_json(fastest.candidate),
             "fastest_us": round(fastest.time_us or 0.0, 3),
+            "tie_band": round(best.tie_band, 5),
+            "kinds": self._kinds(),
+        }
+
+    def _kinds(self) -> dict[str, Any]:
+        """Of each plan kind, its fastest in the finals: microseconds, and its speed-up with the interval."""
+        rows = sorted((row for row in self.ended.best.finals if row.time_us), key=lambda row: row.time_us or 0.0)
+        first = {str(row.candidate.plan_kind): row for row in reversed(rows)}
+        return {
+            kind: {"us": row.time_us, "speedup": row.speedup, "ci95": row.speedup_ci95} for kind, row in first.items()
         }
 
     def _stage_s(self) -> dict[str, float]:
