@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import pytest
@@ -111,6 +113,27 @@ def test_each_kind_of_the_card_has_its_turn_and_variations_try_the_best_of_what_
             seen = {one.candidate.schedule for one in trials[:number] if one.candidate.plan_kind is kind}
             best = [canonical(kind, schedule) for _, schedule in sorted(before, key=lambda one: one[0]) if schedule]
             assert trial.candidate.schedule == next(schedule for schedule in best if schedule not in seen)
+
+
+def test_variations_that_are_ahead_have_more_turns_behind_the_first_guesses_and_both_sides_have() -> None:
+    def times(factor: float) -> Judge:
+        """Programmatic launches take so much of the time."""
+
+        def judge(candidate: Candidate) -> Outcome:
+            outcome = time_of(candidate)
+            if not candidate.plan_kind.is_programmatic or not isinstance(outcome, Measured):
+                return outcome
+            return replace(outcome, time_us=factor * outcome.time_us, speedup=outcome.speedup / factor)
+
+        return judge
+
+    behind, ahead = (
+        Counter(one.candidate.plan_kind for one in take(Searcher(space(gpu=H200), seed=1, num_trials=60), judge, 60))
+        for judge in (times(20.0), times(0.9))
+    )
+    for kind in (PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL):
+        assert ahead[kind] >= behind[kind] + 2
+    assert ahead[PlanKind.FUSED] >= 0.8 * behind[PlanKind.FUSED]
 
 
 def best_of(trials: list[Trial], kind: PlanKind) -> Candidate:
