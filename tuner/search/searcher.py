@@ -17,7 +17,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 from tuner.core.legal.legality import kind_problem
 from tuner.core.schedule.candidate import LIBRARY, Candidate
@@ -33,6 +33,7 @@ from tuner.search.meanwhile import Begin
 from tuner.search.pool import canonical, in_runs
 from tuner.search.sampler import REDRAWN_EVERY, RENEWED_EVERY
 from tuner.search.seeds import (
+    NUM_DRAWN,
     NUM_SEEDS,
     drawn_guesses,
     first_guesses,
@@ -159,7 +160,9 @@ class Searcher:
         """Before the first choice: a prior or first guess that will most likely be chosen, one after the other; None
         where there are no more. What is chosen stays the same."""
         if self._foreseen is None:
-            guesses = (canonical(self._main, schedule) for schedule in self._seeds())
+            # Nobody draws meanwhile for a small budget, and whoever takes this search over would wait for it.
+            seeds = islice(self._seeds(), NUM_SEEDS if self._has_begun else NUM_SEEDS - NUM_DRAWN)
+            guesses = (canonical(self._main, schedule) for schedule in seeds)
             ours = (Candidate(plan_kind=self._main, schedule=guess) for guess in guesses)
             self._foreseen = chain(tuple(self._priors), ours)
         return next(self._foreseen, None)
