@@ -23,7 +23,7 @@ from tuner.core.proof.attention import check_attention
 from tuner.core.schedule.attention import AttentionTiling
 from tuner.errors import IllegalSchedule
 from tuner.workers.builder.nvrtc import parse_log
-from tuner.workers.source.attention import NextWeights, refused_launch, render_attention
+from tuner.workers.source.attention import TRACE_WORDS, NextWeights, refused_launch, render_attention
 
 TILINGS = [
     AttentionTiling(
@@ -198,6 +198,26 @@ def test_what_was_refused_reads_the_same_signed_or_not(kind: type) -> None:
     assert str(refused_launch(words.tolist())) == "sequence 1 has the page -3: use 0 to 32"
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("forgets", [True, False])
+def test_a_trace_has_no_stamp_of_a_launch_before(forgets: bool) -> None:
+    """Who adds up the spans stamps that. In the second launch each context has one span, so nobody does."""
+    case = CASES["new tokens"]
+    op = DecodeAttention(**case.op)
+    tiling, combined = tiling_of(case, op), 6
+    changes = [("? read_globaltimer() : read_clock()", "? 1 : 1")]
+    changes += [] if forgets else [("  forget_stamps(args);\n", "")]
+    library = attention_library(tiling, op, changes, traced=True)
+    run = EmulatedAttention(op=op, lengths=case.lengths)
+    plan = plan_of(case, op, contiguous=False)
+    seen = []
+    for lengths in (case.lengths, [min(length, op.new_tokens) for length in case.lengths]):
+        run.lengths = lengths
+        run.run(library, plan, tiling, speculative=case.speculative)
+        seen.append(bool(run.trace.reshape(-1, TRACE_WORDS)[:, combined].any()))
+    assert seen == [True, not forgets]
+
+
 def rows_asked_for(*changes: tuple[str, str], early: bool = False, asking: int = 0) -> list[tuple[int, int, bool]]:
     """Of weights of 1,000 rows of 4,096 bytes at address 2^32, of which 512 bytes of each are wanted; with so many
     clusters that do nothing else."""
@@ -234,7 +254,10 @@ def test_clusters_without_tasks_ask_for_their_share_of_the_weights_alone() -> No
 def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str) -> None:
     """Queries, lengths, page numbers and cache."""
     waits_last = "request_all(args, ring), wait_for_prerequisites();"
-    changes = ("  wait_for_prerequisites();\n  if", "  if"), ("    request_all(args, ring);", f"    {waits_last}")
+    changes = (
+        ("  wait_for_prerequisites();\n  forget", "  forget"),
+        ("    request_all(args, ring);", f"    {waits_last}"),
+    )
     with pytest.raises(AssertionError, match="launches before may still write"):
         worst(CASES[name], *changes)
 

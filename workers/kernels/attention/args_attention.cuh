@@ -28,11 +28,14 @@ struct AttentionTask {
   __device__ __forceinline__ int span() const { return block_span & 0xFFFFFF; }
 };
 
+// When weights are asked for: behind a CTA's own requests, before griddepcontrol.wait, or when the last of its tiles is there.
+enum NextTime : int { kBehindRequests, kBeforeWait, kBehindArrivals };
+
 // Weights [num_rows, row_bytes] of the launch behind, of which the first taken_bytes of each row are brought into the L2.
 struct NextWeights {
   const unsigned char* rows;
   int num_rows, row_bytes, taken_bytes;
-  int is_early;  // 1: before griddepcontrol.wait
+  int when;  // a NextTime
 };
 
 struct AttentionArgs {
@@ -84,10 +87,21 @@ __device__ inline void refuse(const AttentionArgs& args, Refusal kind, int seque
 enum AttentionEvent : int { kBeganNs, kBegan, kFirstK, kLastTile, kMerged, kArrived, kCombined, kTaken, kTraceWords };
 constexpr int kTracedTasks = 4;
 
+__device__ __forceinline__ long long* traced(const AttentionArgs& args, int task) {
+  return args.trace + kTraceWords * (kTracedTasks * static_cast<long long>(blockIdx.x) + task);
+}
+
 __device__ __forceinline__ void stamp(const AttentionArgs& args, AttentionEvent event, int task, bool is_who) {
   if constexpr (kTracePhases) {
     if (!is_who || task >= kTracedTasks) return;
-    long long* words = args.trace + kTraceWords * (kTracedTasks * static_cast<long long>(blockIdx.x) + task);
-    words[event] = event == kBeganNs ? read_globaltimer() : read_clock();
+    traced(args, task)[event] = event == kBeganNs ? read_globaltimer() : read_clock();
+  }
+}
+
+// All threads, when nobody of a launch before can stamp any more: what did not happen in this one is to be 0.
+__device__ __forceinline__ void forget_stamps(const AttentionArgs& args) {
+  if constexpr (kTracePhases) {
+    for (int word = kBegan + 1; threadIdx.x == 0 && word < kTracedTasks * kTraceWords; ++word) traced(args, 0)[word] = 0;
+    __syncthreads();
   }
 }

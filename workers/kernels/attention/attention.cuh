@@ -99,8 +99,9 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   }
   __syncthreads();
   if constexpr (kCluster > 1) cluster_arrive();  // others may send when all have come here
-  if (thread >= kRequester && args.next.is_early != 0) prefetch_next_weights(args.next);
+  if (thread >= kRequester && args.next.when == kBeforeWait) prefetch_next_weights(args.next);
   wait_for_prerequisites();
+  forget_stamps(args);
   if (thread >= kRequester) {
     request_all(args, ring);
   } else if (thread < kMathThreads) {
