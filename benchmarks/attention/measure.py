@@ -108,8 +108,8 @@ def machine_here() -> dict[str, Any]:
 def _print(row: dict[str, Any], seconds: float) -> None:
     print(
         f"== {row['row']}: library {row['library_us']}, ours {row['ours_us']} ({row['best']}), "
-        f"plain {row['plain_us']}, speedup {row['speedup']:.3f}, floor {row['floor_us']:.2f}, empty {row['empty_us']}, hot {row['hot_us']}, "
-        f"error {row['rel_error']:.1e}, at {seconds:.0f} s",
+        f"plain {row['plain_us']}, speedup {row['speedup']:.3f}, floor {row['floor_us']:.2f}, empty {row['empty_us']}, "
+        f"hot {row['hot_us']}, error {row['rel_error']:.1e}, at {seconds:.0f} s",
         flush=True,
     )
     for name, us in row["variants_us"].items():
