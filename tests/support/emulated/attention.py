@@ -21,7 +21,6 @@ from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
     REFUSED_WORDS,
     TRACE_WORDS,
-    TRACED_TASKS,
     AttentionBuffers,
     NextWeights,
     cache_map,
@@ -40,10 +39,10 @@ def attention_library(
     changes: Sequence[tuple[str, str]] = (),
     form: AttentionForm = PLAIN,
     *,
-    traced: bool = False,
+    traced_tasks: int = 0,
 ) -> ctypes.CDLL:
     """The kernel compiled by g++; `changes` are made in the generated source, each of which must be there."""
-    source = render_attention(tiling, op.dtype, form=form, traced=traced)
+    source = render_attention(tiling, op.dtype, form=form, traced_tasks=traced_tasks)
     for before, after in changes:
         assert before in source, before
         source = source.replace(before, after)
@@ -127,7 +126,7 @@ class EmulatedAttention:
         out = np.full_like(self.q, 0x7FFF)
         if self.arrivals.size == 0:
             self.arrivals = np.zeros(plan.num_counters, np.uint32)
-            self.trace = np.zeros(TRACED_TASKS * TRACE_WORDS * plan.num_ctas, np.int64)
+            self.trace = np.zeros((plan.num_ctas, 1 + plan.most_tasks, TRACE_WORDS), np.int64)
         partials = np.full(plan.num_slots * plan.num_spans * tiling.partial_floats + 4, np.nan, np.float32)
         partials = partials[-(partials.ctypes.data // 4) % 4 :]
         lengths = np.array(self.lengths, np.int32)
