@@ -14,8 +14,6 @@ from tests.support.compiled import compile_source
 from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, attention_library
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless
-from tuner.core.insight.attention_trace import TracedAttention
-from tuner.core.insight.tracing import trace_from_stamps
 from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import AttentionForm, PagedCache
@@ -245,42 +243,3 @@ def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str) -> No
 def test_weights_that_the_copy_engine_cannot_take_are_refused(row_bytes: int, taken_bytes: int) -> None:
     with pytest.raises(ValueError, match=r"multiples of 16|no part of a row"):
         NextWeights(address=0, num_rows=1, row_bytes=row_bytes, taken_bytes=taken_bytes)
-
-
-def traced_launch(name: str, *changes: tuple[str, str]) -> TracedAttention:
-    """What a launch of a traced build leaves."""
-    case = CASES[name]
-    op = DecodeAttention(**case.op)
-    tiling, form, plan = tiling_of(case, op), form_of(case, op), plan_of(case, op, contiguous=False)
-    run = EmulatedAttention(op=op, lengths=case.lengths, form=form)
-    run.run(attention_library(tiling, op, changes, form, traced=True), plan, tiling, speculative=case.speculative)
-    return TracedAttention(name=name, plan=plan, lengths=case.lengths, stamps=run.stamps)
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-@pytest.mark.parametrize("name", ["ragged", "tiles left over", "clusters, spans", "by length"])
-def test_a_traced_launch_stamps_each_task_that_runs_once_for_each_cta(name: str) -> None:
-    launch = traced_launch(name)
-    trace = trace_from_stamps((), (), attentions=[launch])
-    assert trace.reason == ""
-    ran = [place for places in launch.places() for place in places for _ in range(launch.plan.cluster)]
-    assert sorted(span.task for span in trace.spans) == sorted(ran)
-    assert {span.sm - span.cta for span in trace.spans} == {7}
-    for span in trace.spans:
-        assert 0 <= span.taken_ns <= span.ready_ns <= span.loaded_ns <= span.computed_ns <= span.stored_ns
-    assert all(span.computed_ns < span.stored_ns for span in trace.spans)
-    assert trace.op_names == (name,)
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_a_task_that_leaves_no_stamp_is_named() -> None:
-    launch = traced_launch("ragged", ("stamp(args, kTaken, number, thread == 0)", "stamp(args, kTaken, number, false)"))
-    assert "task 0 of CTA 0 of ragged left no stamps" in trace_from_stamps((), (), attentions=[launch]).reason
-    launch = traced_launch("ragged", ("rows[kTraceWords + kBegan] = read_clock();", ""))
-    assert "CTA 0 of ragged left no stamps" in trace_from_stamps((), (), attentions=[launch]).reason
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_a_launch_of_more_tasks_than_are_stamped_has_no_chart() -> None:
-    found = trace_from_stamps((), (), attentions=[traced_launch("by length, many sequences")]).reason
-    assert "stamps no more than 8" in found

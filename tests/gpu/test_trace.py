@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attentions import alone, attention
 from tests.support.conformance.schedules import in_turns
-from tests.support.conformance.turned import IN_LAYERS, LAYER
 from tests.support.on_card import fused, problem, schedule
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.workload import Activation, ffn_pair
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
@@ -165,39 +162,3 @@ def test_teams_that_take_turns_store_one_tile_while_the_next_one_is_multiplied(
     stored = {(s.op, s.tile_m, s.tile_n): s.stored_ns for s in trace.spans}
     early = [last_producer_ns(plan.graph, s, stored) - s.ready_ns for s in trace.spans if s.op == 1]
     assert max(early) < TOLERANCE_NS
-
-
-SPANS = alone(span_tokens=192, speculative=True)
-#: Contexts of several spans, of one by a cluster of CTAs, with a product behind, and a whole layer.
-ATTENTIONS = {
-    "spans": (attention(), Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=SPANS)),
-    "cluster, drawn lengths": (
-        attention(lengths=Lengths.UNIFORM),
-        Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(cluster=4, span_tokens=768)),
-    ),
-    "layer": (LAYER, Candidate(plan_kind=PlanKind.FUSED_PDL, schedule=IN_LAYERS["wgmma, 16 rows, tickets"])),
-    "layer, a launch an op": (LAYER, Candidate(plan_kind=PlanKind.N_LAUNCHES, schedule=IN_LAYERS["mma"])),
-}
-
-
-@pytest.mark.parametrize("name", ATTENTIONS)
-def test_an_attentions_tasks_are_there_once_for_each_cta_in_front_of_the_products(
-    supervisor: GpuSupervisor, name: str
-) -> None:
-    if supervisor.target.gpu.compute_capability != (9, 0):
-        pytest.skip("an attention's kernel is for compute capability 9.0")
-    workload, chosen = ATTENTIONS[name]
-    trace, plans = traced(supervisor, problem(workload), chosen)
-    (plan,), (op,) = attention_plans_for(workload, supervisor.target.gpu, chosen), workload.attentions
-    wanted = [place for places in plan.running_at(op.timed_lengths) for place in places for _ in range(plan.cluster)]
-    first = [span for span in trace.spans if span.launch == 0]
-    assert [span.task for span in first] == sorted(wanted)
-    assert {trace.op_names[span.op] for span in first} == {op.name}
-    assert len(trace.spans) == len(first) + sum(one.plan.num_tasks for one in plans)
-    assert trace.op_names == tuple(one.name for one in workload.numbered_ops)
-    for s in trace.spans:
-        assert 0 <= s.taken_ns <= s.ready_ns <= s.loaded_ns <= s.computed_ns <= s.stored_ns <= trace.makespan_ns
-    assert max(s.stored_ns for s in first) < 50_000
-    for s in trace.spans:
-        if s.launch and trace.op_names[s.op] == workload.ops[0].name:  # it reads what the attention has made
-            assert s.loaded_ns > max(one.computed_ns for one in first) - TOLERANCE_NS

@@ -37,23 +37,16 @@ def build_appends(workload: Workload, gpu: Gpu, builder: Builder) -> tuple[Built
 
 
 def tie_attention(
-    workload: Workload,
-    index: int,
-    schedule: AttentionSchedule,
-    plan: AttentionPlan,
-    gpu: Gpu,
-    built: Built,
-    *,
-    traced: bool = False,
+    workload: Workload, index: int, schedule: AttentionSchedule, plan: AttentionPlan, gpu: Gpu, built: Built
 ) -> AttentionLaunchable:
-    """Ties a proven plan to the build of its kernel, which stamps its tasks where `traced`.
+    """Ties a proven plan to the build of its kernel.
 
     Raises:
         LaunchRefused: the build is not that of the kernel.
         ResourceError: with what the compiler told, an SM does not hold a CTA.
     """
     op = workload.attentions[index]
-    if build_key(attention_source(op, schedule, traced=traced), gpu.arch, built.compiler) != built.key:
+    if build_key(attention_source(op, schedule), gpu.arch, built.compiler) != built.key:
         raise LaunchRefused(f"build {built.key[:12]} is not that of {schedule}")
     _check_registers(built, schedule.tiling_of(op.shape).num_threads, gpu)
     ties = Ties(

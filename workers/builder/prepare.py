@@ -181,7 +181,7 @@ def _prove(
     with _timed(stage_s, Stage.RENDER):
         source = render(workload, candidate.schedule.tiling, traced=traced) if plans else ""
         kernels = zip(workload.attentions, candidate.schedule.attentions, strict=True)
-        attention_sources = tuple(attention_source(op, one, traced=traced) for op, one in kernels)
+        attention_sources = tuple(attention_source(op, one) for op, one in kernels)
     return Proven(
         workload=workload,
         gpu=gpu,
@@ -214,7 +214,7 @@ def _tie(proven: Proven, builds: Builds, stage_s: dict[str, float], spin_limit_c
         plan_kind=proven.candidate.plan_kind,
         launchable=None if products is None else tie(proven.plans, products, workload, traced=proven.traced),
         attentions=tuple(
-            tie_attention(workload, index, one, plan, gpu, kernel.built, traced=proven.traced)
+            tie_attention(workload, index, one, plan, gpu, kernel.built)
             for index, (one, plan, kernel) in enumerate(tied)
         ),
         spin_limit_cycles=spin_limit_cycles,

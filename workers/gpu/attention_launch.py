@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ctypes
 
-import cupy
 import numpy as np
 from cuda.bindings import driver
 
-from tuner.core.insight.attention_trace import TRACE_WORDS, TRACED_TASKS, AttentionStamps
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER
 
 from ..source.attention import (
@@ -34,8 +32,8 @@ from .tensor_maps import encode
 class AttentionOnDevice:
     """An attention's kernel, its plan and its workspace, which belongs to one stream at a time."""
 
-    def __init__(self, launchable: AttentionLaunchable, *, programmatic: bool, traced: bool = False) -> None:
-        """Loads the cubin, where all is as it was tied; `traced` where its kernel leaves stamps.
+    def __init__(self, launchable: AttentionLaunchable, *, programmatic: bool) -> None:
+        """Loads the cubin, where all is as it was tied.
 
         Raises:
             LaunchRefused: something is not, or the card holds no cluster of such CTAs.
@@ -61,8 +59,6 @@ class AttentionOnDevice:
         self._arrivals = Guarded(np.zeros(arrivals, dtype=np.uint32))
         self._partials = Guarded(np.full(partials, FP32_NAN, dtype=np.uint32))
         self._refused = Guarded(np.zeros(REFUSED_WORDS, dtype=np.uint32))
-        num_rows = self.plan.num_ctas if traced else 0
-        self._stamps = cupy.full((num_rows, TRACED_TASKS, TRACE_WORDS), -1, dtype=cupy.int64)
         self._map = cache_map(launchable.op.shape, tiling, launchable.op.form.paged)
 
     def launch(self, given: AttentionAddresses, next_weights: int, stream: int) -> None:
@@ -79,7 +75,7 @@ class AttentionOnDevice:
             queues=self._queues.address,
             partials=self._partials.address,
             arrivals=self._arrivals.address,
-            trace=int(self._stamps.data.ptr),
+            trace=0,
             refused=self._refused.address,
             pages=given.pages,
         )
@@ -95,14 +91,6 @@ class AttentionOnDevice:
     def parameter(self, buffers: AttentionBuffers, *, speculative: bool, next_weights: NextWeights) -> bytes:
         """The kernel's parameter of one launch."""
         return pack_attention_args(self.plan, buffers, speculative=speculative, next_weights=next_weights)
-
-    def clear_stamps(self) -> None:
-        """Forgets what earlier launches stamped; on the current stream."""
-        self._stamps.fill(-1)
-
-    def stamps(self) -> AttentionStamps:
-        """What the last launch of a traced build stamped."""
-        return self._stamps.get()  # type: ignore[no-any-return]
 
     def poison(self) -> None:
         """NaN where spans leave their sums; on the current stream."""

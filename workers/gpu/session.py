@@ -205,9 +205,7 @@ class Session:
         kernels = Kernels()
         try:
             _check_asked(prepared, work)
-            has_products = work.launchable is not None or not work.attentions
-            products = runner_of(work, kernels.load(work), traced=True) if has_products else None
-            answer = trace_once(prepared, kernels.load_attentions(work, traced=True), products, work)
+            answer = trace_once(prepared, kernels.load(work), work)
         except LaunchRefused as error:
             answer = TraceAnswer(stamps=(), reason=str(error))
         kernels.unload()
@@ -284,10 +282,10 @@ class Kernels:
         self._loaded.append(kernel)
         return kernel
 
-    def load_attentions(self, work: Work, *, traced: bool = False) -> tuple[AttentionOnDevice, ...]:
-        """The kernels of its attentions; `traced` where they leave stamps."""
+    def load_attentions(self, work: Work) -> tuple[AttentionOnDevice, ...]:
+        """The kernels of its attentions."""
         programmatic = work.plan_kind.is_programmatic
-        loaded = tuple(AttentionOnDevice(one, programmatic=programmatic, traced=traced) for one in work.attentions)
+        loaded = tuple(AttentionOnDevice(one, programmatic=programmatic) for one in work.attentions)
         self._loaded += loaded
         return loaded
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tuner.core.insight.attention_trace import AttentionStamps
 from tuner.core.insight.tracing import Stamps
 from tuner.core.problem.gpu import LiveFacts
 from tuner.core.proof.verify import VerifiedPlan
@@ -181,8 +180,6 @@ class TraceAnswer:
 
     stamps: tuple[Stamps, ...]
     reason: str = ""
-    #: Of the launches of attentions, which are the first ones.
-    attentions: tuple[AttentionStamps, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import __version__
-from tuner.core.insight.tracing import make_trace, no_trace, spans_from_timelines, spans_of_attention
+from tuner.core.insight.tracing import NO_ATTENTION_TRACE, make_trace, no_trace, spans_from_timelines
 from tuner.core.model.bounds import reference_us
-from tuner.core.model.forecast import attention_timelines, forecast_us
+from tuner.core.model.forecast import forecast_us
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import Procedure
@@ -25,7 +25,7 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
-from tuner.core.trial.inspection import CounterReport, EnergyReport, TaskSpan, Trace, no_counters, no_energy
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.samples import Round
@@ -344,22 +344,18 @@ class SimulatedEvaluator:
         fault = self._fault(candidate, {})
         if candidate.schedule is None or fault:
             return no_trace(fault.reason if fault else "the library's kernels carry no stamps", simulated=True)
+        if candidate.schedule.attentions:
+            return no_trace(NO_ATTENTION_TRACE, simulated=True)
         workload, gpu = problem.workload, self._target.gpu
         try:
-            verified, attentions = plans_for(workload, gpu, candidate), attention_timelines(workload, gpu, candidate)
+            verified = plans_for(workload, gpu, candidate)
         except (IllegalSchedule, PlanError) as error:
             return no_trace(str(error), simulated=True)
         timelines = [simulate(plan) for plan in verified]
-        plans, scale = [plan.plan for plan in verified], self.slowdown(candidate)
-        spans, begin_us = list[TaskSpan](), 0.0
-        for launch, one in enumerate(attentions):
-            spans += spans_of_attention(launch, len(workload.ops) + launch, one, gpu.num_sms, scale, begin_us)
-            begin_us += one.makespan_us
-        first = len(attentions)
-        spans += spans_from_timelines(plans, timelines, gpu.num_sms, scale, first_launch=first, begin_us=begin_us)
-        grids = [*(one.plan.num_queues * one.plan.cluster for one in attentions)]
-        grids += [timeline.num_ctas for timeline in timelines]
-        return make_trace(spans, tuple(op.name for op in workload.numbered_ops), grids, simulated=True)
+        plans = [plan.plan for plan in verified]
+        spans = spans_from_timelines(plans, timelines, gpu.num_sms, self.slowdown(candidate))
+        grids = [timeline.num_ctas for timeline in timelines]
+        return make_trace(spans, tuple(op.name for op in workload.ops), grids, simulated=True)
 
     def close(self) -> None:
         """Has no processes to end."""

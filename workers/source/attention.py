@@ -9,8 +9,6 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.core.insight.attention_trace import TRACE_WORDS as TRACE_WORDS
-from tuner.core.insight.attention_trace import TRACED_TASKS as TRACED_TASKS
 from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.plan.attention import MOST_QUEUES, AttentionPlan
 from tuner.core.problem.attention import DecodeAttention
@@ -38,6 +36,8 @@ ATTENTION_FILES = (
 #: Name of the kernel.
 ATTENTION_KERNEL = "tuner_attention"
 
+#: Tasks of a CTA that a traced build stamps, and the 64-bit words of each; `kTracedTasks` and `kTraceWords`.
+TRACED_TASKS, TRACE_WORDS = 4, 8
 #: Words that tell what a launch has refused, and what the first of them names, by `Refusal` in args_attention.cuh.
 REFUSED_WORDS = 4
 _REFUSALS = {1: "length", 2: "page"}
@@ -218,9 +218,9 @@ constexpr int kBoundThreads = {bound_threads(tiling)};
     return "\n".join(texts)
 
 
-def attention_source(op: AttentionOp, schedule: AttentionSchedule, *, traced: bool = False) -> str:
+def attention_source(op: AttentionOp, schedule: AttentionSchedule) -> str:
     """The source of an op's kernel."""
-    return render_attention(schedule.tiling_of(op.shape), op.shape.dtype, form=op.form, traced=traced)
+    return render_attention(schedule.tiling_of(op.shape), op.shape.dtype, form=op.form)
 
 
 def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule, address: int = 0) -> NextWeights:

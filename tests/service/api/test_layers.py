@@ -13,7 +13,7 @@ import httpx
 import jsonschema
 import pytest
 
-from tests.service.api.test_attention import SCHEMA, traced
+from tests.service.api.test_attention import SCHEMA
 from tests.service.api.test_chains import submit
 from tests.support.serving import listening, running_service
 
@@ -85,18 +85,6 @@ def test_every_page_of_a_layer_shows_it(http: httpx.Client, job: dict[str, Any])
     assert [op["name"] for op in shown["ops"]] == ["attention", "o_proj", "down", "qkv"]
     assert "768" in shown["ops"][3]["sizes"]
     assert "rotary" in shown["ops"][3]["sizes"]
-
-
-def test_the_trace_of_a_layer_has_all_of_its_ops(http: httpx.Client, job: dict[str, Any]) -> None:
-    best = http.get(job["links"]["best"]).json()
-    number = best["finals"][1]["trial_number"]
-    chart = traced(http, f"{job['links']['self']}/trials/{number}")
-    names = [chart["op_names"][op] for op in chart["tasks"]["op"]]
-    assert set(names) == {"attention", "o_proj", "down", "qkv"}
-    assert {name for name, launch in zip(names, chart["tasks"]["launch"], strict=True) if launch == 0} == {"attention"}
-    assert len(chart["waits"]["posts"]) == len(names)
-    page = http.get(f"/ui/jobs/{job['id']}/trials/{number}.json").json()
-    assert page["trace"] is not None
 
 
 def test_the_next_layer_begins_with_what_was_found(http: httpx.Client, job: dict[str, Any]) -> None:

@@ -39,12 +39,9 @@ def attention_library(
     op: DecodeAttention,
     changes: Sequence[tuple[str, str]] = (),
     form: AttentionForm = PLAIN,
-    *,
-    traced: bool = False,
 ) -> ctypes.CDLL:
-    """The kernel compiled by g++, which stamps its tasks where `traced`; `changes` are made in the generated source,
-    each of which must be there."""
-    source = render_attention(tiling, op.dtype, form=form, traced=traced)
+    """The kernel compiled by g++; `changes` are made in the generated source, each of which must be there."""
+    source = render_attention(tiling, op.dtype, form=form)
     for before, after in changes:
         assert before in source, before
         source = source.replace(before, after)
@@ -95,8 +92,6 @@ class EmulatedAttention:
                 for cache_bits in (self.k, self.v):
                     cache_bits[sequence, :, :begin] = cache_bits[sequence, :, end:] = 0x7FFF
         self.arrivals = np.zeros(0, np.uint32)
-        #: Of the last launch, where its build stamps.
-        self.stamps = np.zeros((0, TRACED_TASKS, TRACE_WORDS), np.int64)
         self.refused = np.zeros(REFUSED_WORDS, np.uint32)
 
     def _seen(self, length: int) -> tuple[int, int]:
@@ -161,7 +156,6 @@ class EmulatedAttention:
         assert left == 0, f"{left} threads hang"
         early = library.early_reads()
         assert early == 0, f"{early} times something was read that launches before may still write"
-        self.stamps = trace.reshape(plan.num_ctas, TRACED_TASKS, TRACE_WORDS)
         return out
 
     def expected(self) -> Array:

@@ -13,9 +13,6 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.insight.tracing import spans_of_attention
-from tuner.core.model.attention import AttentionTimeline
-from tuner.core.model.forecast import attention_timelines
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
@@ -121,15 +118,13 @@ def signals_of(plans: Sequence[Plan], *, is_shared: bool) -> Signals:
 
 def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) -> Gantt:
     """A recorded trace; `plans` are empty where they are not known any more."""
-    spans = sorted(trace.spans, key=lambda span: (span.launch, span.task, span.cta))
+    spans = sorted(trace.spans, key=lambda span: (span.launch, span.task))
     names = [*COLUMNS[:_FIRST_TIME], *(f"{name}_ns" for name in COLUMNS[_FIRST_TIME:])]
     tasks = np.array([*map(attrgetter(*names), spans)], dtype=np.int64)
     tasks = tasks.reshape(len(spans), len(COLUMNS))
     # Weights may have come in while a task still waited for signals: then nothing is left to load once it is ready.
     tasks[:, _FIRST_TIME:] = np.maximum.accumulate(tasks[:, _FIRST_TIME:], axis=1)
-    products = len(plans[0].graph.workload.ops) if plans else len(trace.op_names)
-    num_in_front = int((tasks[:, 1] >= products).sum())  # of attentions, whose launches are the first ones
-    is_known = sum(plan.plan.num_tasks for plan in plans) == len(spans) - num_in_front
+    is_known = sum(plan.plan.num_tasks for plan in plans) == len(spans)
     used = [
         int(tasks[tasks[:, 0] == launch, 4].max(initial=-1)) + 1 for launch in range(1 + max(tasks[:, 0], default=0))
     ]
@@ -137,8 +132,8 @@ def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) ->
         tasks=tasks,
         op_names=trace.op_names,
         num_sms=max(num_sms, int(tasks[:, 5].max(initial=-1)) + 1),
-        num_ctas=(*used[: -len(plans)], *(plan.plan.num_ctas for plan in plans)) if is_known and plans else tuple(used),
-        signals=_signals(plans, num_in_front) if is_known and plans else None,
+        num_ctas=tuple(plan.plan.num_ctas for plan in plans) if is_known else tuple(used),
+        signals=_signals(plans) if is_known and plans else None,
         simulated=trace.simulated,
     )
 
@@ -150,13 +145,9 @@ def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
     """
-    plans, attentions = plans_for(workload, gpu, candidate), attention_timelines(workload, gpu, candidate)
-    tables = [_attention_table(launch, len(workload.ops), one, gpu.num_sms) for launch, one in enumerate(attentions)]
-    begin_us, num_in_front = 0.0, sum(map(len, tables))
-    for table, one in zip(tables, attentions, strict=True):
-        table[:, _FIRST_TIME:] += round(1e3 * begin_us)
-        begin_us += one.makespan_us
-    for launch, plan in enumerate(plans, start=len(attentions)):
+    plans = plans_for(workload, gpu, candidate)
+    tables, begin_us = [], 0.0
+    for launch, plan in enumerate(plans):
         timeline = simulate(plan)
         tables.append(_table(launch, plan.plan, timeline, gpu.num_sms, begin_us))
         begin_us += timeline.makespan_us
@@ -164,30 +155,16 @@ def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
     tasks[:, _FIRST_TIME:] -= tasks[:, _FIRST_TIME].min()
     return Gantt(
         tasks=tasks,
-        op_names=tuple(op.name for op in workload.numbered_ops),
+        op_names=tuple(op.name for op in workload.ops),
         num_sms=gpu.num_sms,
-        num_ctas=(
-            *(one.plan.num_queues * one.plan.cluster for one in attentions),
-            *(plan.plan.num_ctas for plan in plans),
-        ),
-        signals=_signals(plans, num_in_front) if plans else None,
+        num_ctas=tuple(plan.plan.num_ctas for plan in plans),
+        signals=_signals(plans),
         simulated=True,
     )
 
 
-def _signals(plans: Sequence[VerifiedPlan], num_in_front: int) -> Signals:
-    """Of launches behind tasks that neither post nor wait: stream order stands for it."""
-    found = signals_of([plan.plan for plan in plans], is_shared=any(plan.is_paired for plan in plans))
-    posts = np.concatenate([np.full(num_in_front, -1, dtype=np.int64), found.posts])
-    waits_of = np.concatenate([np.zeros((num_in_front, 2), dtype=np.int64), found.waits_of])
-    return Signals(posts=posts, waits_of=waits_of, waits=found.waits)
-
-
-def _attention_table(launch: int, num_products: int, timeline: AttentionTimeline, num_sms: int) -> Ints:
-    """Of a launch that begins at 0."""
-    spans = spans_of_attention(launch, num_products + launch, timeline, num_sms)
-    names = [*COLUMNS[:_FIRST_TIME], *(f"{name}_ns" for name in COLUMNS[_FIRST_TIME:])]
-    return np.array([*map(attrgetter(*names), spans)], dtype=np.int64).reshape(len(spans), len(COLUMNS))
+def _signals(plans: Sequence[VerifiedPlan]) -> Signals:
+    return signals_of([plan.plan for plan in plans], is_shared=any(plan.is_paired for plan in plans))
 
 
 def _table(launch: int, plan: Plan, timeline: Timeline, num_sms: int, begin_us: float) -> Ints:

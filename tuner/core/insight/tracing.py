@@ -13,10 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.insight.attention_trace import TracedAttention, tile_of
-from tuner.core.model.attention import AttentionTimeline
 from tuner.core.model.simulate import Timeline
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.words import Plan
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.trial.inspection import OpShares, TaskSpan, Trace
@@ -30,32 +27,21 @@ Stamps = npt.NDArray[np.int64]
 STAMP_WORDS = 6
 
 
-def spans_from_stamps(
-    plans: Sequence[Plan],
-    stamps: Sequence[Stamps],
-    attentions: Sequence[TracedAttention] = (),
-    num_products: int = 0,
-) -> tuple[TaskSpan, ...]:
+def spans_from_stamps(plans: Sequence[Plan], stamps: Sequence[Stamps]) -> tuple[TaskSpan, ...]:
     """The spans of all launches of one run, by launch and task, nanoseconds of the global timer since its first CTA.
-    The launches of attentions are the first ones; their ops are numbered behind the `num_products` products.
 
     Raises:
         ValueError: a task or a CTA left no stamps, or the stamps' clocks do not run.
     """
-    for attention in attentions:
-        attention.check()
-    for launch, (plan, table) in enumerate(zip(plans, stamps, strict=True), start=len(attentions)):
+    for launch, (plan, table) in enumerate(zip(plans, stamps, strict=True)):
         _check_complete(launch, plan, table)
-    ctas = [attention.ctas() for attention in attentions]
-    ctas += [table[plan.num_tasks :] for plan, table in zip(plans, stamps, strict=True)]
     # Nanoseconds since 1970 have no room in a double: the origin is taken off as integers.
-    origin_ns = min(int(rows[:, 1].min()) for rows in ctas)
-    spans = list[TaskSpan]()
-    for i, attention in enumerate(attentions):
-        spans += _attention_spans(i, num_products + i, attention, origin_ns)
-    for launch, (plan, table) in enumerate(zip(plans, stamps, strict=True), start=len(attentions)):
-        spans += _launch_spans(launch, plan, table, origin_ns)
-    return tuple(spans)
+    origin_ns = min(int(table[plan.num_tasks :, 1].min()) for plan, table in zip(plans, stamps, strict=True))
+    return tuple(
+        span
+        for launch, (plan, table) in enumerate(zip(plans, stamps, strict=True))
+        for span in _launch_spans(launch, plan, table, origin_ns)
+    )
 
 
 def _check_complete(launch: int, plan: Plan, table: Stamps) -> None:
@@ -127,56 +113,13 @@ def _launch_spans(launch: int, plan: Plan, table: Stamps, origin_ns: int) -> lis
     return spans
 
 
-def _attention_spans(launch: int, op: int, attention: TracedAttention, origin_ns: int) -> list[TaskSpan]:
-    """Of each task that ran a span for each CTA of its cluster, in the order of the table."""
-    plan, ctas = attention.plan, attention.ctas()
-    lines, words = _lines(ctas, origin_ns), plan.run_at(attention.lengths)[0].tolist()
-    spans = []
-    for queue, places in enumerate(attention.places()):
-        for cta in range(queue * plan.cluster, (queue + 1) * plan.cluster):
-            sm = int(ctas[cta, 4])
-            for number, place in enumerate(places):
-                times = lines[sm].ns(attention.cycles(cta, number)).tolist()
-                spans.append(_attention_span(launch, op, plan, place, words[place], cta, sm, times))
-    return sorted(spans, key=lambda span: (span.task, span.cta))
-
-
-def _attention_span(
-    launch: int, op: int, plan: AttentionPlan, place: int, words: Sequence[int], cta: int, sm: int, ns: Sequence[float]
-) -> TaskSpan:
-    taken, ready, loaded, computed, stored = (round(one) for one in ns)
-    tile_m, tile_n = tile_of(plan, words)
-    return TaskSpan(
-        launch=launch, task=place, op=op, tile_m=tile_m, tile_n=tile_n, cta=cta, sm=sm,
-        taken_ns=taken, ready_ns=ready, loaded_ns=loaded, computed_ns=computed, stored_ns=stored,
-    )  # fmt: skip
-
-
-def spans_of_attention(
-    launch: int, op: int, timeline: AttentionTimeline, num_sms: int, scale: float = 1.0, begin_us: float = 0.0
-) -> list[TaskSpan]:
-    """What a simulated launch of an attention that begins then would have stamped; times are stretched by `scale`."""
-    plan, words = timeline.plan, timeline.plan.run_at(timeline.lengths)[0].tolist()
-    spans = []
-    for cta, place, times in sorted(timeline.rows(), key=lambda row: (row[1], row[0])):
-        ns = [1e3 * scale * (begin_us + us) for us in times]
-        spans.append(_attention_span(launch, op, plan, place, words[place], cta, cta % num_sms, ns))
-    return spans
-
-
 def spans_from_timelines(
-    plans: Sequence[Plan],
-    timelines: Sequence[Timeline],
-    num_sms: int,
-    scale: float,
-    *,
-    first_launch: int = 0,
-    begin_us: float = 0.0,
+    plans: Sequence[Plan], timelines: Sequence[Timeline], num_sms: int, scale: float
 ) -> tuple[TaskSpan, ...]:
-    """What a simulated run of the launches, one after the other, would have stamped; times are stretched by `scale`.
-    The first one begins at `begin_us`, and is the launch of that number."""
+    """What a simulated run of the launches, one after the other, would have stamped; times are stretched by `scale`."""
     spans: list[TaskSpan] = []
-    for launch, (plan, timeline) in enumerate(zip(plans, timelines, strict=True), start=first_launch):
+    begin_us = 0.0
+    for launch, (plan, timeline) in enumerate(zip(plans, timelines, strict=True)):
         tiles = plan.tasks[:, :3].tolist()
         for cta, task, *times_us in sorted(timeline.rows, key=lambda row: row[1]):
             op, tile_m, tile_n = tiles[task]
@@ -214,25 +157,21 @@ def make_trace(
     )
 
 
-def trace_from_stamps(
-    verified: Sequence[VerifiedPlan],
-    stamps: Sequence[Stamps],
-    reason: str = "",
-    attentions: Sequence[TracedAttention] = (),
-) -> Trace:
-    """The trace of a run on a card; one without spans where there is a `reason`, or the stamps tell no times.
-    `attentions` are launched in front of the `verified` plans, which are those of the products."""
+def trace_from_stamps(verified: Sequence[VerifiedPlan], stamps: Sequence[Stamps], reason: str = "") -> Trace:
+    """The trace of a run on a card; one without spans where there is a `reason`, or the stamps tell no times."""
     if reason:
         return no_trace(reason, simulated=False)
     plans = [plan.plan for plan in verified]
-    products = tuple(op.name for op in verified[0].graph.workload.ops) if verified else ()
     try:
-        spans = spans_from_stamps(plans, stamps, attentions, len(products))
+        spans = spans_from_stamps(plans, stamps)
     except ValueError as error:
         return no_trace(str(error), simulated=False)
-    names = (*products, *(attention.name for attention in attentions))
-    grids = [*(attention.num_ctas for attention in attentions), *(plan.num_ctas for plan in plans)]
-    return make_trace(spans, names, grids, simulated=False)
+    names = tuple(op.name for op in verified[0].graph.workload.ops)
+    return make_trace(spans, names, [plan.num_ctas for plan in plans], simulated=False)
+
+
+#: Why a candidate with an attention has no chart of its run.
+NO_ATTENTION_TRACE = "an attention's kernel stamps the phases of a few tasks, of which no chart is made"
 
 
 def no_trace(reason: str, *, simulated: bool) -> Trace:

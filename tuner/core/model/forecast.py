@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from tuner.core.model.attention import AttentionTimeline, attention_timeline
+from tuner.core.model.attention import attention_us
 from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.problem.gpu import Gpu
@@ -44,27 +44,14 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
     return total_us
 
 
-def attention_timelines(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[AttentionTimeline]:
-    """Of each attention's launch, at the lengths that are timed.
-
-    Raises:
-        IllegalSchedule, PlanError: the candidate is refused.
-    """
-    schedules = candidate.schedule.attentions if candidate.schedule else ()
-    plans = attention_plans_for(workload, gpu, candidate)
-    return [
-        attention_timeline(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape))
-        for plan, op, one in zip(plans, workload.attentions, schedules, strict=True)
-    ]
-
-
 def _attentions_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[float]:
     """Of each attention's launch, less what it saves the launch behind it by asking for weights early."""
     schedules = candidate.schedule.attentions if candidate.schedule else ()
-    timelines = attention_timelines(workload, gpu, candidate)
+    plans = attention_plans_for(workload, gpu, candidate)
     return [
-        timeline.makespan_us - NEXT_WEIGHTS_GAIN_US * one.next_percent / 100
-        for timeline, one in zip(timelines, schedules, strict=True)
+        attention_us(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape))
+        - NEXT_WEIGHTS_GAIN_US * one.next_percent / 100
+        for plan, op, one in zip(plans, workload.attentions, schedules, strict=True)
     ]
 
 

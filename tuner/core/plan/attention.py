@@ -116,17 +116,6 @@ class AttentionPlan:
         """Tasks, and where queues begin, at these lengths; of a table also those that are empty."""
         return self.assigned_at(lengths) if self.by_length else (self.tasks, self.queues)
 
-    def running_at(self, lengths: Sequence[int]) -> list[list[int]]:
-        """Of each queue the tasks that run at these lengths, as places in the table of `run_at`: those that are not
-        empty, and of a table the first one whatever it is."""
-        tasks, queues = self.run_at(lengths)
-        live = [self.live_spans(length) for length in lengths]
-        runs = [(words[1] & 0xFFFFFF) in live[words[0] >> 16] for words in tasks.tolist()]
-        return [
-            [place for place in range(begin, end) if runs[place] or (place == begin and not self.by_length)]
-            for begin, end in zip(queues.tolist(), queues[1:].tolist(), strict=False)
-        ]
-
     def arrivals(self, span: int, length: int) -> int:
         """What the task of a span counts for: the first that is not empty arrives for all that do not."""
         live = self.live_spans(length)

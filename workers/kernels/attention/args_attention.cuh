@@ -82,7 +82,7 @@ __device__ inline void refuse(const AttentionArgs& args, Refusal kind, int seque
 
 // What a traced build leaves of each CTA's first tasks, in cycles but for the first.
 enum AttentionEvent : int { kBeganNs, kBegan, kFirstK, kLastTile, kMerged, kArrived, kCombined, kTaken, kTraceWords };
-constexpr int kTracedTasks = 8;
+constexpr int kTracedTasks = 4;
 
 __device__ __forceinline__ void stamp(const AttentionArgs& args, AttentionEvent event, int task, bool is_who) {
   if constexpr (kTracePhases) {

@@ -80,18 +80,6 @@ __device__ inline void finish_all(const AttentionArgs& args, const Ring& ring, u
   }
 }
 
-// Of a traced build the thread that ends last: what brings the CTA's cycles to the time of all, and where it ran. These words of
-// the second and third task's rows are free.
-__device__ __forceinline__ void stamp_end(const AttentionArgs& args, bool is_who) {
-  if constexpr (kTracePhases) {
-    if (!is_who) return;
-    long long* rows = args.trace + kTraceWords * kTracedTasks * static_cast<long long>(blockIdx.x);
-    rows[kTraceWords + kBeganNs] = read_globaltimer();
-    rows[kTraceWords + kBegan] = read_clock();
-    rows[2 * kTraceWords + kBegan] = read_smid();
-  }
-}
-
 extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThreads, 1)
     tuner_attention(const __grid_constant__ AttentionArgs args) {
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -120,5 +108,4 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   } else {
     finish_all(args, ring, shared);
   }
-  stamp_end(args, thread == (kFinishWarps == 0 ? 0 : kMathThreads));
 }
