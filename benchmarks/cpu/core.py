@@ -45,13 +45,13 @@ GPU = CATALOGUE["h200"]
 REPEATS = 15
 
 
-def median_ms(call: Callable[[], object]) -> float:
-    """Median wall time of a call, milliseconds."""
+def median_ms(call: Callable[[], object], clock_s: Callable[[], float] = time.perf_counter) -> float:
+    """Median time of a call by a clock, by default of the wall, milliseconds."""
     times = []
     for _ in range(REPEATS):
-        begin_s = time.perf_counter()
+        begin_s = clock_s()
         call()
-        times.append(1e3 * (time.perf_counter() - begin_s))
+        times.append(1e3 * (clock_s() - begin_s))
     return round(median(times), 2)
 
 
@@ -114,7 +114,8 @@ CHAIN_LIMIT_MS = 120.0
 
 
 def verify_chain_rows() -> list[dict[str, Any]]:
-    """Proving a plan of four ops, residuals and norms between them, by granularity and assignment, in band or not."""
+    """Proving a plan of four ops, residuals and norms between them, by granularity and assignment, in band or not: time
+    of the processor, so that waiting for it does not count."""
     rows = []
     for (name, (workload, tiles, parts)), granularity, assignment, in_band in product(
         CHAINS.items(), (Granularity.ROW, Granularity.TILE), ASSIGNMENTS, (False, True)
@@ -133,7 +134,7 @@ def verify_chain_rows() -> list[dict[str, Any]]:
         made = make_plan(graph, ordering, GPU)
         case = {"chain": name, "granularity": granularity, "assignment": assignment, "in_band": in_band}
         size = {"tasks": made.num_tasks, "signals": made.num_signals}
-        proven = median_ms(partial(_verify, made.words, graph, resources))
+        proven = median_ms(partial(_verify, made.words, graph, resources), time.process_time)
         rows.append({"check": "verify_chain_ms", **case, **size, "value": proven})
     return rows
 
