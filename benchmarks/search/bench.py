@@ -195,8 +195,9 @@ class Bench:
                 file.write(json.dumps(timed.raw()) + "\n")
         return timed
 
-    def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float, Steps]:
-        """A batch from its submission to its end, its seconds, and the steps of its jobs, which are printed.
+    def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float, Steps, dict[str, float]]:
+        """A batch from its submission to its end, its seconds, the steps of its jobs, which are printed, and for how
+        long the evaluator's calls and the stages of its finals took.
 
         Raises:
             JobError: it has not succeeded.
@@ -214,7 +215,11 @@ class Bench:
                 print(line, flush=True)
         if batch.state is not JobState.SUCCEEDED:
             raise JobError(f"{batch.id} ended {batch.state}")
-        return batch, time.monotonic() - begin_s, steps
+        spent_s = Counter[str]()
+        for span in spans:
+            spent_s.update({span.what: span.end_s - span.begin_s})
+            spent_s.update({f"finals.{stage}": seconds for stage, seconds in span.stage_s.items()})
+        return batch, time.monotonic() - begin_s, steps, {what: round(spent, 2) for what, spent in spent_s.items()}
 
     def forget_builds(self) -> None:
         """Empties the cache of cubins: what comes next is built as on a machine that never built it."""
