@@ -2,11 +2,11 @@
 
 python -m benchmarks.search.measure [--part burst ...] [--task own/64 ...] [--seconds 540] [--samples FILE.jsonl.gz]
 
-Parts, in the order of their worth: burst, long, sustained, more, priors, seeds, ladder, own, diet. Where there are
-several cards of one model, each takes tasks of its own, with its share of the cores. A part has a service of its own on
-each card, with an empty folder, so no job knows of another part's. A job of burst, sustained, long, more or ladder
-begins with no cubin. What a contest compares was timed in the rounds of one finals. Of the jobs of diet the samples are
-wanted, which `benchmarks.search.diet` reads.
+Tasks that are named come first, those of the named parts behind them. Parts, in the order of their worth: burst, long,
+sustained, more, priors, seeds, ladder, own, diet. Where there are several cards of one model, each takes tasks of its
+own, with its share of the cores. A part has a service of its own on each card, with an empty folder, so no job knows of
+another part's. A job of burst, sustained, long, more or ladder begins with no cubin. What a contest compares was timed
+in the rounds of one finals. Of the jobs of diet the samples are wanted, which `benchmarks.search.diet` reads.
 
 The file is written after every task. What it has of the same card and kernel stays, so a run may be cut, and go on:
 after `--seconds` nothing is begun that is not expected to fit. `--again` runs what is there anew. `--samples` keeps
@@ -108,6 +108,19 @@ def _line(entry: Entry) -> str:
     return ", ".join([*figures, *([entry["verdict"]] if "verdict" in entry else []), *entry.get("reasons", [])])
 
 
+def chosen_tasks(tasks: Sequence[Task], parts: Collection[str], names: Sequence[str]) -> list[Task]:
+    """Those that are named, in that order, and those of the parts besides; all where neither is given.
+
+    Raises:
+        SystemExit: no task is called so; the message says which there are.
+    """
+    by_name = {task.name: task for task in tasks}
+    if unknown := [name for name in names if name not in by_name]:
+        sys.exit(f"no entry is called {', '.join(unknown)}; there are: {', '.join(by_name)}")
+    named = [by_name[name] for name in names]
+    return [*named, *(task for task in tasks if task not in named and (task.part in parts or not (parts or names)))]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -121,15 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--samples", type=Path, help="a file of lines, under gzip, one a job, to which is added")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/search.json")
     options = parser.parse_args(arguments)
-    chosen = [
-        task
-        for task in tasks
-        if (not options.part or task.part in options.part) and (not options.task or task.name in options.task)
-    ]
-    if options.task:
-        chosen.sort(key=lambda task: options.task.index(task.name))
-    if not chosen:
-        sys.exit(f"no entry is called so; there are: {', '.join(task.name for task in tasks)}")
+    chosen = chosen_tasks(tasks, options.part or (), options.task or ())
     path = options.out or results_file(target_here(options.gpu), "search")
     table = Table(path, [task.name for task in chosen] if options.again else ())
     if options.list:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from benchmarks.search.bench import Bench
 from benchmarks.search.cards import SideBySide
+from benchmarks.search.measure import chosen_tasks
 from benchmarks.search.tasks import Entry, Table, Task
 
 
@@ -46,3 +51,15 @@ def test_what_the_file_has_is_not_run_again() -> None:
     line = SideBySide([task("kept"), task("new")], {"kept": {}}, lambda: 100.0)
     assert name_of(line.next()) == "new"
     assert line.not_begun() == []
+
+
+def test_named_tasks_come_first_then_those_of_the_named_parts_and_all_where_nothing_is_named() -> None:
+    tasks = [task("a"), task("b"), replace(task("c"), part="other"), task("d")]
+
+    def chosen(parts: tuple[str, ...] = (), names: tuple[str, ...] = ()) -> str:
+        return "".join(one.name for one in chosen_tasks(tasks, parts, names))
+
+    assert (chosen(), chosen(("other",)), chosen((), ("d", "a"))) == ("abcd", "c", "da")
+    assert (chosen(("part",), ("c",)), chosen(("part",), ("d",))) == ("cabd", "dab")
+    with pytest.raises(SystemExit, match="no entry is called e, f; there are: a, b, c, d"):
+        chosen((), ("a", "e", "f"))
