@@ -351,6 +351,16 @@ class TokenRow(Base):
     revoked_at: Mapped[float | None]
 
 
+class EndedSessionRow(Base):
+    """A session of the dashboard that somebody ended; of the others their cookies tell."""
+
+    __tablename__ = "ended_sessions"
+
+    #: SHA-256 of its random word, hex.
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    ended_at: Mapped[float]
+
+
 class AuditRow(Base):
     """Who changed what, and when; written with the change, and never again."""
 
