@@ -7,7 +7,7 @@ import hashlib
 from sqlalchemy import delete, exists, select
 from sqlalchemy.orm import Session
 
-from tuner.store.models import EndedSessionRow
+from tuner.store.access_models import EndedSessionRow
 
 
 def _digest(proof: str) -> str:
