@@ -63,8 +63,9 @@ class Janitor:
     def _run(self) -> None:
         while not self._stop.wait(PERIOD_S):
             try:
-                if self._leads():
-                    self._clock_steps.follow()
+                leads = self._leads()
+                self._clock_steps.follow(leads=leads)
+                if leads:
                     self.tidy()
             except StoreUnavailable as error:
                 _log.warning("what was deleted is removed later: %s", error)

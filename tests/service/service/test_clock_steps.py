@@ -115,3 +115,37 @@ def test_a_session_that_was_ended_is_forgotten_when_its_cookie_is_too_old_but_no
     assert is_ended(), "a clock that was set may be set back"
     steady_s[0], clock.step_s = 3601.0, clock.step_s + 3601.0
     assert not is_ended()
+
+
+@pytest.mark.parametrize("step_s", [7200.0, -7200.0])
+def test_servers_of_one_machine_move_a_deadline_once_and_all_say_that_the_clock_was_set(
+    store: Store, step_s: float, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.service.janitor.PERIOD_S", 0.05)
+    clock, leader = Clock(), ["first"]
+    with store.write() as session:
+        job = jobs.insert(session, spec(), 1.0, "", JobTerms(deadline_s=DEADLINE_S))
+    deadline_at = job.deadline_at
+    assert deadline_at is not None
+
+    def server(name: str) -> Janitor:
+        steps = ClockSteps(store, clock, lambda: time.time())
+        return Janitor(store, Retention(), clock, lambda: leader == [name], steps)
+
+    def steps_said() -> int:
+        return sum(f"a step of {step_s:+.0f} s" in one.getMessage() for one in caplog.records)
+
+    janitors = [server("first"), server("second")]
+    with caplog.at_level(logging.WARNING):
+        for janitor in janitors:
+            janitor.start()
+        clock.step_s = step_s
+        wait_until(lambda: steps_said() == 2)
+        leader[0] = "second"
+        time.sleep(0.5)  # it leads, and looks at its clock again
+    for janitor in janitors:
+        janitor.stop()
+        janitor.join()
+    with store.read() as session:
+        assert jobs.get(session, job.id).deadline_at == pytest.approx(deadline_at + step_s, abs=1)
+    assert steps_said() == 2
