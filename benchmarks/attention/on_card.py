@@ -24,7 +24,6 @@ from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
     REFUSED_WORDS,
     TRACE_WORDS,
-    TRACED_TASKS,
     AttentionBuffers,
     NextWeights,
     RefusedLaunch,
@@ -35,6 +34,9 @@ from tuner.workers.source.attention import (
 )
 
 from .rows import Row, Variant
+
+#: Of each CTA's tasks those that a traced build stamps.
+_TRACED_TASKS = 4
 
 
 def make_current() -> None:
@@ -52,7 +54,8 @@ def cubin_of(tiling: AttentionTiling, dtype: Dtype, form: AttentionForm = PLAIN,
     Raises:
         RuntimeError: it spills registers.
     """
-    cubin, log = compile_source(render_attention(tiling, dtype, form=form, traced=traced), "sm_90a")
+    source = render_attention(tiling, dtype, form=form, traced_tasks=_TRACED_TASKS * traced)
+    cubin, log = compile_source(source, "sm_90a")
     if spilled := parse_log(log).spill_bytes:
         raise RuntimeError(f"{tiling} spills {spilled} bytes")
     return cubin
@@ -136,7 +139,8 @@ class Attention:
         floats = self.plan.num_slots * self.plan.num_spans * tiling.partial_floats if self.plan.num_spans > 1 else 4
         self._partials = torch.full((floats,), float("nan"), device="cuda")
         self._arrivals = torch.zeros(self.plan.num_counters, dtype=torch.int32, device="cuda")
-        self._trace = torch.zeros(self.plan.num_ctas, TRACED_TASKS, TRACE_WORDS, dtype=torch.int64, device="cuda")
+        rows = 1 + _TRACED_TASKS
+        self._trace = torch.zeros(self.plan.num_ctas, rows, TRACE_WORDS, dtype=torch.int64, device="cuda")
         self._refused = torch.zeros(REFUSED_WORDS, dtype=torch.int32, device="cuda")
         self._map = cache_map(op, tiling, form.paged)
 
@@ -192,12 +196,12 @@ class Attention:
         """Of a traced build's last launch, of each of a CTA's first tasks: when phases ended, in cycles after the CTA
         began, median and most."""
         words = self._trace.cpu().numpy()
-        began = words[:, :1, 1]
+        began = words[:, 0, 0]
         found = []
-        for task in range(min(TRACED_TASKS, int(np.diff(self.plan.queues).max()))):
+        for task in range(1, 1 + min(_TRACED_TASKS, self.plan.most_tasks)):
             of_task: dict[str, Any] = {}
-            for place, name in enumerate(("first_k", "last_tile", "merged", "arrived", "combined", "taken"), start=2):
-                cycles = (words[:, task, place] - began[:, 0])[words[:, task, place] > began[:, 0]]
+            for place, name in enumerate(("taken", "first_k", "last_tile", "merged", "arrived", "combined")):
+                cycles = (words[:, task, place] - began)[words[:, task, place] > began]
                 if cycles.size:
                     of_task[name] = [int(np.median(cycles)), int(cycles.max())]
             found.append(of_task)

@@ -25,22 +25,31 @@ from .rows import BANDWIDTH, Row, Variant, fitting, tiling_of
 
 #: Columns of each model's residual stream, which the projection writes.
 WIDTHS = {"llama3-8b": 4096, "llama3-70b-tp8": 8192}
-#: Of attention CTAs: warps that multiply, warps that end tasks, stages. The first has an SM for itself. The last one's
-#: eight warps leave registers for two CTAs of a projection.
-_WARPS_AND_STAGES = ((8, 4, 16), (4, 4, 2), (4, 4, 3), (4, 3, 2))
+#: Of attention CTAs: warps that multiply, warps that end tasks, stages. The last one's
+#: eight warps leave registers for two CTAs of a projection. The first two have a ring that leaves no room.
+_WARPS_AND_STAGES = ((8, 4, 16), (4, 4, 16), (4, 4, 2), (4, 4, 3), (4, 3, 2))
+#: Stages of a ring that leaves no room beside it.
+_DEEP_STAGES = 4
 #: Tilings of the projection that are tried, the best by forecast: of CTAs that are alone, and of those that share k.
 _NUM_ALONE, _NUM_SHARING = 2, 1
 #: Bytes of weights that a CTA has under way at most, so that keys and values do not stand behind a whole ring of them.
 _WINDOW_BYTES = 49_152
 #: Of a projection that has an SM for itself: whether its CTAs ask the L2 at their start for stages beyond the ring, and
-#: what the attention launch asks the L2 for (a share of each row of the weights). It does so when it has requested all
-#: of its own, or early.
-_AHEAD = ((False, 0.0, False), (True, 0.0, False), (False, 1.0, False), (False, 0.5, True), (False, 1.0, True))
+#: what the attention launch asks the L2 for (a share of each row of the weights) and when.
+_AHEAD = (
+    (False, 0.0, "now"),
+    (True, 0.0, "now"),
+    (False, 1.0, "now"),
+    (False, 0.5, "early"),
+    (False, 1.0, "early"),
+    (False, 0.5, "late"),
+    (False, 1.0, "late"),
+)
 #: Of a projection beside attention: CTAs of it that an SM has room for, whether there is a window, and whether its CTAs
 #: ask the L2 for stages beyond the ring.
 _BESIDE = ((1, False, False), (1, True, False), (1, True, True), (2, False, False), (2, True, False))
-#: Shares of the weights that an attention launch beside it asks for early.
-_EARLY_SHARES = (0.25, 0.5, 1.0)
+#: Shares of the weights that an attention launch beside it asks for, and when.
+_BESIDE_ASKS = ((0.25, "early"), (0.5, "early"), (1.0, "early"), (1.0, "late"))
 #: Cluster, spans of the longest context, and whether queues are neighbours: what was fastest for attention alone
 #: (docs/findings/attention.md).
 _SPREADS: dict[str, tuple[int, int, bool]] = {
@@ -62,11 +71,13 @@ _SPREADS: dict[str, tuple[int, int, bool]] = {
     "llama3-70b-tp8/16/1-4096": (8, 1, True),
 }
 _OTHER_SPREAD = (1, 1, False)
-#: Where the fastest spread leaves SMs without a CTA: one over more of them, for kernels of few stages.
-_WIDE_SPREADS = {
-    "llama3-8b/1/2048": (2, 8, False),
-    "llama3-8b/1/8192": (2, 8, False),
-    "llama3-70b-tp8/16/8192": (2, 4, False),
+#: Others that are tried: over more SMs where the fastest one leaves some without a CTA, or with fewer spans to add up.
+_MORE_SPREADS: dict[str, tuple[tuple[int, int, bool], ...]] = {
+    "llama3-8b/1/2048": ((2, 8, False),),
+    "llama3-8b/1/8192": ((2, 8, False),),
+    "llama3-70b-tp8/16/2048": ((8, 1, False), (4, 2, False)),
+    "llama3-70b-tp8/16/8192": ((2, 4, False), (8, 1, False)),
+    "llama3-70b-tp8/16/1-4096": ((8, 1, False),),
 }
 #: Where lengths differ: short spans, which a launch assigns by the lengths.
 _LENGTH_SPREADS = {
@@ -85,13 +96,14 @@ class PairVariant:
     programmatic: bool
     #: Of the projection's weights, what the attention launch brings into the L2: the beginning of each row.
     next_share: float = 0.0
-    #: Whether it asks for these before the launch before it has ended.
-    next_early: bool = False
+    #: When it asks for these: `early`, before the launch before has ended; `now`, when a CTA has requested all of its
+    #: own; `late`, when all of that is there.
+    next_when: str = "now"
     #: Whether an SM gives all that it can to shared memory, so that CTAs of both launches may be there together.
     shares_sms: bool = True
 
     def __str__(self) -> str:
-        when = " early" if self.next_early else ""
+        when = "" if self.next_when == "now" else f" {self.next_when}"
         flags = [f"{self.next_share:.0%} of the weights asked for{when}"] if self.next_share else []
         flags += [] if self.shares_sms else ["default carve-out"]
         asked = "".join(f", {flag}" for flag in flags)
@@ -112,13 +124,11 @@ def floor_us(row: Row, bytes_per_s: float = BANDWIDTH) -> float:
 
 
 def attention_variants(row: Row) -> list[Variant]:
-    """One that has an SM for itself, and some that leave room for the launch behind."""
+    """Some that have an SM for themselves, and some that leave room for the launch behind."""
     name = row.name.partition("/pages")[0]
     spread = _SPREADS.get(name, _OTHER_SPREAD)
-    first, *others = _WARPS_AND_STAGES
-    found = [_attention(row, spread, *first)]
-    for beside in dict.fromkeys((spread, _WIDE_SPREADS.get(name, spread))):
-        found += [_attention(row, beside, *of) for of in others]
+    found = [_attention(row, spread, *of) for of in _WARPS_AND_STAGES]
+    found += [_attention(row, one, *of) for one in _MORE_SPREADS.get(name, ()) for of in _WARPS_AND_STAGES[:-1]]
     if (assigned := _LENGTH_SPREADS.get(name)) is not None:
         found += [fitting(row, replace(_attention(row, assigned, *of), by_length=True)) for of in _WARPS_AND_STAGES]
     return list(dict.fromkeys(found))
@@ -183,15 +193,15 @@ def _windowed(workload: Workload, tiling: Tiling) -> Tiling:
 def _alone(workload: Workload, gpu: Gpu, tilings: list[Tiling], attention: Variant) -> list[PairVariant]:
     """Launches of which each fills an SM, programmatic and plain."""
     found = []
-    for tiling, (is_at_start, share, early), programmatic in product(tilings, _AHEAD, (True, False)):
-        if early and not programmatic:
+    for tiling, (is_at_start, share, when), programmatic in product(tilings, _AHEAD, (True, False)):
+        if when == "early" and not programmatic:
             continue  # there is no launch before that could still run
         found.append(
             PairVariant(
                 attention=replace(attention, programmatic=programmatic),
                 projection=_prefetched(workload, gpu, tiling) if is_at_start else schedule_of(tiling),
                 next_share=share,
-                next_early=early,
+                next_when=when,
                 programmatic=programmatic,
             )
         )
@@ -210,8 +220,8 @@ def _beside(workload: Workload, gpu: Gpu, tilings: list[Tiling], attention: Vari
         projection = _prefetched(workload, gpu, chosen) if is_at_start else schedule_of(chosen)
         one = PairVariant(attention=attention, projection=projection, programmatic=True)
         found.append(one)
-        if not is_at_start:
-            found += [replace(one, next_share=share, next_early=True) for share in _EARLY_SHARES]
+        if not is_at_start and num_ctas == 1:
+            found += [replace(one, next_share=share, next_when=when) for share, when in _BESIDE_ASKS]
     return found
 
 
@@ -223,10 +233,11 @@ def pair_variants(row: Row, gpu: Gpu) -> list[PairVariant]:
     """
     workload = projection_of(row)
     tilings = projection_tilings(workload, gpu)
-    first, *others = attention_variants(row)
+    attentions = attention_variants(row)
+    deep = [one for one in attentions if one.tiling.num_stages >= _DEEP_STAGES]
+    shallow = [one for one in attentions if one.tiling.num_stages < _DEEP_STAGES]
     whole = [fits for tiling in tilings if (fits := fitted(workload, gpu, tiling, gpu.smem_per_cta_bytes))]
-    beside = [variant for attention in others for variant in _beside(workload, gpu, tilings, attention)]
-    deep = [first, *(one for one in others if one.tiling.math_warps == first.tiling.math_warps)]
+    beside = [variant for attention in shallow for variant in _beside(workload, gpu, tilings, attention)]
     alone = [variant for attention in deep for variant in _alone(workload, gpu, whole, attention)]
     found = [*beside, *alone, *(replace(one, shares_sms=False) for one in beside[:1])]
     if not found:

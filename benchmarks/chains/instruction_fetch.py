@@ -106,7 +106,8 @@ def traced(row: ChainRow, prepared: PreparedKernel, arch: str, repeats: int) -> 
             problem.timer.lead_in(flush=True)
             runner.enqueue(problem.data.check_ops(0), problem.stream.ptr)
         problem.stream.synchronize()
-        trace = trace_from_stamps(prepared.plans, [plan.stamps() for plan in runner.plans], runner.abort_record() or "")
+        stamps = [plan.stamps() for plan in runner.plans]
+        trace = trace_from_stamps(row.problem.workload, (), prepared.plans, stamps, runner.abort_record() or "")
         if trace.reason:
             raise WorkerError(trace.reason)
         return trace

@@ -14,6 +14,7 @@ from tests.support.compiled import compile_source
 from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, attention_library
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless
+from tuner.core.insight.tracing import stamped_attention
 from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import AttentionForm, PagedCache
@@ -52,6 +53,8 @@ FORMS = [
     AttentionForm(paged=PagedCache(num_pages=9, page_tokens=16, heads_first=False)),
     AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0),
 ]
+#: Stamps of a clock that goes.
+CLOCKED = [("= read_clock();", "= ++stamped;"), ("read_globaltimer()", "++stamped")]
 QUICK = ("ragged", "new tokens", "tiles left over", "clusters, spans", "by length", "by length, many sequences")
 
 
@@ -87,9 +90,9 @@ def is_whole(_: int, tiling: AttentionTiling) -> bool:
 
 
 @pytest.mark.parametrize("tiling", soak_unless(is_whole, TILINGS), ids=str)
-@pytest.mark.parametrize("traced", [False, True])
-def test_a_kernel_compiles_without_spills_or_warnings(tiling: AttentionTiling, traced: bool) -> None:
-    _, log = compile_source(render_attention(tiling, Dtype.BF16, traced=traced), "sm_90a")
+@pytest.mark.parametrize("traced_tasks", [0, 4])
+def test_a_kernel_compiles_without_spills_or_warnings(tiling: AttentionTiling, traced_tasks: int) -> None:
+    _, log = compile_source(render_attention(tiling, Dtype.BF16, traced_tasks=traced_tasks), "sm_90a")
     resources = parse_log(log)
     assert (resources.spill_bytes, resources.warnings) == (0, ())
 
@@ -198,6 +201,50 @@ def test_what_was_refused_reads_the_same_signed_or_not(kind: type) -> None:
     assert str(refused_launch(words.tolist())) == "sequence 1 has the page -3: use 0 to 32"
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("forgets", [True, False])
+def test_a_trace_has_no_stamp_of_a_launch_before(forgets: bool) -> None:
+    """Who adds up the spans stamps that. In the second launch each context has one span, so nobody does."""
+    case = CASES["new tokens"]
+    op = DecodeAttention(**case.op)
+    tiling, plan = tiling_of(case, op), plan_of(case, op, contiguous=False)
+    changes = CLOCKED if forgets else [*CLOCKED, ("  forget_stamps(args);\n", "")]
+    library = attention_library(tiling, op, changes, traced_tasks=plan.most_tasks)
+    run = EmulatedAttention(op=op, lengths=case.lengths)
+    seen = []
+    for lengths in (case.lengths, [min(length, op.new_tokens) for length in case.lengths]):
+        run.lengths = lengths
+        run.run(library, plan, tiling, speculative=case.speculative)
+        seen.append(bool(run.trace[:, 1:, 5].any()))
+    assert seen == [True, not forgets]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("name", ["ragged", "clusters, spans", "by length", "ended by those that multiply", "empty"])
+def test_each_task_that_is_run_is_stamped_by_each_cta_of_its_cluster(name: str) -> None:
+    case = CASES[name]
+    op, form = DecodeAttention(**case.op), form_of(case, DecodeAttention(**case.op))
+    tiling, plan = tiling_of(case, op), plan_of(case, op, contiguous=False)
+    library = attention_library(tiling, op, CLOCKED, form, traced_tasks=plan.most_tasks)
+    run = EmulatedAttention(op=op, lengths=case.lengths, form=form)
+    run.run(library, plan, tiling, speculative=case.speculative)
+    stamped = stamped_attention(0, 1, plan, run.trace)
+    (tasks, queues), live = plan.run_at(case.lengths), [plan.live_spans(length) for length in case.lengths]
+    run_by = [
+        (queue, place)
+        for queue in range(plan.num_queues)
+        for place in range(queues[queue], queues[queue + 1])
+        if (place == queues[queue] and not plan.by_length) or tasks[place, 1] & 0xFFFFFF in live[tasks[place, 0] >> 16]
+    ]
+    of_cta = [(queue * plan.cluster + rank, place) for queue, place in run_by for rank in range(plan.cluster)]
+    wanted = [(cta, int(tasks[place, 0] >> 16)) for cta, place in of_cta]
+    ctas = stamped.table[: len(stamped.tasks), 5].tolist()
+    assert sorted(zip(ctas, stamped.tasks[:, 1].tolist(), strict=True)) == sorted(wanted)
+    assert len(set(map(tuple, stamped.tasks.tolist()))) == len(run_by)
+    assert (np.diff(stamped.table[: len(wanted), :5], axis=1) >= 0).all()
+    assert len(stamped.ctas) == plan.num_queues * plan.cluster
+
+
 def rows_asked_for(*changes: tuple[str, str], early: bool = False, asking: int = 0) -> list[tuple[int, int, bool]]:
     """Of weights of 1,000 rows of 4,096 bytes at address 2^32, of which 512 bytes of each are wanted; with so many
     clusters that do nothing else."""
@@ -234,7 +281,10 @@ def test_clusters_without_tasks_ask_for_their_share_of_the_weights_alone() -> No
 def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str) -> None:
     """Queries, lengths, page numbers and cache."""
     waits_last = "request_all(args, ring), wait_for_prerequisites();"
-    changes = ("  wait_for_prerequisites();\n  if", "  if"), ("    request_all(args, ring);", f"    {waits_last}")
+    changes = (
+        ("  wait_for_prerequisites();\n  forget", "  forget"),
+        ("    request_all(args, ring);", f"    {waits_last}"),
+    )
     with pytest.raises(AssertionError, match="launches before may still write"):
         worst(CASES[name], *changes)
 

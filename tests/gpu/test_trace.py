@@ -8,14 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.attentions import alone, attention
+from tests.support.conformance.attention import BEHIND
 from tests.support.conformance.schedules import in_turns
 from tests.support.on_card import fused, problem, schedule
+from tuner.core.legal.attention import attention_gpu_problem
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.problem.workload import Activation, ffn_pair
-from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.problem.attention_op import Lengths
+from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.ordering import Assignment, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.inspection import TaskSpan, Trace
@@ -162,3 +166,37 @@ def test_teams_that_take_turns_store_one_tile_while_the_next_one_is_multiplied(
     stored = {(s.op, s.tile_m, s.tile_n): s.stored_ns for s in trace.spans}
     early = [last_producer_ns(plan.graph, s, stored) - s.ready_ns for s in trace.spans if s.op == 1]
     assert max(early) < TOLERANCE_NS
+
+
+@pytest.mark.parametrize("kind", [PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL])
+@pytest.mark.parametrize(
+    ("workload", "chosen"),
+    [
+        (attention(lengths=Lengths.UNIFORM), alone(span_tokens=192, speculative=True)),
+        (attention(), alone(cluster=4, tile_tokens=32, num_stages=8, span_tokens=128)),
+        (attention(lengths=Lengths.UNIFORM), alone(tile_tokens=16, num_stages=16, span_tokens=16, by_length=True)),
+        (attention(d_out=520), BEHIND["wgmma, 100 % asked for early"]),
+    ],
+    ids=["ragged", "clusters", "by length", "pair"],
+)
+def test_each_cta_of_an_attention_has_its_tasks_at_the_lengths_that_are_timed(
+    supervisor: GpuSupervisor, workload: Workload, chosen: Schedule, kind: PlanKind
+) -> None:
+    if reason := attention_gpu_problem(supervisor.target.gpu):
+        pytest.skip(reason)
+    trace, products = traced(supervisor, problem(workload), Candidate(plan_kind=kind, schedule=chosen))
+    (plan,) = attention_plans_for(workload, supervisor.target.gpu, Candidate(plan_kind=kind, schedule=chosen))
+    mine = [span for span in trace.spans if span.op == len(workload.ops)]
+    live = sum(len(plan.live_spans(length)) for length in workload.attentions[0].timed_lengths)
+    tiles = {(span.tile_m, span.tile_n) for span in mine}
+    assert len(tiles) >= live * plan.op.kv_heads * plan.num_blocks
+    assert len(mine) == len(tiles) * plan.cluster
+    assert {span.launch for span in mine} == {0}
+    assert all(
+        0 <= s.taken_ns <= s.ready_ns <= s.loaded_ns <= s.computed_ns <= s.stored_ns <= trace.makespan_ns for s in mine
+    )
+    assert trace.makespan_ns < 1e6
+    others = [span for span in trace.spans if span.op < len(workload.ops)]
+    assert len(others) == sum(plan.plan.num_tasks for plan in products)
+    if others:
+        assert max(s.stored_ns for s in others) > max(s.stored_ns for s in mine) - TOLERANCE_NS

@@ -37,16 +37,24 @@ def build_appends(workload: Workload, gpu: Gpu, builder: Builder) -> tuple[Built
 
 
 def tie_attention(
-    workload: Workload, index: int, schedule: AttentionSchedule, plan: AttentionPlan, gpu: Gpu, built: Built
+    workload: Workload,
+    index: int,
+    schedule: AttentionSchedule,
+    plan: AttentionPlan,
+    gpu: Gpu,
+    built: Built,
+    *,
+    traced: bool = False,
 ) -> AttentionLaunchable:
-    """Ties a proven plan to the build of its kernel.
+    """Ties a proven plan to the build of its kernel, which stamps all tasks of the plan if it is `traced`.
 
     Raises:
         LaunchRefused: the build is not that of the kernel.
         ResourceError: with what the compiler told, an SM does not hold a CTA.
     """
     op = workload.attentions[index]
-    if build_key(attention_source(op, schedule), gpu.arch, built.compiler) != built.key:
+    traced_tasks = plan.most_tasks if traced else 0
+    if build_key(attention_source(op, schedule, traced_tasks=traced_tasks), gpu.arch, built.compiler) != built.key:
         raise LaunchRefused(f"build {built.key[:12]} is not that of {schedule}")
     _check_registers(built, schedule.tiling_of(op.shape).num_threads, gpu)
     ties = Ties(
@@ -56,7 +64,13 @@ def tie_attention(
         cubin=cubin_digest(built.cubin),
     )
     return AttentionLaunchable(
-        workload=workload, index=index, schedule=schedule, plan=plan, cubin=built.cubin, ties=ties
+        workload=workload,
+        index=index,
+        schedule=schedule,
+        plan=plan,
+        cubin=built.cubin,
+        ties=ties,
+        traced_tasks=traced_tasks,
     )
 
 

@@ -180,8 +180,10 @@ def _prove(
         attention_plans = attention_plans_for(workload, gpu, candidate)
     with _timed(stage_s, Stage.RENDER):
         source = render(workload, candidate.schedule.tiling, traced=traced) if plans else ""
-        kernels = zip(workload.attentions, candidate.schedule.attentions, strict=True)
-        attention_sources = tuple(attention_source(op, one) for op, one in kernels)
+        kernels = zip(workload.attentions, candidate.schedule.attentions, attention_plans, strict=True)
+        attention_sources = tuple(
+            attention_source(op, one, traced_tasks=plan.most_tasks if traced else 0) for op, one, plan in kernels
+        )
     return Proven(
         workload=workload,
         gpu=gpu,
@@ -214,7 +216,7 @@ def _tie(proven: Proven, builds: Builds, stage_s: dict[str, float], spin_limit_c
         plan_kind=proven.candidate.plan_kind,
         launchable=None if products is None else tie(proven.plans, products, workload, traced=proven.traced),
         attentions=tuple(
-            tie_attention(workload, index, one, plan, gpu, kernel.built)
+            tie_attention(workload, index, one, plan, gpu, kernel.built, traced=proven.traced)
             for index, (one, plan, kernel) in enumerate(tied)
         ),
         spin_limit_cycles=spin_limit_cycles,

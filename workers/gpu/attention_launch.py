@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ctypes
 
+import cupy
 import numpy as np
 from cuda.bindings import driver
 
+from tuner.core.insight.tracing import Stamps
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER
 
 from ..source.attention import (
     ATTENTION_KERNEL,
     REFUSED_WORDS,
+    TRACE_WORDS,
     AttentionBuffers,
     NextWeights,
     cache_map,
@@ -25,7 +28,7 @@ from ..source.launch_args import OpBuffers
 from ..source.launchable import LaunchRefused
 from .attention_data import AttentionAddresses, WithAttentions
 from .baselines import ChainRunner
-from .launch import FP32_NAN, Guarded, check, launch_config, programmatic_attribute
+from .launch import FP32_NAN, Guarded, PlanOnDevice, check, launch_config, programmatic_attribute
 from .tensor_maps import encode
 
 
@@ -59,6 +62,9 @@ class AttentionOnDevice:
         self._arrivals = Guarded(np.zeros(arrivals, dtype=np.uint32))
         self._partials = Guarded(np.full(partials, FP32_NAN, dtype=np.uint32))
         self._refused = Guarded(np.zeros(REFUSED_WORDS, dtype=np.uint32))
+        rows = 1 + launchable.traced_tasks
+        stamps = (self.plan.num_ctas if launchable.traced_tasks else 0, rows, TRACE_WORDS)
+        self._stamps = cupy.zeros(stamps, dtype=cupy.int64)
         self._map = cache_map(launchable.op.shape, tiling, launchable.op.form.paged)
 
     def launch(self, given: AttentionAddresses, next_weights: int, stream: int) -> None:
@@ -75,7 +81,7 @@ class AttentionOnDevice:
             queues=self._queues.address,
             partials=self._partials.address,
             arrivals=self._arrivals.address,
-            trace=0,
+            trace=self._stamps.data.ptr,
             refused=self._refused.address,
             pages=given.pages,
         )
@@ -91,6 +97,14 @@ class AttentionOnDevice:
     def parameter(self, buffers: AttentionBuffers, *, speculative: bool, next_weights: NextWeights) -> bytes:
         """The kernel's parameter of one launch."""
         return pack_attention_args(self.plan, buffers, speculative=speculative, next_weights=next_weights)
+
+    def clear_stamps(self) -> None:
+        """Forgets what earlier launches stamped; on the current stream."""
+        self._stamps.fill(0)
+
+    def stamps(self) -> Stamps:
+        """What the last launch of a traced build stamped: [CTA, itself and its tasks, words]."""
+        return self._stamps.get()  # type: ignore[no-any-return]
 
     def poison(self) -> None:
         """NaN where spans leave their sums; on the current stream."""
@@ -129,6 +143,11 @@ class AttentionRunner:
     def __init__(self, attentions: tuple[AttentionOnDevice, ...], products: ChainRunner | None) -> None:
         """`products` where there are any."""
         self._attentions, self._products = attentions, products
+
+    @property
+    def plans(self) -> tuple[AttentionOnDevice | PlanOnDevice, ...]:
+        """Of all launches, in order."""
+        return (*self._attentions, *(self._products.plans if self._products else ()))
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues the launches in order.

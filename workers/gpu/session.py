@@ -204,8 +204,7 @@ class Session:
         prepared = self._prepare(problem)
         kernels = Kernels()
         try:
-            _check_asked(prepared, work)
-            answer = trace_once(prepared, kernels.load(work), work)
+            answer = trace_once(prepared, load_runner(prepared, work, kernels, traced=True), work)
         except LaunchRefused as error:
             answer = TraceAnswer(stamps=(), reason=str(error))
         kernels.unload()
@@ -297,8 +296,8 @@ class Kernels:
         self._loaded.clear()
 
 
-def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner:
-    """What runs the work over a problem, its kernels loaded.
+def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels, *, traced: bool = False) -> Runner:
+    """What runs the work over a problem, its kernels loaded; `traced` where they leave stamps.
 
     Raises:
         LaunchRefused: it is of another workload, or the card does not hold it.
@@ -307,9 +306,11 @@ def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels) -> Runner
         return prepared.library
     _check_asked(prepared, work)
     if not work.attentions:
-        return runner_of(work, kernels.load(work), input_squares=prepared.input_squares)
+        squares = None if traced else prepared.input_squares  # those that come with the input are there
+        return runner_of(work, kernels.load(work), traced=traced, input_squares=squares)
     attentions = kernels.load_attentions(work)
-    return AttentionRunner(attentions, runner_of(work, kernels.load(work)) if work.launchable else None)
+    products = runner_of(work, kernels.load(work), traced=traced) if work.launchable else None
+    return AttentionRunner(attentions, products)
 
 
 def _check_asked(prepared: ProblemOnCard, work: Work) -> None:

@@ -8,37 +8,46 @@ from tuner.core.trial.job import CacheState
 
 from ..protocol.messages import TraceAnswer, Work
 from ..source.launch_args import OpBuffers
-from .baselines import ChainRunner, runner_of
+from ..source.launchable import LaunchRefused
+from .attention_launch import AttentionRunner
+from .baselines import ChainRunner, Runner
 from .check import Aborted, WrongNumbers, check_after_timing, check_numbers
-from .launch import Kernel
 from .problem_on_card import ProblemOnCard
 
 
-def trace_once(prepared: ProblemOnCard, kernel: Kernel, work: Work) -> TraceAnswer:
-    """Checks the numbers, which also warms up; then traces a run in the objective's state of the L2, checked too.
+def trace_once(prepared: ProblemOnCard, runner: Runner, work: Work) -> TraceAnswer:
+    """Checks the numbers, which also warms up; then traces a run in the objective's state of the L2. Without an
+    attention that is checked too. An attention's checks have lengths of their own; what is traced has those that are
+    timed.
 
     Raises:
-        LaunchRefused: the card does not hold what its plan needs, or this is not what was proven and built.
+        LaunchRefused: it leaves no stamps.
         Overwritten: it wrote where it must not.
     """
-    cold = prepared.problem.objective.l2 is CacheState.COLD
+    if not isinstance(runner, AttentionRunner | ChainRunner):
+        raise LaunchRefused(f"a {work.plan_kind} candidate has no kernel of ours to trace")
+    plans, cold = runner.plans, prepared.problem.objective.l2 is CacheState.COLD
 
-    def traced_run(runner: ChainRunner, ops: tuple[OpBuffers, ...]) -> str | None:
+    def traced_run(ops: tuple[OpBuffers, ...]) -> str | None:
         cupy.cuda.Device().synchronize()  # the poison is on another stream
         with prepared.stream:
-            for plan in runner.plans:
+            for plan in plans:
                 plan.clear_stamps()
             prepared.timer.lead_in(flush=cold)
             runner.enqueue(ops, prepared.stream.ptr)
         prepared.stream.synchronize()
         return runner.abort_record()
 
-    runner = runner_of(work, kernel, traced=True)
-    reason = ""
+    def untraced_run(ops: tuple[OpBuffers, ...]) -> str | None:
+        return prepared.run_once(runner, ops)
+
+    is_plain = isinstance(runner, ChainRunner)
+    reason: str | None = None
     try:
-        check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
-        check_after_timing(prepared.data, prepared.comparer, lambda ops: traced_run(runner, ops), work)
+        check_numbers(prepared.data, prepared.comparer, untraced_run, work)
+        check_after_timing(prepared.data, prepared.comparer, traced_run if is_plain else untraced_run, work)
+        reason = None if is_plain else traced_run(prepared.data.slot_ops(0))
     except (WrongNumbers, Aborted) as error:
         reason = str(error)
     prepared.check_intact(runner)
-    return TraceAnswer(stamps=() if reason else tuple(plan.stamps() for plan in runner.plans), reason=reason)
+    return TraceAnswer(stamps=() if reason else tuple(plan.stamps() for plan in plans), reason=reason or "")

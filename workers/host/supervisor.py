@@ -15,7 +15,7 @@ from typing import Any
 
 from tuner import __version__
 from tuner.core.insight.derived_counters import with_derived
-from tuner.core.insight.tracing import NO_ATTENTION_TRACE, no_trace, trace_from_stamps
+from tuner.core.insight.tracing import no_trace, trace_from_stamps
 from tuner.core.problem.gpu import Target, gpu_from_live
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
@@ -235,8 +235,6 @@ class GpuSupervisor:
         """
         if candidate.schedule is None:
             return no_trace("the library's kernels carry no stamps", simulated=False)
-        if candidate.schedule.attentions:
-            return no_trace(NO_ATTENTION_TRACE, simulated=False)
         try:
             prepared = self._prepare(problem, candidate, traced=True)
             request = messages.TraceRequest(problem=problem, work=prepared.work)
@@ -244,7 +242,8 @@ class GpuSupervisor:
             answer = self._asking.ask(problem, request, messages.TraceAnswer, deadline_s, "the trace")
         except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
             return no_trace(str(error), simulated=False)
-        return trace_from_stamps(prepared.plans, answer.stamps, answer.reason)
+        attentions = tuple(one.plan for one in prepared.work.attentions)
+        return trace_from_stamps(problem.workload, attentions, prepared.plans, answer.stamps, answer.reason)
 
     def close(self) -> None:
         """Kills the child and the compilers."""

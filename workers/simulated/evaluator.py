@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import __version__
-from tuner.core.insight.tracing import NO_ATTENTION_TRACE, make_trace, no_trace, spans_from_timelines
+from tuner.core.insight.tracing import forecast_attentions, make_trace, no_trace, spans_from_timelines
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.simulate import simulate
@@ -344,18 +344,19 @@ class SimulatedEvaluator:
         fault = self._fault(candidate, {})
         if candidate.schedule is None or fault:
             return no_trace(fault.reason if fault else "the library's kernels carry no stamps", simulated=True)
-        if candidate.schedule.attentions:
-            return no_trace(NO_ATTENTION_TRACE, simulated=True)
         workload, gpu = problem.workload, self._target.gpu
+        scale = self.slowdown(candidate)
         try:
             verified = plans_for(workload, gpu, candidate)
+            spans, grids, begin_us = forecast_attentions(workload, gpu, candidate, scale)
         except (IllegalSchedule, PlanError) as error:
             return no_trace(str(error), simulated=True)
         timelines = [simulate(plan) for plan in verified]
         plans = [plan.plan for plan in verified]
-        spans = spans_from_timelines(plans, timelines, gpu.num_sms, self.slowdown(candidate))
-        grids = [timeline.num_ctas for timeline in timelines]
-        return make_trace(spans, tuple(op.name for op in workload.ops), grids, simulated=True)
+        spans += spans_from_timelines(plans, timelines, gpu.num_sms, scale, begin_us=begin_us, first_launch=len(grids))
+        grids += [timeline.num_ctas for timeline in timelines]
+        names = tuple(op.name for op in workload.numbered_ops)
+        return make_trace(spans, names, grids, simulated=True)
 
     def close(self) -> None:
         """Has no processes to end."""

@@ -36,8 +36,8 @@ ATTENTION_FILES = (
 #: Name of the kernel.
 ATTENTION_KERNEL = "tuner_attention"
 
-#: Tasks of a CTA that a traced build stamps, and the 64-bit words of each; `kTracedTasks` and `kTraceWords`.
-TRACED_TASKS, TRACE_WORDS = 4, 8
+#: 64-bit words of a row of a traced build's stamps; `kTraceWords`.
+TRACE_WORDS = 7
 #: Words that tell what a launch has refused, and what the first of them names, by `Refusal` in args_attention.cuh.
 REFUSED_WORDS = 4
 _REFUSALS = {1: "length", 2: "page"}
@@ -68,6 +68,8 @@ class NextWeights:
     taken_bytes: int
     #: Before the launch before has ended; else when a CTA has requested all of its own.
     early: bool = False
+    #: When the last of a CTA's tiles is there.
+    late: bool = False
 
     def __post_init__(self) -> None:
         """Checks what the copy engine asks for.
@@ -100,7 +102,7 @@ class AttentionBuffers:
     partials: int
     #: uint32 of each `AttentionPlan.num_counters`, zero before the first launch.
     arrivals: int
-    #: `TRACED_TASKS * TRACE_WORDS` of each CTA, or 0.
+    #: Of each CTA `TRACE_WORDS` for itself and for each task that is traced, zero before the first launch; or 0.
     trace: int
     #: `REFUSED_WORDS`, zero before the first launch.
     refused: int
@@ -185,9 +187,10 @@ def bound_threads(tiling: AttentionTiling) -> int:
 
 
 def render_attention(
-    tiling: AttentionTiling, dtype: Dtype, *, form: AttentionForm = PLAIN, traced: bool = False
+    tiling: AttentionTiling, dtype: Dtype, *, form: AttentionForm = PLAIN, traced_tasks: int = 0
 ) -> str:
-    """The source of one attention kernel, the same for every number of sequences, heads, tokens and pages."""
+    """The source of one attention kernel, the same for every number of sequences, heads, tokens and pages. Of each
+    CTA's tasks it stamps the first `traced_tasks`; a kernel that stamps is never timed."""
     config = f"""#define TUNER_ATTENTION_CONFIG
 constexpr int kHeadDim = {tiling.head_dim};
 constexpr int kColumns = {tiling.columns};
@@ -202,7 +205,7 @@ constexpr int kBoxTokens = {box_tokens(tiling, form.paged)};
 constexpr bool kIsPaged = {str(form.paged is not None).lower()};
 constexpr bool kHasWindow = {str(form.window is not None).lower()};
 constexpr bool kHasSoftCap = {str(form.soft_cap is not None).lower()};
-constexpr bool kTracePhases = {str(traced).lower()};
+constexpr int kTracedTasks = {traced_tasks};
 constexpr int kBoundThreads = {bound_threads(tiling)};
 #define TUNER_ATTENTION_CLUSTER {f"__cluster_dims__({tiling.cluster}, 1, 1)" if tiling.cluster > 1 else ""}
 """
@@ -218,9 +221,9 @@ constexpr int kBoundThreads = {bound_threads(tiling)};
     return "\n".join(texts)
 
 
-def attention_source(op: AttentionOp, schedule: AttentionSchedule) -> str:
+def attention_source(op: AttentionOp, schedule: AttentionSchedule, *, traced_tasks: int = 0) -> str:
     """The source of an op's kernel."""
-    return render_attention(schedule.tiling_of(op.shape), op.shape.dtype, form=op.form)
+    return render_attention(schedule.tiling_of(op.shape), op.shape.dtype, form=op.form, traced_tasks=traced_tasks)
 
 
 def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule, address: int = 0) -> NextWeights:
@@ -280,7 +283,8 @@ def pack_attention_args(
     args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
     args += struct.pack("<2Q", buffers.pages, buffers.refused)
     behind = next_weights or NO_WEIGHTS
-    args += struct.pack("<Q4i", behind.address, behind.num_rows, behind.row_bytes, behind.taken_bytes, behind.early)
+    args += struct.pack("<Q3i", behind.address, behind.num_rows, behind.row_bytes, behind.taken_bytes)
+    args += struct.pack("<i", 2 if behind.late else int(behind.early))
     args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
     args += struct.pack("<3iI", op.max_length, plan.span_tokens, plan.num_spans, plan.arrivals_per_launch)
     args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative) + _pack_form(op, form)

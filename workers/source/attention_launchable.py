@@ -27,6 +27,8 @@ class AttentionLaunchable:
     cubin: bytes
     #: As they were when this was made.
     ties: Ties
+    #: Of each CTA's tasks those that it stamps; 0 where nothing is traced.
+    traced_tasks: int = 0
 
     @property
     def op(self) -> AttentionOp:

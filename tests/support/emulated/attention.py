@@ -21,7 +21,6 @@ from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
     REFUSED_WORDS,
     TRACE_WORDS,
-    TRACED_TASKS,
     AttentionBuffers,
     NextWeights,
     cache_map,
@@ -39,9 +38,11 @@ def attention_library(
     op: DecodeAttention,
     changes: Sequence[tuple[str, str]] = (),
     form: AttentionForm = PLAIN,
+    *,
+    traced_tasks: int = 0,
 ) -> ctypes.CDLL:
     """The kernel compiled by g++; `changes` are made in the generated source, each of which must be there."""
-    source = render_attention(tiling, op.dtype, form=form)
+    source = render_attention(tiling, op.dtype, form=form, traced_tasks=traced_tasks)
     for before, after in changes:
         assert before in source, before
         source = source.replace(before, after)
@@ -92,6 +93,7 @@ class EmulatedAttention:
                 for cache_bits in (self.k, self.v):
                     cache_bits[sequence, :, :begin] = cache_bits[sequence, :, end:] = 0x7FFF
         self.arrivals = np.zeros(0, np.uint32)
+        self.trace = np.zeros(0, np.int64)
         self.refused = np.zeros(REFUSED_WORDS, np.uint32)
 
     def _seen(self, length: int) -> tuple[int, int]:
@@ -120,14 +122,14 @@ class EmulatedAttention:
         speculative: bool,
         next_weights: NextWeights | None = None,
     ) -> Array:
-        """The bits of the result of one launch. The counters of arrivals go on from launch to launch."""
+        """The bits of the result of one launch. The counters of arrivals, and a trace, go on from launch to launch."""
         out = np.full_like(self.q, 0x7FFF)
         if self.arrivals.size == 0:
             self.arrivals = np.zeros(plan.num_counters, np.uint32)
+            self.trace = np.zeros((plan.num_ctas, 1 + plan.most_tasks, TRACE_WORDS), np.int64)
         partials = np.full(plan.num_slots * plan.num_spans * tiling.partial_floats + 4, np.nan, np.float32)
         partials = partials[-(partials.ctypes.data // 4) % 4 :]
         lengths = np.array(self.lengths, np.int32)
-        trace = np.zeros(TRACED_TASKS * TRACE_WORDS * plan.num_ctas, np.int64)
         maps = tuple(
             encoded(cache_map(self.op, tiling, self.form.paged), cache.ctypes.data) for cache in (self.k, self.v)
         )
@@ -141,7 +143,7 @@ class EmulatedAttention:
             queues=plan.queues.ctypes.data,
             partials=partials.ctypes.data,
             arrivals=self.arrivals.ctypes.data,
-            trace=trace.ctypes.data,
+            trace=self.trace.ctypes.data,
             refused=self.refused.ctypes.data,
             pages=self.pages.ctypes.data,
         )

@@ -37,6 +37,7 @@ inline void copy_cache_lines(u32 s, const TensorMap* m, int row, int line, u32 b
 // What launches have asked the L2 for since the library was loaded: addresses, sizes and whether the thread had waited for the
 // launches before, as `prefetched` tells them.
 struct Asked { u64 address, bytes, has_waited; };
+static long long stamped = 0;  // a clock, where a test puts it in the place of the device's
 static std::vector<Asked> asked_of_l2;
 inline void prefetch_bytes(const void* g, u32 bytes) {
   if ((uintptr_t)g % 16 || bytes % 16) { printf("misaligned prefetch\n"); abort(); }

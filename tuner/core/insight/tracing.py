@@ -13,35 +13,91 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.model.attention import AttentionTimes, attention_timeline
 from tuner.core.model.simulate import Timeline
+from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.words import Plan
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import attention_plans_for
 from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.inspection import OpShares, TaskSpan, Trace
 from tuner.core.trial.outcome import Metric
 
 #: [num_tasks + num_ctas, 6] of one launch, -1 where nothing was written; `TaskStamps` and `CtaStamps` in trace.cuh.
 #: Task: cycles at which it was taken, ready, loaded, computed, stored; its CTA.
 #: CTA: cycles and global nanoseconds of its begin, the same of its end; its SM; 0.
+#: An attention's launch leaves [num_ctas, 1 + tasks of the longest queue, 7], 0 where nothing was written;
+#: `AttentionEvent` and `CtaEvent` in args_attention.cuh. `stamped_attention` makes of it what products leave.
 Stamps = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 
 STAMP_WORDS = 6
 
 
-def spans_from_stamps(plans: Sequence[Plan], stamps: Sequence[Stamps]) -> tuple[TaskSpan, ...]:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stamped:
+    """What one launch stamped, and which tasks it had."""
+
+    #: [task] op, tile_m, tile_n.
+    tasks: Stamps
+    #: Of tasks, then of CTAs.
+    table: Stamps
+
+    @classmethod
+    def of(cls, launch: int, plan: Plan, table: Stamps) -> Stamped:
+        """Of a launch of products.
+
+        Raises:
+            ValueError: a task or a CTA left no stamps.
+        """
+        _check_complete(launch, plan, table)
+        return cls(tasks=plan.tasks[:, :3].astype(np.int64), table=table)
+
+    @property
+    def ctas(self) -> Stamps:
+        """The rows of CTAs."""
+        return self.table[len(self.tasks) :]
+
+
+def attention_tile(plan: AttentionPlan, sequence_head: Ints, block_span: Ints) -> tuple[Ints, Ints]:
+    """Where tasks of an attention stand in its chart: the sequence, and in it KV head, block of columns and span as one
+    number."""
+    block, span = block_span >> 24, block_span & 0xFFFFFF
+    return sequence_head >> 16, ((sequence_head & 0xFFFF) * plan.num_blocks + block) * plan.num_spans + span
+
+
+def stamped_attention(launch: int, op: int, plan: AttentionPlan, words: Stamps) -> Stamped:
+    """Of an attention's launch: a task is a CTA's part of a span. It is stored when its CTA has done all that it had to
+    do for it.
+
+    Raises:
+        ValueError: a CTA with a task left no stamps.
+    """
+    found = words[: plan.num_queues * plan.cluster]  # those behind them ask for weights alone
+    missing = np.flatnonzero((found[:, 0, :4] == 0).any(axis=1))
+    if missing.size:
+        raise ValueError(f"CTA {missing[0]} of launch {launch} left no stamps, and {missing.size - 1} others")
+    cta, number = np.nonzero(found[:, 1:, 0])
+    of_task = found[cta, 1 + number]
+    taken, first, last, merged, arrived, combined, task = of_task.T
+    times = np.stack([taken, taken, first, last, np.maximum(np.maximum(merged, arrived), combined)], axis=1)
+    times = np.maximum.accumulate(times, axis=1)
+    tasks = np.stack([np.full_like(task, op), *attention_tile(plan, task >> 32, task & 0xFFFFFFFF)], axis=1)
+    rows = np.concatenate([times, cta[:, None]], axis=1)
+    return Stamped(tasks=tasks, table=np.concatenate([rows, np.pad(found[:, 0, :5], ((0, 0), (0, 1)))]))
+
+
+def spans_from_stamps(launches: Sequence[Stamped]) -> tuple[TaskSpan, ...]:
     """The spans of all launches of one run, by launch and task, nanoseconds of the global timer since its first CTA.
 
     Raises:
-        ValueError: a task or a CTA left no stamps, or the stamps' clocks do not run.
+        ValueError: the stamps' clocks do not run.
     """
-    for launch, (plan, table) in enumerate(zip(plans, stamps, strict=True)):
-        _check_complete(launch, plan, table)
     # Nanoseconds since 1970 have no room in a double: the origin is taken off as integers.
-    origin_ns = min(int(table[plan.num_tasks :, 1].min()) for plan, table in zip(plans, stamps, strict=True))
-    return tuple(
-        span
-        for launch, (plan, table) in enumerate(zip(plans, stamps, strict=True))
-        for span in _launch_spans(launch, plan, table, origin_ns)
-    )
+    origin_ns = min(int(stamped.ctas[:, 1].min()) for stamped in launches)
+    return tuple(span for launch, stamped in enumerate(launches) for span in _launch_spans(launch, stamped, origin_ns))
 
 
 def _check_complete(launch: int, plan: Plan, table: Stamps) -> None:
@@ -96,11 +152,12 @@ def _lines(ctas: Stamps, origin_ns: int) -> dict[int, _Line]:
     return lines
 
 
-def _launch_spans(launch: int, plan: Plan, table: Stamps, origin_ns: int) -> list[TaskSpan]:
-    tasks, ctas = table[: plan.num_tasks], table[plan.num_tasks :]
+def _launch_spans(launch: int, stamped: Stamped, origin_ns: int) -> list[TaskSpan]:
+    ctas = stamped.ctas
     lines = _lines(ctas, origin_ns)
     spans = []
-    for task, (row, words) in enumerate(zip(tasks, plan.tasks[:, :3].tolist(), strict=True)):
+    rows = stamped.table[: len(stamped.tasks)]
+    for task, (row, words) in enumerate(zip(rows, stamped.tasks.tolist(), strict=True)):
         cta = int(row[5])
         sm = int(ctas[cta, 4])
         taken, ready, loaded, computed, stored = (round(ns) for ns in lines[sm].ns(row[:5]).tolist())
@@ -114,12 +171,18 @@ def _launch_spans(launch: int, plan: Plan, table: Stamps, origin_ns: int) -> lis
 
 
 def spans_from_timelines(
-    plans: Sequence[Plan], timelines: Sequence[Timeline], num_sms: int, scale: float
+    plans: Sequence[Plan],
+    timelines: Sequence[Timeline],
+    num_sms: int,
+    scale: float,
+    *,
+    begin_us: float = 0.0,
+    first_launch: int = 0,
 ) -> tuple[TaskSpan, ...]:
-    """What a simulated run of the launches, one after the other, would have stamped; times are stretched by `scale`."""
+    """What a simulated run of the launches, one after the other, would have stamped; times are stretched by `scale`.
+    The first begins at `begin_us`."""
     spans: list[TaskSpan] = []
-    begin_us = 0.0
-    for launch, (plan, timeline) in enumerate(zip(plans, timelines, strict=True)):
+    for launch, (plan, timeline) in enumerate(zip(plans, timelines, strict=True), start=first_launch):
         tiles = plan.tasks[:, :3].tolist()
         for cta, task, *times_us in sorted(timeline.rows, key=lambda row: row[1]):
             op, tile_m, tile_n = tiles[task]
@@ -132,6 +195,44 @@ def spans_from_timelines(
             )  # fmt: skip
         begin_us += timeline.makespan_us
     return tuple(spans)
+
+
+def spans_from_attention(
+    plan: AttentionPlan, rows: Sequence[AttentionTimes], launch: int, op: int, num_sms: int, scale: float
+) -> tuple[TaskSpan, ...]:
+    """What a simulated run of an attention would have stamped; times are stretched by `scale`."""
+    spans: list[TaskSpan] = []
+    for row in rows:
+        tile_m, tile_n = attention_tile(plan, *np.array(row.task, dtype=np.int64))
+        begin, loaded, computed, stored = (round(1e3 * scale * us) for us in row.times_us)
+        for cta in range(row.queue * plan.cluster, (row.queue + 1) * plan.cluster):
+            spans.append(
+                TaskSpan(
+                    launch=launch, task=len(spans), op=op, tile_m=int(tile_m), tile_n=int(tile_n), cta=cta,
+                    sm=cta % num_sms, taken_ns=begin, ready_ns=begin, loaded_ns=loaded, computed_ns=computed,
+                    stored_ns=stored,
+                )
+            )  # fmt: skip
+    return tuple(spans)
+
+
+def forecast_attentions(
+    workload: Workload, gpu: Gpu, candidate: Candidate, scale: float = 1.0
+) -> tuple[list[TaskSpan], list[int], float]:
+    """What the launches of a candidate's attentions would stamp, the CTAs of each that have tasks, and when the last
+    one ends, microseconds that are not stretched by `scale`.
+
+    Raises:
+        IllegalSchedule, PlanError: the candidate is refused.
+    """
+    plans = attention_plans_for(workload, gpu, candidate)
+    schedules = candidate.schedule.attentions if candidate.schedule else ()
+    spans, end_us = list[TaskSpan](), 0.0
+    for launch, (op, one, plan) in enumerate(zip(workload.attentions, schedules, plans, strict=True)):
+        rows = attention_timeline(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape))
+        spans += spans_from_attention(plan, rows, launch, len(workload.ops) + launch, gpu.num_sms, scale)
+        end_us += max(row.times_us[-1] for row in rows)
+    return spans, [plan.num_queues * plan.cluster for plan in plans], end_us
 
 
 def make_trace(
@@ -157,21 +258,30 @@ def make_trace(
     )
 
 
-def trace_from_stamps(verified: Sequence[VerifiedPlan], stamps: Sequence[Stamps], reason: str = "") -> Trace:
-    """The trace of a run on a card; one without spans where there is a `reason`, or the stamps tell no times."""
+def trace_from_stamps(
+    workload: Workload,
+    attentions: Sequence[AttentionPlan],
+    verified: Sequence[VerifiedPlan],
+    stamps: Sequence[Stamps],
+    reason: str = "",
+) -> Trace:
+    """The trace of a run on a card, the workload's attentions first; one without spans where there is a `reason`, or
+    the stamps tell no times."""
     if reason:
         return no_trace(reason, simulated=False)
-    plans = [plan.plan for plan in verified]
+    ops, count = workload.ops, len(attentions)
     try:
-        spans = spans_from_stamps(plans, stamps)
+        launches = [
+            stamped_attention(index, len(ops) + index, plan, words)
+            for index, (plan, words) in enumerate(zip(attentions, stamps[:count], strict=True))
+        ]
+        products = zip(verified, stamps[count:], strict=True)
+        launches += [Stamped.of(count + index, plan.plan, table) for index, (plan, table) in enumerate(products)]
+        spans = spans_from_stamps(launches)
     except ValueError as error:
         return no_trace(str(error), simulated=False)
-    names = tuple(op.name for op in verified[0].graph.workload.ops)
-    return make_trace(spans, names, [plan.num_ctas for plan in plans], simulated=False)
-
-
-#: Why a candidate with an attention has no chart of its run.
-NO_ATTENTION_TRACE = "an attention's kernel stamps the phases of a few tasks, of which no chart is made"
+    names = (*(op.name for op in ops), *(op.name for op in workload.attentions))
+    return make_trace(spans, names, [len(stamped.ctas) for stamped in launches], simulated=False)
 
 
 def no_trace(reason: str, *, simulated: bool) -> Trace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +19,26 @@ _FLOAT_BYTES = 4
 _CLUSTER_US = 0.5
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttentionTimes:
+    """A task of a cluster in time."""
+
+    queue: int
+    #: sequence << 16 | KV head, block of columns << 24 | span.
+    task: tuple[int, int]
+    #: Taken, its first bytes there, all multiplied, stored; microseconds after the launch began.
+    times_us: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Times:
+    #: Until the first bytes are there, and of each cluster from then on until it has multiplied its last.
+    first: float
+    ends: np.ndarray[tuple[int], np.dtype[np.float64]]
+    #: What comes behind the last.
+    merged: float
+
+
 def attention_us(
     plan: AttentionPlan, lengths: Sequence[int], gpu: Gpu, *, tiling: AttentionTiling, rates: Rates | None = None
 ) -> float:
@@ -27,7 +48,37 @@ def attention_us(
     (Little's law). What comes on top is the begin, the first bytes' way, a task's own end for each, the meeting of a
     cluster's CTAs, and that of spans where there are several.
     """
-    chosen = rates or rates_of(gpu)
+    times = _times(plan, lengths, tiling, rates or rates_of(gpu), gpu)
+    return float(times.first + times.ends.max() + times.merged)
+
+
+def attention_timeline(
+    plan: AttentionPlan, lengths: Sequence[int], gpu: Gpu, *, tiling: AttentionTiling
+) -> list[AttentionTimes]:
+    """The tasks that are not empty, queue by queue, as `attention_us` has them: a queue's time goes to its tasks by
+    their bytes."""
+    rates = rates_of(gpu)
+    times = _times(plan, lengths, tiling, rates, gpu)
+    tasks, queues = plan.run_at(lengths)
+    tokens, is_live = _tokens_of(plan, lengths, tiling.tile_tokens)
+    found = []
+    for queue in range(plan.num_queues):
+        own = np.arange(queues[queue], queues[queue + 1])
+        own = own[is_live[own]]
+        weights = 1 + tokens[own]  # a task without tokens takes its time too
+        ends = times.first + times.ends[queue] * np.cumsum(weights) / max(1, weights.sum())
+        begin = rates.launch_us
+        for place, end in zip(own.tolist(), ends.tolist(), strict=True):
+            head, span = tasks[place].tolist()
+            loaded = min(end, max(begin, times.first))
+            found.append(
+                AttentionTimes(queue=queue, task=(head, span), times_us=(begin, loaded, end, end + times.merged))
+            )
+            begin = end
+    return found
+
+
+def _times(plan: AttentionPlan, lengths: Sequence[int], tiling: AttentionTiling, chosen: Rates, gpu: Gpu) -> _Times:
     per_us = gpu.dram_bytes_per_s * chosen.dram_share / 1e6
     port_per_us = _PORT_BYTES * chosen.l2_share * gpu.clock_mhz
     ring_per_us = tiling.ring_bytes / (chosen.dram_latency_us + chosen.mma.step_us * tiling.num_stages)
@@ -40,14 +91,27 @@ def attention_us(
     if (most_live := max(len(plan.live_spans(length)) for length in lengths)) > 1:
         rows = most_live * plan.columns * (plan.op.head_dim + 2) * _FLOAT_BYTES / plan.cluster
         merged += chosen.mma.arrival_us + chosen.l2_latency_us + chosen.mma.sum_us_per_kib * rows / 1024
-    return float(chosen.launch_us + chosen.dram_latency_us + ends.max() + merged)
+    return _Times(first=chosen.launch_us + chosen.dram_latency_us, ends=ends, merged=merged)
 
 
 def loads_of(
     plan: AttentionPlan, lengths: Sequence[int], tile_tokens: int
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
     """Of each cluster: bytes of the cache that it requests, and tasks that are not empty."""
-    op, (tasks, queues) = plan.op, plan.run_at(lengths)
+    tokens, is_live = _tokens_of(plan, lengths, tile_tokens)
+    of_token = 2 * plan.op.head_dim * plan.op.dtype.size_bytes
+    queue = np.repeat(np.arange(plan.num_queues), np.diff(plan.run_at(lengths)[1]))
+    return (
+        np.bincount(queue, tokens * of_token, plan.num_queues).astype(np.float64),
+        np.bincount(queue, is_live, plan.num_queues).astype(np.float64),
+    )
+
+
+def _tokens_of(
+    plan: AttentionPlan, lengths: Sequence[int], tile_tokens: int
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """Of each task at these lengths: tokens that it requests, and whether it is run."""
+    op, tasks = plan.op, plan.run_at(lengths)[0]
     sequence, span = tasks[:, 0] >> 16, tasks[:, 1] & 0xFFFFFF
     begin = span * plan.span_tokens
     left = np.clip(np.asarray(lengths)[sequence] - begin, 0, plan.span_tokens)
@@ -55,13 +119,7 @@ def loads_of(
     skipped = np.clip(seen - begin, 0, plan.span_tokens) // tile_tokens
     tokens = np.maximum(-(-left // tile_tokens) - skipped, 0) * tile_tokens
     live = np.array([(spans.start, spans.stop) for spans in map(plan.live_spans, lengths)])[sequence]
-    of_token = 2 * op.head_dim * op.dtype.size_bytes
-    queue = np.repeat(np.arange(plan.num_queues), np.diff(queues))
-    is_live = (live[:, 0] <= span) & (span < live[:, 1])
-    return (
-        np.bincount(queue, tokens * of_token, plan.num_queues).astype(np.float64),
-        np.bincount(queue, is_live, plan.num_queues).astype(np.float64),
-    )
+    return tokens, (live[:, 0] <= span) & (span < live[:, 1])
 
 
 def _ends_us(

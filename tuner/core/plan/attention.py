@@ -65,6 +65,11 @@ class AttentionPlan:
         return (self.num_queues + self.num_asking) * self.cluster
 
     @property
+    def most_tasks(self) -> int:
+        """Of a queue, at any lengths."""
+        return -(-len(self.tasks) // self.num_queues) if self.by_length else int(np.diff(self.queues).max())
+
+    @property
     def num_spans(self) -> int:
         """Of the longest context."""
         return -(-self.op.max_length // self.span_tokens)

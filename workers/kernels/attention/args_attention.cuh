@@ -28,11 +28,14 @@ struct AttentionTask {
   __device__ __forceinline__ int span() const { return block_span & 0xFFFFFF; }
 };
 
+// When weights are asked for: behind a CTA's own requests, before griddepcontrol.wait, or when the last of its tiles is there.
+enum NextTime : int { kBehindRequests, kBeforeWait, kBehindArrivals };
+
 // Weights [num_rows, row_bytes] of the launch behind, of which the first taken_bytes of each row are brought into the L2.
 struct NextWeights {
   const unsigned char* rows;
   int num_rows, row_bytes, taken_bytes;
-  int is_early;  // 1: before griddepcontrol.wait
+  int when;  // a NextTime
 };
 
 struct AttentionArgs {
@@ -44,7 +47,7 @@ struct AttentionArgs {
   const int* queues;           // where the queue of each cluster begins, and where the last one ends
   float* partials;             // of each slot and span kPartialFloats, as merge_attention.cuh has them
   u32* arrivals;               // of each slot, and in it of each CTA of a cluster
-  long long* trace;            // kTracedTasks * kTraceWords of each CTA, in builds with kTracePhases
+  long long* trace;            // of each CTA (1 + kTracedTasks) rows of kTraceWords, in traced builds
   const int* pages;            // where the cache is paged: of each sequence max_pages page numbers
   u32* refused;                // four words: what a launch found wrong first; kept until somebody clears it
   NextWeights next;            // all zeros for none
@@ -80,14 +83,46 @@ __device__ inline void refuse(const AttentionArgs& args, Refusal kind, int seque
   args.refused[3] = static_cast<u32>(end);
 }
 
-// What a traced build leaves of each CTA's first tasks, in cycles but for the first.
-enum AttentionEvent : int { kBeganNs, kBegan, kFirstK, kLastTile, kMerged, kArrived, kCombined, kTaken, kTraceWords };
-constexpr int kTracedTasks = 4;
+// Time stamps of a traced build: what it leaves of each CTA, a row for itself and one for each of its first tasks. Who stamps
+// is one thread, which knows the event. Cycle counters are private to an SM. The global timer is common, but moves in ticks:
+// a CTA's begin and end catch an edge of it and stamp both (trace.cuh argues it). 0: it did not happen in the last launch.
+enum AttentionEvent : int { kTaken, kFirstK, kLastTile, kMerged, kArrived, kCombined, kTask, kTraceWords };
+enum CtaEvent : int { kBeganCycles, kBeganNs, kEndedCycles, kEndedNs, kOnSm };
 
-__device__ __forceinline__ void stamp(const AttentionArgs& args, AttentionEvent event, int task, bool is_who) {
-  if constexpr (kTracePhases) {
-    if (!is_who || task >= kTracedTasks) return;
-    long long* words = args.trace + kTraceWords * (kTracedTasks * static_cast<long long>(blockIdx.x) + task);
-    words[event] = event == kBeganNs ? read_globaltimer() : read_clock();
+__device__ __forceinline__ long long* traced_row(const AttentionArgs& args, int row) {
+  return args.trace + kTraceWords * ((1 + kTracedTasks) * static_cast<long long>(blockIdx.x) + row);
+}
+
+__device__ __forceinline__ void stamp(const AttentionArgs& args, AttentionEvent event, int number, bool is_who) {
+  if constexpr (kTracedTasks > 0) {
+    if (is_who && number < kTracedTasks) traced_row(args, 1 + number)[event] = read_clock();
+  }
+}
+
+__device__ __forceinline__ void stamp_task(const AttentionArgs& args, const AttentionTask& task, int number, bool is_who) {
+  if constexpr (kTracedTasks > 0) {
+    if (is_who && number < kTracedTasks)
+      traced_row(args, 1 + number)[kTask] = static_cast<long long>(task.sequence_head) << 32 | task.block_span;
+  }
+}
+
+// The cycle counter at an edge of the global timer, if one comes soon.
+__device__ inline void stamp_edge(const AttentionArgs& args, CtaEvent cycles, CtaEvent ns, bool is_who) {
+  if constexpr (kTracedTasks > 0) {
+    if (!is_who) return;
+    const long long first = read_globaltimer();
+    long long now = first;
+    for (int polls = 0; polls < 1000 && now == first; ++polls) now = read_globaltimer();
+    traced_row(args, 0)[cycles] = read_clock();
+    traced_row(args, 0)[ns] = now;
+    traced_row(args, 0)[kOnSm] = read_smid();
+  }
+}
+
+// All threads, when nobody of a launch before can stamp any more.
+__device__ __forceinline__ void forget_stamps(const AttentionArgs& args) {
+  if constexpr (kTracedTasks > 0) {
+    for (int word = 0; threadIdx.x == 0 && word < kTracedTasks * kTraceWords; ++word) traced_row(args, 1)[word] = 0;
+    __syncthreads();
   }
 }

@@ -50,6 +50,7 @@ __device__ inline void attend_all(const AttentionArgs& args, const Ring& ring, u
     load_queries(ring, number % kTaskSlots, columns_of(args, hand.task), queries);
     hand_back(ring, number);
     stamp(args, kTaken, number, thread == 0);
+    stamp_task(args, hand.task, number, thread == 0);
     multiply_task(args, ring, hand, number, place, queries, softmax);
     const int first = first_of_team(place), from = first * kSliceWarps + slice_of_warp();
     const bool has_sums = first < hand.num_tiles;
@@ -90,8 +91,7 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
     if (thread >= kRequester) prefetch_next_weights(args.next);
     return;
   }
-  stamp(args, kBeganNs, 0, thread == 0);
-  stamp(args, kBegan, 0, thread == 0);
+  stamp_edge(args, kBeganCycles, kBeganNs, thread == 0);
   if (thread == kRequester) {
     init_ring(ring);
     prefetch_tensor_map(&args.k);
@@ -99,8 +99,9 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   }
   __syncthreads();
   if constexpr (kCluster > 1) cluster_arrive();  // others may send when all have come here
-  if (thread >= kRequester && args.next.is_early != 0) prefetch_next_weights(args.next);
+  if (thread >= kRequester && args.next.when == kBeforeWait) prefetch_next_weights(args.next);
   wait_for_prerequisites();
+  forget_stamps(args);
   if (thread >= kRequester) {
     request_all(args, ring);
   } else if (thread < kMathThreads) {
@@ -108,4 +109,5 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   } else {
     finish_all(args, ring, shared);
   }
+  stamp_edge(args, kEndedCycles, kEndedNs, thread == (kFinishWarps == 0 ? 0 : kMathThreads));
 }

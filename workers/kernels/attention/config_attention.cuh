@@ -23,7 +23,7 @@ constexpr int kBoxTokens = 64;    // that one copy brings: a tile, or where page
 constexpr bool kIsPaged = false;
 constexpr bool kHasWindow = false;
 constexpr bool kHasSoftCap = false;
-constexpr bool kTracePhases = false;
+constexpr int kTracedTasks = 0;  // of a CTA, that a traced build stamps
 constexpr int kBoundThreads = 512;  // that would have an SM's registers: the fewer the more threads
 #define TUNER_ATTENTION_CLUSTER
 #endif

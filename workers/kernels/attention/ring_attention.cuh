@@ -233,5 +233,7 @@ __device__ inline void request_all(const AttentionArgs& args, const Ring& ring) 
   }
   hand.num_tiles = -1;
   if (is_one) announce(args, ring, hand, number % kTaskSlots);
-  if (args.next.is_early == 0) prefetch_next_weights(args.next);
+  if (args.next.when == kBeforeWait) return;
+  if (args.next.when == kBehindArrivals && place > 0) mbarrier_wait(ring.v_full((place - 1) % kStages), (place - 1) / kStages & 1);
+  prefetch_next_weights(args.next);
 }

@@ -7,10 +7,21 @@ import pytest
 
 from tests.support.cases import SMALL, ordering, tiling
 from tuner.core.insight.gantt import gantt_of_trace
-from tuner.core.insight.tracing import Stamps, make_trace, no_trace, spans_from_stamps, trace_from_stamps, trace_metrics
+from tuner.core.insight.tracing import (
+    Stamped,
+    Stamps,
+    make_trace,
+    no_trace,
+    spans_from_stamps,
+    stamped_attention,
+    trace_from_stamps,
+    trace_metrics,
+)
+from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
+from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import VerifiedPlan, verify
@@ -133,7 +144,7 @@ def test_private_clocks_come_to_one_time_base(tick_ns: int) -> None:
     plan = a_plan()
     truth = lives(plan)
     table = stamped(plan, truth, EPOCH_NS + 100, 300_000, tick_ns)
-    spans = spans_from_stamps([plan], [table])
+    spans = spans_from_stamps([Stamped.of(0, plan, table)])
     found = np.array([[s.taken_ns, s.ready_ns, s.loaded_ns, s.computed_ns, s.stored_ns] for s in spans])
     shift = int(truth[0, 0]) - int(found[0, 0])
     assert np.abs(found + shift - truth).max() <= 50
@@ -153,7 +164,7 @@ def test_two_launches_share_the_time_base() -> None:
         stamped(plan, truth, EPOCH_NS + 100, 300_000, 32),
         stamped(plan, truth + later_ns, EPOCH_NS + later_ns + 100, 300_000, 32),
     ]
-    spans = spans_from_stamps([plan, plan], tables)
+    spans = spans_from_stamps([Stamped.of(launch, plan, table) for launch, table in enumerate(tables)])
     first, second = (spans[task + launch * plan.num_tasks] for launch, task in ((0, 3), (1, 3)))
     assert (first.launch, second.launch) == (0, 1)
     assert second.taken_ns - first.taken_ns == pytest.approx(later_ns, abs=50)
@@ -165,7 +176,7 @@ def test_an_sm_that_lived_shortly_takes_the_slope_of_the_others() -> None:
     table = stamped(plan, truth, EPOCH_NS + 100, 300_000, 32)
     row = plan.num_tasks + plan.num_ctas - 1
     table[row, 2:4] = table[row, 0] + 40, table[row, 1] + 32  # one tick: 20 % off 1.5 GHz
-    found = spans_from_stamps([plan], [table])
+    found = spans_from_stamps([Stamped.of(0, plan, table)])
     last = [s for s in found if s.cta == plan.num_ctas - 1]
     for s in last:
         want = truth[s.task, 4] - truth[s.task, 0]
@@ -178,13 +189,13 @@ def test_a_task_or_cta_without_stamps_is_named() -> None:
     lost = table.copy()
     lost[7, 3] = -1
     with pytest.raises(ValueError, match="task 7 of launch 0 left no stamps"):
-        spans_from_stamps([plan], [lost])
+        spans_from_stamps([Stamped.of(0, plan, lost)])
     lost = table.copy()
     lost[plan.num_tasks + 1, 2] = -1
     with pytest.raises(ValueError, match="CTA 1 of launch 0 left no stamps"):
-        spans_from_stamps([plan], [lost])
+        spans_from_stamps([Stamped.of(0, plan, lost)])
     with pytest.raises(ValueError, match="shape"):
-        spans_from_stamps([plan], [table[1:]])
+        spans_from_stamps([Stamped.of(0, plan, table[1:])])
 
 
 def test_clocks_that_stand_still_are_refused() -> None:
@@ -192,16 +203,51 @@ def test_clocks_that_stand_still_are_refused() -> None:
     table = np.ones((plan.num_tasks + plan.num_ctas, 6), dtype=np.int64)
     table[: plan.num_tasks, 5] = 0
     with pytest.raises(ValueError, match="do not run"):
-        spans_from_stamps([plan], [table])
+        spans_from_stamps([Stamped.of(0, plan, table)])
 
 
 def test_stamps_that_tell_no_times_are_a_reason_and_others_a_trace() -> None:
     verified = verified_plan()
     plan = verified.plan
     table = stamped(plan, lives(plan), EPOCH_NS + 100, 300_000, 32)
-    trace = trace_from_stamps([verified], [table])
+    trace = trace_from_stamps(verified.graph.workload, (), [verified], [table])
     assert (trace.op_names, trace.reason, trace.simulated) == (("up", "down"), "", False)
     assert len(trace.spans) == plan.num_tasks
     table[2, 0] = -1
-    assert "task 2" in trace_from_stamps([verified], [table]).reason
-    assert trace_from_stamps([verified], [], "it hung").reason == "it hung"
+    assert "task 2" in trace_from_stamps(verified.graph.workload, (), [verified], [table]).reason
+    assert trace_from_stamps(verified.graph.workload, (), [verified], [], "it hung").reason == "it hung"
+
+
+def attention_words() -> tuple[AttentionPlan, Stamps]:
+    """A plan of two clusters of two CTAs, and what its launch would leave: a CTA's second task begins when its first is
+    stored, and no span is added up in the last."""
+    op = DecodeAttention(sequences=2, kv_heads=1, query_heads=8, head_dim=64, max_length=256)
+    plan = assign(op, span_tokens=128, columns=8, num_queues=2, contiguous=True, cluster=2)
+    words = np.zeros((plan.num_ctas, 1 + plan.most_tasks, 7), dtype=np.int64)
+    for cta in range(plan.num_ctas):
+        start = 10_000 * cta
+        words[cta, 0] = start + 1, EPOCH_NS, start + 4_001, EPOCH_NS + 2_000, cta, 0, 0
+        for number, task in enumerate(plan.tasks[plan.queues[cta // 2] : plan.queues[cta // 2 + 1]].tolist()):
+            times = np.array([100, 300, 900, 1_000, 1_200, 1_500 * (number == 0)]) + 1_500 * number
+            words[cta, 1 + number] = [*(start + 1 + times), task[0] << 32 | task[1]]
+        words[cta, 2, 5] = 0
+    return plan, words
+
+
+def test_a_task_of_an_attention_is_stored_when_its_cta_has_done_all_for_it() -> None:
+    plan, words = attention_words()
+    first, second = spans_from_stamps([stamped_attention(0, 3, plan, words)])[2:4]
+    assert (first.op, first.cta, first.tile_m, first.tile_n) == (3, 1, 0, 0)
+    assert (second.op, second.cta, second.tile_m, second.tile_n) == (3, 1, 0, 1)
+    times = [first.taken_ns, first.ready_ns, first.loaded_ns, first.computed_ns, first.stored_ns]
+    assert np.subtract(times, times[0]).tolist() == [0, 0, 100, 400, 700]
+    assert (second.taken_ns - times[0], second.stored_ns - second.taken_ns) == (750, 550)
+
+
+def test_a_cta_of_an_attention_that_left_no_stamps_is_named_and_one_without_tasks_is_none() -> None:
+    plan, words = attention_words()
+    asking = replace(plan, num_asking=1)
+    assert len(stamped_attention(0, 0, asking, np.concatenate([words, np.zeros_like(words[:2])])).ctas) == 4
+    words[2, 0, 3] = 0
+    with pytest.raises(ValueError, match="CTA 2 of launch 1 left no stamps"):
+        stamped_attention(1, 0, plan, words)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from tuner.core.model.attention import attention_us, loads_of
+from tuner.core.model.attention import attention_timeline, attention_us, loads_of
 from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import AttentionForm
@@ -90,3 +91,19 @@ def test_spans_that_meet_cost_more_than_one_span() -> None:
 @pytest.mark.parametrize("tokens", [0, 64])
 def test_what_a_launch_costs_at_least_is_its_begin(tokens: int) -> None:
     assert forecast(2048, [tokens] * 16) > 2.0
+
+
+@pytest.mark.parametrize("by_length", [False, True])
+def test_a_timeline_has_each_live_task_in_its_queue_and_ends_with_the_forecast(by_length: bool) -> None:
+    lengths = [64, 2048, 700, 0] * 4
+    plan = replace(plan_of(256), by_length=by_length)
+    rows = attention_timeline(plan, lengths, H200, tiling=tiling(6))
+    assert len(rows) == sum(len(plan.live_spans(length)) for length in lengths) * OP.kv_heads
+    assert len({row.task for row in rows}) == len(rows)
+    assert max(row.times_us[-1] for row in rows) == pytest.approx(
+        attention_us(plan, lengths, H200, tiling=tiling(6)), rel=1e-9
+    )
+    for queue in range(plan.num_queues):
+        own = [row.times_us for row in rows if row.queue == queue]
+        assert all(sorted(times) == list(times) for times in own)
+        assert all(before[2] == after[0] for before, after in pairwise(own))
