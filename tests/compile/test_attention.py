@@ -61,7 +61,6 @@ QUICK = ("ragged", "new tokens", "tiles left over", "clusters, spans", "by lengt
 #: Head, columns, tokens of a tile, warps that multiply and that end tasks, cluster, loads at once: what has just the
 #: registers that it needs.
 EDGE = [
-    (128, 16, 128, 8, 3, 1, 16),
     (128, 16, 64, 4, 4, 16, 8),
     (128, 16, 16, 4, 3, 4, 32),
     (128, 8, 64, 8, 4, 16, 16),
@@ -105,13 +104,14 @@ def test_a_kernel_of_each_form_compiles_without_spills(tiling: AttentionTiling, 
     assert (resources.spill_bytes, resources.warnings) == (0, ())
 
 
-def worst(case: Case, *changes: tuple[str, str]) -> float:
-    """Error of the worst element over two plans, each launched twice on the same counters; bits must not differ."""
+def worst(case: Case, *changes: tuple[str, str], seed: int = 0) -> float:
+    """Error of the worst element over two plans, each launched twice on the same counters; bits must not differ.
+    `seed`: of the operands, and of how long copies take."""
     op = DecodeAttention(**case.op)
     tiling = tiling_of(case, op)
     form = form_of(case, op)
     library = attention_library(tiling, op, changes, form)
-    run = EmulatedAttention(op=op, lengths=case.lengths, form=form)
+    run = EmulatedAttention(op=op, lengths=case.lengths, form=form, seed=seed)
     found = []
     for contiguous in (False, True):
         plan = plan_of(case, op, contiguous=contiguous)
@@ -143,10 +143,10 @@ def test_attention_leaves_the_right_numbers(name: str) -> None:
         ("clusters, spans", "cluster_rank() + tile * kCluster", "tile * kCluster"),
         ("clusters, spans", "cluster_rank() * kFromOneBytes", "0 * kFromOneBytes"),
         ("clusters, spans", "there + 16 * (item - share.first)", "there"),
-        ("ragged", "load_length(args, task.sequence())", "load_length(args, 0)"),
+        ("ragged", "load_length(args, queue.task.sequence())", "load_length(args, 0)"),
         ("pages of 16", "place + tile, box, row", "place + tile, 0, row"),
-        ("pages of 16", "static_cast<long long>(sequence) * args.max_pages", "0"),
-        ("pages of 16", "token >= hand.length ||", ""),
+        ("pages of 16", "static_cast<long long>(hand.task.sequence()) * args.max_pages", "0"),
+        ("pages of 16", "token < hand.length && token", "token"),
         ("many pages", "pages = next, next = page_of", "next = page_of"),
         ("pages of 64, tokens before heads", "hand.task.head() * args.lines_per_head", "0"),
         ("pages of 64, tokens before heads", "(token + box * kBoxTokens) % page_tokens", "0"),
@@ -159,13 +159,14 @@ def test_attention_leaves_the_right_numbers(name: str) -> None:
         ("by length, window, pages", "live_spans(args, hand.length).first + number", "number"),
         ("window", "first <= token && token < end", "token < end"),
         ("window", "skipped_tiles(args, task.span(), length) + cluster_rank()", "cluster_rank()"),
-        ("window, clusters, pages of 32", "|| token + kBoxTokens <= first_seen(args, hand.length)", ""),
+        ("window, clusters, pages of 32", "&& token + kBoxTokens > first_seen(args, hand.length)", ""),
         ("soft cap", "args.cap - 2 * args.cap", "args.cap - args.cap"),
     ],
 )
 def test_a_fault_in_the_device_code_shows(name: str, before: str, after: str) -> None:
+    """With copies of other lengths, where it hangs on who comes first."""
     case = CASES[name]
-    assert not worst(case, (before, after)) < case.most
+    assert any(not worst(case, (before, after), seed=seed) < case.most for seed in range(3))
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -280,11 +281,9 @@ def test_clusters_without_tasks_ask_for_their_share_of_the_weights_alone() -> No
 @pytest.mark.parametrize("name", ["ragged", "pages of 16"])
 def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str) -> None:
     """Queries, lengths, page numbers and cache."""
-    waits_last = "request_all(args, ring), wait_for_prerequisites();"
-    changes = (
-        ("  wait_for_prerequisites();\n  forget", "  forget"),
-        ("    request_all(args, ring);", f"    {waits_last}"),
-    )
+    waits_last = "request_all(args, ring, own), wait_for_prerequisites();"
+    changes = [("  wait_for_prerequisites();\n  forget", "  forget")]
+    changes += [("    request_all(args, ring, own);", f"    {waits_last}")]
     with pytest.raises(AssertionError, match="launches before may still write"):
         worst(CASES[name], *changes)
 
