@@ -70,7 +70,7 @@ class LibraryBehind(AttentionLibrary):
         self._in_front = in_front
         super().__init__(lt, data, tools)
 
-    def _attend(self, tensors: tuple[Any, Any, Any], mask: Any, backends: tuple[str, ...] = ()) -> Any:
+    def _attend(self, tensors: tuple[Any, Any, Any], mask: Any, backends: Sequence[str]) -> Any:
         self._in_front(tensors[0].data_ptr(), self._torch.cuda.current_stream().cuda_stream)
         return super()._attend(tensors, mask, backends)
 

@@ -217,13 +217,23 @@ def test_a_length_out_of_range_is_cut_and_told(on_card: OnCard, lengths: tuple[i
     [
         ALONE,
         PAIR,
+        attention(sequences=1, kv_heads=8, query_heads=4, head_dim=128, max_length=1024, d_out=4096),
         attention(d_out=256, new_tokens=3),
         attention(lengths=Lengths.UNIFORM, d_out=256),
         attention(form={"page_tokens": 16}, lengths=Lengths.UNIFORM, d_out=256),
         attention(form={"page_tokens": 32, "heads_first": False, "window": 100}, new_tokens=2),
         attention(form={"soft_cap": 5.0, "window": 300, "page_tokens": 64}, scale=1.5),
     ],
-    ids=["alone", "pair", "new tokens", "drawn lengths", "pages", "pages and a window", "pages, window and cap"],
+    ids=[
+        "alone",
+        "pair",
+        "one sequence",
+        "new tokens",
+        "drawn lengths",
+        "pages",
+        "pages and a window",
+        "pages, window and cap",
+    ],
 )
 def test_the_library_is_right_and_timed(on_card: OnCard, workload: Workload) -> None:
     outcome = on_card.evaluate(workload, on_card.ready(workload, LIBRARY).work)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tuner.core.problem.gpu import SIMULATED_PREFIX, parse_target
@@ -12,6 +15,10 @@ from tuner.errors import InvalidInput, WorkerError
 
 #: What ``auto`` falls back to.
 FALLBACK = SIMULATED_PREFIX + "h200"
+
+#: How often a card that the driver lists is asked to come up, and how long between, seconds: while the last process
+#: that used it is still ending, it may refuse the next one.
+_NUM_TRIES, _PAUSE_S = 3, 2.0
 
 
 def make_evaluators(
@@ -34,6 +41,8 @@ def make_evaluators(
 
     Raises:
         InvalidInput: `gpu` is none of these words.
+        WorkerError: ``auto``, and there are cards that could be tuned for, but none comes up. Figures of a simulated
+            one would be no answer then.
     """
     limits = limits or Limits()
     if gpu == "none":
@@ -57,32 +66,49 @@ def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float)
 
 
 def _real(build_cache: Path, limits: Limits, *, when_idle: bool, torch_baseline: bool) -> tuple[list[Evaluator], str]:
-    """An evaluator per usable card, or none; and why. A card that does not work keeps no other from working, and all
-    share one builder."""
+    """An evaluator per usable card, or none where there is none; and why. A card that does not work keeps no other from
+    working, and all share one builder.
+
+    Raises:
+        WorkerError: there are usable cards, and none comes up.
+    """
     from tuner.workers.builder.nvrtc import Builder
     from tuner.workers.builder.places import places_here
     from tuner.workers.host.cards import usable_gpus
     from tuner.workers.host.supervisor import GpuSupervisor
 
-    evaluators: list[Evaluator] = []
-    names, faults = Counter[str](), []
     try:
         cards = usable_gpus()
-        builder = Builder(build_cache, limits=limits, num_processes=places_here())
-        for card in cards:
-            try:
-                supervisor = GpuSupervisor(
-                    card, build_cache, limits, builder, when_idle=when_idle, torch_baseline=torch_baseline
-                )
-                evaluators.append(supervisor)
-                names[card.name] += 1
-            except WorkerError as error:
-                faults.append(f"not on {card.uuid}: {error}")
-        builder.close()  # its users are the evaluators
     except WorkerError as error:
         return [], str(error)
+    evaluators: list[Evaluator] = []
+    names, faults = Counter[str](), []
+    builder = Builder(build_cache, limits=limits, num_processes=places_here())
+    for card in cards:
+        try:
+            start = partial(GpuSupervisor, card, build_cache, limits, builder)
+            evaluators.append(_tried(partial(start, when_idle=when_idle, torch_baseline=torch_baseline)))
+            names[card.name] += 1
+        except WorkerError as error:
+            faults.append(f"not on {card.uuid}: {error}")
+    builder.close()  # its users are the evaluators
     if not evaluators:
-        return [], "; ".join(faults)
+        remedy = f"`tuner doctor` looks further, and `--gpu {FALLBACK}` goes without a card"
+        raise WorkerError(f"no card comes up: {'; '.join(faults)}; {remedy}")
     found = ", ".join(f"{count} x {name}" if count > 1 else name for name, count in names.items())
     idle = " while nobody else uses it" if when_idle else ""
     return evaluators, "; ".join([f"Measuring on {found}{idle}", *faults]) + "."
+
+
+def _tried(start: Callable[[], Evaluator]) -> Evaluator:
+    """What `start` makes, if need be at a later try.
+
+    Raises:
+        WorkerError: as its last try.
+    """
+    for _ in range(_NUM_TRIES - 1):
+        try:
+            return start()
+        except WorkerError:
+            time.sleep(_PAUSE_S)
+    return start()

@@ -72,8 +72,9 @@ class AttentionLibrary(InFrontOfProducts):
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """One run whose results are in the problem's outputs, which a captured one leaves elsewhere. It takes whatever
-        lengths there are. PyTorch reads what a mask hides, and makes NaN of NaN there, and of a sequence without
-        tokens; so hidden tokens are cleared before, and such a sequence's rows behind."""
+        lengths there are, some of them by another backend, since cuDNN's has no kernel for each. PyTorch reads what a
+        mask hides, and makes NaN of NaN there, and of a sequence without tokens; so hidden tokens are cleared before,
+        and such a sequence's rows behind."""
         assert isinstance(ops, WithAttentions)
         given = ops.attentions[0]
         inputs = self._data.inputs_at(given)
@@ -81,7 +82,7 @@ class AttentionLibrary(InFrontOfProducts):
             mask, (q, keys, values) = self._mask(inputs), self._tensors(inputs)
             if mask is not None:
                 keys, values = keys.nan_to_num(0.0), values.nan_to_num(0.0)
-            attended = self._attend((q, keys, values), mask)
+            attended = self._attend((q, keys, values), mask, (self._backend, *BACKENDS))
             if mask is not None:
                 attended = attended.masked_fill(~mask.any(dim=-1)[:, 0, :, None, None], 0)
             out = self._tensor(self._data.output_at(given))
@@ -96,7 +97,7 @@ class AttentionLibrary(InFrontOfProducts):
         tensors = [self._tensors(data.inputs_of_slot(slot)) for slot in range(data.num_slots)]
 
         def run(slot: int) -> Any:
-            attended = self._attend(tensors[slot % data.num_slots], self._timed_mask)
+            attended = self._attend(tensors[slot % data.num_slots], self._timed_mask, (self._backend,))
             if has_product:
                 attended = attended.contiguous()
                 stream = self._torch.cuda.current_stream().cuda_stream
@@ -137,13 +138,10 @@ class AttentionLibrary(InFrontOfProducts):
             raise WorkerError("no backend of PyTorch's attention takes this problem")
         return found
 
-    def _attend(self, tensors: tuple[Any, Any, Any], mask: Any, backends: tuple[str, ...] = ()) -> Any:
-        """[sequences, new tokens, heads, head_dim], by the first of these backends that can; by the one that is in use
-        where none is named, or where it takes no mask by another one."""
+    def _attend(self, tensors: tuple[Any, Any, Any], mask: Any, backends: Sequence[str]) -> Any:
+        """[sequences, new tokens, heads, head_dim], by the first of these backends that can."""
         torch, attention = self._torch, self._torch.nn.attention
-        others = () if mask is None or mask is self._timed_mask else BACKENDS
-        names = backends or tuple(dict.fromkeys((self._backend, *others)))
-        chosen = [getattr(attention.SDPBackend, name) for name in names]
+        chosen = [getattr(attention.SDPBackend, name) for name in dict.fromkeys(backends)]
         with torch.no_grad(), attention.sdpa_kernel(chosen, set_priority=True):
             q, keys, values = tensors
             attended = torch.nn.functional.scaled_dot_product_attention(

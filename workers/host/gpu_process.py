@@ -16,7 +16,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from multiprocessing.connection import Connection
+from typing import Concatenate, ParamSpec, TypeVar
 
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.limits import Limits
@@ -35,6 +37,21 @@ Main = Callable[[Connection, str, int], None]
 
 #: Problems whose library algorithms are remembered.
 _MAX_PICKED = 64
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _using(method: Callable[Concatenate[GpuProcesses, P], R]) -> Callable[Concatenate[GpuProcesses, P], R]:
+    """A method of `GpuProcesses` that nobody enters while another thread is in such a one."""
+
+    @wraps(method)
+    def alone(self: GpuProcesses, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._using:
+            return method(self, *args, **kwargs)
+
+    return alone
 
 
 class ChildLost(WorkerError):
@@ -60,6 +77,8 @@ class GpuProcess:
         )
         self._process.start()
         theirs.close()
+        #: Who closes the pipe, or needs it open, holds it: its number belongs to another file afterwards.
+        self._pipe_lock = threading.Lock()
 
     @property
     def pid(self) -> int | None:
@@ -92,27 +111,28 @@ class GpuProcess:
         return answer
 
     def end(self) -> None:
-        """SIGKILL, and nothing else; any thread may call."""
+        """SIGKILL, and its pipe hung up, so that nobody waits for an answer; any thread may call. A process that waits
+        inside the driver outlives its SIGKILL, with its end of the pipe open."""
         with suppress(ValueError):  # closed meanwhile
             self._process.kill()
+        with self._pipe_lock, suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as pipe:
+            pipe.shutdown(socket.SHUT_RDWR)
 
     def kill(self) -> None:
-        """SIGKILL, and its end waited for."""
+        """SIGKILL, and its end waited for, by the thread that asks it."""
         self._process.kill()
         self._process.join(10)
-        self._pipe.close()
+        with self._pipe_lock:
+            self._pipe.close()
 
     @contextmanager
     def _deadline(self, deadline_s: float) -> Iterator[None]:
-        """Kills it when the block lasts too long: reading half a message blocks as well as waiting for one. And hangs
-        up, since a process that waits inside the driver outlives its SIGKILL, with its end of the pipe open."""
+        """Ends it when the block lasts too long: reading half a message blocks as well as waiting for one."""
         has_expired = threading.Event()
 
         def expire() -> None:
             has_expired.set()
-            self._process.kill()
-            with suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as pipe:  # gone, if it ended
-                pipe.shutdown(socket.SHUT_RDWR)
+            self.end()
 
         watch = threading.Timer(deadline_s, expire)
         watch.daemon = True
@@ -137,7 +157,10 @@ class GpuProcess:
 
 
 class GpuProcesses:
-    """The process at one card, with a problem in it, and the spare that takes over when it is lost."""
+    """The process at one card, with a problem in it, and the spare that takes over when it is lost.
+
+    One thread asks. Any other may call `leave`, and `close`, which waits until the one that asks has its answer.
+    """
 
     def __init__(
         self,
@@ -165,6 +188,9 @@ class GpuProcesses:
         #: What was picked for the problems seen, the last ones last.
         self._picked: dict[Problem, Picked] = {}
         self._start_by = 0.0
+        self._is_closed = False
+        #: Held by whoever starts, asks or drops processes.
+        self._using = threading.RLock()
         #: Seconds by stage of starting and preparing, since they were taken last.
         self._start_s: dict[str, float] = {}
 
@@ -173,6 +199,7 @@ class GpuProcesses:
         """Process id at the card."""
         return self._current.pid if self._current else None
 
+    @_using
     def hello(self) -> messages.Hello:
         """The first word of the process at the card, which has probed it.
 
@@ -183,6 +210,7 @@ class GpuProcesses:
         assert self._hello is not None
         return self._hello
 
+    @_using
     def ready(self, problem: Problem) -> messages.Answer | None:
         """Has the process at the card prepare `problem`; what it says where it cannot, and None where all is well.
 
@@ -198,7 +226,7 @@ class GpuProcesses:
             answer = self._settle(process)
         except ChildLost as lost:
             self.drop()
-            if reason := self._away():
+            if reason := self._absence():
                 raise Quarantined(reason) from lost
             raise WorkerError(f"while it prepared the problem: {lost}") from lost
         if isinstance(answer, messages.PrepareAnswer):
@@ -217,6 +245,7 @@ class GpuProcesses:
         taken, self._start_s = self._start_s, {}
         return taken
 
+    @_using
     def ask(self, request: messages.Request, deadline_s: float) -> messages.Answer:
         """What the process, which is ready, answers; one that is lost or poisoned by it is replaced.
 
@@ -235,11 +264,13 @@ class GpuProcesses:
             self.replace(self._problem)
         return answer
 
+    @_using
     def replace(self, problem: Problem | None) -> None:
         """Kills the process at the card; the spare starts, and prepares `problem`, while the caller goes on."""
         self.drop()
         self._begin(problem)
 
+    @_using
     def drop(self) -> None:
         """Kills the process at the card."""
         if self._current is not None:
@@ -254,11 +285,19 @@ class GpuProcesses:
             current.end()
 
     def close(self) -> None:
-        """Kills both."""
-        self.drop()
-        if self._spare is not None:
-            self._spare.kill()
-            self._spare = None
+        """Kills both, and none comes after them; any thread may call. Whoever waits for an answer gets the quarantine
+        first."""
+        self._is_closed = True
+        self.leave()
+        with self._using:
+            self.drop()
+            if self._spare is not None:
+                self._spare.kill()
+                self._spare = None
+
+    def _absence(self) -> str:
+        """Why no process may go to the card now; empty where one may."""
+        return "this worker is closed" if self._is_closed else self._away()
 
     def _begin(self, problem: Problem | None) -> None:
         """Has the spare take over, and spawns the next one.
@@ -266,12 +305,14 @@ class GpuProcesses:
         Raises:
             Quarantined: the card is not ours now.
         """
-        if reason := self._away():
+        if reason := self._absence():
             raise Quarantined(reason)
         process = self._spare if self._spare and self._spare.is_alive() else GpuProcess(self._uuid, self._main)
         self._spare = None
         self._current, self._start_by = process, time.monotonic() + self._limits.start_deadline_s
         try:
+            if self._is_closed:  # since the question above
+                process.end()
             process.send(messages.StartRequest(tools_cubin=self._tools_cubin), self._limits.start_deadline_s)
             if problem is not None:
                 self._send_problem(process, problem)

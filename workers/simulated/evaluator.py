@@ -14,19 +14,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import __version__
-from tuner.core.insight.tracing import make_trace, no_trace, spans_from_attention, spans_from_timelines
-from tuner.core.model.attention import attention_timeline
+from tuner.core.insight.tracing import forecast_attentions, make_trace, no_trace, spans_from_timelines
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import Procedure
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
-from tuner.core.trial.inspection import CounterReport, EnergyReport, TaskSpan, Trace, no_counters, no_energy
+from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.samples import Round
@@ -346,25 +345,17 @@ class SimulatedEvaluator:
         if candidate.schedule is None or fault:
             return no_trace(fault.reason if fault else "the library's kernels carry no stamps", simulated=True)
         workload, gpu = problem.workload, self._target.gpu
+        scale = self.slowdown(candidate)
         try:
-            verified, attentions = plans_for(workload, gpu, candidate), attention_plans_for(workload, gpu, candidate)
+            verified = plans_for(workload, gpu, candidate)
+            spans, grids, begin_us = forecast_attentions(workload, gpu, candidate, scale)
         except (IllegalSchedule, PlanError) as error:
             return no_trace(str(error), simulated=True)
-        scale, spans, begin_us = self.slowdown(candidate), list[TaskSpan](), 0.0
-        for index, (op, one, attention) in enumerate(
-            zip(workload.attentions, candidate.schedule.attentions, attentions, strict=True)
-        ):
-            rows = attention_timeline(attention, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape))
-            spans += spans_from_attention(attention, rows, index, len(workload.ops) + index, gpu.num_sms, scale)
-            begin_us += max(row.times_us[-1] for row in rows)
         timelines = [simulate(plan) for plan in verified]
         plans = [plan.plan for plan in verified]
-        spans += spans_from_timelines(
-            plans, timelines, gpu.num_sms, scale, begin_us=begin_us, first_launch=len(attentions)
-        )
-        grids = [plan.num_queues * plan.cluster for plan in attentions]
+        spans += spans_from_timelines(plans, timelines, gpu.num_sms, scale, begin_us=begin_us, first_launch=len(grids))
         grids += [timeline.num_ctas for timeline in timelines]
-        names = (*(op.name for op in workload.ops), *(op.name for op in workload.attentions))
+        names = tuple(op.name for op in workload.numbered_ops)
         return make_trace(spans, names, grids, simulated=True)
 
     def close(self) -> None:

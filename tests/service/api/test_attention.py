@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,6 +214,33 @@ def test_a_trace_has_the_attentions_tasks_and_the_products(http: httpx.Client, j
     assert page.status_code == 200, page.text[:500]
     events = http.get(f"{trial}/trace", params={"format": "perfetto"}).json()["traceEvents"]
     assert any("attention" in event["name"] for event in events)
+
+
+def charts(http: httpx.Client, trial: str) -> list[dict[str, Any]]:
+    """The measured run of a trial, which is traced first, and its forecast."""
+    trace = http.post(f"{trial}/trace")
+    for _ in range(1000):
+        if trace.status_code != 202:
+            break
+        time.sleep(0.05)
+        trace = http.get(f"{trial}/trace")
+    assert trace.status_code == 200, trace.text
+    assert trace.json()["reason"] == ""
+    return [http.get(f"{trial}/gantt", params={"of": of}).json() for of in ("measured", "forecast")]
+
+
+def test_measured_or_forecast_a_chart_has_the_attention_in_front(http: httpx.Client, job: dict[str, Any]) -> None:
+    best = http.get(job["links"]["best"]).json()
+    trial = f"{job['links']['self']}/trials/{best['finals'][1]['trial_number']}"
+    attention, *products = (op["name"] for op in job["pair"]["ops"])
+    for chart in charts(http, trial):
+        assert chart["op_names"] == [*products, attention]
+        names = [chart["op_names"][op] for op in chart["tasks"]["op"]]
+        launches = dict(zip(names, chart["tasks"]["launch"], strict=True))
+        assert launches == {attention: 0, **dict.fromkeys(products, 1)}
+        assert len(chart["num_ctas"]) == len(launches)
+        assert all(sum(chart["shares"][name].values()) == pytest.approx(1) for name in launches)
+        assert chart["makespan_ns"] == max(chart["tasks"]["stored"])
 
 
 def test_a_result_is_found_by_its_sizes_and_by_a_models_name(http: httpx.Client, alone: dict[str, Any]) -> None:

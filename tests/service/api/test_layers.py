@@ -13,7 +13,7 @@ import httpx
 import jsonschema
 import pytest
 
-from tests.service.api.test_attention import SCHEMA
+from tests.service.api.test_attention import SCHEMA, charts
 from tests.service.api.test_chains import submit
 from tests.support.serving import listening, running_service
 
@@ -85,6 +85,24 @@ def test_every_page_of_a_layer_shows_it(http: httpx.Client, job: dict[str, Any])
     assert [op["name"] for op in shown["ops"]] == ["attention", "o_proj", "down", "qkv"]
     assert "768" in shown["ops"][3]["sizes"]
     assert "rotary" in shown["ops"][3]["sizes"]
+
+
+def test_the_charts_of_a_layer_have_all_of_its_ops_and_who_waits_for_whom(
+    http: httpx.Client, job: dict[str, Any]
+) -> None:
+    best = http.get(job["links"]["best"]).json()
+    for row in best["finals"][1:]:
+        for chart in charts(http, f"{job['links']['self']}/trials/{row['trial_number']}"):
+            names = [chart["op_names"][op] for op in chart["tasks"]["op"]]
+            assert set(names) == {"attention", "o_proj", "down", "qkv"}
+            first = [name for name, launch in zip(names, chart["tasks"]["launch"], strict=True) if launch == 0]
+            assert set(first) == {"attention"}
+            waits = chart["waits"]
+            assert len(waits["posts"]) == len(waits["first_wait"]) == len(names)
+            assert set(waits["posts"][: len(first)]) == {-1}
+            assert any(post >= 0 for post in waits["posts"]) == (
+                not row["candidate"]["plan_kind"].startswith("n_launches")
+            )
 
 
 def test_the_next_layer_begins_with_what_was_found(http: httpx.Client, job: dict[str, Any]) -> None:

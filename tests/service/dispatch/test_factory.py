@@ -45,13 +45,19 @@ def test_any_other_word_is_refused(tmp_path: Path, gpu: str) -> None:
 
 
 class CardOrNone(SimulatedEvaluator):
-    """Stands where a card's supervisor would; the card ``GPU-broken`` does not come up."""
+    """Stands where a card's supervisor would; ``GPU-broken`` does not come up, ``GPU-late`` does at its third try."""
+
+    late_tries = 0
 
     def __init__(
         self, card: Card, build_cache: Path, limits: Limits, builder: Builder, *, when_idle: bool, torch_baseline: bool
     ) -> None:
         if card.uuid == "GPU-broken":
             raise WorkerError("the probe failed")
+        if card.uuid == "GPU-late":
+            CardOrNone.late_tries += 1
+            if CardOrNone.late_tries < 3:
+                raise WorkerError("cudaErrorInitializationError")
         super().__init__(parse_target("simulated:h200"))
         self.limits = limits
         self.has_torch = torch_baseline
@@ -59,6 +65,13 @@ class CardOrNone(SimulatedEvaluator):
 
     def close(self) -> None:
         self.builder.close()
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card is tried again at once."""
+    monkeypatch.setattr("tuner.dispatch.factory._PAUSE_S", 0.0)
+    monkeypatch.setattr(CardOrNone, "late_tries", 0)
 
 
 def card(uuid: str) -> Card:
@@ -71,7 +84,7 @@ def card(uuid: str) -> Card:
         (["GPU-1"], 1, "Measuring on NVIDIA H200."),
         (["GPU-1", "GPU-2"], 2, "Measuring on 2 x NVIDIA H200."),
         (["GPU-broken", "GPU-2"], 1, "Measuring on NVIDIA H200; not on GPU-broken: the probe failed."),
-        (["GPU-broken"], 1, "Simulating an H200 (simulated:h200), since not on GPU-broken: the probe failed."),
+        (["GPU-late"], 1, "Measuring on NVIDIA H200."),
     ],
 )
 def test_every_card_that_works_gets_an_evaluator(
@@ -84,6 +97,15 @@ def test_every_card_that_works_gets_an_evaluator(
     assert len({evaluator.builder for evaluator in evaluators if isinstance(evaluator, CardOrNone)}) <= 1
     for evaluator in evaluators:
         evaluator.close()
+
+
+def test_a_card_that_is_there_and_does_not_come_up_is_never_stood_in_for_by_a_simulated_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card("GPU-broken")])
+    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
+    with pytest.raises(WorkerError, match=r"no card comes up: not on GPU-broken: the probe failed; .*simulated:h200"):
+        make_evaluators("auto", build_cache=tmp_path)
 
 
 def test_the_limits_reach_every_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

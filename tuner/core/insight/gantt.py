@@ -13,6 +13,7 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.insight.tracing import forecast_attentions
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
@@ -20,7 +21,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.trial.inspection import Trace
+from tuner.core.trial.inspection import TaskSpan, Trace
 
 Ints = npt.NDArray[np.int64]
 
@@ -119,12 +120,12 @@ def signals_of(plans: Sequence[Plan], *, is_shared: bool) -> Signals:
 def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) -> Gantt:
     """A recorded trace; `plans` are empty where they are not known any more."""
     spans = sorted(trace.spans, key=lambda span: (span.launch, span.task))
-    names = [*COLUMNS[:_FIRST_TIME], *(f"{name}_ns" for name in COLUMNS[_FIRST_TIME:])]
-    tasks = np.array([*map(attrgetter(*names), spans)], dtype=np.int64)
-    tasks = tasks.reshape(len(spans), len(COLUMNS))
+    tasks = _table_of(spans)
     # Weights may have come in while a task still waited for signals: then nothing is left to load once it is ready.
     tasks[:, _FIRST_TIME:] = np.maximum.accumulate(tasks[:, _FIRST_TIME:], axis=1)
-    is_known = sum(plan.plan.num_tasks for plan in plans) == len(spans)
+    num_products = len(plans[0].graph.workload.ops) if plans else len(trace.op_names)
+    num_in_front = int((tasks[:, 1] >= num_products).sum())  # of attentions, whose launches are the first ones
+    is_known = bool(plans) and sum(plan.plan.num_tasks for plan in plans) == len(spans) - num_in_front
     used = [
         int(tasks[tasks[:, 0] == launch, 4].max(initial=-1)) + 1 for launch in range(1 + max(tasks[:, 0], default=0))
     ]
@@ -132,8 +133,8 @@ def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) ->
         tasks=tasks,
         op_names=trace.op_names,
         num_sms=max(num_sms, int(tasks[:, 5].max(initial=-1)) + 1),
-        num_ctas=tuple(plan.plan.num_ctas for plan in plans) if is_known else tuple(used),
-        signals=_signals(plans) if is_known and plans else None,
+        num_ctas=(*used[: -len(plans)], *(plan.plan.num_ctas for plan in plans)) if is_known else tuple(used),
+        signals=_signals(plans, num_in_front) if is_known else None,
         simulated=trace.simulated,
     )
 
@@ -146,8 +147,9 @@ def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
         IllegalSchedule, PlanError: the candidate is refused.
     """
     plans = plans_for(workload, gpu, candidate)
-    tables, begin_us = [], 0.0
-    for launch, plan in enumerate(plans):
+    in_front, grids, begin_us = forecast_attentions(workload, gpu, candidate)
+    tables = [_table_of(in_front)]
+    for launch, plan in enumerate(plans, start=len(grids)):
         timeline = simulate(plan)
         tables.append(_table(launch, plan.plan, timeline, gpu.num_sms, begin_us))
         begin_us += timeline.makespan_us
@@ -155,16 +157,25 @@ def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
     tasks[:, _FIRST_TIME:] -= tasks[:, _FIRST_TIME].min()
     return Gantt(
         tasks=tasks,
-        op_names=tuple(op.name for op in workload.ops),
+        op_names=tuple(op.name for op in workload.numbered_ops),
         num_sms=gpu.num_sms,
-        num_ctas=tuple(plan.plan.num_ctas for plan in plans),
-        signals=_signals(plans),
+        num_ctas=(*grids, *(plan.plan.num_ctas for plan in plans)),
+        signals=_signals(plans, len(in_front)) if plans else None,
         simulated=True,
     )
 
 
-def _signals(plans: Sequence[VerifiedPlan]) -> Signals:
-    return signals_of([plan.plan for plan in plans], is_shared=any(plan.is_paired for plan in plans))
+def _signals(plans: Sequence[VerifiedPlan], num_in_front: int) -> Signals:
+    """Of launches behind so many tasks that neither post nor wait: stream order stands for it."""
+    found = signals_of([plan.plan for plan in plans], is_shared=any(plan.is_paired for plan in plans))
+    posts = np.concatenate([np.full(num_in_front, -1, dtype=np.int64), found.posts])
+    waits_of = np.concatenate([np.zeros((num_in_front, 2), dtype=np.int64), found.waits_of])
+    return Signals(posts=posts, waits_of=waits_of, waits=found.waits)
+
+
+def _table_of(spans: Sequence[TaskSpan]) -> Ints:
+    names = [*COLUMNS[:_FIRST_TIME], *(f"{name}_ns" for name in COLUMNS[_FIRST_TIME:])]
+    return np.array([*map(attrgetter(*names), spans)], dtype=np.int64).reshape(len(spans), len(COLUMNS))
 
 
 def _table(launch: int, plan: Plan, timeline: Timeline, num_sms: int, begin_us: float) -> Ints:

@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.model.attention import AttentionTimes
+from tuner.core.model.attention import AttentionTimes, attention_timeline
 from tuner.core.model.simulate import Timeline
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.words import Plan
+from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import attention_plans_for
 from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.inspection import OpShares, TaskSpan, Trace
 from tuner.core.trial.outcome import Metric
 
@@ -211,6 +214,25 @@ def spans_from_attention(
                 )
             )  # fmt: skip
     return tuple(spans)
+
+
+def forecast_attentions(
+    workload: Workload, gpu: Gpu, candidate: Candidate, scale: float = 1.0
+) -> tuple[list[TaskSpan], list[int], float]:
+    """What the launches of a candidate's attentions would stamp, the CTAs of each that have tasks, and when the last
+    one ends, microseconds that are not stretched by `scale`.
+
+    Raises:
+        IllegalSchedule, PlanError: the candidate is refused.
+    """
+    plans = attention_plans_for(workload, gpu, candidate)
+    schedules = candidate.schedule.attentions if candidate.schedule else ()
+    spans, end_us = list[TaskSpan](), 0.0
+    for launch, (op, one, plan) in enumerate(zip(workload.attentions, schedules, plans, strict=True)):
+        rows = attention_timeline(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape))
+        spans += spans_from_attention(plan, rows, launch, len(workload.ops) + launch, gpu.num_sms, scale)
+        end_us += max(row.times_us[-1] for row in rows)
+    return spans, [plan.num_queues * plan.cluster for plan in plans], end_us
 
 
 def make_trace(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -176,3 +178,23 @@ def test_closing_leaves_no_process(started: Started) -> None:
         assert pid is not None
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("behaviour", ["hangs", "hangs and cannot be killed"])
+def test_closing_while_another_thread_waits_for_an_answer_ends_both_and_leaves_no_process(
+    started: Started, behaviour: str
+) -> None:
+    processes = started(behaviour)
+    processes.ready(PROBLEM)
+    with ThreadPoolExecutor(1) as lane:
+        asked = lane.submit(processes.ask, REQUEST, 60.0)
+        time.sleep(0.3)  # it waits by now
+        begin = time.monotonic()
+        processes.close()
+        with pytest.raises((ChildLost, Quarantined)):
+            asked.result(10)
+    assert time.monotonic() - begin < 10
+    assert (processes.pid, processes._spare) == (None, None)
+    assert not [child for child in multiprocessing.active_children() if child.name == f"tuner {behaviour}"]
+    with pytest.raises(Quarantined, match="this worker is closed"):
+        processes.ready(PROBLEM)
