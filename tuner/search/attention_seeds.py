@@ -27,7 +27,7 @@ _OF_CLUSTER = 2
 #: First guesses of the product that are put behind the best attention.
 NUM_PRODUCTS = 4
 #: Of the weights of the launch behind: per cent that are asked for, and whether before the launch before has ended.
-_ASKED = ((100, False), (50, False), (25, True), (50, True))
+_ASKED = ((50, False), (100, False), (25, True), (50, True))
 
 
 def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> Iterator[Schedule]:
