@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import signal
@@ -19,6 +18,7 @@ import uvicorn
 from tuner import logs
 from tuner.api.app import create_app
 from tuner.api.connection import protocol_with
+from tuner.collector import spare_collector
 from tuner.dispatch import Dispatcher, LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.dispatch.late import LateDispatcher
@@ -160,20 +160,6 @@ def _fill(late: LateDispatcher, settings: Settings, build_cache: Path) -> str:
 _SWITCH_S = 0.0005
 
 
-#: Objects that are made, and not yet unmade, before the garbage collector looks at them; and how many of its looks at
-#: young objects come before one at older ones. A page makes some twenty thousand, which end without it.
-_COLLECTOR_THRESHOLDS = (50_000, 20, 20)
-
-
-def _spare_collector() -> None:
-    """Has the garbage collector leave alone what is there now: modules, routes and models stay to the end. To look at
-    them again and again stops every thread for a tenth of a second each time. And has it come seldom: by Python's own
-    thresholds it takes a fifth of a page's time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
-
-
 @contextmanager
 def _signals_kept() -> Iterator[None]:
     """What signals do is what it was, once the block is over."""
@@ -211,7 +197,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
             ending.take_over(server, service)
             if standby is not None:
                 standby.start()
-            _spare_collector()
+            spare_collector()
             announce(_address(listener))
             server.run(sockets=[listener])
             service.drain(0.0 if ending.is_hasty else settings.drain_deadline_s)

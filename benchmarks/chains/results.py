@@ -14,9 +14,11 @@ from benchmarks.common.report import rows_of_this_build, write_report
 class Results:
     """Rows by name, those that lie there already included."""
 
-    def __init__(self, path: Path, machine: dict[str, Any]) -> None:
+    def __init__(self, path: Path, machine: dict[str, Any], others: Sequence[dict[str, Any]] = ()) -> None:
+        """`others` are rows of other runs, of which those that lie in `path` come later."""
         self.path, self._machine = path, machine
-        self._rows = {f"{row['chain']}/m{row['m']}": row for row in rows_of_this_build(path, machine)}
+        rows = (*others, *rows_of_this_build(path, machine))
+        self._rows = {f"{row['chain']}/m{row['m']}": row for row in rows}
 
     def get(self, row: ChainRow) -> dict[str, Any] | None:
         """What was measured of it, if anything."""

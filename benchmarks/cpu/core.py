@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common.report import NO_GPU, write_report
+from benchmarks.chains.rows import Layer, block
+from benchmarks.common.report import NO_GPU, check_row, write_report
 from tuner.core.legal.legality import check_schedule, estimated_resources
 from tuner.core.legal.ordering_rules import position_problem
 from tuner.core.model.simulate import simulate
@@ -36,7 +37,7 @@ from tuner.core.schedule.ordering import (
     Schedule,
     WaitPosition,
 )
-from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.ordering_values import SYNCS
 from tuner.core.space.space import Space
 
@@ -44,13 +45,13 @@ GPU = CATALOGUE["h200"]
 REPEATS = 15
 
 
-def median_ms(call: Callable[[], object]) -> float:
-    """Median wall time of a call, milliseconds."""
+def median_ms(call: Callable[[], object], clock_s: Callable[[], float] = time.perf_counter) -> float:
+    """Median time of a call by a clock, by default of the wall, milliseconds."""
     times = []
     for _ in range(REPEATS):
-        begin_s = time.perf_counter()
+        begin_s = clock_s()
         call()
-        times.append(1e3 * (time.perf_counter() - begin_s))
+        times.append(1e3 * (clock_s() - begin_s))
     return round(median(times), 2)
 
 
@@ -97,6 +98,47 @@ def verify_rows() -> list[dict[str, Any]]:
     return rows
 
 
+#: Blocks of four ops that are cut into over 20,000 tasks, with their tiles and the parts of each: wide ones at few rows
+#: with whole tiles and with parts, and one of many rows.
+CHAINS = {
+    "wide": (block(Layer(heads=16384, width=16384, hidden=57344, qkv=73728, k=0), 8), [(16, 8, 64)] * 4, ()),
+    "parts": (block(Layer(heads=16384, width=16384, hidden=32768, qkv=16384, k=0), 8), [(16, 8, 64)] * 4, (2, 2, 2, 2)),
+    "many rows": (
+        block(Layer(heads=4096, width=4096, hidden=8192, qkv=4096, k=0), 1024),
+        [(16, 64, 64), (16, 48, 64), (16, 64, 64), (16, 56, 64)],
+        (),
+    ),
+}
+#: What a proof of one of them may take, milliseconds.
+CHAIN_LIMIT_MS = 120.0
+
+
+def verify_chain_rows() -> list[dict[str, Any]]:
+    """Proving a plan of four ops, residuals and norms between them, by granularity and assignment, in band or not: time
+    of the processor, so that waiting for it does not count."""
+    rows = []
+    for (name, (workload, tiles, parts)), granularity, assignment, in_band in product(
+        CHAINS.items(), (Granularity.ROW, Granularity.TILE), ASSIGNMENTS, (False, True)
+    ):
+        tiling = Tiling(
+            engine=Engine.WGMMA,
+            tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles),
+            num_stages=3,
+            num_warps=4,
+            input_stages=3,
+            split_k=parts,
+            in_band=in_band,
+        )
+        ordering = Ordering(rasters=(Raster(),) * len(tiles), granularity=granularity, assignment=assignment)
+        graph, resources = tile_graph(workload, tiling), estimated_resources(workload, tiling)
+        made = make_plan(graph, ordering, GPU)
+        case = {"chain": name, "granularity": granularity, "assignment": assignment, "in_band": in_band}
+        size = {"tasks": made.num_tasks, "signals": made.num_signals}
+        proven = median_ms(partial(_verify, made.words, graph, resources), time.process_time)
+        rows.append({"check": "verify_chain_ms", **case, **size, "value": proven})
+    return rows
+
+
 def simulate_rows() -> list[dict[str, Any]]:
     """Simulating plans of about 1,000 and 10,000 tasks."""
     rows = []
@@ -130,13 +172,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/core.json"))
     arguments = parser.parse_args()
-    rows = verify_rows() + simulate_rows() + space_rows()
+    rows = verify_rows() + verify_chain_rows() + simulate_rows() + space_rows()
     for row in rows:
         print(
             "  ".join(f"{key}={value:,}" if isinstance(value, int) else f"{key}={value}" for key, value in row.items())
         )
-    slowest = {name: max(row["value"] for row in rows if row["check"] == name) for name in ("verify_ms", "simulate_ms")}
+    checks = ("verify_ms", "verify_chain_ms", "simulate_ms")
+    slowest = {name: max(row["value"] for row in rows if row["check"] == name) for name in checks}
     rows.append({"check": "verify_20k_ms", "value": slowest["verify_ms"]})
+    rows.append(check_row("verify_chain_20k_ms", slowest["verify_chain_ms"], CHAIN_LIMIT_MS))
     rows.append({"check": "simulate_10k_ms", "value": slowest["simulate_ms"]})
     print(f"slowest verify: {slowest['verify_ms']} ms, slowest simulation: {slowest['simulate_ms']} ms")
     write_report(arguments.out, rows, NO_GPU)

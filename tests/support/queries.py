@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,3 +34,19 @@ def plans_of(engine: Engine) -> Iterator[list[str]]:
 def whole_tables(steps: list[str]) -> list[str]:
     """Those steps that look at every row of a table or an index."""
     return [step for step in steps if step.startswith("SCAN") and "CONSTANT ROW" not in step]
+
+
+@contextmanager
+def statements_of(engine: Engine, *, elsewhere: bool = False) -> Iterator[list[str]]:
+    """The statements of the block; with `elsewhere` those of other threads meanwhile."""
+    statements, caller = list[str](), threading.get_ident()
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if (threading.get_ident() != caller) is elsewhere:
+            statements.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield statements
+    finally:
+        event.remove(engine, "before_cursor_execute", note)

@@ -20,6 +20,7 @@ from multiprocessing import util
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tuner.collector import spare_collector
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.job import Trial
 from tuner.errors import SearchLost
@@ -275,6 +276,7 @@ def _serve(pipe: Connection) -> None:
     """What the process runs: answers until its pipe ends."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # while the server drains, it may still ask
+    spare_collector()
     searches: dict[int, Searcher] = {}
     while True:
         try:

@@ -2,7 +2,8 @@
 
 A search computes for a second before its first choice, and then every place builds while the card waits. Both are done
 beforehand: the next job's search is begun, and what it will most likely try first is built, so that the builds are
-found where they are kept. What is tried stays the same: a choice is made when its job is at work, with what is known
+found where they are kept. What is foreseen and not yet built in the job's turn is built then, all at once: its own
+choices come a few at a time. What is tried stays the same: a choice is made when its job is at work, with what is known
 then.
 """
 
@@ -10,12 +11,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.space.attention import any_space_of
 from tuner.core.trial.evaluator import Environment, Preparation, Problem
 from tuner.core.trial.records import JobRecord
@@ -31,8 +34,8 @@ _log = logging.getLogger(__name__)
 
 #: Where fewer builds run at a time, they are all wanted for the job at work.
 LEAST_PLACES = 4
-#: Of a budget, one trial in so many is built beforehand, at most: the rest depends on what is found.
-BUDGET_SHARE = 2
+#: Of a budget, the share that is built beforehand, at most: the rest varies what is found.
+BUDGET_SHARE = 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +63,12 @@ class _Begun:
     """A search that was begun beforehand. Its thread alone asks it, until `search` takes it over."""
 
     stack: ExitStack = field(default_factory=ExitStack)
-    order: SearchOrder | None = None
+    job: NextJob | None = None
     search: BegunSearch | None = None
+    #: What is built, or under way.
+    built: set[Candidate] = field(default_factory=set)
+    #: What it foresees besides.
+    unbuilt: deque[Candidate] = field(default_factory=deque)
     is_wanted: threading.Event = field(default_factory=threading.Event)
 
 
@@ -88,8 +95,9 @@ class Beforehand:
         """The search of a job: the one that was begun beforehand, where that is of the same job."""
         begun = self._taken()
         with begun.stack:
-            if begun.search and begun.order and replace(begun.order, priors=()) == replace(order, priors=()):
+            if begun.search and begun.job and replace(begun.job.order, priors=()) == replace(order, priors=()):
                 begun.search.begin_with(order.priors)
+                self._build_rest(begun, begun.job.problem, order.priors)
                 yield begun.search
                 return
         with self._search_by(order) as search:
@@ -121,18 +129,28 @@ class Beforehand:
             if job is None or begun.is_wanted.is_set():
                 return
             search = begun.stack.enter_context(self._search_by(job.order))
-            self._build(search, job, builds, begun.is_wanted)
-            begun.order, begun.search = job.order, search
+            self._build(begun, search, job, builds)
+            begun.job, begun.search = job, search
         except Exception as error:  # whatever it is, its job meets it again, or never
             _log.info("what was begun beforehand is dropped: %s: %s", type(error).__name__, error)
 
     @staticmethod
-    def _build(search: BegunSearch, job: NextJob, builds: BuildPool, is_wanted: threading.Event) -> None:
+    def _build(begun: _Begun, search: BegunSearch, job: NextJob, builds: BuildPool) -> None:
         """Has built what the search foresees, in half of the places: the others are for the job at work."""
-        at_work = set[Future[Preparation]]()
-        for _ in range((job.order.num_trials or 0) // BUDGET_SHARE):
-            if is_wanted.is_set() or (candidate := search.foresee()) is None:
-                return
-            at_work.add(builds.prepare(job.problem, candidate))
-            while len(at_work) >= builds.num_places // 2 and not is_wanted.is_set():
-                at_work = wait(at_work, timeout=0.2, return_when=FIRST_COMPLETED).not_done
+        at_work, num_left = set[Future[Preparation]](), int(BUDGET_SHARE * (job.order.num_trials or 0))
+        while (num_left or begun.unbuilt) and not begun.is_wanted.is_set():
+            candidate = search.foresee() if num_left else None
+            num_left = num_left - 1 if candidate else 0
+            if candidate:
+                begun.unbuilt.append(candidate)
+            while begun.unbuilt and len(at_work) < builds.num_places // 2:
+                begun.built.add(begun.unbuilt[0])
+                at_work.add(builds.prepare(job.problem, begun.unbuilt.popleft()))
+            at_work = wait(at_work, timeout=0 if num_left else 0.2, return_when=FIRST_COMPLETED).not_done
+
+    def _build_rest(self, begun: _Begun, problem: Problem, priors: Sequence[Candidate]) -> None:
+        """Has the job's priors and what it foresees built, as far as they are not."""
+        builds = self._builds()
+        for candidate in dict.fromkeys((*priors, *begun.unbuilt)):
+            if candidate not in begun.built:
+                builds.prepare(problem, candidate)

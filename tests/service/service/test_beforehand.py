@@ -40,6 +40,12 @@ def next_job(order: SearchOrder) -> NextJob:
     return NextJob(problem=Problem(workload=order.workload, objective=spec().objective), order=order)
 
 
+def foreseen_by(order: SearchOrder) -> list[Candidate]:
+    """What is built beforehand of a job of 20 trials, at most."""
+    search = order.begin()
+    return [candidate for _ in range(15) if (candidate := search.foresee())]
+
+
 class Searches:
     """Begins searches here, and counts them."""
 
@@ -90,13 +96,31 @@ def test_what_is_built_beforehand_takes_half_of_the_places_and_the_search_is_tak
     searches, order = Searches(), order_of_rows(64)
     beforehand = Beforehand(searches, lambda: dispatcher.builds(TARGET), "test")
     beforehand.begin(lambda: next_job(order))
-    wait_until(lambda: len(card.prepared) == 10 and card.num_building == 0, LIMIT_S)
+    foreseen = set(foreseen_by(order))
+    wait_until(lambda: set(card.prepared) == foreseen and card.num_building == 0, LIMIT_S)
     assert card.most_building == 2
     with beforehand.search(order) as search:
         chosen = [search.ask() for _ in range(8)]
     assert (searches.num_begun, searches.num_ended) == (1, 1)
     assert len(set(card.prepared) & set(chosen)) >= 4, "what is built is hardly tried"
     beforehand.close()
+
+
+def test_in_the_turn_of_a_job_the_rest_of_what_is_foreseen_is_built_at_once() -> None:
+    card = Noting(build_s=0.5)
+    dispatcher = LocalDispatcher([card], num_places=4)
+    order = order_of_rows(64)
+    *foreseen, prior = foreseen_by(order)
+    beforehand = Beforehand(search_here, lambda: dispatcher.builds(TARGET), "test")
+    beforehand.begin(lambda: next_job(order))
+    wait_until(lambda: len(card.prepared) == 2, LIMIT_S)
+    with beforehand.search(replace(order, priors=(prior,))):
+        wait_until(lambda: prior in card.prepared and card.most_building > 2, LIMIT_S)
+        wait_until(lambda: card.num_building == 0, LIMIT_S)
+    assert set(card.prepared) <= {*foreseen, prior}
+    assert len(card.prepared) == len(set(card.prepared)), "one was asked for twice"
+    beforehand.close()
+    dispatcher.close()
 
 
 def test_it_chooses_as_if_nothing_had_been_begun_with_the_priors_of_its_turn(noting: Card) -> None:

@@ -22,6 +22,7 @@ GROUPED = {"grouped": WORKLOADS["grouped"]}
 #: More queries than a block has columns, and as many heads of the cache as of queries.
 ODD = {
     "new tokens": attention(query_heads=5, new_tokens=5, dtype=Dtype.FP16, scale=0.2),
+    "most new tokens and heads": attention(query_heads=16, kv_heads=1, new_tokens=8, sequences=2),
     "one head each": attention(query_heads=1, kv_heads=3, sequences=17, lengths=Lengths.UNIFORM),
 }
 #: All 16 columns have queries of 128 elements: with more threads the registers do not suffice.

@@ -6,6 +6,7 @@ same plan is refused with the name to use, so two legal schedules never mean the
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Protocol
 
 from tuner.core.legal import mma as engine_mma
@@ -205,23 +206,28 @@ def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
     Raises:
         IllegalSchedule: the first rule that it breaks, as a sentence.
     """
-    problem = gpu_problem(gpu) or attentions_problem(workload, gpu, schedule.attentions)
-    if workload.ops:
-        problem = problem or tiling_problem(workload, gpu, schedule.tiling)
-        problem = problem or _ordering_problem(workload, gpu, schedule)
-    elif schedule.tiling.tiles:
-        problem = problem or f"{len(schedule.tiling.tiles)} tiles, and the workload has no product: give none"
-    if problem:
+    if problem := _schedule_problem(workload, gpu, schedule):
         raise IllegalSchedule(f"{schedule}: {problem}")
 
 
 def is_legal(workload: Workload, gpu: Gpu, schedule: Schedule) -> bool:
     """Whether `check_schedule` takes it."""
-    try:
-        check_schedule(workload, gpu, schedule)
-    except IllegalSchedule:
-        return False
-    return True
+    return _schedule_problem(workload, gpu, schedule) is None
+
+
+def _schedule_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
+    problem = gpu_problem(gpu) or attentions_problem(workload, gpu, schedule.attentions)
+    if workload.ops:
+        problem = problem or _kept_tiling_problem(workload, gpu, schedule.tiling)
+        problem = problem or _ordering_problem(workload, gpu, schedule)
+    elif schedule.tiling.tiles:
+        problem = problem or f"{len(schedule.tiling.tiles)} tiles, and the workload has no product: give none"
+    return problem
+
+
+#: Neighbours of a schedule mostly share its tiling, and so does what is forecast in many orders.
+_kept_tiling_problem = lru_cache(maxsize=256)(tiling_problem)
+_kept_resources = lru_cache(maxsize=256)(estimated_resources)
 
 
 def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
@@ -237,7 +243,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
     for op, raster in enumerate(ordering.rasters):
         if problem := raster_problem(raster, block_shapes(blocks, op), workload.ops[op].name):
             return problem
-    resources = estimated_resources(workload, schedule.tiling)
+    resources = _kept_resources(workload, schedule.tiling)
     num_ctas = grid_size(graph.num_tasks, ordering, gpu, schedule.tiling.cluster_size)
     if (resident := schedule.tiling.resident_ctas) > ordering.ctas_per_sm:
         return f"registers are capped for {resident} CTAs per SM, and {ordering.ctas_per_sm} runs: use resident_ctas 1"

@@ -19,7 +19,7 @@ from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row
 from tuner.core.plan.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
 from tuner.core.plan.rasters import plain_name
 from tuner.core.plan.signals import column_groups, rows_per_signal
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.tile_graph import TileGraph, part_steps
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
     ASSIGNMENTS,
@@ -256,11 +256,28 @@ def startup_prefetch_problem(graph: TileGraph, ordering: Ordering) -> str | None
 
 def _waits_within(graph: TileGraph, edge: Edges, granularity: Granularity, width: int) -> bool:
     """Whether a reader's later k-steps are the first to read what some signal stands for."""
-    num_cols, num_parts = graph.grids[edge.producer][1], graph.num_parts(edge.consumer)
+    num_parts, num_steps = graph.num_parts(edge.consumer), len(graph.steps(edge.consumer))
+    columns = (edge.k, edge.width, edge.depth, graph.grids[edge.producer][1])
+    return _reads_later(*columns, num_steps, num_parts, graph.strided_parts, granularity, width)
+
+
+@lru_cache(maxsize=4096)  # a space asks it of each of its tilings, most of which differ in other numbers
+def _reads_later(
+    k: int,
+    column_width: int,
+    depth: int,
+    num_cols: int,
+    num_steps: int,
+    num_parts: int,
+    strided: bool,
+    granularity: Granularity,
+    width: int,
+) -> bool:
+    """As `_waits_within`, of the parts of a tile that take its k-steps so."""
     groups = np.array(column_groups(granularity, width, num_cols), dtype=np.int64)
-    parts = (graph.steps(edge.consumer, part, num_parts) for part in range(num_parts))
+    parts = (part_steps(num_steps, part, num_parts, strided=strided) for part in range(num_parts))
     steps = tuple((part.start, part.step, len(part)) for part in parts)
-    for first_reads in _first_reads(edge.k, edge.width, edge.depth, steps):
+    for first_reads in _first_reads(k, column_width, depth, steps):
         is_read_first = np.zeros(num_cols, dtype=np.bool_)
         is_read_first[groups[first_reads == 0]] = True
         if not is_read_first[groups[first_reads >= 0]].all():

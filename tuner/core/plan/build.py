@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.plan.distinct import distinct_rows
 from tuner.core.plan.interleaves import merge_blocks
 from tuner.core.plan.queues import queue_of_tasks, tail_of
 from tuner.core.plan.rasters import raster_order
@@ -110,8 +111,8 @@ def plan_of(
     else by tickets. Tiles that are split have slots in the order of ops, rows, columns."""
     tasks, num_split = tasks.copy(), 0
     if (in_parts := np.flatnonzero(tasks[:, 7])).size:
-        split, slots = np.unique(tasks[in_parts, :3], axis=0, return_inverse=True)
-        tasks[in_parts, 8], num_split = slots.reshape(-1), len(split)
+        split = distinct_rows(tasks[in_parts, :3])
+        tasks[in_parts, 8], num_split = split.of, len(split.rows)
     signals: dict[int, Signals] = {}
     num_signals = 0
     for op in sorted(graph.posting_ops):

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.plan.distinct import distinct_rows
 from tuner.core.plan.edges import Edges, EpilogueEdges, Waits
 from tuner.core.plan.signals import Signals, WaitRecord
 from tuner.core.plan.tile_graph import TileGraph
@@ -32,18 +33,17 @@ def intern_waits(graph: TileGraph, tasks: Words, signals: Mapping[int, Signals],
         reads = _OperandReads(graph, operand, tasks[mine], signals, by_slice=by_slice) if operand else None
         keys = [reads.keys] if reads else []
         keys += [_epilogue_keys(edge, tasks[mine]) for edge in epilogue]
-        needs, need_of = np.unique(np.concatenate(keys, axis=1), axis=0, return_inverse=True)
-        begin, end = np.zeros((2, len(needs)), dtype=np.int32)
+        needs = distinct_rows(np.concatenate(keys, axis=1))
+        begin, end = np.zeros((2, len(needs.rows)), dtype=np.int32)
         shared: dict[tuple[WaitRecord, ...], tuple[int, int]] = {(): (0, 0)}
-        for number, need in enumerate(needs.tolist()):
+        for number, need in enumerate(needs.rows.tolist()):
             waits = reads.waits(*need[:3]) if reads else []
             waits += _epilogue_waits(epilogue, need[3 if reads else 0 :], signals, waits)
             if tuple(waits) not in shared:
                 shared[tuple(waits)] = len(records), len(records) + len(waits)
                 records.extend(waits)
             begin[number], end[number] = shared[tuple(waits)]
-        need_of = need_of.reshape(-1)
-        tasks[mine, 3], tasks[mine, 4] = begin[need_of], end[need_of]
+        tasks[mine, 3], tasks[mine, 4] = begin[needs.of], end[needs.of]
     return np.array(records, dtype=np.int32).reshape(-1, WAIT_FIELDS)
 
 

@@ -67,6 +67,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.plan.distinct import distinct_rows
 from tuner.core.problem.workload import MAX_OPS
 from tuner.errors import WordError
 
@@ -225,8 +226,8 @@ class Plan:
         """[num_tasks] the first task of the same tile: a tile's parts have one leader, a whole tile is its own."""
         leader = np.arange(self.num_tasks, dtype=np.int64)
         split = np.flatnonzero(self.tasks[:, 7] > 0)
-        _, first, tile = np.unique(self.tasks[split, :3], axis=0, return_index=True, return_inverse=True)
-        leader[split] = split[first][tile.reshape(-1)] if split.size else split
+        tiles = distinct_rows(self.tasks[split, :3])
+        leader[split] = split[tiles.first[tiles.of]]
         return leader
 
     @cached_property
@@ -266,7 +267,7 @@ class Plan:
         """The same tasks, of which those that read in band wait in front of their first k-step: then they begin."""
         reads = self.in_band_ops >> self.tasks[:, 0] & 1 == 1
         waits = self.waits.copy()
-        for begin, end in np.unique(self.tasks[reads, 3:5], axis=0).tolist():
+        for begin, end in distinct_rows(self.tasks[reads, 3:5]).rows.tolist():
             waits[begin:end, 4] = 0
         return replace(self, waits=waits)
 

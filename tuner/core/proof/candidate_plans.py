@@ -53,7 +53,7 @@ def attention_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> t
         IllegalSchedule, PlanError, ValueError: as `plans_for`.
     """
     schedule = candidate.schedule
-    if not candidate.plan_kind.is_ours or schedule is None:
+    if not candidate.plan_kind.is_ours or schedule is None or not workload.attentions:
         return ()
     check_kind(workload, gpu, candidate.plan_kind, schedule)
     check_schedule(workload, gpu, schedule)

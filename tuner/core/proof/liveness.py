@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.plan.distinct import distinct_rows
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
 from tuner.core.proof.symbolic_run import Progress, Protocol
@@ -103,7 +104,8 @@ def _late_tasks(plan: Plan, position: Ints) -> Ints:
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
     if not waiting.size:
         return waiting
-    records, inverse = np.unique(plan.waits[:, :3].astype(np.int64), axis=0, return_inverse=True)
+    waits = distinct_rows(plan.waits[:, :3])
+    records = waits.rows
     posting = np.flatnonzero((plan.tasks[:, 5] >= 0) & (plan.leader == np.arange(plan.num_tasks)))
     signal = plan.tasks[posting, 5].astype(np.int64)
     posted = np.full(plan.num_tasks, -1, dtype=np.int64)  # a tile posts after its last part
@@ -119,9 +121,9 @@ def _late_tasks(plan: Plan, position: Ints) -> Ints:
         reached = np.where(slot < first_post[1:], post_position[np.minimum(slot, posting.size)], _NEVER)
         mine = records[:, 2] == needed
         ready[mine] = range_reduce(np.maximum, reached, records[mine, 0], records[mine, 1])
-    ranges, range_of = np.unique(plan.tasks[waiting, 3:5].astype(np.int64), axis=0, return_inverse=True)
-    over = range_reduce(np.maximum, ready[inverse.reshape(-1)], ranges[:, 0], ranges[:, 1])
-    return waiting[over[range_of.reshape(-1)] >= position[waiting]]
+    lists = distinct_rows(plan.tasks[waiting, 3:5])
+    over = range_reduce(np.maximum, ready[waits.of], *lists.rows.T)
+    return waiting[over[lists.of] >= position[waiting]]
 
 
 def check_liveness(plan: Plan, graph: TileGraph, protocol: Protocol | None = None) -> None:

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.plan.distinct import distinct_rows
 from tuner.core.plan.edges import Edges, EpilogueEdges, Needs
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import EPILOGUE_STEP, Plan
@@ -128,7 +129,8 @@ def _uncovered(plan: Plan, graph: TileGraph, edge: Edges, totals: Ints) -> Itera
     words = plan.tasks[consumers].astype(np.int64)
     needs = edge.needs(graph.steps_of(plan.tasks[consumers]))
     keys = np.column_stack((words[:, (1, 3, 4)], needs.of))
-    groups, group_of = np.unique(keys, axis=0, return_inverse=True)
+    distinct = distinct_rows(keys)
+    groups, group_of = distinct.rows, distinct.of
     loose = np.flatnonzero(~_covered_by_one_wait(plan, edge, needs, groups, signal_at, totals))
     for group in loose.tolist():
         row, wait_begin, wait_end, need = groups[group].tolist()
@@ -138,7 +140,7 @@ def _uncovered(plan: Plan, graph: TileGraph, edge: Edges, totals: Ints) -> Itera
         late = before[signal_at[first_row : edge.last[row], cols]] > read_in
         if not late.any():
             continue
-        members = consumers[group_of.reshape(-1) == group].tolist()
+        members = consumers[group_of == group].tolist()
         for below, right in zip(*(axis.tolist() for axis in np.nonzero(late)), strict=True):
             tile = (first_row + below) * grid[1] + int(cols[right])
             for producer in by_tile[first_of[tile] : first_of[tile + 1]].tolist():
@@ -172,13 +174,13 @@ def _uncovered_in_epilogue(
     loose = np.flatnonzero(is_loose[key_of.reshape(-1)])
     first_col, last_col = edge.columns(plan.tasks[consumers[loose], 2].astype(np.int64))
     wanted = np.column_stack((rows[loose], lists[loose], first_col, last_col))
-    groups, group_of = np.unique(wanted, axis=0, return_inverse=True)
-    for group, (row, number, begin, end) in enumerate(groups.tolist()):
+    distinct = distinct_rows(wanted)
+    for group, (row, number, begin, end) in enumerate(distinct.rows.tolist()):
         first_row = int(edge.first[row])
         missing = ~implied.by_waits(number, signal_at[first_row : edge.last[row], begin:end])
         if not missing.any():
             continue
-        members = consumers[loose[group_of.reshape(-1) == group]].tolist()
+        members = consumers[loose[distinct.of == group]].tolist()
         for below, right in zip(*(axis.tolist() for axis in np.nonzero(missing)), strict=True):
             tile = (first_row + below) * grid[1] + begin + right
             for producer in by_tile[first_of[tile] : first_of[tile + 1]].tolist():

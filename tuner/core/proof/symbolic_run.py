@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tuner.core.plan.distinct import distinct_rows
 from tuner.core.plan.words import STATIC, Plan
 
 
@@ -44,23 +45,22 @@ class Protocol:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         # Records are interned by content: a plan that repeats one for each task costs no more than one that shares.
-        unique, inverse = np.unique(plan.waits[:, :3], axis=0, return_inverse=True)
-        inverse = inverse.reshape(-1)
-        begin, end, threshold = unique[:, 0], unique[:, 1], unique[:, 2]
+        unique = distinct_rows(plan.waits[:, :3])
+        begin, end, threshold = unique.rows.T
         #: [wait] signals of the wait's range that are still below its threshold, before the first post.
         self.open_signals: list[int] = np.where(threshold > 0, end - begin, 0).tolist()
         #: [signal] (threshold, wait) of every wait whose range holds the signal.
         self.watchers: list[list[tuple[int, int]]] = [[] for _ in range(plan.num_signals)]
-        for wait, (first, last, needed) in enumerate(unique.tolist()):
+        for wait, (first, last, needed) in enumerate(unique.rows.tolist()):
             if needed > 0:
                 for signal in range(first, last):
                     self.watchers[signal].append((needed, wait))
-        ranges, needs = np.unique(plan.tasks[:, 3:5], axis=0, return_inverse=True)
+        lists = distinct_rows(plan.tasks[:, 3:5])
         #: [task] which of the lists of waits is its own.
-        self.needs_of: list[int] = needs.reshape(-1).tolist()
+        self.needs_of: list[int] = lists.of.tolist()
         #: [list] waits, in their order, and the k-steps before which they stand.
-        self.waits: list[list[int]] = [inverse[begin:end].tolist() for begin, end in ranges.tolist()]
-        self.steps: list[list[int]] = [plan.waits[begin:end, 4].tolist() for begin, end in ranges.tolist()]
+        self.waits: list[list[int]] = [unique.of[begin:end].tolist() for begin, end in lists.rows.tolist()]
+        self.steps: list[list[int]] = [plan.waits[begin:end, 4].tolist() for begin, end in lists.rows.tolist()]
         #: [task] the signal that its tile posts to, or -1.
         self.post_of: list[int] = plan.tasks[:, 5].tolist()
         #: [task] the task that stands for its tile.

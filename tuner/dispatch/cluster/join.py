@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tuner.collector import spare_collector
 from tuner.core.trial.limits import Limits
 from tuner.dispatch.cluster.calls import WorkerCalls
 from tuner.dispatch.cluster.dispatcher import ClusterDispatcher
@@ -76,6 +77,7 @@ def work(
         torch_baseline=options.torch_baseline,
     )
     log.info(why)
+    spare_collector()
     name = options.name or f"{socket.gethostname()}-{os.getpid()}"
     calls = WorkerCalls(name, evaluators, options.build_cache, options.limits, num_places=options.num_places)
 

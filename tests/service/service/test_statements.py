@@ -1,0 +1,35 @@
+"""What a job asks of its database, counted: a trial costs a server of many cards little."""
+
+from __future__ import annotations
+
+from tests.service.service.conftest import Serve
+from tests.service.service.helpers import finish
+from tests.support.builders import spec
+from tests.support.queries import statements_of
+from tuner.store import Store, jobs
+
+#: To begin, the job, the trial, its event, the job's sums; to begin, and what is to be looked at; and two of those that
+#: are asked by the clock.
+PER_TRIAL = 9
+#: Of a job's begin and end, its finals and its artifact: about a hundred.
+PER_JOB = 200
+
+
+def test_a_trial_takes_a_few_statements(serve: Serve) -> None:
+    service = serve()
+    with statements_of(service._store.engine, elsewhere=True) as statements:
+        job = finish(service, service.submit(spec(trials=60))[0])
+    assert job.num_trials == 60
+    assert sum("INSERT INTO trials" in one for one in statements) == job.num_trials
+    assert len(statements) < PER_TRIAL * job.num_trials + PER_JOB
+
+
+def test_a_job_with_its_owners_and_labels_is_three_statements(store: Store) -> None:
+    with store.write() as session:
+        job = jobs.insert(session, spec(), 1.0, owner="ada")
+        jobs.attach(session, job.id, "bob", 2.0)
+    with statements_of(store.engine) as statements, store.read() as session:
+        found = jobs.get(session, job.id)
+    assert found.owners == ("ada", "bob")
+    tables = [one.split("FROM ")[1].split()[0] for one in statements if one.startswith("SELECT")]
+    assert tables == ["jobs", "job_owners", "job_labels"]
