@@ -9,6 +9,8 @@ weights has its MLPs replaced in place. Their gate and up weights are merged, an
 graphs take turns. What is printed: milliseconds a step before and after, those of the MLPs alone, and whether the
 logits agree. `--shard` does the same for the MLPs of one of eight ranks of Llama-3-70B.
 
+`llama_layers.py` beside it replaces whole layers, each by one artifact; `llama_attention.py` attentions by a pack's.
+
 Without a GPU it runs a tiny model by the operator's own PyTorch formula, which checks the replacing and no times:
 
     python examples/llama_decode.py --tiny
