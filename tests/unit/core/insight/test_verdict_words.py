@@ -72,7 +72,8 @@ def test_of_an_attention_the_library_is_pytorchs_and_no_fused_launch_is_missed()
     called = LibraryRecipe(cublaslt_version=130100, beside=False, calls=(), attention=attention)
     assert verdict_sentence(replace(found, library=called)) == (
         "Do not fuse: two launches pdl is ahead by 25.0 % over the library "
-        "(PyTorch's attention and cuBLASLt in a graph), 95 % interval 20.0 to 30.0 %, and the attention has a launch of its own."
+        "(PyTorch's attention and cuBLASLt in a graph), 95 % interval 20.0 to 30.0 %, "
+        "and the attention has a launch of its own."
     )
     batched = replace(called, attention="batched products: PyTorch is not there")
     assert "(cuBLASLt in a graph)" in verdict_sentence(replace(found, library=batched))
