@@ -41,25 +41,31 @@ class LayerRow:
     @property
     def name(self) -> str:
         """As ``--row`` says it."""
-        shard = f"-tp{self.tp}" if self.tp > 1 else ""
         what = "-".join(str(run) for run in self.runs)
-        return f"{self.model}{shard}/{what}/{self.batch}" + (f"/{self.context}" if self.context else "")
+        return self._named(what) + (f"/{self.context}" if self.context else "")
+
+    def _named(self, what: str) -> str:
+        shard = f"-tp{self.tp}" if self.tp > 1 else ""
+        return f"{self.model}{shard}/{what}/{self.batch}"
+
+    @property
+    def named_parts(self) -> dict[str, Workload]:
+        """By the names of their winners, in the order of a step. Only an attention's time depends on the context: a job
+        of any other run serves all of them."""
+        found = {}
+        for run in self.runs:
+            has_attention = run in (LayerRun.ATTENTION, LayerRun.LAYER)
+            name = self._named(str(run)) + (f"/{self.context}" if has_attention else "")
+            length = self.context if has_attention else max(CONTEXTS)
+            found[name] = decoder_layer(
+                self.model, sequences=self.batch, max_length=length, tp=self.tp, dtype=Dtype.BF16, run=run
+            )
+        return found
 
     @property
     def parts(self) -> tuple[Workload, ...]:
         """In the order of a step."""
-        return tuple(
-            decoder_layer(
-                self.model,
-                sequences=self.batch,
-                # only the attention's time depends on it: a job of any other run serves all contexts
-                max_length=self.context if run in (LayerRun.ATTENTION, LayerRun.LAYER) else max(CONTEXTS),
-                tp=self.tp,
-                dtype=Dtype.BF16,
-                run=run,
-            )
-            for run in self.runs
-        )
+        return tuple(self.named_parts.values())
 
     def floor_us(self, bandwidth: float = BANDWIDTH) -> float:
         """Weights and caches, read once."""

@@ -6,7 +6,7 @@ A part of a row is a job, with the service's searcher, finals and verdict. The l
 best of cuBLASLt's algorithms, one kernel for a residual and a norm, one for an activation, and one that turns queries
 and keys and writes to the cache. A row of one part has its job's figures. Of a row of several, the finalists of each
 kind run them all in one graph, and so does the library; all are checked, then take turns, cold. A kind that was not
-tried is null.
+tried is null. Each job's best schedules join the winners, where the next search begins.
 
 About a minute a row on an H100. Rows of this commit and kernel that are there already stay. With `--merge` nothing is
 measured: the rows of several files become those of one, each with its run; of a row in several the last one stays.
@@ -29,6 +29,7 @@ from typing import Any
 from benchmarks.common.finals import best_of_kinds
 from benchmarks.common.jobs import Ended, InTurn, Jobs, jobs_over
 from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_merged, write_report
+from benchmarks.common.winners import Winners
 from benchmarks.common.workbench import BUILD_CACHE, Watch, message_of
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -74,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="begin no row after so many, and no job so late that its row has no time",
     )
     parser.add_argument("--rounds", type=int, help="of the jobs' finals, in each of the two processes")
-    parser.add_argument("--winners", type=Path, default=FOLDER, help="folder of <gpu>.json that jobs begin with")
+    parser.add_argument(
+        "--winners", type=Path, default=FOLDER, help="folder of <gpu>.json that jobs begin with; a card's join it"
+    )
     parser.add_argument("--data", type=Path, help="keeps the jobs; default: build/bench-jobs/<gpu>/<commit>")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/layers.json")
     parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="of runs, into --out")
@@ -96,9 +99,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         path = options.out or results_file(jobs.target_id, "layers")
         results = Results(path, machine)
         wanted = [row for row in rows if row.name not in results.rows]
+        kept = Winners(winners.path(jobs.target_id))
+        names = {part.digest: name for row in rows for name, part in row.named_parts.items()}
 
         def put(part: Workload, one: Ended) -> None:
-            """Rows of that part alone, at once."""
+            """Rows of that part alone, at once, and its winners."""
+            if not is_simulated:
+                kept.put(f"layers/{names[part.digest]}", part, one)
             for row in wanted:
                 if [other.digest for other in row.parts] == [part.digest]:
                     results.put(row, layer_row(row, gpu, [one], None))

@@ -15,7 +15,6 @@ faster grouped one. Logits of 64 tokens are compared with transformers' and, bot
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -25,7 +24,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import at_least_row, check_row, failed_row, machine_of, merge_report, results_file
+from benchmarks.common.report import (
+    at_least_row,
+    check_row,
+    failed_row,
+    machine_of,
+    merge_report,
+    results_file,
+    write_report,
+)
 from benchmarks.runtime.decode_launches import Layers
 from benchmarks.runtime.decode_models import Compiled
 from benchmarks.runtime.decode_step import milliseconds
@@ -148,8 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 rows, graphs = rows + more, graphs + of_graphs
                 merge_report(options.out or results_file(target_id, "decode_layers"), rows, machine)
                 if options.kernels is not None:
-                    found = {"machine": machine, "layers": options.layers, "graphs": graphs}
-                    options.kernels.write_text(json.dumps(found, indent=1) + "\n")
+                    write_report(options.kernels, graphs, {**machine, "layers": options.layers})
         finally:
             for client in clients:
                 client.end()

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import math
 import os
 import sys
@@ -27,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import at_least_row, failed_row, machine_of, merge_report, results_file
+from benchmarks.common.report import at_least_row, failed_row, machine_of, merge_report, results_file, write_report
 from benchmarks.runtime.turns import Client, Times, take_turns
 from tests.support.repository import ROOT
 from tuner.core.trial.stats import median, paired_ratios, ratio_ci95
@@ -240,8 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(*rows, sep="\n", flush=True)
         merge_report(options.out or results_file(target_id, "take_home"), rows, machine)
         if options.kernels is not None:
-            found = {"machine": machine, "layers": options.layers, "graphs": kernels_of(clients, times)}
-            options.kernels.write_text(json.dumps(found, indent=1) + "\n")
+            write_report(options.kernels, kernels_of(clients, times), {**machine, "layers": options.layers})
     finally:
         for client in clients:
             client.end()

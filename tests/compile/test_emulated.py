@@ -9,8 +9,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.support.emulated.cases import CASES, Emulated
-from tests.support.emulated.chain import ABORT_OFFSET, GUARD_OFFSET, NUM_LAUNCHES, Array, EmulatedChain, plans_of
+from tests.support.chains import block
+from tests.support.emulated.cases import CASES, SMALL, Emulated
+from tests.support.emulated.chain import (
+    ABORT_OFFSET,
+    GUARD_OFFSET,
+    NUM_LAUNCHES,
+    Array,
+    EmulatedChain,
+    aligned,
+    from_bits,
+    plans_of,
+)
+from tuner.core.problem.rotary import Rotary
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.workers.source.launch_args import mailbox_bytes, workspace_layout
 from tuner.workers.source.variants import Variant
@@ -120,6 +131,27 @@ def test_a_slot_without_a_sequence_writes_to_no_cache() -> None:
     assert 0 in EmulatedChain(case.workload).caches["qkv"].lengths
     with pytest.raises(AssertionError, match="written where no new token is"):
         worst_row(case, ("token.position < 0 || ", ""))
+
+
+#: Queries of more columns than pairs there are of all heads, and of fewer.
+GROUPED = Rotary(heads=8, kv_heads=1, head_dim=64, max_length=37)
+APART = Rotary(heads=3, kv_heads=3, head_dim=64, max_length=37)
+
+
+@pytest.mark.parametrize("rotary", [GROUPED, APART], ids=["grouped", "a head each"])
+@pytest.mark.parametrize("name", ["turned, mma, parts, fused", "turned, simt", "turned"])
+def test_an_aborted_launch_leaves_nan_in_all_queries_and_nothing_behind_them(name: str, rotary: Rotary) -> None:
+    """Behind them lies what is somebody else's. Of a cache no line changes but those of new tokens."""
+    case = CASES[name]
+    chain = EmulatedChain(block(case.workload.ops[0].m, **SMALL, rotary=rotary))
+    queries = chain._tensors["qkv"]
+    held = aligned(2 * queries.nbytes, 0xA5)
+    chain._tensors["qkv"] = held[: queries.nbytes].view(np.uint16).reshape(queries.shape)
+    plans = plans_of(chain.workload, case.tiling, case.ordering, is_fused=True)
+    chain.run(case.tiling, plans, is_aborted=True)
+    left = from_bits(chain._tensors["qkv"], chain.workload.dtype)
+    assert np.isnan(left).all()
+    assert (held[queries.nbytes :] == 0xA5).all()
 
 
 @pytest.mark.parametrize(("change", "leaves_zeros"), [((), True), ((TAKEN_AWAY,), False)])

@@ -11,6 +11,7 @@ import pytest
 from tests.support.attentions import alone, attention
 from tests.support.conformance.attention import BEHIND
 from tests.support.conformance.schedules import in_turns
+from tests.support.conformance.turned import IN_LAYERS, LAYER
 from tests.support.on_card import fused, problem, schedule
 from tuner.core.legal.attention import attention_gpu_problem
 from tuner.core.plan.tile_graph import TileGraph
@@ -200,3 +201,21 @@ def test_each_cta_of_an_attention_has_its_tasks_at_the_lengths_that_are_timed(
     assert len(others) == sum(plan.plan.num_tasks for plan in products)
     if others:
         assert max(s.stored_ns for s in others) > max(s.stored_ns for s in mine) - TOLERANCE_NS
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(PlanKind.FUSED_PDL, "wgmma, 16 rows, tickets"), (PlanKind.N_LAUNCHES, "mma")], ids=str
+)
+def test_a_layers_trace_has_its_attention_in_front_of_its_products(
+    supervisor: GpuSupervisor, kind: PlanKind, name: str
+) -> None:
+    if reason := attention_gpu_problem(supervisor.target.gpu):
+        pytest.skip(reason)
+    trace, products = traced(supervisor, problem(LAYER), Candidate(plan_kind=kind, schedule=IN_LAYERS[name]))
+    assert trace.op_names == tuple(op.name for op in LAYER.numbered_ops)
+    first = [span for span in trace.spans if span.launch == 0]
+    assert {trace.op_names[span.op] for span in first} == {"attention"}
+    assert len(trace.spans) == len(first) + sum(one.plan.num_tasks for one in products)
+    done_ns = max(span.computed_ns for span in first)
+    readers = [span for span in trace.spans if trace.op_names[span.op] == LAYER.ops[0].name]
+    assert min(span.loaded_ns for span in readers) > done_ns - TOLERANCE_NS

@@ -20,8 +20,8 @@ from tuner.core.space.attention import AttentionSpace
 
 #: Tokens of a shallow ring, and its kernel's warps that multiply and that end tasks, by which it was fastest beside.
 _RING_TOKENS, _MATH_WARPS, _FINISH_WARPS = 128, 4, 4
-#: Per cent of the weights that are asked for, and whether early: what was fastest (docs/findings/attention-early.md).
-_ASKS = ((0, False), (25, True), (50, True))
+#: Per cent of the weights that are asked for, and whether early, the fastest first (docs/findings/attention-early.md).
+_ASKS = ((50, True), (25, True), (0, False))
 #: Of the SMs, one in so many has a CTA that asks at least.
 _ASKING_SHARE = 3
 
@@ -35,9 +35,9 @@ def schedules_beside(space: AttentionSpace, attention: AttentionSchedule, produc
     if tiling is None:
         return
     for percent, early in _ASKS:
-        if early and not may_ask_early(space, shallow):
-            continue
         asking = replace(shallow, next_percent=percent, next_early=early)
+        if early and not may_ask_early(space, asking):
+            continue
         schedule = space.with_product(asking, replace(product, tiling=tiling))
         if space.is_legal(schedule):
             yield schedule

@@ -58,6 +58,8 @@ CASES = [
         num_launches=30,
     ),
 ]
+#: What was aborted has written no line of a cache but those of its new tokens, and the next launch is right.
+CASES += cross("turned", "aborted", named(SHAPES, "wgmma", "mma, parts"), {"block": TURNED}, claim=Claim.ABORT)
 CASES += [
     Case(id=f"turned-library-{name}", workload=workload, candidate=LIBRARY, claim=Claim.NUMBERS)
     for name, workload in (("one token", TURNED), ("three tokens", THREE_TOKENS), ("few rows", FEW), ("layer", LAYER))

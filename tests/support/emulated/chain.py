@@ -29,6 +29,8 @@ Array = np.ndarray[Any, Any]
 #: So few SMs that every CTA has several tasks.
 FEW_SMS = replace(H200, num_sms=4)
 NAN, FP32_NAN, CANARY = 0x7FFF, 0x7FFFFFFF, 0xA5A5A5A5
+#: In fp16.
+ONE = 0x3C00
 #: Launches that share a workspace: epochs count on.
 NUM_LAUNCHES = 2
 #: In a workspace: an abort's record, and the count of CTAs of a guarded build.
@@ -126,9 +128,11 @@ class EmulatedChain:
         variant: Variant = Variant.MEASURED,
         num_strangers: int = 0,
         rows: Sequence[int] = (),
+        is_aborted: bool = False,
     ) -> dict[str, Array]:
-        """The outputs of the last run, all of which were NaN before it, as were squares and sums of parts. Before it,
-        a guarded build is told of so many CTAs of other launches that are at work. `rows`: those of each run."""
+        """The outputs of the last run. Before it all of them were NaN, or 1 where it is aborted, and squares and sums
+        of parts were NaN. Before it, too, a guarded build is told of so many CTAs of other launches that are at work.
+        `rows`: those of each run. `is_aborted`: each launch finds that another CTA of it has given up."""
         library, memory = library_of(self.workload, tiling, changes, variant), []
         for index, op in enumerate(self.workload.ops):
             if self.workload.writes_squares(index):
@@ -141,12 +145,14 @@ class EmulatedChain:
         self.workspaces = [workspace for _, _, workspace, _ in memory]
         num_runs = len(rows) or NUM_LAUNCHES
         for turn in range(num_runs):
-            self._poison()
+            self._poison(ONE if is_aborted else NAN)
             self._rows = rows[turn] if rows else self._rows
             for plan, words, workspace, first_sum in memory:
                 if turn == num_runs - 1:
                     workspace[GUARD_OFFSET : GUARD_OFFSET + 8].view(np.uint64)[:] += np.uint64(num_strangers)
                 workspace[first_sum:] = 0xFF
+                if is_aborted:
+                    workspace[ABORT_OFFSET : ABORT_OFFSET + 4].view(np.uint32)[:] = 1
                 self._launch(library, plan, words, workspace)
         for squares in self._squares.values():
             assert (squares[-16:] == CANARY).all(), "written behind the squares"
@@ -157,9 +163,9 @@ class EmulatedChain:
         out = self._tensors[op.name]
         return self.caches[op.name].beside(out) if op.name in self.caches else out
 
-    def _poison(self) -> None:
+    def _poison(self, bits: int) -> None:
         for op in self.workload.ops:
-            self._tensors[op.name][...] = NAN
+            self._tensors[op.name][...] = bits
         for cache in self.caches.values():
             cache.poison()
         for squares in self._squares.values():

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.attention import layers
 from benchmarks.attention.layer_rows import ROWS, choose_rows
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput
 
@@ -109,3 +110,13 @@ def test_files_of_several_runs_become_one_whose_rows_say_where_they_are_from(tmp
     assert (found["meta"]["complete"], found["meta"]["mean_speedup"]) == (False, round((1.3 * 1.2**2) ** (1 / 3), 4))
     with pytest.raises(SystemExit):
         layers.main(["--merge", *files])
+
+
+def test_parts_have_names_and_a_context_where_their_time_depends_on_it() -> None:
+    names = {name for row in ROWS for name in row.named_parts}
+    assert {"llama3-8b/layer/1/512", "llama3-70b-tp8/qkv/16", "llama3-70b-tp8/attention/1/2048"} <= names
+    by_name: dict[str, Workload] = {}
+    for row in ROWS:
+        for name, part in row.named_parts.items():
+            assert by_name.setdefault(name, part) == part
+    assert len(by_name) == len({part.digest for part in by_name.values()}) == 4 + 2 + 4 + 2

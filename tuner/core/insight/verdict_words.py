@@ -8,12 +8,23 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import Best, FinalRow, Verdict
 
 LIBRARY = "the library (cuBLASLt in a graph)"
+#: The same of a workload with an attention; where PyTorch has no kernel for it, cuBLASLt is all there is.
+WITH_ATTENTION = "the library (PyTorch's attention and cuBLASLt in a graph)"
+
+
+#: Where no fused launch came through.
+NOTHING_FUSED = "nothing fused was timed"
 
 
 def verdict_sentence(best: Best) -> str:
     """E.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95 % interval 13 to 16 %; 1.38 times
     PyTorch's speed.``"""
-    return f"{_decided(best)}{_beside_torch(best)}."
+    sentence = f"{_decided(best)}{_beside_torch(best)}."
+    if not _has_attention(best):
+        return sentence
+    if best.library is None or "scaled_dot_product_attention" in best.library.attention:
+        sentence = sentence.replace(LIBRARY, WITH_ATTENTION)
+    return sentence.replace(NOTHING_FUSED, "the attention has a launch of its own")
 
 
 def _decided(best: Best) -> str:
@@ -28,12 +39,15 @@ def _decided(best: Best) -> str:
     if best.verdict is Verdict.TIE:
         tied = f"Fused and {_lower(others)} tie within {100 * best.tie_band:.1f} %"
         return f"{tied}: the simpler one, {winner.candidate.plan_kind.heading}, {_over_library(winner)}"
-    slower = (
-        f"the best fused launch takes {_times(fused, winner)} times as long" if fused else "nothing fused was timed"
-    )
+    slower = f"the best fused launch takes {_times(fused, winner)} times as long" if fused else NOTHING_FUSED
     if not winner.candidate.plan_kind.is_ours:
         return f"Do not fuse: the library is the fastest, and {slower}"
     return f"Do not fuse: {winner.candidate.plan_kind.heading} {_over_library(winner)}, and {slower}"
+
+
+def _has_attention(best: Best) -> bool:
+    schedules = (row.candidate.schedule for row in best.finals)
+    return any(schedule.attentions for schedule in schedules if schedule is not None)
 
 
 def _beside_torch(best: Best) -> str:

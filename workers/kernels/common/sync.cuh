@@ -174,6 +174,14 @@ __device__ __forceinline__ void post(const LaunchArgs& args, const Task& task) {
   if (task.post >= 0) add_release_gpu(args.workspace->signals + task.post, 1);
 }
 
+// Of an op's output. Where queries, keys and values are made it has the queries alone: caches keep what they have.
+__device__ __forceinline__ int num_columns(const LaunchArgs& args, int op) {
+  if constexpr (kRotaryOp >= 0) {
+    if (op == kRotaryOp) return args.rotary_args()->heads * kRotaryHeadDim;
+  }
+  return args.ops[op].n;
+}
+
 // The CTA's last act: NaN into every output if the launch was aborted by anyone.
 __device__ inline void poison_if_aborted(const LaunchArgs& args) {
   bool aborted = false;
@@ -183,7 +191,7 @@ __device__ inline void poison_if_aborted(const LaunchArgs& args) {
   }
   if (!__syncthreads_or(aborted)) return;
   for (int op = 0; op < kNumOps; ++op) {
-    const int size = args.ops[op].m * args.ops[op].n;
+    const int size = args.ops[op].m * num_columns(args, op);
     for (int i = threadIdx.x; i < size; i += kNumThreads) args.ops[op].c[i] = 0x7FFF;  // a NaN in fp16 and in bf16
   }
 }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.support.attentions import alone
 from tests.support.builders import BEST, schedule
 from tuner.core.insight.verdict_words import verdict_sentence
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.records import Best, FinalRow, Verdict
 from tuner.core.trial.torch_time import TorchTime
 
@@ -60,6 +62,21 @@ def test_where_our_own_launches_win_they_are_named() -> None:
     sentence = verdict_sentence(best(Verdict.DO_NOT_FUSE, PlanKind.TWO_LAUNCHES, *rows))
     assert sentence.startswith("Do not fuse: two launches is ahead by 25.0 % over the library")
     assert sentence.endswith("the best fused launch takes 1.25 times as long.")
+
+
+def test_of_an_attention_the_library_is_pytorchs_and_no_fused_launch_is_missed() -> None:
+    ours = row(PlanKind.TWO_LAUNCHES_PDL, 80.0, (1.2, 1.3))
+    ours = replace(ours, candidate=replace(ours.candidate, schedule=alone()))
+    found = best(Verdict.DO_NOT_FUSE, PlanKind.TWO_LAUNCHES_PDL, row(PlanKind.LIBRARY, 100.0), ours)
+    attention = "PyTorch 2.11.0 scaled_dot_product_attention by CUDNN_ATTENTION"
+    called = LibraryRecipe(cublaslt_version=130100, beside=False, calls=(), attention=attention)
+    assert verdict_sentence(replace(found, library=called)) == (
+        "Do not fuse: two launches pdl is ahead by 25.0 % over the library "
+        "(PyTorch's attention and cuBLASLt in a graph), 95 % interval 20.0 to 30.0 %, "
+        "and the attention has a launch of its own."
+    )
+    batched = replace(called, attention="batched products: PyTorch is not there")
+    assert "(cuBLASLt in a graph)" in verdict_sentence(replace(found, library=batched))
 
 
 def test_finals_without_a_time_say_so() -> None:
