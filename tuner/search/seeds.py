@@ -116,12 +116,13 @@ def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
 
 def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
     """The best of the first guesses with other ways in which its tasks wait: intermediates are read in band, weights
-    run ahead with few bytes under way, or both. A forecast knows too little of either."""
+    run ahead with few bytes under way, or both; and tiles of small ops that let the ring hold more of their weights. A
+    forecast knows too little of any."""
     if best.tiling.engine is not Engine.WGMMA:
         return []
     ahead = max(1, round(AHEAD_WINDOW_BYTES / stage_bytes(space.workload, best.tiling)[1]))
-    in_band = read_in_band(best)
-    paced = (replace(one, tiling=replace(one.tiling, ahead_window=ahead)) for one in (in_band, best))
+    in_band, wide = read_in_band(best), (replace(best, tiling=tiling) for tiling in space.widened(best.tiling))
+    paced = (replace(one, tiling=replace(one.tiling, ahead_window=ahead)) for one in (in_band, best, *wide))
     return [one for one in (in_band, *paced) if space.is_legal(one)]
 
 

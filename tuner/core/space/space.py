@@ -101,6 +101,11 @@ class Space:
         has two rings."""
         return list(self._wgmma.with_full_rings(tiling)) if tiling.engine is Engine.WGMMA else []
 
+    def widened(self, tiling: Tiling) -> list[Tiling]:
+        """Of a chain: a tiling with tiles of small ops as wide as a slot of the ring, where it has such ops and its
+        engine has two rings; one at most."""
+        return list(self._wgmma.widened(tiling)) if tiling.engine is Engine.WGMMA else []
+
     def orderings(self, tiling: Tiling) -> Orderings:
         """All legal orderings of a tiling, from the offered values. They are kept: most of them share their parts, and
         a search draws from the same tilings again and again."""

@@ -24,6 +24,7 @@ from tuner.core.legal.wgmma import (
     stage_depths,
     workload_problem,
 )
+from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
@@ -57,6 +58,10 @@ SWAPPED_SHARERS_GROUPS = 2
 NUM_GUESSES = 4
 NUM_TAIL_GUESSES = 2
 NUM_SHARING_GUESSES = 2
+#: Of the SMs that an op keeps busy, the least that wider tiles of it may.
+BUSY_SHARE = 0.9
+#: The weights of an op that counts as small, over what all rings hold.
+LARGEST_SMALL_OP = 1.5
 #: Of high tiles, cuts of each height whose tiles the copy engine is offered to store: the best.
 NUM_COPIED = 12
 
@@ -225,6 +230,7 @@ class WgmmaTilings:
         yield from (replace(tiling, window=window) for window in range(tiling.num_stages))
         yield from (replace(tiling, ahead_window=window) for window in range(tiling.num_stages))
         yield from self._fitted(self._deepened(tiling))
+        yield from self.widened(tiling)
         yield from self.with_full_rings(tiling)
 
     def with_full_rings(self, tiling: Tiling) -> Iterator[Tiling]:
@@ -238,6 +244,34 @@ class WgmmaTilings:
             tiles = tuple(replace(tile, k=min(tile.k, depth)) for tile in tiling.tiles)
             for input_stages in FULL_INPUT_STAGES:
                 yield from self._fitted(replace(tiling, tiles=tiles, num_stages=MAX_STAGES, input_stages=input_stages))
+
+    def widened(self, tiling: Tiling) -> Iterator[Tiling]:
+        """Of a chain: the tiling with the tiles of small ops as wide as a slot of the ring allows that the others make,
+        in parts that keep about as many SMs busy. Then the ring holds nearly all of their weights, which come before
+        they begin; nothing where it does already."""
+        if self._workload.kind is not WorkloadKind.CHAIN:
+            return
+        dtype, slot = self._workload.dtype, stage_bytes(self._workload, tiling)[1]
+        who = (tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab, tiling.cluster_k)
+
+        lanes = self._gpu.num_clusters(tiling.cluster_size)
+        held = LARGEST_SMALL_OP * tiling.num_stages * slot * lanes
+
+        def widest(op: GemmOp, tile: Tile, parts: int) -> tuple[Tile, int]:
+            width = slot // weight_stage_bytes(op, replace(tile, n=1), dtype)
+            busy, is_small = BUSY_SHARE * num_tiles(op, tile) * parts, op.weight_rows * op.k * dtype.size_bytes <= held
+            for n in range(width - width % COLUMNS, tile.n, -COLUMNS) if is_small else ():
+                count = num_tiles(op, wide := replace(tile, n=n))
+                at_once = [most for most in self._shapes.parts(op, wide, Height(tile.m, *who)) if count * most <= lanes]
+                if op.n % n == 0 and count * max(at_once, default=0) >= busy:
+                    return wide, max(at_once)
+            return tile, parts
+
+        split = tiling.split_k or (1,) * len(tiling.tiles)
+        tiles, parts = zip(*map(widest, self._workload.ops, tiling.tiles, split), strict=True)
+        wide = replace(tiling, tiles=tiles, split_k=parts if max(parts) > 1 else ())
+        if wide != tiling:
+            yield from self._fitted(wide)
 
     def _of_other_heights(self, own: Height, index: int) -> Iterator[TileShape]:
         """Of an op, by the same warps and CTAs: of each other height the fastest whole tile and the widest."""

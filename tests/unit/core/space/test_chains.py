@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from tests.support.cases import H200, decoder_block
+from tests.support.cases import H200, decoder_block, ordering, wgmma
 from tuner.core.legal.legality import runs_problem
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.presets import decoder_block as block_of_a_model
-from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import fused
 from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind, Ordering, Raster, Schedule
@@ -48,6 +49,22 @@ def test_small_ops_of_a_chain_are_offered_in_parts_while_large_ones_stay_whole()
     shard = block_of_a_model("llama3-70b", m=16, tp=8, has_reduce=False)
     splits = {tuple(tiling.num_parts(op) > 1 for op in range(4)) for tiling in Space(shard, H200).tilings}
     assert any(split[3] and not split[1] for split in splits)
+
+
+def test_tiles_of_a_small_op_are_widened_to_a_slot_of_the_ring_in_parts_that_keep_the_sms_busy() -> None:
+    shard = block_of_a_model("llama3-70b", m=64, tp=8, has_reduce=False)
+    space = Space(shard, H200)
+    narrow = wgmma((64, 64, 128), (64, 32, 128), (64, 64, 128), (64, 40, 128), split_k=(1, 1, 1, 4))
+    narrow = replace(narrow, num_stages=9, input_stages=5, ahead_window=2)
+    (wide,) = space.widened(narrow)
+    assert (wide.tiles[3].n, wide.split_k) == (64, (1, 1, 1, 6))
+    assert wide.tiles[:3] == narrow.tiles[:3]
+    assert not space.widened(wide), "the slots are full"
+    order = ordering(4, assignment=Assignment.STATIC)
+    assert wide in {one.tiling for one in space.neighbours(Schedule(tiling=narrow, ordering=order))}
+    large = Space(block_of_a_model("llama3-8b", m=64), H200)
+    assert not large.widened(narrow), "the rings hold a part of each of its ops alone"
+    assert not Space(ffn_pair(m=64, d_in=8192, d_hidden=3584, d_out=8192), H200).widened(wgmma(*[(64, 32, 128)] * 2))
 
 
 def test_what_is_put_together_is_bounded_and_begins_with_the_best() -> None:
