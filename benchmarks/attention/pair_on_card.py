@@ -184,7 +184,7 @@ class OurPair:
             form=form,
             traced=traced,
             shares_sms=shares,
-            asks_early=variant.next_when == "early",
+            asks_early=variant.next_early,
         )
         self.projection = Projection(launchable, programmatic=variant.programmatic, shares_sms=shares)
 
@@ -197,8 +197,7 @@ class OurPair:
             num_rows=weights.shape[0],
             row_bytes=row_bytes,
             taken_bytes=int(self.variant.next_share * row_bytes) // 16 * 16,
-            early=self.variant.next_when == "early",
-            late=self.variant.next_when == "late",
+            early=self.variant.next_early,
         )
         seen = tensors.lengths if lengths is None else lengths
         keys, values = tensors.own_caches[slot]

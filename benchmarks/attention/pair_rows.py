@@ -35,21 +35,21 @@ _NUM_ALONE, _NUM_SHARING = 2, 1
 #: Bytes of weights that a CTA has under way at most, so that keys and values do not stand behind a whole ring of them.
 _WINDOW_BYTES = 49_152
 #: Of a projection that has an SM for itself: whether its CTAs ask the L2 at their start for stages beyond the ring, and
-#: what the attention launch asks the L2 for (a share of each row of the weights) and when.
+#: what the attention launch asks the L2 for (a share of each row of the weights), and whether early.
 _AHEAD = (
-    (False, 0.0, "now"),
-    (True, 0.0, "now"),
-    (False, 1.0, "now"),
-    (False, 0.5, "early"),
-    (False, 1.0, "early"),
-    (False, 0.5, "late"),
-    (False, 1.0, "late"),
+    (False, 0.0, False),
+    (True, 0.0, False),
+    (False, 0.25, False),
+    (False, 0.5, False),
+    (False, 0.75, False),
+    (False, 1.0, False),
+    (False, 0.5, True),
 )
 #: Of a projection beside attention: CTAs of it that an SM has room for, whether there is a window, and whether its CTAs
 #: ask the L2 for stages beyond the ring.
 _BESIDE = ((1, False, False), (1, True, False), (1, True, True), (2, False, False), (2, True, False))
-#: Shares of the weights that an attention launch beside it asks for, and when.
-_BESIDE_ASKS = ((0.25, "early"), (0.5, "early"), (1.0, "early"), (1.0, "late"))
+#: Shares of the weights that an attention launch beside it asks for early.
+_EARLY_SHARES = (0.25, 0.5, 1.0)
 #: Cluster, spans of the longest context, and whether queues are neighbours: what was fastest for attention alone
 #: (docs/findings/attention.md).
 _SPREADS: dict[str, tuple[int, int, bool]] = {
@@ -77,12 +77,12 @@ _MORE_SPREADS: dict[str, tuple[tuple[int, int, bool], ...]] = {
     "llama3-8b/1/8192": ((2, 8, False),),
     "llama3-70b-tp8/16/2048": ((8, 1, False), (4, 2, False)),
     "llama3-70b-tp8/16/8192": ((2, 4, False), (8, 1, False)),
-    "llama3-70b-tp8/16/1-4096": ((8, 1, False),),
+    "llama3-70b-tp8/16/1-4096": ((8, 1, False), (4, 1, False)),
 }
 #: Where lengths differ: short spans, which a launch assigns by the lengths.
-_LENGTH_SPREADS = {
-    "llama3-8b/16/1-4096": (1, 8, False),
-    "llama3-70b-tp8/16/1-4096": (1, 12, False),
+_LENGTH_SPREADS: dict[str, tuple[tuple[int, int, bool], ...]] = {
+    "llama3-8b/16/1-4096": ((1, 8, False), (1, 22, False)),
+    "llama3-70b-tp8/16/1-4096": ((1, 13, False),),
 }
 
 
@@ -96,14 +96,13 @@ class PairVariant:
     programmatic: bool
     #: Of the projection's weights, what the attention launch brings into the L2: the beginning of each row.
     next_share: float = 0.0
-    #: When it asks for these: `early`, before the launch before has ended; `now`, when a CTA has requested all of its
-    #: own; `late`, when all of that is there.
-    next_when: str = "now"
+    #: Whether it asks for these before the launch before has ended; else when the last of a CTA's tiles is there.
+    next_early: bool = False
     #: Whether an SM gives all that it can to shared memory, so that CTAs of both launches may be there together.
     shares_sms: bool = True
 
     def __str__(self) -> str:
-        when = "" if self.next_when == "now" else f" {self.next_when}"
+        when = " early" if self.next_early else ""
         flags = [f"{self.next_share:.0%} of the weights asked for{when}"] if self.next_share else []
         flags += [] if self.shares_sms else ["default carve-out"]
         asked = "".join(f", {flag}" for flag in flags)
@@ -129,7 +128,7 @@ def attention_variants(row: Row) -> list[Variant]:
     spread = _SPREADS.get(name, _OTHER_SPREAD)
     found = [_attention(row, spread, *of) for of in _WARPS_AND_STAGES]
     found += [_attention(row, one, *of) for one in _MORE_SPREADS.get(name, ()) for of in _WARPS_AND_STAGES[:-1]]
-    if (assigned := _LENGTH_SPREADS.get(name)) is not None:
+    for assigned in _LENGTH_SPREADS.get(name, ()):
         found += [fitting(row, replace(_attention(row, assigned, *of), by_length=True)) for of in _WARPS_AND_STAGES]
     return list(dict.fromkeys(found))
 
@@ -193,15 +192,15 @@ def _windowed(workload: Workload, tiling: Tiling) -> Tiling:
 def _alone(workload: Workload, gpu: Gpu, tilings: list[Tiling], attention: Variant) -> list[PairVariant]:
     """Launches of which each fills an SM, programmatic and plain."""
     found = []
-    for tiling, (is_at_start, share, when), programmatic in product(tilings, _AHEAD, (True, False)):
-        if when == "early" and not programmatic:
+    for tiling, (is_at_start, share, early), programmatic in product(tilings, _AHEAD, (True, False)):
+        if early and not programmatic:
             continue  # there is no launch before that could still run
         found.append(
             PairVariant(
                 attention=replace(attention, programmatic=programmatic),
                 projection=_prefetched(workload, gpu, tiling) if is_at_start else schedule_of(tiling),
                 next_share=share,
-                next_when=when,
+                next_early=early,
                 programmatic=programmatic,
             )
         )
@@ -221,7 +220,7 @@ def _beside(workload: Workload, gpu: Gpu, tilings: list[Tiling], attention: Vari
         one = PairVariant(attention=attention, projection=projection, programmatic=True)
         found.append(one)
         if not is_at_start and num_ctas == 1:
-            found += [replace(one, next_share=share, next_when=when) for share, when in _BESIDE_ASKS]
+            found += [replace(one, next_share=share, next_early=True) for share in _EARLY_SHARES]
     return found
 
 

@@ -24,6 +24,8 @@ BANDWIDTH = 4.4e12
 _HEAD_DIM = 128
 #: Shared memory of a CTA of sm_90.
 _MOST_SMEM_BYTES = 232_448
+#: Of lengths that differ: clusters, and spans of the longest context, which a launch assigns.
+_LENGTH_SPANS = ((1, 4), (1, 8), (1, 13), (1, 22), (2, 4), (2, 7), (2, 11), (4, 4), (4, 8))
 #: What `tiling_of` is told of a variant.
 _OF_TILING = ("warps", "stages", "finish_warps", "parts_at_once")
 
@@ -173,8 +175,11 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         if pairs > resident:
             found.append(variant(cluster, 1, contiguous=True))
     if set(row.lengths) != {op.max_length}:
-        for cluster, spans in product((1, 2, 4), (4, 8, 16, 32)):
-            found.append(variant(cluster, spans, by_length=True))
+        for (cluster, spans), (warps, stages) in product(_LENGTH_SPANS, ((8, 16), (8, 4), (4, 4), (4, 3), (4, 2))):
+            found.append(variant(cluster, spans, by_length=True, warps=warps, stages=stages))
+            found.append(variant(cluster, spans, by_length=True, warps=warps, stages=stages, promotion_bytes=256))
+        for cluster, stages, promotion in product((1, 2, 4, 8), (4, 3), (128, 256)):
+            found.append(variant(cluster, 1, warps=4, stages=stages, promotion_bytes=promotion))
     most = max(1, num_sms // pairs)
     found += [variant(1, most, parts_at_once=8), variant(1, 2 * most, finish_warps=0), variant(1, most, tile=16)]
     found += [variant(1, most, tile=128), variant(1, most, warps=4), variant(1, 2 * most, contiguous=True)]

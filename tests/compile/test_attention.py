@@ -61,7 +61,6 @@ QUICK = ("ragged", "new tokens", "tiles left over", "clusters, spans", "by lengt
 #: Head, columns, tokens of a tile, warps that multiply and that end tasks, cluster, loads at once: what has just the
 #: registers that it needs.
 EDGE = [
-    (128, 16, 128, 8, 3, 1, 16),
     (128, 16, 64, 4, 4, 16, 8),
     (128, 16, 16, 4, 3, 4, 32),
     (128, 8, 64, 8, 4, 16, 16),
@@ -105,13 +104,14 @@ def test_a_kernel_of_each_form_compiles_without_spills(tiling: AttentionTiling, 
     assert (resources.spill_bytes, resources.warnings) == (0, ())
 
 
-def worst(case: Case, *changes: tuple[str, str]) -> float:
-    """Error of the worst element over two plans, each launched twice on the same counters; bits must not differ."""
+def worst(case: Case, *changes: tuple[str, str], seed: int = 0) -> float:
+    """Error of the worst element over two plans, each launched twice on the same counters; bits must not differ.
+    `seed`: of the operands, and of how long copies take."""
     op = DecodeAttention(**case.op)
     tiling = tiling_of(case, op)
     form = form_of(case, op)
     library = attention_library(tiling, op, changes, form)
-    run = EmulatedAttention(op=op, lengths=case.lengths, form=form)
+    run = EmulatedAttention(op=op, lengths=case.lengths, form=form, seed=seed)
     found = []
     for contiguous in (False, True):
         plan = plan_of(case, op, contiguous=contiguous)
@@ -143,10 +143,10 @@ def test_attention_leaves_the_right_numbers(name: str) -> None:
         ("clusters, spans", "cluster_rank() + tile * kCluster", "tile * kCluster"),
         ("clusters, spans", "cluster_rank() * kFromOneBytes", "0 * kFromOneBytes"),
         ("clusters, spans", "there + 16 * (item - share.first)", "there"),
-        ("ragged", "load_length(args, task.sequence())", "load_length(args, 0)"),
+        ("ragged", "load_length(args, queue.task.sequence())", "load_length(args, 0)"),
         ("pages of 16", "place + tile, box, row", "place + tile, 0, row"),
-        ("pages of 16", "static_cast<long long>(sequence) * args.max_pages", "0"),
-        ("pages of 16", "token >= hand.length ||", ""),
+        ("pages of 16", "static_cast<long long>(hand.task.sequence()) * args.max_pages", "0"),
+        ("pages of 16", "token < hand.length && token", "token"),
         ("many pages", "pages = next, next = page_of", "next = page_of"),
         ("pages of 64, tokens before heads", "hand.task.head() * args.lines_per_head", "0"),
         ("pages of 64, tokens before heads", "(token + box * kBoxTokens) % page_tokens", "0"),
@@ -159,13 +159,14 @@ def test_attention_leaves_the_right_numbers(name: str) -> None:
         ("by length, window, pages", "live_spans(args, hand.length).first + number", "number"),
         ("window", "first <= token && token < end", "token < end"),
         ("window", "skipped_tiles(args, task.span(), length) + cluster_rank()", "cluster_rank()"),
-        ("window, clusters, pages of 32", "|| token + kBoxTokens <= first_seen(args, hand.length)", ""),
+        ("window, clusters, pages of 32", "&& token + kBoxTokens > first_seen(args, hand.length)", ""),
         ("soft cap", "args.cap - 2 * args.cap", "args.cap - args.cap"),
     ],
 )
 def test_a_fault_in_the_device_code_shows(name: str, before: str, after: str) -> None:
+    """With copies of other lengths, where it hangs on who comes first."""
     case = CASES[name]
-    assert not worst(case, (before, after)) < case.most
+    assert any(not worst(case, (before, after), seed=seed) < case.most for seed in range(3))
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -258,7 +259,7 @@ def rows_asked_for(*changes: tuple[str, str], early: bool = False, asking: int =
     plan = replace(plan_of(case, op, contiguous=False), num_asking=asking)
     out = run.run(library, plan, tiling, speculative=case.speculative, next_weights=weights)
     assert np.abs(from_bits(out, op.dtype) - run.expected()).max() < case.most
-    return sorted(asked_of_l2(library)[before:])
+    return sorted(asked[:3] for asked in asked_of_l2(library)[before:])
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -267,6 +268,29 @@ def test_the_weights_behind_are_asked_for_once_and_before_the_wait_where_early(e
     wanted = [(2**32 + 4096 * row, 512, not early) for row in range(1000)]
     assert rows_asked_for(early=early) == wanted
     assert rows_asked_for(("lane * num_ctas", "lane"), early=early) != wanted
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("waits", [True, False])
+def test_weights_that_are_not_asked_for_early_are_asked_for_when_a_ctas_tiles_are_there(waits: bool) -> None:
+    case = CASES["ragged"]
+    op = DecodeAttention(**case.op)
+    tiling, plan = tiling_of(case, op), plan_of(replace(case, queues=1), op, contiguous=True)
+    library = attention_library(
+        tiling,
+        op,
+        [] if waits else [("if (place > 0) mbarrier_wait(ring.v_full", "if (false) mbarrier_wait(ring.v_full")],
+    )
+    weights = NextWeights(address=2**32, num_rows=64, row_bytes=64, taken_bytes=64)
+    least = []
+    for seed in range(4):  # copies end in another order each time; the last one requested may be the last
+        before = len(asked_of_l2(library))
+        run = EmulatedAttention(op=op, lengths=case.lengths, copy_rounds=400, seed=seed)
+        run.run(library, plan, tiling, speculative=case.speculative, next_weights=weights)
+        asked = asked_of_l2(library)[before:]
+        assert len(asked) == weights.num_rows
+        least.append(min(copies for *_, copies in asked))
+    assert (min(least) == 0) == waits
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -280,11 +304,9 @@ def test_clusters_without_tasks_ask_for_their_share_of_the_weights_alone() -> No
 @pytest.mark.parametrize("name", ["ragged", "pages of 16"])
 def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str) -> None:
     """Queries, lengths, page numbers and cache."""
-    waits_last = "request_all(args, ring), wait_for_prerequisites();"
-    changes = (
-        ("  wait_for_prerequisites();\n  forget", "  forget"),
-        ("    request_all(args, ring);", f"    {waits_last}"),
-    )
+    waits_last = "request_all(args, ring, own), wait_for_prerequisites();"
+    changes = [("  wait_for_prerequisites();\n  forget", "  forget")]
+    changes += [("    request_all(args, ring, own);", f"    {waits_last}")]
     with pytest.raises(AssertionError, match="launches before may still write"):
         worst(CASES[name], *changes)
 

@@ -33,7 +33,7 @@ _NUM_FORECAST = 8
 #: Attentions of other clusters, and products, of which a CTA each is to fit an SM.
 _NUM_BESIDE = 2
 #: Of the weights of the launch behind: per cent that are asked for, and whether before the launch before has ended.
-_ASKED = ((100, False), (50, False), (25, True), (50, True))
+_ASKED = ((50, False), (100, False), (25, True), (50, True))
 #: Of equal forecasts, tokens of a tile: it was this in each pair that was fastest (docs/findings/attention-early.md).
 _TILE_TOKENS = 64
 

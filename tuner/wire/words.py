@@ -77,7 +77,7 @@ def _attention_words(op: AttentionOp, one: AttentionSchedule, workload: Workload
     reader = workload.reader_of(op)
     if reader is not None and one.next_percent:
         share = "all" if one.next_percent == 100 else f"{one.next_percent} %"
-        when = "before the launch before it has ended" if one.next_early else "behind all that it reads"
+        when = "before the launch before it has ended" if one.next_early else "when all that it reads is there"
         words.append(f"It brings {share} of the weights of {reader.name} into the L2, {when}.")
     return words
 

@@ -66,10 +66,8 @@ class NextWeights:
     row_bytes: int
     #: Of each row, a multiple of 16.
     taken_bytes: int
-    #: Before the launch before has ended; else when a CTA has requested all of its own.
+    #: Before the launch before has ended; else when the last of a CTA's tiles is there.
     early: bool = False
-    #: When the last of a CTA's tiles is there.
-    late: bool = False
 
     def __post_init__(self) -> None:
         """Checks what the copy engine asks for.
@@ -283,8 +281,7 @@ def pack_attention_args(
     args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
     args += struct.pack("<2Q", buffers.pages, buffers.refused)
     behind = next_weights or NO_WEIGHTS
-    args += struct.pack("<Q3i", behind.address, behind.num_rows, behind.row_bytes, behind.taken_bytes)
-    args += struct.pack("<i", 2 if behind.late else int(behind.early))
+    args += struct.pack("<Q4i", behind.address, behind.num_rows, behind.row_bytes, behind.taken_bytes, behind.early)
     args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
     args += struct.pack("<3iI", op.max_length, plan.span_tokens, plan.num_spans, plan.arrivals_per_launch)
     args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative) + _pack_form(op, form)

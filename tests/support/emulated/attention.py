@@ -56,13 +56,13 @@ def attention_library(
     return built("\n".join([*parts, "using KernelArgs = AttentionArgs;", (HERE / "launch.h").read_text()]))
 
 
-def asked_of_l2(library: ctypes.CDLL) -> list[tuple[int, int, bool]]:
-    """What launches have prefetched since the library was loaded: addresses, sizes, and whether the thread that asked
-    had waited for the launches before."""
+def asked_of_l2(library: ctypes.CDLL) -> list[tuple[int, int, bool, int]]:
+    """What launches have prefetched since the library was loaded: addresses, sizes, whether the thread that asked had
+    waited for the launches before, and copies of the copy engine that were under way."""
     most = int(library.prefetched(None, 0))
-    words = np.zeros((most, 3), np.uint64)
+    words = np.zeros((most, 4), np.uint64)
     library.prefetched(ctypes.c_void_p(words.ctypes.data), most)
-    return [(int(address), int(size), bool(waited)) for address, size, waited in words]
+    return [(int(address), int(size), bool(waited), int(copies)) for address, size, waited, copies in words]
 
 
 @dataclass

@@ -34,17 +34,17 @@ inline void copy_cache_lines(u32 s, const TensorMap* m, int row, int line, u32 b
   copy_lines(s, m, row, line, b, policy);
 }
 #define copy_lines copy_cache_lines
-// What launches have asked the L2 for since the library was loaded: addresses, sizes and whether the thread had waited for the
-// launches before, as `prefetched` tells them.
-struct Asked { u64 address, bytes, has_waited; };
+// What launches have asked the L2 for since the library was loaded: addresses, sizes, whether the thread had waited for the
+// launches before, and how many copies were under way, as `prefetched` tells them.
+struct Asked { u64 address, bytes, has_waited, copies; };
 static long long stamped = 0;  // a clock, where a test puts it in the place of the device's
 static std::vector<Asked> asked_of_l2;
 inline void prefetch_bytes(const void* g, u32 bytes) {
   if ((uintptr_t)g % 16 || bytes % 16) { printf("misaligned prefetch\n"); abort(); }
-  asked_of_l2.push_back({(u64)(uintptr_t)g, bytes, (u64)emu::has_waited()});
+  asked_of_l2.push_back({(u64)(uintptr_t)g, bytes, (u64)emu::has_waited(), (u64)emu::copies.size()});
 }
 extern "C" int prefetched(u64* words, int most) {
-  for (int i = 0; i < (int)asked_of_l2.size() && i < most; ++i) memcpy(words + 3 * i, &asked_of_l2[i], sizeof(Asked));
+  for (int i = 0; i < (int)asked_of_l2.size() && i < most; ++i) memcpy(words + 4 * i, &asked_of_l2[i], sizeof(Asked));
   return (int)asked_of_l2.size();
 }
 inline void store_async_two(u32 a, float x, float y, u32 b) { float two[] = {x, y}; emu::put(a, bytes_of(two, 8), b); }

@@ -18,7 +18,8 @@ FINISH_WARPS = (0, 1, 2, 3, 4)
 PARTS_AT_ONCE = (4, 8, 16, 32)
 NEXT_PERCENTS = (0, 25, 50, 75, 100)
 #: Registers beside those that hold sums, queries or loads, by which no kernel of a form spilled for sm_90a: addresses,
-#: scores, maxima. With several teams of warps, and where those that multiply end tasks too, there are more.
+#: scores, maxima. With several teams of warps, with eight warps in one, and where those that multiply end tasks too,
+#: there are more.
 _BESIDE_ONE_TEAM, _BESIDE_TEAMS, _BESIDE_LOADS = 72, 80, 64
 #: What the kernel is written for: bulk copies by tensor maps, clusters, programmatic launches.
 _CAPABILITY = (9, 0)
@@ -107,7 +108,7 @@ def _spill_problem(tiling: AttentionTiling, most: int) -> str | None:
 def num_math_registers(tiling: AttentionTiling) -> int:
     """Of a thread that multiplies: sums of values and fragments of queries, and what goes with them."""
     held = 6 * (tiling.columns // 8) * (tiling.head_dim // 16)
-    is_plain = tiling.num_teams == 1 and tiling.finish_warps > 0
+    is_plain = tiling.num_teams == 1 and tiling.math_warps < 8 and tiling.finish_warps > 0
     return held + (_BESIDE_ONE_TEAM if is_plain else _BESIDE_TEAMS)
 
 

@@ -117,7 +117,7 @@ class AttentionSchedule:
     speculative: bool = False
     #: Whether a launch assigns the tasks that its lengths leave; else the plan assigns all that there may be.
     by_length: bool = False
-    #: Per cent of each row of the next launch's weights that this one brings into the L2, when it has requested all of
+    #: Per cent of each row of the next launch's weights that this one brings into the L2, when a CTA has all tiles of
     #: its own; 0 where no launch follows.
     next_percent: int = 0
     #: Whether it asks for these weights before the launch before it has ended, and so before all of its own.

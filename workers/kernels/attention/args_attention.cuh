@@ -9,8 +9,8 @@
 // then a head's lines come behind each other in a row. A contiguous cache has one page a sequence.
 //
 // The launch behind. A projection of the results reads weights, which depend on nobody. While a launch ends, the memory has
-// nothing to do. So it may ask the L2 for the beginning of each row of them, behind all that it requests for itself. Or it
-// asks early: before the launch before it has ended, while that one's last tiles are multiplied and stored.
+// nothing to do. So it may ask the L2 for the beginning of each row of them, when the last of a CTA's tiles is there: sooner,
+// they would stand in front of its keys. Or it asks early: before the launch before it has ended, while that one's last tiles are multiplied and stored.
 #pragma once
 #include "config_attention.cuh"
 #include "ptx_attention.cuh"
@@ -28,14 +28,11 @@ struct AttentionTask {
   __device__ __forceinline__ int span() const { return block_span & 0xFFFFFF; }
 };
 
-// When weights are asked for: behind a CTA's own requests, before griddepcontrol.wait, or when the last of its tiles is there.
-enum NextTime : int { kBehindRequests, kBeforeWait, kBehindArrivals };
-
 // Weights [num_rows, row_bytes] of the launch behind, of which the first taken_bytes of each row are brought into the L2.
 struct NextWeights {
   const unsigned char* rows;
   int num_rows, row_bytes, taken_bytes;
-  int when;  // a NextTime
+  int is_early;  // 1: before griddepcontrol.wait
 };
 
 struct AttentionArgs {

@@ -99,11 +99,15 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   }
   __syncthreads();
   if constexpr (kCluster > 1) cluster_arrive();  // others may send when all have come here
-  if (thread >= kRequester && args.next.when == kBeforeWait) prefetch_next_weights(args.next);
+  OwnTasks own{};
+  if (thread >= kRequester) {
+    if (args.next.is_early != 0) prefetch_next_weights(args.next);
+    own = know_plan(args);
+  }
   wait_for_prerequisites();
   forget_stamps(args);
   if (thread >= kRequester) {
-    request_all(args, ring);
+    request_all(args, ring, own);
   } else if (thread < kMathThreads) {
     attend_all(args, ring, shared);
   } else {

@@ -23,9 +23,13 @@ struct TaskInHand {
   int num_tiles;  // that this CTA requests; below 0: the queue is at its end
 };
 
-// A cluster's way through its queue: each CTA walks it by itself, and all come to the same tasks.
+// A cluster's way through its queue: each CTA walks it by itself, and all come to the same tasks. The lanes of a warp know 32
+// of them at a time: while the memory is busy a read takes as long as many tiles.
 struct QueuePlace {
-  int next, end;
+  int first, end;      // of the tasks that the lanes know, and of the queue
+  u32 left;            // those of them that are still to come, where they are not empty
+  AttentionTask task;  // the lane's
+  int length;          // of its sequence
 };
 
 __device__ __forceinline__ int load_length(const AttentionArgs& args, int sequence) {
@@ -84,32 +88,39 @@ __device__ __forceinline__ int first_tiles(const AttentionArgs& args, const Atte
   return min(kStages, own_tiles(args, task.span(), args.max_length));
 }
 
+// All lanes of a warp: the queue's tasks from `first` on. Plans are read before griddepcontrol.wait.
+__device__ __forceinline__ void know_tasks(const AttentionArgs& args, QueuePlace& queue) {
+  const int place = queue.first + static_cast<int>(threadIdx.x) % 32;
+  queue.task = {0, 0};
+  if (place >= queue.end) return;
+  const int2 words = __ldg(reinterpret_cast<const int2*>(args.tasks) + place);
+  queue.task = {words.x, words.y};
+}
+
+__device__ __forceinline__ bool has_task(const QueuePlace& queue) {
+  return queue.first + static_cast<int>(threadIdx.x) % 32 < queue.end;
+}
+
+// The same: `length` of the lane's context, as it was read.
+__device__ __forceinline__ void know_lengths(const AttentionArgs& args, QueuePlace& queue, int length) {
+  queue.length = has_task(queue) ? clamped_length(args, queue.task.sequence(), length) : 0;
+  queue.left = __ballot_sync(0xFFFFFFFFu, has_task(queue) && live_spans(args, queue.length).has(queue.task.span()));
+}
+
 // All lanes of a warp: the next task that is not empty, if there is one.
 __device__ inline bool take(const AttentionArgs& args, QueuePlace& queue, TaskInHand& hand) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  while (queue.next < queue.end) {
-    AttentionTask task{};
-    int length = 0;
-    bool has_work = false;
-    if (queue.next + lane < queue.end) {
-      const int2 words = __ldg(reinterpret_cast<const int2*>(args.tasks) + queue.next + lane);
-      task = {words.x, words.y};
-      length = clamped_length(args, task.sequence(), load_length(args, task.sequence()));
-      has_work = live_spans(args, length).has(task.span());
-    }
-    const u32 found = __ballot_sync(0xFFFFFFFFu, has_work);
-    if (found == 0) {
-      queue.next += 32;
-      continue;
-    }
-    const int from = __ffs(static_cast<int>(found)) - 1;
-    queue.next += from + 1;
-    hand.task = {__shfl_sync(0xFFFFFFFFu, task.sequence_head, from), __shfl_sync(0xFFFFFFFFu, task.block_span, from)};
-    hand.length = __shfl_sync(0xFFFFFFFFu, length, from);
-    hand.num_tiles = own_tiles(args, hand.task.span(), hand.length);
-    return true;
+  while (queue.left == 0) {
+    if (queue.first + 32 >= queue.end) return false;
+    queue.first += 32;
+    know_tasks(args, queue);
+    know_lengths(args, queue, has_task(queue) ? load_length(args, queue.task.sequence()) : 0);
   }
-  return false;
+  const int from = __ffs(static_cast<int>(queue.left)) - 1;
+  queue.left &= queue.left - 1;
+  hand.task = {__shfl_sync(0xFFFFFFFFu, queue.task.sequence_head, from), __shfl_sync(0xFFFFFFFFu, queue.task.block_span, from)};
+  hand.length = __shfl_sync(0xFFFFFFFFu, queue.length, from);
+  hand.num_tiles = own_tiles(args, hand.task.span(), hand.length);
+  return true;
 }
 
 // A cluster's way through what is assigned. Numbers only grow, so that the warp never goes back to sequences before.

@@ -127,45 +127,66 @@ __device__ __forceinline__ void request_tile(const AttentionArgs& args, const Ri
   request_box(args, ring, place, 0, head + first_token_of(args, hand.task, hand.length, tile), 0);
 }
 
-// The page of a task's box, of which a CTA's tile has kBoxes; -1 where no query sees any of it.
-__device__ __forceinline__ int page_of(const AttentionArgs& args, const TaskInHand& hand, int box) {
-  const int token = first_token_of(args, hand.task, hand.length, box / kBoxes) + box % kBoxes * kBoxTokens;
-  if (box / kBoxes >= hand.num_tiles || token >= hand.length || token + kBoxTokens <= first_seen(args, hand.length)) return -1;
-  const int sequence = hand.task.sequence();
-  const int page = load_relaxed_gpu(args.pages + static_cast<long long>(sequence) * args.max_pages + (token >> args.page_shift));
-  if (page >= 0 && page < args.num_pages) return page;
-  refuse(args, kPageRefused, sequence, page, args.num_pages);
-  return args.num_pages;  // behind the map's end, where the copy engine finds zeros
+// Of a task's box, of which a CTA's tile has kBoxes: where it begins in the context.
+__device__ __forceinline__ int token_of(const AttentionArgs& args, const TaskInHand& hand, int box) {
+  return first_token_of(args, hand.task, hand.length, box / kBoxes) + box % kBoxes * kBoxTokens;
 }
 
-// All lanes of the last warp: the CTA's tiles of a task of a paged cache. Each lane knows the page of a box, and that of one
-// 32 boxes on.
-__device__ inline void request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int place) {
+// Whether any query sees any of it.
+__device__ __forceinline__ bool is_seen(const AttentionArgs& args, const TaskInHand& hand, int box) {
+  const int token = token_of(args, hand, box);
+  return box / kBoxes < hand.num_tiles && token < hand.length && token + kBoxTokens > first_seen(args, hand.length);
+}
+
+// The number of its page as the table has it, where it is seen. Nobody looks at it before it is needed, so that a read of it
+// may take its time.
+__device__ __forceinline__ int page_of(const AttentionArgs& args, const TaskInHand& hand, int box) {
+  if (!is_seen(args, hand, box)) return 0;
+  const long long first = static_cast<long long>(hand.task.sequence()) * args.max_pages;
+  return load_relaxed_gpu(args.pages + first + (token_of(args, hand, box) >> args.page_shift));
+}
+
+// One thread: a page that is in the cache; else the one behind the map's end, where the copy engine finds zeros.
+__device__ __forceinline__ int page_inside(const AttentionArgs& args, const TaskInHand& hand, int page) {
+  if (page >= 0 && page < args.num_pages) return page;
+  refuse(args, kPageRefused, hand.task.sequence(), page, args.num_pages);
+  return args.num_pages;
+}
+
+// All lanes of the last warp: the CTA's tiles of a task of a paged cache. Each lane knows the page of a box, at first of one of
+// the first 32, and that of one 32 boxes on.
+__device__ inline void request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int place, int pages) {
   const int lane = static_cast<int>(threadIdx.x) % 32, line = hand.task.head() * args.lines_per_head;
   const int page_tokens = 1 << args.page_shift;
-  int pages = page_of(args, hand, lane), next = page_of(args, hand, 32 + lane);
+  int next = page_of(args, hand, 32 + lane);
 #pragma unroll 1
   for (int tile = 0; tile < hand.num_tiles; ++tile) {
     const int first = tile * kBoxes, token = first_token_of(args, hand.task, hand.length, tile);
     if (tile > 0 && first % 32 == 0) pages = next, next = page_of(args, hand, first + 32 + lane);
-    const u32 seen = __ballot_sync(0xFFFFFFFFu, pages >= 0) >> first % 32 & ((1u << kBoxes) - 1);
-    if (lane == 0) expect_tile(ring, place + tile, __popc(seen));
+    const u32 seen = __ballot_sync(0xFFFFFFFFu, is_seen(args, hand, first - first % 32 + lane)) >> first % 32;
+    if (lane == 0) expect_tile(ring, place + tile, __popc(seen & ((1u << kBoxes) - 1)));
 #pragma unroll kUnrolledBoxes
     for (int box = 0; box < kBoxes; ++box) {
       const int page = __shfl_sync(0xFFFFFFFFu, pages, first % 32 + box);
+      if (lane != 0 || (seen >> box & 1) == 0) continue;
       const int in_page = (token + box * kBoxTokens) % page_tokens;
-      const int row = page * args.rows_per_page + hand.task.head() * args.rows_per_head + in_page;
-      if (lane == 0 && page >= 0) request_box(args, ring, place + tile, box, row, line);
+      const int row = page_inside(args, hand, page) * args.rows_per_page + hand.task.head() * args.rows_per_head + in_page;
+      request_box(args, ring, place + tile, box, row, line);
     }
   }
 }
 
+// All lanes of the last warp: the numbers of a task's first 32 pages, one a lane, where the cache has pages.
+__device__ __forceinline__ int first_pages(const AttentionArgs& args, const TaskInHand& hand) {
+  return kIsPaged ? page_of(args, hand, static_cast<int>(threadIdx.x) % 32) : 0;
+}
+
 // All lanes of the last warp: the CTA's tiles of a task from `first` to `end`, of a paged cache all; `place`: of the task's
-// first one in the ring.
+// first one in the ring, `pages`: its first ones.
 __device__ __forceinline__ void request_tiles(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int first,
-                                              int end, int place) {
+                                              int end, int place, int pages) {
   if constexpr (kIsPaged) {
-    request_pages(args, ring, hand, place);
+    request_pages(args, ring, hand, place, pages);
   } else if (threadIdx.x % 32 == 0) {
     for (int tile = first; tile < end; ++tile) request_tile(args, ring, hand, tile, place + tile);
   }
@@ -192,19 +213,20 @@ struct OwnTasks {
     if (args.num_assigned > 0) {
       assigned = {cluster_number(), 0, 0, 0, 0};
       know_sequences(args, assigned);
-      const bool has_task = take_assigned(args, assigned, hand);
-      if (has_task) request_queries(args, ring, hand.task, 0);
-      return has_task;
+      const bool is_there = take_assigned(args, assigned, hand);
+      if (is_there) request_queries(args, ring, hand.task, 0);
+      return is_there;
     }
     hand.task = args.first[cluster_number()];
     request_queries(args, ring, hand.task, 0);
-    const int length = load_length(args, hand.task.sequence());  // on its way meanwhile
+    const int length = load_length(args, hand.task.sequence());  // on their way meanwhile
+    const int of_lane = has_task(queue) ? load_length(args, queue.task.sequence()) : 0;
     if constexpr (!kIsPaged) {
       requested = first_tiles(args, hand.task);
-      request_tiles(args, ring, hand, 0, requested, 0);
+      request_tiles(args, ring, hand, 0, requested, 0, 0);
     }
     hand.length = clamped_length(args, hand.task.sequence(), length);
-    queue = {__ldg(args.queues + cluster_number()) + 1, __ldg(args.queues + cluster_number() + 1)};
+    know_lengths(args, queue, of_lane);
     hand.num_tiles = max(own_tiles(args, hand.task.span(), hand.length), requested);
     return true;
   }
@@ -214,26 +236,39 @@ struct OwnTasks {
   }
 };
 
-// The last warp: all of the CTA's tasks.
-__device__ inline void request_all(const AttentionArgs& args, const Ring& ring) {
-  const bool is_one = threadIdx.x % 32 == 0;
-  TaskInHand hand{};
+// All lanes of the last warp, before griddepcontrol.wait: what the plan says.
+__device__ __forceinline__ OwnTasks know_plan(const AttentionArgs& args) {
   OwnTasks own{};
+  if (args.num_assigned > 0) return own;
+  own.queue.first = __ldg(args.queues + cluster_number()) + 1;
+  own.queue.end = __ldg(args.queues + cluster_number() + 1);
+  know_tasks(args, own.queue);
+  return own;
+}
+
+// The last warp: all of the CTA's tasks. What the next one needs to know is read before the tiles of the one before are
+// requested, which takes as long as the ring is full.
+__device__ inline void request_all(const AttentionArgs& args, const Ring& ring, OwnTasks& own) {
+  const bool is_one = threadIdx.x % 32 == 0;
+  TaskInHand hand{}, next{};
   int number = 0, place = 0, requested;
   bool has_task = own.begin(args, ring, hand, requested);
+  int pages = has_task ? first_pages(args, hand) : 0;
   while (has_task) {
     if (is_one) announce(args, ring, hand, number % kTaskSlots);
-    request_tiles(args, ring, hand, requested, hand.num_tiles, place);
+    const bool has_next = own.next(args, next);
+    const int next_pages = has_next ? first_pages(args, next) : 0;
+    request_tiles(args, ring, hand, requested, hand.num_tiles, place, pages);
     place += hand.num_tiles;
     requested = 0;
     __syncwarp();
     if (++number >= kTaskSlots) mbarrier_wait(ring.task_empty(number % kTaskSlots), (number / kTaskSlots & 1) ^ 1);
-    has_task = own.next(args, hand);
-    if (has_task) request_queries(args, ring, hand.task, number % kTaskSlots);
+    if (has_next) request_queries(args, ring, next.task, number % kTaskSlots);
+    hand = next, pages = next_pages, has_task = has_next;
   }
   hand.num_tiles = -1;
   if (is_one) announce(args, ring, hand, number % kTaskSlots);
-  if (args.next.when == kBeforeWait) return;
-  if (args.next.when == kBehindArrivals && place > 0) mbarrier_wait(ring.v_full((place - 1) % kStages), (place - 1) / kStages & 1);
+  if (args.next.is_early != 0) return;
+  if (place > 0) mbarrier_wait(ring.v_full((place - 1) % kStages), (place - 1) / kStages & 1);
   prefetch_next_weights(args.next);
 }
