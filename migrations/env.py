@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from tuner.store import batch_models  # noqa: F401  # its tables join Base
+from tuner.store import access_models, batch_models  # noqa: F401  # their tables join Base
 from tuner.store.models import Base
 
 with context.config.attributes["engine"].begin() as connection:

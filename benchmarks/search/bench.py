@@ -84,6 +84,16 @@ class Timed:
             "winner_us": round(row.time_us or 0.0, 3),
             "fastest": candidate_json(fastest.candidate),
             "fastest_us": round(fastest.time_us or 0.0, 3),
+            "tie_band": round(best.tie_band, 5),
+            "kinds": self._kinds(),
+        }
+
+    def _kinds(self) -> dict[str, Any]:
+        """Of each plan kind, its fastest in the finals: microseconds, and its speed-up with the interval."""
+        rows = sorted((row for row in self.ended.best.finals if row.time_us), key=lambda row: row.time_us or 0.0)
+        first = {str(row.candidate.plan_kind): row for row in reversed(rows)}
+        return {
+            kind: {"us": row.time_us, "speedup": row.speedup, "ci95": row.speedup_ci95} for kind, row in first.items()
         }
 
     def _stage_s(self) -> dict[str, float]:
@@ -185,8 +195,9 @@ class Bench:
                 file.write(json.dumps(timed.raw()) + "\n")
         return timed
 
-    def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float, Steps]:
-        """A batch from its submission to its end, its seconds, and the steps of its jobs, which are printed.
+    def run_batch(self, specs: Sequence[JobSpec]) -> tuple[BatchRecord, float, Steps, dict[str, float]]:
+        """A batch from its submission to its end, its seconds, the steps of its jobs, which are printed, and for how
+        long the evaluator's calls and the stages of its finals took.
 
         Raises:
             JobError: it has not succeeded.
@@ -204,7 +215,11 @@ class Bench:
                 print(line, flush=True)
         if batch.state is not JobState.SUCCEEDED:
             raise JobError(f"{batch.id} ended {batch.state}")
-        return batch, time.monotonic() - begin_s, steps
+        spent_s = Counter[str]()
+        for span in spans:
+            spent_s.update({span.what: span.end_s - span.begin_s})
+            spent_s.update({f"finals.{stage}": seconds for stage, seconds in span.stage_s.items()})
+        return batch, time.monotonic() - begin_s, steps, {what: round(spent, 2) for what, spent in spent_s.items()}
 
     def forget_builds(self) -> None:
         """Empties the cache of cubins: what comes next is built as on a machine that never built it."""

@@ -68,9 +68,11 @@ def _seeds(table: Table) -> list[dict[str, Any]]:
         return [failed_row(check, "not measured") for check in ("verdict_flips", "seeds_loss")]
     verdicts: Counter[str] = Counter(entry["verdicts"])
     flips = len(entry["verdicts"]) - verdicts.most_common(1)[0][1]
+    names = (f"burst/{SEEDS}", *(f"seed/{seed}" for seed in range(1, NUM_SEEDS)))
+    winners = Counter(table[name]["winner"]["plan_kind"] for name in names if name in table)
     values = {f"seed/{seed}": loss for seed, loss in enumerate(entry["losses"]) if loss is not None}
     return [
-        check_row("verdict_flips", flips, 0, verdicts=dict(verdicts), row=SEEDS),
+        check_row("verdict_flips", flips, 0, verdicts=dict(verdicts), winners=dict(winners), row=SEEDS),
         _row("seeds_loss", values, max(values.values()), SEEDS_BAR, NUM_SEEDS)
         if values
         else failed_row("seeds_loss", "no winner has a time"),

@@ -134,7 +134,7 @@ def run_ladder(bench: Bench, table: Table) -> Entry:
     """The batch, and the kernel that its answer names at each m."""
     bench.forget_builds()
     specs = [bench.spec(ladder_problem(m), NUM_TRIALS, priors=PriorsChoice.NEAREST) for m in LADDER_MS]
-    batch, took_s, steps = bench.run_batch(specs)
+    batch, took_s, steps, spent_s = bench.run_batch(specs)
     ladder = bench.jobs.service.batches.ladders(batch.id)[0]
     kernels = [candidate_json(kernel.candidate) for kernel in ladder.kernels]
     rungs = {rung.m_hi: rung for rung in ladder.rungs if rung.job_id is not None}
@@ -143,6 +143,7 @@ def run_ladder(bench: Bench, table: Table) -> Entry:
         "trials": batch.num_trials,
         "search_s": round(batch.search_s, 2),
         "steps": steps.changes,
+        "spent_s": spent_s,
         "num_kernels": len(kernels),
         "least": ladder.least,
         "kernels": kernels,

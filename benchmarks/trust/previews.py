@@ -1,15 +1,16 @@
 """Candidates under sustained load whose preview and whose rounds are both known: where a replay of the rule takes them.
 
-Three sources. A search in which nothing is dropped. The winners that ship with the program for a row, most of which end
-near the best. And the jobs that `benchmarks.search.measure --samples` recorded: what their own rule dropped has no
-rounds, and is left out.
+Four sources. A search in which nothing is dropped. The winners that ship with the program for a row. The fastest of
+these in other orders, which need no other build, and many of which end near it. And the jobs that
+`benchmarks.search.measure --samples` recorded: what their own rule dropped has no rounds, and is left out.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,12 +21,16 @@ from benchmarks.common.jobs import jobs_over
 from benchmarks.common.kept import kept_for
 from benchmarks.common.rows import Row
 from benchmarks.search.timed import LentEvaluator
+from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.space import space_of
 from tuner.core.trial.evaluator import Evaluator, Prepared, Problem
 from tuner.core.trial.job import Budget, JobSpec, PriorsChoice, Regime
 from tuner.core.trial.outcome import Measured, Outcome
 from tuner.core.trial.samples import DropReason, Round, kept, previews, speedups, speedups_at_one_clock
 from tuner.core.trial.stats import median
+from tuner.search.pool import canonical
 from tuner.winners import ShippedWinners
 
 #: Builds at once: as many wait for the builder's processes, which are one a core.
@@ -68,8 +73,8 @@ def seen_of(rounds: Sequence[Round]) -> Seen | None:
 
 
 def _rounds_s(rounds: Iterable[Round]) -> float:
-    """What rounds take: a sample of 40 ms of the candidate and of the library, and 40 ms of load of one of them."""
-    return 3 * 0.04 * sum(one.dropped is None for one in rounds)
+    """What rounds take: 40 ms each for a sample of the candidate, half of one of the library, and a load."""
+    return 2.5 * 0.04 * sum(one.dropped is None for one in rounds)
 
 
 def _sustained(row: Row) -> Problem:
@@ -107,14 +112,43 @@ def _seen(outcome: Outcome) -> list[Seen]:
 
 
 def of_winners(evaluator: Evaluator, rows: Sequence[Row]) -> Iterator[tuple[str, list[Seen]]]:
-    """Row by row, the kept winners, the fastest first; those of all rows are built ahead."""
+    """Row by row, the kept winners, the fastest first."""
+    gpu_id = evaluator.target.gpu.id
+    yield from _of_candidates(evaluator, rows, lambda row: [one.candidate for one in kept_for(row.name, gpu_id)])
+
+
+def of_orders(evaluator: Evaluator, rows: Sequence[Row], count: int) -> Iterator[tuple[str, list[Seen]]]:
+    """Row by row, the fastest kept winner, then its kernel in so many other orders."""
+    gpu = evaluator.target.gpu
+
+    def orders(row: Row) -> list[Candidate]:
+        return [
+            one for kept in kept_for(row.name, gpu.id)[:1] for one in in_other_orders(row, gpu, kept.candidate, count)
+        ]
+
+    yield from _of_candidates(evaluator, rows, orders)
+
+
+def in_other_orders(row: Row, gpu: Gpu, best: Candidate, count: int) -> list[Candidate]:
+    """A candidate of a row; then so many of those that differ from it in one axis and are launched by the same kernel,
+    drawn."""
+    kind, schedule = best.plan_kind, best.schedule
+    if schedule is None:
+        return [best]
+    near = space_of(row.workload, gpu).neighbours(schedule)
+    others = dict.fromkeys(canonical(kind, one) for one in near if one.tiling == schedule.tiling)
+    others.pop(schedule, None)
+    drawn = random.Random(row.name).sample(list(others), min(count, len(others)))
+    return [best, *(Candidate(plan_kind=kind, schedule=one) for one in drawn)]
+
+
+def _of_candidates(
+    evaluator: Evaluator, rows: Sequence[Row], of: Callable[[Row], Iterable[Candidate]]
+) -> Iterator[tuple[str, list[Seen]]]:
+    """Row by row, what becomes of its candidates; those of all rows are built ahead."""
     with ThreadPoolExecutor(_NUM_AHEAD) as builds:
         preparing = {
-            row.name: [
-                builds.submit(evaluator.prepare, _sustained(row), one.candidate)
-                for one in kept_for(row.name, evaluator.target.gpu.id)
-            ]
-            for row in rows
+            row.name: [builds.submit(evaluator.prepare, _sustained(row), one) for one in of(row)] for row in rows
         }
         try:
             for row in rows:

@@ -1,11 +1,12 @@
 """Whether the preview drops a candidate that would have ended near the best: a replay of recorded raw samples.
 
-python -m benchmarks.trust.replay [--kept] [--searches] [--share 0/2] [--samples FILE ...] [--meta FILE]
+python -m benchmarks.trust.replay [--kept] [--orders] [--searches] [--share 0/2] [--samples FILE ...] [--meta FILE]
     [--seconds 480] [--cache FILE ...] [--out FILE]
 
 Under sustained load a candidate is previewed by short samples before its first round (docs/measuring.md). Here it gets
 its rounds whatever the preview says: `--searches` runs searches without priors, and `--kept` measures the winners that
-ship with the program, those of another model of card where this one has none. Where two cards share the rows, one run
+ship with the program, those of another model of card where this one has none. `--orders` measures the fastest of these
+in other orders of its tasks. Where two cards share the rows, one run
 has `--share 0/2` and one `--share 1/2`. `--samples` takes jobs that were recorded by `benchmarks.search.measure
 --samples`; with `--meta` no card is needed for that. What was measured is kept in build/replay.json, or the first file
 that `--cache` names: a run that was cut goes on, and a later one has it. Other files are only read. Then the rule is
@@ -32,7 +33,7 @@ from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.rows import Row, choose_rows
 from benchmarks.common.setting import twin_of
 from benchmarks.common.workbench import Watch
-from benchmarks.trust.previews import Seen, of_jobs, of_search, of_winners
+from benchmarks.trust.previews import Seen, of_jobs, of_orders, of_search, of_winners
 from tuner.core.trial.evaluator import Evaluator
 from tuner.core.trial.stats import proportion_upper_bound
 from tuner.workers.builder.nvrtc import Builder
@@ -83,6 +84,10 @@ NEAR = 0.02
 MOST_DROPPED = 0.02
 SHARES = (0.75, 0.8, 0.85, 0.87, 0.9, 0.95, 0.98)
 NUM_SEEDS = 4
+#: What is measured of a row, in the names of the file.
+KEPT, ORDERS = "kept", "orders"
+#: Other orders of a row's fastest kept winner.
+NUM_ORDERS = 12
 
 Json = dict[str, Any]
 
@@ -149,11 +154,11 @@ class Kept:
         return [[Seen.from_json(one) for one in search] for search in by_name.values()]
 
 
-def measure_winners(evaluator: Evaluator, names: Sequence[str], kept: Kept, limit_s: float) -> None:
-    """The kept winners of the rows that are not there yet, as far as the time goes."""
-    watch, rows = Watch(), [row for row in _rows(names) if not kept.has(f"kept {row.name}")]
-    for name, seen in of_winners(evaluator, rows):
-        kept.put(f"kept {name}", seen)
+def measure_kept(evaluator: Evaluator, names: Sequence[str], of: str, kept: Kept, limit_s: float) -> None:
+    """The kept winners of the rows that are not there yet, or of the fastest other orders, as far as the time goes."""
+    watch, rows = Watch(), [row for row in _rows(names) if not kept.has(f"{of} {row.name}")]
+    for name, seen in of_winners(evaluator, rows) if of == KEPT else of_orders(evaluator, rows, NUM_ORDERS):
+        kept.put(f"{of} {name}", seen)
         if watch.seconds > limit_s:
             break
 
@@ -181,6 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--gpu", default="auto", help="auto: this machine's first usable GPU; or simulated:<id>")
     parser.add_argument("--searches", action="store_true", help="search, and measure whatever is tried")
     parser.add_argument("--kept", action="store_true", help="measure the winners that ship with the program")
+    parser.add_argument("--orders", action="store_true", help="measure the fastest of these in other orders")
     parser.add_argument("--row", action="append", help="instead of the usual ones")
     parser.add_argument("--samples", type=Path, nargs="*", default=(), help="jobs that were recorded")
     parser.add_argument("--trials", type=int, default=60)
@@ -200,8 +206,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         with tempfile.TemporaryDirectory() as scratch, closing(_evaluator(options.gpu, Path(scratch))) as evaluator:
             machine = machine_of(evaluator.environment())
-            if options.kept:
-                measure_winners(evaluator, (options.row or KEPT_ROWS)[first::of], kept, options.seconds)
+            for what in (name for name, is_asked in ((ORDERS, options.orders), (KEPT, options.kept)) if is_asked):
+                measure_kept(evaluator, (options.row or KEPT_ROWS)[first::of], what, kept, options.seconds)
             if options.searches or options.quick:
                 measure_searches(evaluator, names[first::of], seeds, trials, kept, options.seconds)
     searches = [*kept.all(), *(seen for path in options.samples for seen in of_jobs(path))]

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,43 @@ def test_the_batch_script_ends_its_worker_in_order_when_its_time_is_over(root: P
         job.send_signal(signal.SIGTERM)
         assert job.stdout.read() == "left\n"
     assert job.returncode == 0
+
+
+WORKERS = "deploy/slurm/workers.py"
+
+
+def test_dask_jobqueue_writes_a_batch_script_whose_worker_tuner_understands(root: Path, tmp_path: Path) -> None:
+    site = tmp_path / "jobqueue.yaml"
+    site.write_text("jobqueue:\n  slurm:\n    account: physics\n    job-script-prologue: ['module load cuda']\n")
+    command = [sys.executable, root / WORKERS, "--queue", "gpu", "--walltime", "00:30:00", "--show"]
+    environment = {**os.environ, "DASK_CONFIG": str(tmp_path)}
+    text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    for directive in ("-p gpu", "-A physics", "--cpus-per-task=8", "-t 00:30:00", "--gpus=1", "--signal=B:TERM@30"):
+        assert f"#SBATCH {directive}\n" in text
+    assert text.index("#SBATCH --signal") < text.index("module load cuda") < text.index("tuner worker")
+    line = text.partition("tuner worker")[2].partition("&\n")[0].replace("\\\n", " ")
+    understood(["worker", "--scheduler", "tls://h:1", *shlex.split(line)])
+
+
+def test_dask_jobqueue_submits_as_many_workers_as_it_is_told_and_cancels_them(root: Path, tmp_path: Path) -> None:
+    programs = {
+        "sbatch": 'cp "$1" "$0.$(ls "$0"* | wc -l)"; echo "Submitted batch job $(ls "$0"* | wc -l)"',
+        "scancel": 'echo "$1" >> "$0.ids"',
+    }
+    for name, commands in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{commands}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "TUNER_SCHEDULER": "tls://h:1", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [sys.executable, root / WORKERS, "3", "--queue", "gpu"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as ran:
+        assert ran.stdout is not None
+        assert [ran.stdout.readline() for _ in range(3)] == [f"submitted {number}\n" for number in (2, 3, 4)]
+        ran.send_signal(signal.SIGTERM)
+    assert ran.returncode == 0
+    assert (tmp_path / "scancel.ids").read_text().split() == ["2", "3", "4"]
+    assert {path.read_text().count("tuner worker") for path in tmp_path.glob("sbatch.*")} == {1}
+    nowhere = subprocess.run(
+        command, capture_output=True, text=True, env={name: environment[name] for name in ("PATH", "HOME")}
+    )
+    assert (nowhere.returncode, "TUNER_SCHEDULER=tls://HOST:8786" in nowhere.stderr) == (2, True)

@@ -119,7 +119,7 @@ class AccessGuard:
         if not connection.cookies:
             raise _Refusal(status=401, detail="a token is needed: send `Authorization: Bearer …`, or log in at /login")
         session = await to_thread.run_sync(read_session, connection, self._access.session_key)
-        token = await to_thread.run_sync(self._access.by_id, session.token_id) if session else None
+        token = await to_thread.run_sync(self._access.by_session, session.token_id, session.csrf) if session else None
         if session is None or token is None:
             raise _Refusal(status=401, detail="the session has ended; log in at /login")
         # A form carries the proof in a field, which its route checks.

@@ -60,14 +60,14 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
 
     @router.post("/logout", include_in_schema=False)
     async def log_out(request: Request, caller: Asker) -> Response:
-        """Ends the session."""
+        """Ends the session, of which the browser may not have the only cookie."""
         session = session_of(request)
         fields = parse_qs((await request.body()).decode(errors="replace"))
         if session is not None and not session.is_ours(fields.get("csrf", [""])[0]):
             raise Forbidden("the form is not of this session; open the page again")
         response = RedirectResponse("/login" if access.is_on else "/", 303)
         if session is not None:
-            await to_thread.run_sync(access.note, caller, "session.end", session.token_id)
+            await to_thread.run_sync(access.end_session, caller, session.token_id, session.csrf)
         end_session(response)
         return response
 

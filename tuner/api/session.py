@@ -10,7 +10,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from tuner.core.access.caller import Token
+from tuner.core.access.caller import SESSION_S, Token
 
 COOKIE = "tuner_session"
 #: Where a request's scope has who sends it, and his session.
@@ -18,8 +18,6 @@ CALLER = "tuner.caller"
 SESSION = "tuner.session"
 #: The header by which a page's script proves that it is ours; forms have a field `csrf` for it.
 CSRF_HEADER = "X-CSRF-Token"
-#: A session ends so long after its login, seconds.
-SESSION_S = 12 * 3600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +25,7 @@ class Session:
     """What a browser is signed in as."""
 
     token_id: str
-    #: Random; only pages of this session know it.
+    #: Random, of this session alone; only its pages know it.
     csrf: str
 
     def is_ours(self, csrf: str | None) -> bool:

@@ -17,7 +17,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 from tuner.core.legal.legality import kind_problem
 from tuner.core.schedule.candidate import LIBRARY, Candidate
@@ -33,6 +33,7 @@ from tuner.search.meanwhile import Begin
 from tuner.search.pool import canonical, in_runs
 from tuner.search.sampler import REDRAWN_EVERY, RENEWED_EVERY
 from tuner.search.seeds import (
+    NUM_DRAWN,
     NUM_SEEDS,
     drawn_guesses,
     first_guesses,
@@ -49,6 +50,8 @@ VARIED_EVERY = 3
 RUNS_TURN = 4
 #: From this trial on every other one is a variation, until each has had a turn: small budgets try them, too.
 FIRST_VARIATION = 4
+#: One trial in so many is a variation besides, where these are ahead of what they vary.
+LEADING_EVERY = 5
 #: From one trial with a launch per op to the next, at least.
 REPEAT_EVERY = 6
 #: One in so many trials of a budget, at most, is among the last.
@@ -157,7 +160,9 @@ class Searcher:
         """Before the first choice: a prior or first guess that will most likely be chosen, one after the other; None
         where there are no more. What is chosen stays the same."""
         if self._foreseen is None:
-            guesses = (canonical(self._main, schedule) for schedule in self._seeds())
+            # Nobody draws meanwhile for a small budget, and whoever takes this search over would wait for it.
+            seeds = islice(self._seeds(), NUM_SEEDS if self._has_begun else NUM_SEEDS - NUM_DRAWN)
+            guesses = (canonical(self._main, schedule) for schedule in seeds)
             ours = (Candidate(plan_kind=self._main, schedule=guess) for guess in guesses)
             self._foreseen = chain(tuple(self._priors), ours)
         return next(self._foreseen, None)
@@ -227,7 +232,7 @@ class Searcher:
             if not self._is_given(prior := self._priors.popleft()):
                 return prior
         apart = self._num_given % (APART_EVERY if self._main is not self._apart else VARIED_EVERY) == 2
-        if candidate := self._late_repeat() or self._variation(apart) or self._repeat():
+        if candidate := self._late_repeat() or self._variation(apart) or self._repeat() or self._leading():
             return candidate
         for kind in self._in_order(is_apart=apart and self._is_apart_due):
             schedule = self._guess(kind) or self._kinds[kind].ask(is_built=self._is_settling)
@@ -265,6 +270,26 @@ class Searcher:
         if num_varied % 2:
             in_turn.sort(key=lambda pair: self._promise(*pair))
         return self._vary([pair for pair in in_turn if self._missing(*pair)] or in_turn)
+
+    def _leading(self) -> Candidate | None:
+        """Behind the first guesses, where it is its turn and variations are faster than what they vary: another one of
+        these, of fused and of separate launches by turns, so that neither side of the verdict is left to a few."""
+        if self._num_given % LEADING_EVERY or len(self._kinds[self._main].given) < NUM_SEEDS:
+            return None
+        promises = {pair: self._promise(*pair) for pair in self._variations if self._is_ahead(*pair)}
+        ahead = sorted(
+            (pair for pair, promise in promises.items() if promise < math.inf), key=lambda one: promises[one]
+        )
+        if ahead and self._num_given // LEADING_EVERY % 2:
+            side = ahead[0][0].is_fused
+            ahead = [pair for pair in ahead if pair[0].is_fused is not side] or ahead
+        return self._vary(ahead)
+
+    def _is_ahead(self, kind: PlanKind, base: PlanKind) -> bool:
+        """Whether the best of a variation is faster than the best of its base."""
+        own = [value for value in self._varied[kind].values() if value is not None]
+        others = [value for value in self._kinds[base].tried.values() if value is not None]
+        return bool(own and others) and min(own) < min(others)
 
     def _promise(self, kind: PlanKind, base: PlanKind) -> float:
         """What a variation's next trial may come to: the best of its base that it has not tried, by what the kind made

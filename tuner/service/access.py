@@ -12,9 +12,9 @@ from pathlib import Path
 from tuner.core.access.caller import AuditEntry, Caller, Token
 from tuner.core.trial.records import Page
 from tuner.service.paging import check_limit
-from tuner.store import Store, audit, tokens
+from tuner.store import Store, audit, ended_sessions, tokens
 
-#: A token that is revoked, also by another process, is refused after so many seconds at the latest.
+#: What another process revokes or ends, a token or a session, is refused after so many seconds at the latest.
 REMEMBERED_S = 1.0
 #: Tokens that are remembered at most.
 _MAX_REMEMBERED = 10_000
@@ -27,7 +27,7 @@ class Access:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
-        #: By secret's digest or token's id: the token, and when it was looked up, by the monotonic clock.
+        #: By secret's digest, or token's id and session: the token, and when it was looked up, by the monotonic clock.
         self._seen: dict[str, tuple[Token, float]] = {}
         self._is_on = False
         self._asked_at = float("-inf")
@@ -58,17 +58,25 @@ class Access:
         """The valid token of a secret; None for any other string."""
         return self._valid(tokens.digest_of(secret), lambda: self._find(secret))
 
-    def by_id(self, token_id: str) -> Token | None:
-        """A valid token by its id, as a session names it."""
-        return self._valid(token_id, lambda: self._get(token_id))
+    def by_session(self, token_id: str, proof: str) -> Token | None:
+        """The valid token of a session of the dashboard, whose random word is `proof`; None where it was ended."""
+        return self._valid(f"{token_id} {proof}", lambda: self._get(token_id, proof))
+
+    def end_session(self, caller: Caller, token_id: str, proof: str) -> None:
+        """Has a session refused from now on; other servers refuse it within `REMEMBERED_S`."""
+        with self._store.write() as session:
+            if ended_sessions.end(session, proof, now := self._clock()):
+                audit.append(session, caller, "session.end", token_id, now)
+        with self._lock:
+            self._seen.pop(f"{token_id} {proof}", None)
 
     def _find(self, secret: str) -> Token | None:
         with self._store.read() as session:
             return tokens.find(session, secret)
 
-    def _get(self, token_id: str) -> Token | None:
+    def _get(self, token_id: str, proof: str) -> Token | None:
         with self._store.read() as session:
-            return tokens.get(session, token_id)
+            return None if ended_sessions.is_ended(session, proof) else tokens.get(session, token_id)
 
     def _valid(self, key: str, ask_store: Callable[[], Token | None]) -> Token | None:
         now = time.monotonic()

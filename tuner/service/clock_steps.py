@@ -23,7 +23,7 @@ def steady_s() -> float:
 
 
 class ClockSteps:
-    """Thread-safe; the runners of a service share one."""
+    """Thread-safe; the runners of a service and its janitor share one."""
 
     def __init__(self, store: Store, clock: Callable[[], float], steady: Callable[[], float] = steady_s) -> None:
         self._store = store
@@ -33,8 +33,10 @@ class ClockSteps:
         self._ahead_s = clock() - steady()
         self._stepped_at = float("-inf")
 
-    def follow(self) -> None:
-        """Where the clock made a step since the last call, the deadlines of open jobs make it, too.
+    def follow(self, *, leads: bool = True) -> None:
+        """Where the clock made a step since the last call, the deadlines of open jobs make it, too. They are judged by
+        the clock of the server that runs the jobs, so it moves them; one that stands by, and does not lead, says that
+        its clock was set. When it takes over, that step is behind it.
 
         Raises:
             StoreUnavailable: the database takes no writes now; the next call does it.
@@ -43,10 +45,12 @@ class ClockSteps:
             ahead_s = self._clock() - self._steady()
             step_s = ahead_s - self._ahead_s
             if abs(step_s) >= LEAST_STEP_S:
-                with self._store.write() as session:
-                    queue.move_deadlines(session, step_s)
+                if leads:
+                    with self._store.write() as session:
+                        queue.move_deadlines(session, step_s)
                 self._stepped_at = self._steady()
-                _log.warning("the clock made a step of %+.0f s; deadlines of open jobs make it, too", step_s)
+                what = "deadlines of open jobs make it, too" if leads else "it moves no deadline, since another leads"
+                _log.warning("the clock made a step of %+.0f s; %s", step_s, what)
             self._ahead_s = ahead_s
 
     @property

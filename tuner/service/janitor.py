@@ -1,4 +1,4 @@
-"""Removes what is no longer kept: jobs that were deleted, and those that are too old or too many."""
+"""Removes what is no longer kept: jobs that were deleted, those that are too old or too many, and ended sessions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from tuner.core.access.caller import LOCAL
+from tuner.core.access.caller import LOCAL, SESSION_S
 from tuner.errors import Conflict, NotFound, StoreUnavailable
 from tuner.service.clock_steps import ClockSteps
 from tuner.settings import Retention
-from tuner.store import Session, Store, audit, removal
+from tuner.store import Session, Store, audit, ended_sessions, removal
 
 _log = logging.getLogger(__name__)
 
 #: Between two looks for deleted jobs, seconds: also those that another server took out of sight.
 PERIOD_S = 2.0
-#: Between two looks for jobs that are too old or too many, seconds.
+#: Between two looks for what is too old or too many, seconds.
 RETENTION_PERIOD_S = 300.0
 #: Jobs that one writing session takes out of sight.
 _SLICE = 20
@@ -63,8 +63,9 @@ class Janitor:
     def _run(self) -> None:
         while not self._stop.wait(PERIOD_S):
             try:
-                if self._leads():
-                    self._clock_steps.follow()
+                leads = self._leads()
+                self._clock_steps.follow(leads=leads)
+                if leads:
                     self.tidy()
             except StoreUnavailable as error:
                 _log.warning("what was deleted is removed later: %s", error)
@@ -77,12 +78,20 @@ class Janitor:
         Raises:
             StoreUnavailable: the database takes no writes now.
         """
-        if self._retention.is_on and time.monotonic() - self._checked_at >= RETENTION_PERIOD_S:
-            self.expire()
+        if time.monotonic() - self._checked_at >= RETENTION_PERIOD_S:
+            self.forget_sessions()
+            if self._retention.is_on:
+                self.expire()
             self._checked_at = time.monotonic()
         swept = self._store.sweep(lambda: not self._stop.is_set())
         if swept.num_jobs:
             _log.info("removed %d jobs, %d trials, %d files", swept.num_jobs, swept.num_trials, swept.num_files)
+
+    def forget_sessions(self) -> None:
+        """Forgets those that were ended, once their cookies are too old by any clock that is about right."""
+        if self._clock_steps.is_sure:
+            with self._store.write(brings_work=False) as session:
+                ended_sessions.forget(session, self._clock() - 2 * SESSION_S)
 
     def expire(self) -> int:
         """Takes jobs out of sight that are too old or too many; how many."""

@@ -8,8 +8,9 @@ from sqlalchemy.orm import Session
 from tuner.core.access.caller import AuditEntry, Caller
 from tuner.core.trial.records import Page
 from tuner.store import gathering
+from tuner.store.access_models import AuditRow
 from tuner.store.cursors import decode_cursor, encode_cursor
-from tuner.store.models import AuditRow, table_of
+from tuner.store.models import table_of
 
 _LISTING = "audit"
 #: By the table, since nobody asks the session for the row again.

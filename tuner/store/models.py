@@ -333,39 +333,6 @@ class WebhookRow(Base):
     reason: Mapped[str] = mapped_column(String(255), default="")
 
 
-class TokenRow(Base):
-    """A bearer token, without its secret."""
-
-    __tablename__ = "tokens"
-
-    #: Order of making.
-    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    id: Mapped[str] = mapped_column(String(32), unique=True)
-    #: SHA-256 of the secret, hex.
-    digest: Mapped[str] = mapped_column(String(64), unique=True)
-    owner: Mapped[str] = mapped_column(String(64))
-    role: Mapped[str] = mapped_column(String(16))
-    note: Mapped[str] = mapped_column(String(255))
-    created_at: Mapped[float]
-    expires_at: Mapped[float | None]
-    revoked_at: Mapped[float | None]
-
-
-class AuditRow(Base):
-    """Who changed what, and when; written with the change, and never again."""
-
-    __tablename__ = "audit"
-    __table_args__ = ({"sqlite_autoincrement": True},)
-
-    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    at: Mapped[float]
-    owner: Mapped[str] = mapped_column(String(64))
-    token_id: Mapped[str] = mapped_column(String(32))
-    address: Mapped[str] = mapped_column(String(64))
-    action: Mapped[str] = mapped_column(String(32))
-    subject: Mapped[str] = mapped_column(String(64))
-
-
 class InspectionRow(Base):
     """An inspection of a trial: counters or a trace, asked for and then taken."""
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from tuner.core.access.caller import Role, Token
 from tuner.errors import InvalidInput, NotFound
-from tuner.store.models import TokenRow
+from tuner.store.access_models import TokenRow
 
 #: What every secret begins with, so that scanners for secrets find one that was published.
 SECRET_PREFIX = "tuner_"

@@ -51,7 +51,7 @@ def measure(prepared: ProblemOnCard, runner: Runner, work: Work, incumbent_speed
         library, candidate = prepared.timer.preview(graphs, PREVIEW.min_rounds)
         rounds = to_previews(candidate, library)
     if not is_hopeless_by(rounds, incumbent_speedup):
-        rounds = (*rounds, *rounds_of(prepared.timer.rounds(graphs, is_over)))
+        rounds = (*rounds, *rounds_of(prepared.timer.rounds(graphs, is_over, shares_first=not is_library)))
     _check_abort(runner)
     procedure = prepared.timer.procedure(work.plan_kind)
     measured = summary(rounds, procedure, truncated=not enough, library_us=prepared.library_us)

@@ -22,6 +22,7 @@ from tuner.core.problem.objective import CacheState, Procedure, Regime
 from tuner.core.schedule.plan_kinds import PlanKind
 
 from ..timing.clocks import Sample, mean_clock_mhz
+from ..timing.turns import turns
 from .baselines import CapturesItself, Runner
 from .card import CardView
 from .data import ProblemData
@@ -73,6 +74,9 @@ class Warm:
 class PowerState(Protocol):
     """Brings the card into its power state."""
 
+    #: Whether a sample takes so long that one of the library's counts for two rounds of a trial.
+    is_dear: bool
+
     def before_round(self, timer: Timer, first: Any) -> None:
         """Once a round; `first` is the first graph of all rounds."""
         ...
@@ -96,6 +100,8 @@ class PowerState(Protocol):
 
 class Burst:
     """After an idle pause, clocks high."""
+
+    is_dear = False
 
     def before_round(self, timer: Timer, first: Any) -> None:
         """Pauses; then one sample, not counted, wakes the clocks."""
@@ -121,6 +127,8 @@ class Burst:
 class Sustained:
     """Under load by the same graph, at the power limit: each meets it by its own doing."""
 
+    is_dear = True
+
     def before_round(self, timer: Timer, first: Any) -> None:
         """Nothing: every sample has its load."""
 
@@ -130,7 +138,7 @@ class Sustained:
 
     def num_launches(self, chain_us: float) -> int:
         """Enough to average over the limiter's swings."""
-        return max(1, math.ceil(_SUSTAINED_SAMPLE_US / chain_us))
+        return max(1, round(_SUSTAINED_SAMPLE_US / chain_us))
 
     def event_bits(self, timer: Timer) -> int:
         """A slowdown for heat spoils a sample; the power cap does not."""
@@ -239,24 +247,33 @@ class Timer:
         """Time of one run of the chain's, microseconds."""
         return self.sample(graph).time_us
 
-    def rounds(self, graphs: Sequence[Any], is_over: Callable[[list[list[Sample]], float], bool]) -> list[list[Sample]]:
+    def rounds(
+        self,
+        graphs: Sequence[Any],
+        is_over: Callable[[list[list[Sample]], float], bool],
+        *,
+        shares_first: bool = False,
+    ) -> list[list[Sample]]:
         """[graph][round] samples, every graph once a round, the order turned every round.
 
-        Of two graphs each round begins with that of the sample before, which is its load, too. `is_over` sees the
-        samples so far and the seconds since the start.
+        Of two graphs each round begins with that of the sample before, which is its load, too. With `shares_first` a
+        sample of the first one, where that is dear, counts for two rounds. `is_over` sees the samples so far and the
+        seconds since the start.
         """
         chains_us = [self.sample_us(graph) * self.data.chain_length for graph in graphs]  # loads what is lazy, too
         tracks: list[list[Sample]] = [[] for _ in graphs]
-        loaded, start = -1, time.perf_counter()
+        start, shares_first = time.perf_counter(), shares_first and self._power.is_dear
         while not is_over(tracks, time.perf_counter() - start):
             self._power.before_round(self, graphs[0])
-            first = len(tracks[0]) % len(graphs)
-            for i in [*range(first, len(graphs)), *range(first)]:
-                if i != loaded:
+            for turn in list(turns(len(graphs), len(tracks[0]), shares_first=shares_first)):
+                i = turn.index
+                if turn.is_shared:
+                    tracks[i].append(tracks[i][-1])
+                    continue
+                if not turn.is_loaded or self.data.needs_flush:  # a sample of one launch is no load
                     self._power.before_sample(self, graphs[i], chains_us[i])
                 num_launches = self._power.num_launches(chains_us[i])
                 tracks[i].append(self.sample(graphs[i], self._power, num_launches))
-                loaded = -1 if self.data.needs_flush else i  # a sample of one launch is no load
         return tracks
 
     def preview(self, graphs: Sequence[Any], num_rounds: int) -> list[list[Sample]]:

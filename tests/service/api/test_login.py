@@ -15,9 +15,9 @@ from tests.support.serving import Server, body, listening, running_service
 from tuner.api.login import local_path
 from tuner.api.session import COOKIE, CSRF_HEADER
 from tuner.cli import main
-from tuner.core.access.caller import Role
+from tuner.core.access.caller import LOCAL, Role
 from tuner.service import Service
-from tuner.service.access import REMEMBERED_S
+from tuner.service.access import REMEMBERED_S, Access
 from tuner.store import tokens
 
 
@@ -87,14 +87,60 @@ def test_a_session_changes_something_only_with_the_proof_of_its_page(browser: ht
 def test_a_session_ends_with_its_form_and_with_its_token(browser: httpx.Client, service: Service) -> None:
     token_id = log_in(browser, service)
     assert browser.post("/logout", data={"csrf": "guessed"}).status_code == 403
-    _, _, rest = browser.get("/").text.partition('name="csrf" value="')
-    assert browser.post("/logout", data={"csrf": rest.partition('"')[0]}).headers["location"] == "/login"
+    log_out(browser)
     assert browser.get("/").status_code == 303
     token_id = log_in(browser, service)
     with service._store.write() as session:
         tokens.revoke(session, token_id, time.time())
     time.sleep(REMEMBERED_S + 0.05)
     assert browser.get("/").status_code == 303
+
+
+def log_out(browser: httpx.Client) -> None:
+    _, _, rest = browser.get("/").text.partition('name="csrf" value="')
+    assert browser.post("/logout", data={"csrf": rest.partition('"')[0]}).headers["location"] == "/login"
+
+
+def test_a_copied_cookie_is_worth_nothing_once_its_session_was_ended(browser: httpx.Client, service: Service) -> None:
+    token_id = log_in(browser, service)
+    copied = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}
+    assert httpx.get(f"{browser.base_url}/jobs", headers=copied).status_code == 200
+    log_out(browser)
+    for _ in range(2):  # at once, and when nothing of it is remembered any more
+        answer = httpx.get(f"{browser.base_url}/jobs", headers=copied)
+        assert (answer.status_code, "the session has ended" in answer.text) == (401, True)
+        time.sleep(REMEMBERED_S + 0.05)
+    assert httpx.post(f"{browser.base_url}/logout", headers=copied, data={"csrf": "any"}).status_code == 401
+    other_id = log_in(browser, service)
+    assert browser.get("/jobs").status_code == 200, "another session is another one"
+    assert token_id != other_id
+    ends = [one for one in service.access.entries().items if one.action == "session.end" and one.subject == token_id]
+    assert len(ends) == 1
+
+
+def test_a_session_that_was_ended_stays_so_for_every_server_and_after_a_restart(tmp_path: Path) -> None:
+    with running_service(tmp_path / "data", target=None) as service:
+        token_id, _ = make_token(service, "alice", Role.READ)
+        other = Access(service._store)
+        assert [one.by_session(token_id, "a word") is None for one in (service.access, other)] == [False, False]
+        other.end_session(LOCAL, token_id, "a word")
+        assert other.by_session(token_id, "a word") is None
+        time.sleep(REMEMBERED_S + 0.05)
+        assert service.access.by_session(token_id, "a word") is None
+        assert service.access.by_session(token_id, "another word") is not None
+    with running_service(tmp_path / "data", target=None) as service:
+        assert service.access.by_session(token_id, "a word") is None
+
+
+def test_a_session_is_too_old_after_its_time(
+    browser: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.api.session.SESSION_S", 1)
+    log_in(browser, service)
+    kept = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}  # the browser's own forgets it by itself
+    assert httpx.get(f"{browser.base_url}/jobs", headers=kept).status_code == 200
+    time.sleep(2.1)  # the signature has whole seconds
+    assert httpx.get(f"{browser.base_url}/jobs", headers=kept).status_code == 401
 
 
 def test_behind_a_proxy_with_tls_the_cookie_is_never_sent_in_the_clear(tmp_path: Path) -> None:

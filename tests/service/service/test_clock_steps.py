@@ -13,6 +13,7 @@ import pytest
 from tests.service.service.helpers import Latch, evaluator, finish
 from tests.support.builders import spec
 from tests.support.waiting import wait_until
+from tuner.core.access.caller import SESSION_S
 from tuner.core.trial.evaluator import Evaluator
 from tuner.core.trial.job import JobState, JobTerms
 from tuner.dispatch import LocalDispatcher
@@ -20,7 +21,7 @@ from tuner.service import Service
 from tuner.service.clock_steps import ClockSteps
 from tuner.service.janitor import Janitor
 from tuner.settings import Retention
-from tuner.store import Store, jobs
+from tuner.store import Store, ended_sessions, jobs
 from tuner.wire.charts import points_page
 
 DEADLINE_S = 600.0
@@ -95,3 +96,56 @@ def test_a_clock_that_is_set_right_bit_by_bit_moves_no_deadline(store: Store) ->
     with store.read() as session:
         assert jobs.get(session, job.id).deadline_at == 6.0
     store.close()
+
+
+def test_a_session_that_was_ended_is_forgotten_when_its_cookie_is_too_old_but_not_by_a_step(store: Store) -> None:
+    clock, steady_s = Clock(), [0.0]
+    steps = ClockSteps(store, clock, lambda: steady_s[0])
+    janitor = Janitor(store, Retention(), clock, lambda: True, steps)
+    with store.write() as session:
+        ended_sessions.end(session, "a word", clock())
+
+    def is_ended() -> bool:
+        janitor.forget_sessions()
+        with store.read() as session:
+            return ended_sessions.is_ended(session, "a word")
+
+    clock.step_s = 3 * SESSION_S
+    steps.follow()
+    assert is_ended(), "a clock that was set may be set back"
+    steady_s[0], clock.step_s = 3601.0, clock.step_s + 3601.0
+    assert not is_ended()
+
+
+@pytest.mark.parametrize("step_s", [7200.0, -7200.0])
+def test_servers_of_one_machine_move_a_deadline_once_and_all_say_that_the_clock_was_set(
+    store: Store, step_s: float, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.service.janitor.PERIOD_S", 0.05)
+    clock, leader = Clock(), ["first"]
+    with store.write() as session:
+        job = jobs.insert(session, spec(), 1.0, "", JobTerms(deadline_s=DEADLINE_S))
+    deadline_at = job.deadline_at
+    assert deadline_at is not None
+
+    def server(name: str) -> Janitor:
+        steps = ClockSteps(store, clock, lambda: time.time())
+        return Janitor(store, Retention(), clock, lambda: leader == [name], steps)
+
+    def steps_said() -> int:
+        return sum(f"a step of {step_s:+.0f} s" in one.getMessage() for one in caplog.records)
+
+    janitors = [server("first"), server("second")]
+    with caplog.at_level(logging.WARNING):
+        for janitor in janitors:
+            janitor.start()
+        clock.step_s = step_s
+        wait_until(lambda: steps_said() == 2)
+        leader[0] = "second"
+        time.sleep(0.5)  # it leads, and looks at its clock again
+    for janitor in janitors:
+        janitor.stop()
+        janitor.join()
+    with store.read() as session:
+        assert jobs.get(session, job.id).deadline_at == pytest.approx(deadline_at + step_s, abs=1)
+    assert steps_said() == 2

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.common.kept import kept_for
 from benchmarks.common.rows import choose_rows
 from benchmarks.common.setting import twin_of
-from benchmarks.trust.previews import Seen, of_jobs, of_search, of_winners
+from benchmarks.trust.previews import Seen, in_other_orders, of_jobs, of_orders, of_search, of_winners
 from benchmarks.trust.replay import judge, main
 from tests.support.builders import measured
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
@@ -132,7 +133,7 @@ def test_jobs_that_were_recorded_are_replayed_but_for_what_has_no_rounds(tmp_pat
     ((only,),) = of_jobs(path)
     assert only.previewed == (pytest.approx(0.9 * 1000 / 1100),)
     assert only.rounds == (1.1, 1.1)
-    assert only.rounds_s == pytest.approx(0.24)
+    assert only.rounds_s == pytest.approx(0.2)
     meta = tmp_path / "search.json"
     meta.write_text(json.dumps({"meta": {"gpu": "a card", "commit": "abc", "date": "then", "command": "it"}}))
     out, cache = tmp_path / "preview.json", tmp_path / "none.json"
@@ -151,6 +152,24 @@ def test_kept_winners_are_measured_row_by_row() -> None:
     assert name == row.name
     assert len(found) >= 5
     assert {len(one.previewed) for one in found} == {PREVIEW.min_rounds}
+
+
+def test_the_fastest_kept_winner_is_measured_in_other_orders_of_its_kernel() -> None:
+    row = choose_rows(names=["prefill-swiglu/llama3-8b/m512"])[0]
+    twin = twin_of("simulated:h200")
+    assert twin
+    best = kept_for(row.name, "h200")[0].candidate
+    assert best.schedule
+    first, *others = in_other_orders(row, twin.target.gpu, best, 5)
+    assert first == best
+    assert len({one.schedule for one in others} - {best.schedule}) == 5
+    assert {(one.plan_kind, one.schedule and one.schedule.tiling) for one in others} == {
+        (best.plan_kind, best.schedule.tiling)
+    }
+    with closing(twin):
+        ((name, found),) = of_orders(twin, [row], 5)
+    assert name == row.name
+    assert len(found) == 6
 
 
 def test_two_runs_share_the_rows_and_a_third_judges_what_both_measured(tmp_path: Path) -> None:

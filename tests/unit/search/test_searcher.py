@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import pytest
@@ -20,9 +22,10 @@ from tuner.core.space.space import Space
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Outcome, Stage
 from tuner.search import Searcher
+from tuner.search.meanwhile import Calls, Take
 from tuner.search.pool import canonical
 from tuner.search.searcher import NUM_SETTLING, REPEAT_EVERY
-from tuner.search.seeds import NUM_SEEDS, policy_guesses, waiting_guesses
+from tuner.search.seeds import NUM_DRAWN, NUM_SEEDS, policy_guesses, waiting_guesses
 
 GPU = CATALOGUE["a40"]
 H200 = CATALOGUE["h200"]
@@ -111,6 +114,38 @@ def test_each_kind_of_the_card_has_its_turn_and_variations_try_the_best_of_what_
             seen = {one.candidate.schedule for one in trials[:number] if one.candidate.plan_kind is kind}
             best = [canonical(kind, schedule) for _, schedule in sorted(before, key=lambda one: one[0]) if schedule]
             assert trial.candidate.schedule == next(schedule for schedule in best if schedule not in seen)
+
+
+@pytest.mark.parametrize(("num_trials", "begins"), [(20, True), (60, True), (60, False)])
+def test_what_is_drawn_is_foreseen_only_where_somebody_draws_it_meanwhile(num_trials: int, begins: bool) -> None:
+    def begin(calls: Calls) -> Take:
+        return lambda name: calls[name]()
+
+    searcher = Searcher(space(gpu=H200), seed=0, num_trials=num_trials, begin=begin if begins else None)
+    foreseen = [candidate for _ in range(2 * NUM_SEEDS) if (candidate := searcher.foresee())]
+    assert (len(foreseen) > NUM_SEEDS - NUM_DRAWN) == (num_trials == 60 and begins)
+    assert len(foreseen) == len(set(foreseen)) >= NUM_SEEDS - NUM_DRAWN
+
+
+def test_variations_that_are_ahead_have_more_turns_behind_the_first_guesses_and_both_sides_have() -> None:
+    def times(factor: float) -> Judge:
+        """Programmatic launches take so much of the time."""
+
+        def judge(candidate: Candidate) -> Outcome:
+            outcome = time_of(candidate)
+            if not candidate.plan_kind.is_programmatic or not isinstance(outcome, Measured):
+                return outcome
+            return replace(outcome, time_us=factor * outcome.time_us, speedup=outcome.speedup / factor)
+
+        return judge
+
+    behind, ahead = (
+        Counter(one.candidate.plan_kind for one in take(Searcher(space(gpu=H200), seed=1, num_trials=60), judge, 60))
+        for judge in (times(20.0), times(0.9))
+    )
+    for kind in (PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL):
+        assert ahead[kind] >= behind[kind] + 2
+    assert ahead[PlanKind.FUSED] >= 0.8 * behind[PlanKind.FUSED]
 
 
 def best_of(trials: list[Trial], kind: PlanKind) -> Candidate:

@@ -19,7 +19,7 @@ from tuner.core.trial.inspection import no_counters
 from tuner.core.trial.job import JobSpec, JobState, JobTerms
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.core.trial.records import FinalRow, InspectionKind
-from tuner.store import Store, audit, bests, inspections, jobs, keys, tokens, trials
+from tuner.store import Store, audit, bests, ended_sessions, inspections, jobs, keys, tokens, trials
 
 FOLDER = Path(__file__).parent / "frozen_databases"
 
@@ -46,6 +46,7 @@ def fill(store: Store) -> tuple[str, str]:
         waiting = jobs.insert(session, frozen_spec(32), 2.0)
         token, _ = tokens.create(session, "alice", Role.SUBMIT, 1.0)
         audit.append(session, LOCAL, "token.create", token.id, 1.0)
+        ended_sessions.end(session, "a word", 2.0)
         keys.remember(session, "a key", "0" * 64, done.id, 3.0)
         jobs.set_state(session, done.id, JobState.SEARCHING, 4.0)
         for number, outcome in enumerate(outcomes):

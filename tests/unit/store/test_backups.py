@@ -17,7 +17,7 @@ from tuner.cli import main
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import Failed, Measured, Rejected
 from tuner.errors import StoreError
-from tuner.store import Store, bests, jobs, migrate, trials
+from tuner.store import Store, bests, ended_sessions, jobs, migrate, trials
 from tuner.store.backups import back_up, restore
 from tuner.store.engines import make_engine
 
@@ -48,6 +48,9 @@ def test_a_database_of_a_released_version_is_brought_to_this_one_after_a_backup(
     assert [type(one.outcome) for one in history] == [Measured, Measured, Rejected, Failed]
     assert best is not None
     assert best.finals[0].time_us == 80.0
+    for is_new in (True, False):  # a table that the frozen database has not
+        with store.write() as session:
+            assert ended_sessions.end(session, "a word", 1.0) is is_new
     backups = list((tmp_path / "backups").glob("*.zip"))
     assert len(backups) == (revision != migrate.head())
     store.close()

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+#: A session of the dashboard ends so long after its login, seconds.
+SESSION_S = 12 * 3600
+
 
 class Role(StrEnum):
     """What a token is good for."""

@@ -1,0 +1,79 @@
+"""Workers on a Slurm partition by dask-jobqueue, a batch job and a GPU each; they are cancelled when this ends.
+
+TUNER_SCHEDULER=tls://login.example:8786 python deploy/slurm/workers.py 8 --queue gpu --walltime 04:00:00
+
+What a site needs besides (account, prologue, other directives) stands in dask-jobqueue's own `jobqueue.yaml`. `--show`
+prints the batch script and submits nothing. The batch jobs run `tuner worker`, as tuner-worker.sbatch beside this file
+does. Dask's own worker, which SLURMCluster would start, runs what whoever reaches it sends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from dask_jobqueue.slurm import SLURMJob
+
+BATCH_SCRIPT = Path(__file__).with_name("tuner-worker.sbatch")
+#: What a worker needs of Slurm: a card, and a signal before its time is over.
+DIRECTIVES = ["--gpus=1", "--signal=B:TERM@30"]
+
+
+class WorkerJob(SLURMJob):
+    """A batch job with dask-jobqueue's header, and with the commands of the batch script."""
+
+    def __init__(self, **options: Any) -> None:
+        """`options` are those of `SLURMJob`; all else is what `jobqueue.yaml` says."""
+        super().__init__(**options)
+        self.job_header += "".join(f"\n#SBATCH {directive}" for directive in DIRECTIVES)
+
+    def job_script(self) -> str:
+        """What `sbatch` gets."""
+        _, strict, commands = BATCH_SCRIPT.read_text().partition("set -euo pipefail\n")
+        prologue = "".join(f"{line}\n" for line in self._job_script_prologue)
+        return f"{self.shebang}\n{self.job_header}\n{prologue}{strict}{commands}"
+
+
+async def run(jobs: list[WorkerJob]) -> None:
+    """Submits them, and cancels them at SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        for job in jobs:
+            await job.start()
+            print(f"submitted {job.job_id}", flush=True)
+        await stop.wait()
+    finally:
+        for job in jobs:
+            if job.job_id is not None:
+                await job.close()
+
+
+def main() -> None:
+    """Submits, or shows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workers", type=int, nargs="?", default=1, help="how many")
+    parser.add_argument("--queue", help="the partition")
+    parser.add_argument("--account", help="whom Slurm charges")
+    parser.add_argument("--walltime", default="04:00:00", help="of each, HH:MM:SS")
+    parser.add_argument("--cores", type=int, default=8, help="of each: it builds on them")
+    parser.add_argument("--memory", default="32GB", help="of each")
+    parser.add_argument("--show", action="store_true", help="print the batch script, and submit nothing")
+    arguments = vars(parser.parse_args())
+    num_workers, is_shown = arguments.pop("workers"), arguments.pop("show")
+    named = [WorkerJob(name=f"tuner-{number}", job_name="tuner-worker", **arguments) for number in range(num_workers)]
+    if is_shown:
+        print(named[0].job_script(), end="")
+    elif not os.environ.get("TUNER_SCHEDULER"):
+        parser.error("say where the scheduler is: TUNER_SCHEDULER=tls://HOST:8786")
+    else:
+        asyncio.run(run(named))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""In which order the graphs of a round are sampled, and what a sample costs beside itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One graph's place in a round."""
+
+    #: Of the graph.
+    index: int
+    #: Whether the sample before was of it, so that it needs no other load.
+    is_loaded: bool = False
+    #: Whether that very sample counts for this round, too.
+    is_shared: bool = False
+
+
+def turns(num_graphs: int, number: int, *, shares_first: bool = False) -> Iterator[Turn]:
+    """Round `number`, counted from 0: every graph once, another one first than in the round before.
+
+    Of two graphs a round so begins with that of the sample before. With `shares_first`, where that is the first graph,
+    the sample is taken over. Every sample of the second graph then has one of the first right before or behind it.
+    """
+    first = number % num_graphs
+    for index in (*range(first, num_graphs), *range(first)):
+        is_loaded = index == first and number > 0 and num_graphs <= 2
+        yield Turn(index=index, is_loaded=is_loaded, is_shared=is_loaded and shares_first and index == 0)
