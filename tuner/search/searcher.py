@@ -13,7 +13,6 @@ the model varies the order of kernels that are built.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -26,7 +25,6 @@ from tuner.core.schedule.plan_kinds import PlanKind, in_turn
 from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
-from tuner.core.trial.stats import median
 from tuner.search.attention_beside import shares_an_sm
 from tuner.search.kind_search import KindSearch
 from tuner.search.meanwhile import Begin
@@ -41,6 +39,7 @@ from tuner.search.seeds import (
     runs_by_forecast,
     waiting_guesses,
 )
+from tuner.search.variations import Pair, Variations
 
 #: One trial in so many is not a fused one: a launch per op, and in turn with these a variation.
 APART_EVERY = 5
@@ -88,12 +87,9 @@ class Searcher:
         num_ops = space.workload.num_ops
         offered = [kind for kind in PlanKind if kind_problem(space.workload, space.gpu, kind) is None]
         searched = [kind for kind in offered if kind.is_searched]
-        #: In the order of their turns, with the kind whose best schedules they try.
         variations = [(kind, kind.base) for kind in in_turn(num_ops) if kind.base]
         self._kinds = {kind: KindSearch(space, kind, seed) for kind in searched}
-        #: What each variation was given, and the value that was observed, as in `KindSearch.tried`.
-        self._varied = {kind: dict[Schedule, float | None]() for kind, _ in variations}
-        self._variations = [pair for pair in variations if pair[0] in offered]
+        self._variations = Variations(variations, offered, self._kinds)
         #: The kind with a launch per op, and the one in runs where there is one.
         self._apart = next(kind for kind in searched if kind.is_apart)
         #: The kind that first guesses are for: one launch for all ops, where there is such a kind.
@@ -216,8 +212,8 @@ class Searcher:
         kind, schedule = candidate.plan_kind, candidate.schedule
         if schedule is None:
             return
-        if kind in self._varied:
-            self._varied[kind].setdefault(schedule, None)
+        if (varied := self._variations.values.get(kind)) is not None:
+            varied.setdefault(schedule, None)
             return
         self._kinds[kind].give(schedule)
         if kind is self._apart:
@@ -238,7 +234,7 @@ class Searcher:
             schedule = self._guess(kind) or self._kinds[kind].ask(is_built=self._is_settling)
             if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)
-        return self._vary(self._variations)
+        return self._vary(self._variations.pairs)
 
     def _in_order(self, *, is_apart: bool) -> Sequence[PlanKind]:
         """The kinds that are searched, that whose turn it is first."""
@@ -254,57 +250,30 @@ class Searcher:
 
     def _is_given(self, candidate: Candidate) -> bool:
         kind = candidate.plan_kind
-        return candidate.schedule in (self._varied[kind] if kind in self._varied else self._kinds[kind].given)
+        varied = self._variations.values.get(kind)
+        return candidate.schedule in (self._kinds[kind].given if varied is None else varied)
 
     def _variation(self, apart: bool) -> Candidate | None:
         """A variation where it is one's turn: early, one that was never tried; later, in turn and the one that promises
         most by turns."""
-        untried = [pair for pair in self._variations if not self._varied[pair[0]]]
-        if self._num_given >= FIRST_VARIATION and self._num_given % 2 == 0 and (candidate := self._vary(untried)):
+        is_early = self._num_given >= FIRST_VARIATION and self._num_given % 2 == 0
+        if is_early and (candidate := self._vary(self._variations.untried())):
             return candidate
         if not apart or (self._main is not self._apart and self._num_given // APART_EVERY % 2 == 0):
             return None
-        num_varied = sum(map(len, self._varied.values()))
-        turn = num_varied // 2 % max(1, len(self._variations))
-        in_turn = [*self._variations[turn:], *self._variations[:turn]]
-        if num_varied % 2:
-            in_turn.sort(key=lambda pair: self._promise(*pair))
-        return self._vary([pair for pair in in_turn if self._missing(*pair)] or in_turn)
+        pairs = self._variations.by_turns()
+        return self._vary([pair for pair in pairs if self._missing(*pair)] or pairs)
 
     def _leading(self) -> Candidate | None:
         """Behind the first guesses, where it is its turn and variations are faster than what they vary: another one of
         these, of fused and of separate launches by turns, so that neither side of the verdict is left to a few."""
         if self._num_given % LEADING_EVERY or len(self._kinds[self._main].given) < NUM_SEEDS:
             return None
-        promises = {pair: self._promise(*pair) for pair in self._variations if self._is_ahead(*pair)}
-        ahead = sorted(
-            (pair for pair, promise in promises.items() if promise < math.inf), key=lambda one: promises[one]
-        )
+        ahead = self._variations.leading()
         if ahead and self._num_given // LEADING_EVERY % 2:
             side = ahead[0][0].is_fused
             ahead = [pair for pair in ahead if pair[0].is_fused is not side] or ahead
         return self._vary(ahead)
-
-    def _is_ahead(self, kind: PlanKind, base: PlanKind) -> bool:
-        """Whether the best of a variation is faster than the best of its base."""
-        own = [value for value in self._varied[kind].values() if value is not None]
-        others = [value for value in self._kinds[base].tried.values() if value is not None]
-        return bool(own and others) and min(own) < min(others)
-
-    def _promise(self, kind: PlanKind, base: PlanKind) -> float:
-        """What a variation's next trial may come to: the best of its base that it has not tried, by what the kind made
-        of others; inf where nothing is known."""
-        values = self._kinds[base].tried
-        ratios, untried = list[float](), list[float]()
-        for schedule, value in values.items():
-            if value is None:
-                continue
-            own = canonical(kind, schedule)
-            if own not in self._varied[kind]:
-                untried.append(value)
-            elif varied := self._varied[kind][own]:
-                ratios.append(varied / value)
-        return min(untried) * median(ratios) if untried and ratios else math.inf
 
     def _repeat(self) -> Candidate | None:
         """What launches the best fused schedule op by op, where that was not tried and the last such trial is a while
@@ -317,7 +286,7 @@ class Searcher:
         """Near the end of the budget: what a kind has not tried of the best."""
         if not self._is_winding_up and (not self._num_last or self._num_given < self._first_of_last):
             return None
-        pairs = (pair for pair in self._repeats if pair[0] not in self._varied or pair in self._variations)
+        pairs = (pair for pair in self._repeats if not pair[0].base or pair in self._variations.pairs)
         return next((candidate for pair in pairs if (candidate := self._missing(*pair))), None)
 
     def _missing(self, kind: PlanKind, base: PlanKind) -> Candidate | None:
@@ -344,15 +313,15 @@ class Searcher:
             self._ranked_runs[schedule] = runs_by_forecast(self._space, schedule)
         return self._ranked_runs[schedule]
 
-    def _vary(self, variations: list[tuple[PlanKind, PlanKind]]) -> Candidate | None:
+    def _vary(self, variations: Sequence[Pair]) -> Candidate | None:
         """The best schedule that a variation has not tried, of the first of these that has one. Every other time it is
         a first guess whose two launches share SMs, which pays only where they overlap."""
         for kind, base in variations:
-            ranked = self._kinds[base].best()
-            if kind.is_programmatic and len(self._varied[kind]) % 2 == 1:
+            ranked, varied = self._kinds[base].best(), self._variations.values[kind]
+            if kind.is_programmatic and len(varied) % 2 == 1:
                 ranked = [*self._sharing_sms(), *ranked]
             best = (canonical(kind, schedule) for schedule in ranked)
-            schedule = next((schedule for schedule in best if schedule not in self._varied[kind]), None)
+            schedule = next((schedule for schedule in best if schedule not in varied), None)
             if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)
         return None
@@ -419,7 +388,7 @@ class Searcher:
         if schedule is None:
             return
         value = 1 / outcome.speedup if isinstance(outcome, Measured) else None
-        if kind in self._varied:
-            self._varied[kind][schedule] = value
+        if (varied := self._variations.values.get(kind)) is not None:
+            varied[schedule] = value
         else:
             self._kinds[kind].tell(schedule, value)

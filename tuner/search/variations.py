@@ -1,0 +1,72 @@
+"""Kinds that launch what another kind found in another way, which of them is to be tried, and what became of it.
+
+They have no model: a trial of theirs takes over the best schedule of the kind that they vary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.stats import median
+from tuner.search.kind_search import KindSearch
+from tuner.search.pool import canonical
+
+#: A variation, and the kind whose best schedules it tries.
+Pair = tuple[PlanKind, PlanKind]
+
+
+class Variations:
+    """The variations of one search."""
+
+    def __init__(
+        self, known: Iterable[Pair], offered: Iterable[PlanKind], kinds: Mapping[PlanKind, KindSearch]
+    ) -> None:
+        """`known` in the order of their turns, of which those of `offered` kinds are tried; `kinds` are what they
+        vary."""
+        self._kinds = kinds
+        pairs = tuple(known)
+        #: What each was given, and the value that was observed, as in `KindSearch.tried`.
+        self.values = {kind: dict[Schedule, float | None]() for kind, _ in pairs}
+        #: Those that are tried, in the order of their turns.
+        self.pairs = [pair for pair in pairs if pair[0] in set(offered)]
+
+    def untried(self) -> list[Pair]:
+        """Those that no trial had yet."""
+        return [pair for pair in self.pairs if not self.values[pair[0]]]
+
+    def by_turns(self) -> list[Pair]:
+        """The one whose turn it is first; every other time the one that promises most."""
+        num_given = sum(map(len, self.values.values()))
+        turn = num_given // 2 % max(1, len(self.pairs))
+        pairs = [*self.pairs[turn:], *self.pairs[:turn]]
+        if num_given % 2:
+            pairs.sort(key=lambda pair: self._promise(*pair))
+        return pairs
+
+    def leading(self) -> list[Pair]:
+        """Those that are faster than what they vary and have something left to try, the most promising first."""
+        promises = {pair: self._promise(*pair) for pair in self.pairs if self._is_ahead(*pair)}
+        return sorted((pair for pair in promises if promises[pair] < math.inf), key=promises.__getitem__)
+
+    def _is_ahead(self, kind: PlanKind, base: PlanKind) -> bool:
+        """Whether the best of a variation is faster than the best of its base."""
+        own = [value for value in self.values[kind].values() if value is not None]
+        others = [value for value in self._kinds[base].tried.values() if value is not None]
+        return bool(own and others) and min(own) < min(others)
+
+    def _promise(self, kind: PlanKind, base: PlanKind) -> float:
+        """What a variation's next trial may come to: the best of its base that it has not tried, by what the kind made
+        of others; inf where nothing is known."""
+        ratios, untried = list[float](), list[float]()
+        for schedule, value in self._kinds[base].tried.items():
+            if value is None:
+                continue
+            own = canonical(kind, schedule)
+            if own not in self.values[kind]:
+                untried.append(value)
+            elif varied := self.values[kind][own]:
+                ratios.append(varied / value)
+        return min(untried) * median(ratios) if untried and ratios else math.inf
