@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
 
 from tuner.core.legal.legality import check_kind
 from tuner.core.schedule.candidate import Candidate
@@ -22,6 +24,8 @@ from tuner.store import Store, batches
 #: first.
 NUM_SHARED = 2
 MOST_TRIED = 12
+#: Of these, so many are the job's own fastest kernel in other orders, which needs no build.
+NUM_REORDERED = 4
 #: So many of a job's fastest say what it knows.
 NUM_KNOWN = 12
 #: Kernels within so much of the fastest are as good in the search, relative: it is rougher than finals are.
@@ -90,12 +94,20 @@ class Siblings:
         ]
 
     def to_try(self, job: JobRecord, space: AnySpace, past: Iterable[Trial]) -> tuple[Candidate, ...]:
-        """What the others found and `job` has not tried, where its rows can be served by it."""
-        tried = {trial.candidate for trial in past}
+        """What `job` has not tried of what the others found, where its rows can be served by it: their orders for its
+        own fastest kernel, then their kernels."""
+        known = [trial for trial in past if trial.candidate.schedule is not None]
         near = sorted(self._known(job), key=lambda one: _octaves(one[0], job))
         offered = dict.fromkeys(trial.candidate for _, trials in near for trial in trials[:NUM_SHARED])
-        new = (candidate for candidate in offered if candidate not in tried and _is_legal(space, candidate))
-        return tuple(candidate for candidate, _ in zip(new, range(MOST_TRIED), strict=False))
+        fastest = min(known, key=_time_us, default=None)
+        reordered = in_orders_of(fastest.candidate, offered) if fastest else ()
+        tried = {trial.candidate for trial in known}
+
+        def new(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+            return (one for one in dict.fromkeys(candidates) if one not in tried and _is_legal(space, one))
+
+        first = islice(new(reordered), NUM_REORDERED)
+        return tuple(islice(dict.fromkeys(chain(first, new(offered))), MOST_TRIED))
 
     def finalists(self, job: JobRecord, past: Sequence[Trial]) -> tuple[Trial, ...]:
         """Trials of `job` that its finals should have for the sake of the ladder: of the few kernels that would do for
@@ -117,6 +129,16 @@ class Siblings:
         """The other jobs of the ladder, each with its fastest trials."""
         with self._store.read() as session:
             return [(one, batches.fastest(session, one.id, NUM_KNOWN)) for one in batches.siblings_of(session, job)]
+
+
+def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candidate]:
+    """The kernel of a candidate, launched as it is, in the order of each of the others whose ops share launches in the
+    same way."""
+    kind = own.plan_kind
+    for other in others:
+        is_alike = (other.plan_kind.is_fused, other.plan_kind.is_in_runs) == (kind.is_fused, kind.is_in_runs)
+        if is_alike and own.schedule is not None and other.schedule is not None:
+            yield replace(own, schedule=replace(own.schedule, ordering=other.schedule.ordering))
 
 
 def _octaves(one: JobRecord, other: JobRecord) -> float:

@@ -1,0 +1,90 @@
+"""What a job of a ladder is given to try when all have searched: over a real database, with trials laid into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.service.service.helpers import evaluator
+from tests.support.builders import measured, spec, trial
+from tests.support.spaces import any_space_of
+from tuner.core.problem.gpu import parse_target
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Granularity, Ordering
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.job import JobState, Trial
+from tuner.core.trial.records import JobRecord
+from tuner.dispatch import LocalDispatcher
+from tuner.service import Service
+from tuner.service.siblings import MOST_TRIED, NUM_REORDERED, Siblings
+from tuner.store import Store, batches, jobs, trials
+
+BY_ROWS = trial(0, measured(50.0)).candidate
+FASTEST = replace(BY_ROWS, plan_kind=PlanKind.FUSED_PDL)
+
+
+def ordered(width: int) -> Ordering:
+    """Its consumers wait for chunks of so many tiles."""
+    assert BY_ROWS.schedule
+    return replace(BY_ROWS.schedule.ordering, granularity=Granularity.CHUNK, sync_width=width)
+
+
+def in_order(candidate: Candidate, ordering: Ordering, stages: int) -> Candidate:
+    assert candidate.schedule
+    tiling = replace(candidate.schedule.tiling, num_stages=stages)
+    return replace(candidate, schedule=replace(candidate.schedule, tiling=tiling, ordering=ordering))
+
+
+@pytest.fixture
+def ladder(tmp_path: Path) -> Iterator[tuple[Store, list[JobRecord]]]:
+    """Three jobs of 16, 32 and 64 rows that nobody works off."""
+    store = Store.open(tmp_path / "data")
+    with closing(Service(store, LocalDispatcher([evaluator()]))) as service:
+        batch, _ = service.batches.submit([spec(m) for m in (16, 32, 64)])
+        with store.read() as session:
+            found = [job for job, _ in batches.jobs_of(session, batch.id)]
+        yield store, sorted(found, key=lambda job: job.spec.workload.ops[0].m)
+
+
+def lay(store: Store, job: JobRecord, *candidates: tuple[Candidate, float]) -> list[Trial]:
+    """Its trials, with their times in µs."""
+    laid = [
+        replace(trial(number, measured(time_us)), candidate=candidate)
+        for number, (candidate, time_us) in enumerate(candidates)
+    ]
+    with store.write() as session:
+        jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)
+        for one in laid:
+            trials.record(session, job.id, one, 1.0)
+    return laid
+
+
+def test_a_job_tries_its_fastest_kernel_in_the_nearest_orders_and_then_the_kernels_of_others(
+    ladder: tuple[Store, list[JobRecord]],
+) -> None:
+    store, (near, job, far) = ladder
+    of_near, of_far = in_order(BY_ROWS, ordered(2), stages=3), in_order(FASTEST, ordered(4), stages=4)
+    apart = in_order(replace(BY_ROWS, plan_kind=PlanKind.TWO_LAUNCHES), BY_ROWS.schedule.ordering, stages=3)  # type: ignore[union-attr]
+    lay(store, near, (of_near, 10.0), (apart, 11.0))
+    lay(store, far, (of_far, 10.0), (BY_ROWS, 12.0))
+    past = lay(store, job, (BY_ROWS, 30.0), (FASTEST, 20.0))
+    space = any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu)
+    given = Siblings(store).to_try(job, space, past)
+    own = [replace(FASTEST, schedule=replace(FASTEST.schedule, ordering=order)) for order in (ordered(2), ordered(4))]  # type: ignore[arg-type]
+    assert set(given[:2]) == set(own), "its own fastest kernel, launched as it is, in the orders of both"
+    assert set(given[2:]) == {of_near, apart, of_far}, "what it had tried itself is not tried again"
+
+
+def test_no_more_than_a_few_orders_are_tried_and_nothing_twice(ladder: tuple[Store, list[JobRecord]]) -> None:
+    store, (near, job, far) = ladder
+    lay(store, near, *((in_order(BY_ROWS, ordered(1 + i), stages=2 + i), 10.0 + i) for i in range(2)))
+    lay(store, far, *((in_order(BY_ROWS, ordered(1 + i), stages=2), 10.0 + i) for i in range(2)))
+    past = lay(store, job, (BY_ROWS, 30.0))
+    given = Siblings(store).to_try(job, any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu), past)
+    assert len(given) == len(set(given)) <= MOST_TRIED
+    own_tiling = BY_ROWS.schedule.tiling  # type: ignore[union-attr]
+    assert 0 < sum(one.schedule is not None and one.schedule.tiling == own_tiling for one in given) <= NUM_REORDERED
