@@ -43,15 +43,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _using(method: Callable[Concatenate[GpuProcesses, P], R]) -> Callable[Concatenate[GpuProcesses, P], R]:
+def _alone(method: Callable[Concatenate[GpuProcesses, P], R]) -> Callable[Concatenate[GpuProcesses, P], R]:
     """A method of `GpuProcesses` that nobody enters while another thread is in such a one."""
 
     @wraps(method)
-    def alone(self: GpuProcesses, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._using:
+    def locked(self: GpuProcesses, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lock:
             return method(self, *args, **kwargs)
 
-    return alone
+    return locked
 
 
 class ChildLost(WorkerError):
@@ -190,7 +190,7 @@ class GpuProcesses:
         self._start_by = 0.0
         self._is_closed = False
         #: Held by whoever starts, asks or drops processes.
-        self._using = threading.RLock()
+        self._lock = threading.RLock()
         #: Seconds by stage of starting and preparing, since they were taken last.
         self._start_s: dict[str, float] = {}
 
@@ -199,7 +199,7 @@ class GpuProcesses:
         """Process id at the card."""
         return self._current.pid if self._current else None
 
-    @_using
+    @_alone
     def hello(self) -> messages.Hello:
         """The first word of the process at the card, which has probed it.
 
@@ -210,7 +210,7 @@ class GpuProcesses:
         assert self._hello is not None
         return self._hello
 
-    @_using
+    @_alone
     def ready(self, problem: Problem) -> messages.Answer | None:
         """Has the process at the card prepare `problem`; what it says where it cannot, and None where all is well.
 
@@ -245,7 +245,7 @@ class GpuProcesses:
         taken, self._start_s = self._start_s, {}
         return taken
 
-    @_using
+    @_alone
     def ask(self, request: messages.Request, deadline_s: float) -> messages.Answer:
         """What the process, which is ready, answers; one that is lost or poisoned by it is replaced.
 
@@ -264,13 +264,13 @@ class GpuProcesses:
             self.replace(self._problem)
         return answer
 
-    @_using
+    @_alone
     def replace(self, problem: Problem | None) -> None:
         """Kills the process at the card; the spare starts, and prepares `problem`, while the caller goes on."""
         self.drop()
         self._begin(problem)
 
-    @_using
+    @_alone
     def drop(self) -> None:
         """Kills the process at the card."""
         if self._current is not None:
@@ -289,7 +289,7 @@ class GpuProcesses:
         first."""
         self._is_closed = True
         self.leave()
-        with self._using:
+        with self._lock:
             self.drop()
             if self._spare is not None:
                 self._spare.kill()
