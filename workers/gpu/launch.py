@@ -143,6 +143,8 @@ class Kernel:
         """
         self._check_tied(plan)
         args = plan.parameter(ops)
+        if plan.programmatic and plan.plan.plan.early & 255 and plan.plan.graph.op_indices[0] == 0:
+            self._launch_early(plan, args, stream)
         buffer = ctypes.create_string_buffer(args, len(args))  # the driver copies it
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
         num_ctas = plan.plan.plan.num_ctas * self.cluster_size
@@ -151,6 +153,19 @@ class Kernel:
         config.attrs = [programmatic_attribute()] if plan.programmatic else [_cooperative()] if cooperative else []
         config.numAttrs = len(config.attrs)
         check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
+
+    def _launch_early(self, plan: PlanOnDevice, args: bytes, stream: int) -> None:
+        buffer = ctypes.create_string_buffer(args, len(args))
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
+        early = check(driver.cuModuleGetFunction(self._module, b"tuner_early"))
+        if not getattr(self, "_prefers", False):
+            prefer_shared_memory(early)
+            prefer_shared_memory(self._function)
+            self._prefers = True
+        config = launch_config(plan.plan.plan.num_ctas * self.cluster_size, 32, 0, stream)
+        config.attrs = [programmatic_attribute()]
+        config.numAttrs = 1
+        check(driver.cuLaunchKernelEx(config, early, ctypes.addressof(pointers), 0))
 
     def launch_start_gate(self, plan: PlanOnDevice, stream: int) -> None:
         """Holds what follows on `stream` until all CTAs of the launch of this plan last enqueued have started."""

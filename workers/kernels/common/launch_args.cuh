@@ -10,7 +10,7 @@ constexpr int kStaticQueues = 0, kFirstWave = 3;
 struct PlanHeader {
   int magic, version, num_tasks, num_signals, num_ctas, assignment, queue_offset, task_offset, wait_offset, num_waits;
   int num_first_tasks;  // of a first wave that is dealt; else 0
-  int zero;
+  int early;            // stages of first tasks' weights that a launch in front brings into the L2; + 256 or 512
   int held_stages;      // of weights: not requested before a task's first waits are over
   int strided_parts;    // 1: a part of P takes every P-th k-step from its first one on; 0: in a row
   int num_split_tiles;  // slots in which the parts of a tile meet

@@ -115,7 +115,7 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
   const Shared shared(memory);
   const int warp = static_cast<int>(threadIdx.x) / 32;
 #ifndef TUNER_GUARDED
-  launch_dependents();
+  if (args.base.plan.early < 256) launch_dependents();
 #endif
   if (threadIdx.x == 0) {
     shared.flags->aborted = 0;
@@ -168,4 +168,14 @@ extern "C" __global__ void TUNER_CLUSTER_DIMS __launch_bounds__(kNumThreads, 1)
     if (threadIdx.x == 0) trace_end(args.base);
   }
   if constexpr (kClusterSize > 1) cluster_sync();  // no CTA ends while others still arrive at its barriers
+}
+
+// In front of a launch: the first `early` stages of each CTA's first task's weights, into the L2.
+extern "C" __global__ void __launch_bounds__(32) tuner_early(const __grid_constant__ WgmmaArgs args) {
+  launch_dependents();
+  if (threadIdx.x == 0) {
+    const FirstTask& known = args.first_tasks[cluster_number()];
+    if (known.op >= 0) prefetch_first_steps(args, as_task(known), args.base.plan.early & 255);
+  }
+  wait_for_prerequisites();
 }

@@ -211,6 +211,7 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
       request_until(min(requested + 1, stages_before_ready(args, own)));
       ++source.next;
       next = feed_next();
+      if ((args.base.plan.early & 256) && !source.has_task()) launch_dependents();
       request_until(kAll);
     } else {
       if constexpr (kSparesProducers) {
@@ -229,6 +230,7 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
     }
     requested = 0;
   }
+  if (args.base.plan.early >= 256) launch_dependents();
 }
 
 // Whether the task has no wait left that stands before a k-step.

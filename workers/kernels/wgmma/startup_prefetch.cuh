@@ -41,3 +41,16 @@ __device__ inline void prefetch_at_startup(const OperandArgs& args, const Shared
   mbarrier_wait(shared_address(&shared.flags->requested), 0);
   prefetch_steps(args, as_task(known));
 }
+
+template <int kOp = 0>
+__device__ inline void prefetch_first_steps(const OperandArgs& args, const Task& first, int count) {
+  if constexpr (kOp < kNumOps) {
+    if (first.op != kOp) return prefetch_first_steps<kOp + 1>(args, first, count);
+    const ToL2 to{cache_policy<kNoHint>()};
+    const Steps steps = steps_of<kOp>(args.base.plan, args.base.ops[kOp], first);
+    const int end = min(steps.count, count);
+#pragma unroll 1
+    for (int step = 0; step < end; ++step)
+      request_weight_boxes<kOp>(to, &args.weight_maps[kOp], steps[step], first.tile_n, args.base.ops[kOp].n);
+  }
+}
