@@ -211,7 +211,13 @@ __device__ inline void produce_weights(const WgmmaArgs& args, const Shared& shar
       request_until(min(requested + 1, stages_before_ready(args, own)));
       ++source.next;
       next = feed_next();
-      if ((args.base.plan.early & 256) && !source.has_task()) launch_dependents();
+      if (args.base.plan.early >= 256 && !source.has_task()) {
+        if (args.base.plan.early & 256) launch_dependents();
+        if (args.base.plan.early & 1024) {
+          request_until(num_stages_of(args, own) / 2);
+          launch_dependents();
+        }
+      }
       request_until(kAll);
     } else {
       if constexpr (kSparesProducers) {
