@@ -116,14 +116,21 @@ def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
 
 def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
     """The best of the first guesses with other ways in which its tasks wait: intermediates are read in band, weights
-    run ahead with few bytes under way, or both; and tiles of small ops that let the ring hold more of their weights. A
-    forecast knows too little of any."""
+    run ahead with few bytes under way, or both; tiles of small ops that let the ring hold more of their weights; and
+    stages twice as deep. A forecast knows too little of any."""
     if best.tiling.engine is not Engine.WGMMA:
         return []
-    ahead = max(1, round(AHEAD_WINDOW_BYTES / stage_bytes(space.workload, best.tiling)[1]))
-    in_band, wide = read_in_band(best), (replace(best, tiling=tiling) for tiling in space.widened(best.tiling))
-    paced = (replace(one, tiling=replace(one.tiling, ahead_window=ahead)) for one in (in_band, best, *wide))
-    return [one for one in (in_band, *paced) if space.is_legal(one)]
+    in_band, wide = read_in_band(best), [replace(best, tiling=tiling) for tiling in space.widened(best.tiling)]
+    deep = [replace(one, tiling=tiling) for one in (wide or [best]) for tiling in space.twice_as_deep(one.tiling)]
+    paced = [_paced(space, one) for one in (in_band, best, *wide)]
+    deepest = _shortest(space, (_paced(space, one) for one in deep if space.is_legal(one)))
+    return [one for one in (in_band, *paced, *deepest) if space.is_legal(one)]
+
+
+def _paced(space: Space, schedule: Schedule) -> Schedule:
+    """With about so many bytes of weights under way while a ring fills for a task that waits."""
+    ahead = max(1, round(AHEAD_WINDOW_BYTES / stage_bytes(space.workload, schedule.tiling)[1]))
+    return replace(schedule, tiling=replace(schedule.tiling, ahead_window=ahead))
 
 
 def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
