@@ -302,7 +302,12 @@ class PlanOnDevice:
         )
         if self._maps:
             dtype = self.plan.graph.workload.dtype
-            encoded = (encode(m, dtype, getattr(ops[m.op], m.operand)) for m in self._maps)
+            misses = self.plan.plan.misses
+
+            def promotion(operand: str) -> int:
+                return 256 if (operand == "w" and misses & 1) or (operand == "a" and misses & 2) else 128
+
+            encoded = (encode(m, dtype, getattr(ops[m.op], m.operand), promotion(m.operand)) for m in self._maps)
             args = extend_args(args, self._first_tasks, tuple(encoded))
         return args
 

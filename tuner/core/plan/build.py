@@ -77,7 +77,7 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
         queue if is_static else None,
         wait_position=ordering.wait_position,
     )
-    plan = replace(plan, held_stages=held_stages(graph.tiling, ordering.run_ahead))
+    plan = replace(plan, held_stages=held_stages(graph.tiling, ordering.run_ahead), misses=ordering.misses)
     if has_wave and not is_static:
         return replace(plan, assignment=FIRST_WAVE, num_first_tasks=num_ctas)
     return plan

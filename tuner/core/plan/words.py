@@ -120,7 +120,7 @@ HEADER_RANGES = (
     WordRange("wait_offset", HEADER_WORDS, 2**31 - 1),
     WordRange("num_waits", 0, MAX_COUNT),
     WordRange("num_first_tasks", 0, MAX_COUNT),
-    WordRange("word 11", 0, 0),
+    WordRange("word 11", 0, 65535),
     WordRange("held_stages", 0, MAX_STEPS),
     WordRange("strided_parts", 0, 1),
     WordRange("num_split_tiles", 0, MAX_COUNT),
@@ -202,6 +202,7 @@ class Plan:
     num_first_tasks: int = 0
     #: Bit i: op i reads in band what another op of the launch writes: each element says itself that it is there.
     in_band_ops: int = 0
+    misses: int = 0
 
     @property
     def num_tasks(self) -> int:
@@ -244,7 +245,7 @@ class Plan:
         words[:HEADER_WORDS] = (
             MAGIC, VERSION, self.num_tasks, self.num_signals, self.num_ctas, self.assignment,
             queue_offset, task_offset, wait_offset, len(self.waits),
-            self.num_first_tasks, 0, self.held_stages, self.strided_parts, self.num_split_tiles,
+            self.num_first_tasks, self.misses, self.held_stages, self.strided_parts, self.num_split_tiles,
             self.in_band_ops,
         )  # fmt: skip
         if self.assignment == STATIC:
@@ -285,7 +286,7 @@ class Plan:
             raise WordError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
         _check_ranges(words[None, :HEADER_WORDS], HEADER_RANGES)
         num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = map(int, words[2:10])
-        num_first_tasks, _, held, strided, num_split_tiles, in_band_ops = map(int, words[10:16])
+        num_first_tasks, misses, held, strided, num_split_tiles, in_band_ops = map(int, words[10:16])
         _check_assignment(assignment, num_tasks, num_ctas, num_first_tasks)
         num_queue_words = num_ctas + 1 if assignment == STATIC else 0
         *offsets, size = _layout(num_queue_words, num_tasks, num_waits)
@@ -309,6 +310,7 @@ class Plan:
             num_split_tiles=num_split_tiles,
             num_first_tasks=num_first_tasks,
             in_band_ops=in_band_ops,
+            misses=misses,
         )
         _check_ranges(plan.tasks, TASK_RANGES, " of task")
         plan._check_indices()

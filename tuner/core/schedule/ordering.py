@@ -192,6 +192,7 @@ class Ordering:
     split_tiles: SplitTiles = SplitTiles.ALL
     #: Of a chain that is launched run by run: the ops with which its later runs begin, ascending; else empty.
     run_starts: tuple[int, ...] = ()
+    misses: int = 0
 
     def __str__(self) -> str:
         rasters = "+".join(str(raster) for raster in self.rasters)
@@ -204,7 +205,8 @@ class Ordering:
         parts += " part-major" if self.part_major else ""
         parts += f" split-{self.split_tiles}" if self.split_tiles is not SplitTiles.ALL else ""
         runs = f" runs{'+'.join(map(str, self.run_starts))}" if self.run_starts else ""
-        return f"{rasters} {self.interleave}{parts} {sync} {assigned} {grid}{runs}"
+        misses = f" misses{self.misses}" if self.misses else ""
+        return f"{rasters} {self.interleave}{parts} {sync} {assigned} {grid}{runs}{misses}"
 
 
 #: Fields that are in the JSON form only where they differ from these.
@@ -239,6 +241,7 @@ _LATER_ORDERING: dict[str, Any] = {
     "split_order": SplitOrder.CONTIGUOUS,
     "split_tiles": SplitTiles.ALL,
     "run_starts": (),
+    "misses": 0,
 }
 _LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
 
