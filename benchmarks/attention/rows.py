@@ -25,7 +25,9 @@ _HEAD_DIM = 128
 #: Shared memory of a CTA of sm_90.
 _MOST_SMEM_BYTES = 232_448
 #: Of lengths that differ: clusters, and spans of the longest context, which a launch assigns.
-_LENGTH_SPANS = ((1, 4), (1, 8), (1, 13), (1, 22), (2, 4), (2, 7), (2, 11), (4, 4), (4, 8))
+_LENGTH_SPANS = ((1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4), (2, 7), (4, 1), (4, 2), (8, 1))
+#: And tokens of a tile, warps that multiply, stages.
+_LENGTH_RINGS = ((64, 8, 16), (64, 8, 4), (64, 4, 3), (32, 8, 16), (32, 4, 16))
 #: What `tiling_of` is told of a variant.
 _OF_TILING = ("warps", "stages", "finish_warps", "parts_at_once")
 
@@ -49,14 +51,14 @@ class Variant:
     by_length: bool = False
     #: Whether a launch may begin while the one before it ends.
     programmatic: bool = True
-    #: That a miss in the L2 brings of keys and values: 128, a line of the ring, or 256.
-    promotion_bytes: int = 128
+    #: That a miss in the L2 brings of keys and values: 256, or 128, a line of the ring.
+    promotion_bytes: int = 256
 
     def __str__(self) -> str:
         tiling = self.tiling
         flags = [name for name in ("contiguous", "speculative", "by_length") if getattr(self, name)]
         flags += [] if self.programmatic else ["plain"]
-        flags += [] if self.promotion_bytes == 128 else [f"misses of {self.promotion_bytes} bytes"]
+        flags += [] if self.promotion_bytes == 256 else [f"misses of {self.promotion_bytes} bytes"]
         ring = f"tile {tiling.tile_tokens} x {tiling.num_stages}"
         warps = f"warps {tiling.math_warps}+{tiling.finish_warps}"
         parts = f"{tiling.parts_at_once} parts at once"
@@ -166,7 +168,7 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         most = max(1, (num_sms if cluster == 1 else resident) // pairs)
         for spans in sorted({1, min(most, 4), most}):
             found += [variant(cluster, spans), variant(cluster, spans, tile=32)]
-        found.append(variant(cluster, most, promotion_bytes=256))
+        found.append(variant(cluster, most, promotion_bytes=128))
         if cluster > 1 and pairs > resident:
             found.append(variant(cluster, 1, contiguous=True))
             continue
@@ -175,11 +177,8 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         if pairs > resident:
             found.append(variant(cluster, 1, contiguous=True))
     if set(row.lengths) != {op.max_length}:
-        for (cluster, spans), (warps, stages) in product(_LENGTH_SPANS, ((8, 16), (8, 4), (4, 4), (4, 3), (4, 2))):
-            found.append(variant(cluster, spans, by_length=True, warps=warps, stages=stages))
-            found.append(variant(cluster, spans, by_length=True, warps=warps, stages=stages, promotion_bytes=256))
-        for cluster, stages, promotion in product((1, 2, 4, 8), (4, 3), (128, 256)):
-            found.append(variant(cluster, 1, warps=4, stages=stages, promotion_bytes=promotion))
+        for (cluster, spans), (tile, warps, stages) in product(_LENGTH_SPANS, _LENGTH_RINGS):
+            found.append(variant(cluster, spans, tile, by_length=True, warps=warps, stages=stages))
     most = max(1, num_sms // pairs)
     found += [variant(1, most, parts_at_once=8), variant(1, 2 * most, finish_warps=0), variant(1, most, tile=16)]
     found += [variant(1, most, tile=128), variant(1, most, warps=4), variant(1, 2 * most, contiguous=True)]

@@ -211,8 +211,7 @@ struct OwnTasks {
   __device__ __forceinline__ bool begin(const AttentionArgs& args, const Ring& ring, TaskInHand& hand, int& requested) {
     requested = 0;
     if (args.num_assigned > 0) {
-      assigned = {cluster_number(), 0, 0, 0, 0};
-      know_sequences(args, assigned);
+      assigned = first_assigned(args);
       const bool is_there = take_assigned(args, assigned, hand);
       if (is_there) request_queries(args, ring, hand.task, 0);
       return is_there;
