@@ -150,6 +150,7 @@ def test_a_rank_runs_what_lies_between_two_sums(run: str, ops: list[str]) -> Non
         ({**LAYER, "tp": 8}, "pair.run", "an all-reduce stands behind o_proj", "attention, mlp or qkv"),
         ({**LAYER, "tp": 3}, "pair.tp", "3 ranks cannot share", "use 1, 2, 4, 8"),
         ({**LAYER, "model": "qwen3-8b"}, "pair.model", "norms its queries and keys", "llama3-8b"),
+        (chain({**O_PROJ, "name": "q", "source": "x"}, OP), "pair.ops", "attention reads q:", "cut the chain in front"),
         (chain(OP, {**OP, "name": "b", "source": "attention"}), "pair.ops", "2 attentions", "cut the chain"),
         (chain({**OP, "source": "o_proj"}, O_PROJ), "pair.ops", "a cycle", "break it"),
         (chain(OP, {**O_PROJ, "name": "attention.keys"}), "pair.ops", "name of an operand of attention", "another"),
