@@ -244,3 +244,17 @@ def test_a_span_that_nobody_runs_shows() -> None:
     tensors, lengths = tensors_of(OP, 1), [50, 17, 0]
     out = Interpreter(plan_of()).launch(tensors, lengths, random.Random(1), skipped=lambda place: place == 0)
     assert np.isnan(out).any()
+
+
+def test_a_slot_that_the_next_launch_fills_too_early_shows() -> None:
+    """A launch waits for the end of the one before. What comes of it where it does not."""
+    rng, tensors, lengths = random.Random(1), tensors_of(OP, 1), [50, 17, 33]
+    run, expected = Interpreter(plan_of()), attention(OP, *tensors, lengths, np)
+    outs = [np.full_like(tensors[0], np.nan) for _ in range(2)]
+    launches = [run.steps(out, tensors, lengths, rng) for out in outs]
+    for _ in range(12):  # of the first launch
+        next(launches[0])
+    for launch in reversed(launches):
+        for _ in launch:
+            pass
+    assert not all(np.allclose(out, expected) for out in outs)
