@@ -40,6 +40,8 @@ class AttentionTiling:
     live_columns: int = 0
     #: Warps that end a task while the next one is multiplied; 0: those that multiply do it.
     finish_warps: int = 4
+    #: Warps that request: 1, or 2 where the second one requests the values of a paged cache.
+    request_warps: int = 1
     #: CTAs that share a task: 1, 2, 4, 8 or 16.
     cluster: int = 1
     #: Of a sum over spans, loads that are under way together.
@@ -63,8 +65,8 @@ class AttentionTiling:
 
     @property
     def num_threads(self) -> int:
-        """Of a CTA: one warp requests."""
-        return 32 * (self.math_warps + self.finish_warps + 1)
+        """Of a CTA."""
+        return 32 * (self.math_warps + self.finish_warps + self.request_warps)
 
     @property
     def kept_columns(self) -> int:
