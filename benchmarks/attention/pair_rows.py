@@ -130,6 +130,8 @@ def attention_variants(row: Row) -> list[Variant]:
     found += [_attention(row, one, *of) for one in _MORE_SPREADS.get(name, ()) for of in _WARPS_AND_STAGES[:-1]]
     for assigned in _LENGTH_SPREADS.get(name, ()):
         found += [fitting(row, replace(_attention(row, assigned, *of), by_length=True)) for of in _WARPS_AND_STAGES]
+    if row.page_tokens:
+        found += [replace(one, tiling=replace(one.tiling, request_warps=2)) for one in found]
     return list(dict.fromkeys(found))
 
 
