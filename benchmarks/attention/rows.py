@@ -27,7 +27,7 @@ _MOST_SMEM_BYTES = 232_448
 #: Of lengths that differ: clusters, and spans of the longest context, which a launch assigns.
 _LENGTH_SPANS = ((1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4), (2, 7))
 #: And tokens of a tile, warps that multiply, stages.
-_LENGTH_RINGS = ((64, 8, 16), (64, 8, 4), (64, 4, 3), (64, 4, 2), (32, 8, 16), (32, 4, 16))
+_LENGTH_RINGS = ((64, 8, 16), (64, 8, 4), (64, 4, 3), (64, 4, 2), (32, 8, 16), (32, 4, 16), (16, 8, 16))
 #: What `tiling_of` is told of a variant.
 _OF_TILING = ("warps", "stages", "finish_warps", "request_warps", "parts_at_once")
 

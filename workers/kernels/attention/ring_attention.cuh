@@ -231,8 +231,13 @@ struct OwnTasks {
     if (args.num_assigned > 0) {
       assigned = first_assigned(args);
       const bool is_there = take_assigned(args, assigned, hand);
-      if (is_there) request_queries(args, ring, hand.task, 0);
-      return is_there;
+      if (!is_there) return false;
+      request_queries(args, ring, hand.task, 0);
+      if constexpr (!kIsPaged) {
+        requested = min(kStages, hand.num_tiles);
+        request_tiles(args, ring, hand, 0, requested, 0, 0);
+      }
+      return true;
     }
     hand.task = args.first[cluster_number()];
     request_queries(args, ring, hand.task, 0);
