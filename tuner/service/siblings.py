@@ -18,6 +18,7 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
 from tuner.core.trial.records import JobRecord
 from tuner.errors import IllegalSchedule
+from tuner.search.seeds import by_slice
 from tuner.store import Store, batches
 
 #: Of each job, so many of its fastest are tried by the others; of all these a job tries so many, the nearest rows'
@@ -25,7 +26,7 @@ from tuner.store import Store, batches
 NUM_SHARED = 2
 MOST_TRIED = 12
 #: Of these, so many are the job's own fastest kernel in other orders, which needs no build.
-NUM_REORDERED = 4
+NUM_REORDERED = 5
 #: So many of a job's fastest say what it knows.
 NUM_KNOWN = 12
 #: Kernels within so much of the fastest are as good in the search, relative: it is rougher than finals are.
@@ -94,13 +95,15 @@ class Siblings:
         ]
 
     def to_try(self, job: JobRecord, space: AnySpace, past: Iterable[Trial]) -> tuple[Candidate, ...]:
-        """What `job` has not tried of what the others found, where its rows can be served by it: their orders for its
-        own fastest kernel, then their kernels."""
+        """What `job` has not tried: its own fastest kernel, where it is fused, with waits slice by slice, to which a
+        short search does not come; then in the orders that the others found; then their kernels, where its rows can be
+        served by them."""
         known = [trial for trial in past if trial.candidate.schedule is not None]
         near = sorted(self._known(job), key=lambda one: _octaves(one[0], job))
         offered = dict.fromkeys(trial.candidate for _, trials in near for trial in trials[:NUM_SHARED])
         fastest = min(known, key=_time_us, default=None)
-        reordered = in_orders_of(fastest.candidate, offered) if fastest else ()
+        own = fastest.candidate if fastest else None
+        reordered = chain(_by_slice(space, own), in_orders_of(own, offered)) if own else ()
         tried = {trial.candidate for trial in known}
 
         def new(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -139,6 +142,12 @@ def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candid
         is_alike = (other.plan_kind.is_fused, other.plan_kind.is_in_runs) == (kind.is_fused, kind.is_in_runs)
         if is_alike and own.schedule is not None and other.schedule is not None:
             yield replace(own, schedule=replace(own.schedule, ordering=other.schedule.ordering))
+
+
+def _by_slice(space: AnySpace, own: Candidate) -> Iterator[Candidate]:
+    """The kernel of a fused candidate, launched as it is, with waits slice by slice."""
+    if own.plan_kind.is_fused and own.schedule is not None:
+        yield from (replace(own, schedule=one) for one in by_slice(space, own.schedule))
 
 
 def _octaves(one: JobRecord, other: JobRecord) -> float:

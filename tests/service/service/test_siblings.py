@@ -14,11 +14,14 @@ from tests.support.builders import measured, spec, trial
 from tests.support.spaces import any_space_of
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Granularity, Ordering
+from tuner.core.schedule.ordering import Granularity, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.tiling import Engine
+from tuner.core.space.space import Space
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import LocalDispatcher
+from tuner.search.seeds import by_slice
 from tuner.service import Service
 from tuner.service.siblings import MOST_TRIED, NUM_REORDERED, Siblings
 from tuner.store import Store, batches, jobs, trials
@@ -77,6 +80,26 @@ def test_a_job_tries_its_fastest_kernel_in_the_nearest_orders_and_then_the_kerne
     own = [replace(FASTEST, schedule=replace(FASTEST.schedule, ordering=order)) for order in (ordered(2), ordered(4))]  # type: ignore[arg-type]
     assert set(given[:2]) == set(own), "its own fastest kernel, launched as it is, in the orders of both"
     assert set(given[2:]) == {of_near, apart, of_far}, "what it had tried itself is not tried again"
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(PlanKind.FUSED_PDL, True), (PlanKind.TWO_LAUNCHES_PDL, False)])
+def test_a_fused_kernel_whose_tasks_wait_for_rows_is_tried_with_waits_slice_by_slice(
+    ladder: tuple[Store, list[JobRecord]], kind: PlanKind, expected: bool
+) -> None:
+    store, (near, job, _) = ladder
+    space = any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu)
+    assert isinstance(space, Space)
+    tiling = next(one for one in space.guesses if one.engine is Engine.WGMMA and not one.split_k)
+    own = Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster()))))
+    lay(store, near, (BY_ROWS, 10.0))
+    past = lay(store, job, (own, 20.0))
+    given = Siblings(store).to_try(job, space, past)
+    assert own.schedule
+    sliced = [replace(own, schedule=one) for one in by_slice(space, own.schedule)]
+    assert len(sliced) == 1
+    assert (given[:1] == tuple(sliced)) is expected
+    assert (sliced[0] in given) is expected
+    assert BY_ROWS in given
 
 
 def test_no_more_than_a_few_orders_are_tried_and_nothing_twice(ladder: tuple[Store, list[JobRecord]]) -> None:
