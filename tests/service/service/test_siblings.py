@@ -82,23 +82,33 @@ def test_a_job_tries_its_fastest_kernel_in_the_nearest_orders_and_then_the_kerne
     assert set(given[2:]) == {of_near, apart, of_far}, "what it had tried itself is not tried again"
 
 
-@pytest.mark.parametrize(("kind", "expected"), [(PlanKind.FUSED_PDL, True), (PlanKind.TWO_LAUNCHES_PDL, False)])
-def test_a_fused_kernel_whose_tasks_wait_for_rows_is_tried_with_waits_slice_by_slice(
-    ladder: tuple[Store, list[JobRecord]], kind: PlanKind, expected: bool
+@pytest.mark.parametrize(
+    ("kind", "fused"),
+    [
+        (PlanKind.FUSED, PlanKind.FUSED),
+        (PlanKind.FUSED_PDL, PlanKind.FUSED_PDL),
+        (PlanKind.TWO_LAUNCHES, PlanKind.FUSED),
+        (PlanKind.TWO_LAUNCHES_PDL, PlanKind.FUSED_PDL),
+    ],
+)
+def test_the_fastest_kernels_of_all_and_of_the_fused_are_tried_in_one_launch_with_waits_slice_by_slice(
+    ladder: tuple[Store, list[JobRecord]], kind: PlanKind, fused: PlanKind
 ) -> None:
     store, (near, job, _) = ladder
     space = any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu)
     assert isinstance(space, Space)
-    tiling = next(one for one in space.guesses if one.engine is Engine.WGMMA and not one.split_k)
-    own = Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster()))))
+    first, second = (one for one in space.guesses if one.engine is Engine.WGMMA and not one.split_k and not one.swap_ab)
+    plain = [Schedule(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster()))) for tiling in (first, second)]
     lay(store, near, (BY_ROWS, 10.0))
-    past = lay(store, job, (own, 20.0))
+    fastest = (Candidate(plan_kind=kind, schedule=plain[0]), 20.0)
+    past = lay(store, job, (Candidate(plan_kind=PlanKind.FUSED, schedule=plain[1]), 30.0), fastest)
     given = Siblings(store).to_try(job, space, past)
-    assert own.schedule
-    sliced = [replace(own, schedule=one) for one in by_slice(space, own.schedule)]
-    assert len(sliced) == 1
-    assert (given[:1] == tuple(sliced)) is expected
-    assert (sliced[0] in given) is expected
+    sliced = [one for schedule in plain for one in by_slice(space, schedule)]
+    assert len(sliced) == 2
+    expected = [Candidate(plan_kind=fused, schedule=sliced[0])]
+    if not kind.is_fused:
+        expected.append(Candidate(plan_kind=PlanKind.FUSED, schedule=sliced[1]))
+    assert list(given[: len(expected)]) == expected
     assert BY_ROWS in given
 
 
