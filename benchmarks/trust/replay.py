@@ -30,7 +30,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.report import machine_of, recorded_machine, results_file, write_report
 from benchmarks.common.rows import Row, choose_rows
 from benchmarks.common.setting import twin_of
 from benchmarks.common.workbench import Watch
@@ -202,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cache, *others = options.cache or [Path("build/replay.json")]
     kept = Kept(cache, others)
     if options.meta:
-        machine = _recorded(options.meta)
+        machine = recorded_machine(options.meta)
     else:
         with tempfile.TemporaryDirectory() as scratch, closing(_evaluator(options.gpu, Path(scratch))) as evaluator:
             machine = machine_of(evaluator.environment())
@@ -216,13 +216,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_report(options.out, rows, machine)
     for row in rows:
         print(row)
-
-
-def _recorded(path: Path) -> Json:
-    """The machine of a results file, and which program was measured there when."""
-    meta: Json = json.loads(path.read_text())["meta"]
-    own = {"recorded_at": meta.pop("commit"), "recorded": meta.pop("date"), "recorded_by": meta.pop("command")}
-    return meta | own
 
 
 def _evaluator(gpu: str, scratch: Path) -> Evaluator:
