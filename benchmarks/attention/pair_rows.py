@@ -79,10 +79,10 @@ _MORE_SPREADS: dict[str, tuple[tuple[int, int, bool], ...]] = {
     "llama3-70b-tp8/16/8192": ((2, 4, False), (8, 1, False)),
     "llama3-70b-tp8/16/1-4096": ((8, 1, False), (4, 1, False)),
 }
-#: Where lengths differ: short spans, which a launch assigns by the lengths.
+#: Where lengths differ: spans that a launch assigns by the lengths.
 _LENGTH_SPREADS: dict[str, tuple[tuple[int, int, bool], ...]] = {
-    "llama3-8b/16/1-4096": ((1, 8, False), (1, 22, False)),
-    "llama3-70b-tp8/16/1-4096": ((1, 13, False),),
+    "llama3-8b/16/1-4096": ((2, 1, False), (2, 4, False), (1, 8, False)),
+    "llama3-70b-tp8/16/1-4096": ((1, 13, False), (1, 8, False)),
 }
 
 
@@ -129,7 +129,8 @@ def attention_variants(row: Row) -> list[Variant]:
     found = [_attention(row, spread, *of) for of in _WARPS_AND_STAGES]
     found += [_attention(row, one, *of) for one in _MORE_SPREADS.get(name, ()) for of in _WARPS_AND_STAGES[:-1]]
     for assigned in _LENGTH_SPREADS.get(name, ()):
-        found += [fitting(row, replace(_attention(row, assigned, *of), by_length=True)) for of in _WARPS_AND_STAGES]
+        own = [fitting(row, replace(_attention(row, assigned, *of), by_length=True)) for of in _WARPS_AND_STAGES]
+        found += [replace(one, tiling=replace(one.tiling, request_warps=2)) if row.page_tokens else one for one in own]
     return list(dict.fromkeys(found))
 
 

@@ -133,6 +133,18 @@ def _paced(space: Space, schedule: Schedule) -> Schedule:
     return replace(schedule, tiling=replace(schedule.tiling, ahead_window=ahead))
 
 
+def by_slice(space: AnySpace, schedule: Schedule) -> list[Schedule]:
+    """The kernel of a fused schedule whose tasks wait as those of first guesses do, slice by slice: of a tile without
+    parts each k-step, else each part, for what it reads. None of an attention, nor where that is not legal."""
+    if isinstance(space, AttentionSpace):
+        return []
+    tiling, ordering = schedule.tiling, schedule.ordering
+    if not tiling.split_k:
+        return list(_sliced(space, [schedule]))
+    found = replace(schedule, ordering=_by_parts(tile_graph(space.workload, tiling), ordering))
+    return [found] if space.is_legal(found) else []
+
+
 def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
     """A fused schedule in each cut into runs that the proof allows, the shortest forecast first. Where there is an
     attention, the products behind it are cut."""
@@ -221,15 +233,22 @@ def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
         ordering = Ordering(
             rasters=(Raster(),) * len(tiling.tiles),
             assignment=Assignment.STATIC,
-            granularity=Granularity.CHUNK,
-            sync_width=_quarter(graph),
-            wait_position=WaitPosition.SLICE,
-            split_order=SplitOrder.STRIDED,
             ctas_per_sm=ctas,
             reserved_sms=reserved,
         )
-        if space.is_legal(schedule := Schedule(tiling=tiling, ordering=ordering)):
+        if space.is_legal(schedule := Schedule(tiling=tiling, ordering=_by_parts(graph, ordering))):
             yield schedule
+
+
+def _by_parts(graph: TileGraph, ordering: Ordering) -> Ordering:
+    """The same where the parts of a tile walk along k together, each quarter of the way behind a wait of its own."""
+    return replace(
+        ordering,
+        granularity=Granularity.CHUNK,
+        sync_width=_quarter(graph),
+        wait_position=WaitPosition.SLICE,
+        split_order=SplitOrder.STRIDED,
+    )
 
 
 def _sliced(space: Space, plain: Iterable[Schedule]) -> Iterator[Schedule]:

@@ -126,8 +126,9 @@ def proportion_upper_bound(num_hits: int, num: int, *, confidence: float = 0.95)
 
 
 def tie_band(ci95: tuple[float, float], least: float) -> float:
-    """Relative distance below which two times are a tie: the interval's half width, and at least `least`."""
-    return max((ci95[1] - ci95[0]) / 2, least)
+    """Relative distance below which two times are a tie: `least`, and the interval's half width beyond it. So who is
+    ahead by more is ahead by `least` with its whole interval."""
+    return least + (ci95[1] - ci95[0]) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
