@@ -55,8 +55,6 @@ class CacheMap:
     dims: tuple[int, ...]
     strides_bytes: tuple[int, ...]
     box: tuple[int, ...]
-    #: That a miss in the L2 brings: 128 or 256. A token of a head of 128 has so many in one place.
-    promotion_bytes: int = 256
 
 
 @dataclass(frozen=True, kw_only=True)
