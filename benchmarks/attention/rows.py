@@ -29,7 +29,7 @@ _LENGTH_SPANS = ((2, 1), (1, 2), (1, 8), (2, 2), (2, 4), (1, 4), (2, 7))
 #: And tokens of a tile, warps that multiply, stages.
 _LENGTH_RINGS = ((64, 4, 3), (64, 8, 16), (64, 4, 2), (64, 8, 4), (32, 8, 16), (32, 4, 16), (16, 8, 16))
 #: What `tiling_of` is told of a variant.
-_OF_TILING = ("warps", "stages", "finish_warps", "request_warps", "parts_at_once")
+_OF_TILING = ("warps", "stages", "finish_warps", "parts_at_once")
 
 
 #: Clusters of a size that were seen to be resident at once on an H200; the driver is asked again on a card.
@@ -61,7 +61,6 @@ class Variant:
         flags += [] if self.promotion_bytes == 128 else [f"misses of {self.promotion_bytes} bytes"]
         ring = f"tile {tiling.tile_tokens} x {tiling.num_stages}"
         warps = f"warps {tiling.math_warps}+{tiling.finish_warps}"
-        warps += f"+{tiling.request_warps}" if tiling.request_warps > 1 else ""
         parts = f"{tiling.parts_at_once} parts at once"
         return ", ".join([f"cluster {tiling.cluster}", f"span {self.span_tokens}", ring, warps, parts, *flags])
 
@@ -124,7 +123,6 @@ def tiling_of(
     head_dim: int = _HEAD_DIM,
     queries: int = 4,
     finish_warps: int = 4,
-    request_warps: int = 1,
     cluster: int = 1,
     parts_at_once: int = 16,
 ) -> AttentionTiling:
@@ -140,7 +138,6 @@ def tiling_of(
             math_warps=warps,
             live_columns=min(columns, queries),
             finish_warps=finish_warps,
-            request_warps=request_warps,
             cluster=cluster,
             parts_at_once=parts_at_once,
         )
@@ -171,8 +168,6 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         found.append(variant(*_LENGTH_SPANS[0], by_length=True, programmatic=False))
         for (cluster, spans), (tile, warps, stages) in product(_LENGTH_SPANS, _LENGTH_RINGS):
             found.append(variant(cluster, spans, tile, by_length=True, warps=warps, stages=stages))
-            if row.page_tokens:
-                found.append(variant(cluster, spans, tile, by_length=True, warps=warps, stages=stages, request_warps=2))
     for cluster, resident in _RESIDENT.items():
         most = max(1, (num_sms if cluster == 1 else resident) // pairs)
         for spans in sorted({1, min(most, 4), most}):

@@ -197,7 +197,6 @@ constexpr int kTileTokens = {tiling.tile_tokens};
 constexpr int kStages = {tiling.num_stages};
 constexpr int kMathWarps = {tiling.math_warps};
 constexpr int kFinishWarps = {tiling.finish_warps};
-constexpr int kRequestWarps = {tiling.request_warps};
 constexpr int kCluster = {tiling.cluster};
 constexpr int kPartsAtOnce = {tiling.parts_at_once};
 constexpr int kBoxTokens = {box_tokens(tiling, form.paged)};
