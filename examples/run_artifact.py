@@ -32,8 +32,6 @@ MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
 #: CUtensorMapDataType.
 DATA_TYPES = {"CU_TENSOR_MAP_DATA_TYPE_FLOAT16": 6, "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16": 9}
-#: CUtensorMapL2promotion.
-PROMOTIONS = {"CU_TENSOR_MAP_L2_PROMOTION_L2_128B": 2, "CU_TENSOR_MAP_L2_PROMOTION_L2_256B": 3}
 MAX_REL_ERROR = {"fp16": 2e-3, "bf16": 1.6e-2}
 
 
@@ -211,7 +209,7 @@ class Artifact:
             (ctypes.c_uint32 * rank)(*recipe["element_strides"]),
             0,  # CU_TENSOR_MAP_INTERLEAVE_NONE
             3,  # CU_TENSOR_MAP_SWIZZLE_128B
-            PROMOTIONS[recipe["l2_promotion"]],
+            2,  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
             0,  # CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
         )
         self._check(status)

@@ -190,11 +190,9 @@ class OnCard:
         check(driver.cuFuncSetAttribute(function, smem, one.smem_bytes))
         places = self._places(one)
         tokens = self.cache.numel() * 2 // _TOKEN_BYTES
+        cache_map = CacheMap(dims=(64, tokens, 2), strides_bytes=(256, 128), box=(64, one.tokens, 2))
         promotion = 256 if "256" in one.way else 128
-        cache_map = CacheMap(
-            dims=(64, tokens, 2), strides_bytes=(256, 128), box=(64, one.tokens, 2), promotion_bytes=promotion
-        )
-        args = encode(cache_map, Dtype.BF16, self.cache.data_ptr())
+        args = encode(cache_map, Dtype.BF16, self.cache.data_ptr(), promotion)
         for tensor in (self.cache, places, self.seen):
             args += tensor.data_ptr().to_bytes(8, "little")
         args += bytes(-len(args) % 64)

@@ -142,7 +142,7 @@ class Attention:
         rows = 1 + _TRACED_TASKS
         self._trace = torch.zeros(self.plan.num_ctas, rows, TRACE_WORDS, dtype=torch.int64, device="cuda")
         self._refused = torch.zeros(REFUSED_WORDS, dtype=torch.int32, device="cuda")
-        self._map = replace(cache_map(op, tiling, form.paged), promotion_bytes=variant.promotion_bytes)
+        self._map = cache_map(op, tiling, form.paged)
 
     def _resident(self) -> int:
         """Clusters that the driver says are resident at once."""
@@ -165,8 +165,8 @@ class Attention:
     ) -> None:
         """On PyTorch's current stream. `next_weights` are those of the launch behind."""
         buffers = AttentionBuffers(
-            k_map=encode(self._map, self.op.dtype, k.data_ptr()),
-            v_map=encode(self._map, self.op.dtype, v.data_ptr()),
+            k_map=encode(self._map, self.op.dtype, k.data_ptr(), self.variant.promotion_bytes),
+            v_map=encode(self._map, self.op.dtype, v.data_ptr(), self.variant.promotion_bytes),
             q=q.data_ptr(),
             out=out.data_ptr(),
             lengths=lengths.data_ptr(),

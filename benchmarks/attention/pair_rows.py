@@ -129,8 +129,7 @@ def attention_variants(row: Row) -> list[Variant]:
     found = [_attention(row, spread, *of) for of in _WARPS_AND_STAGES]
     found += [_attention(row, one, *of) for one in _MORE_SPREADS.get(name, ()) for of in _WARPS_AND_STAGES[:-1]]
     for assigned in _LENGTH_SPREADS.get(name, ()):
-        own = [fitting(row, replace(_attention(row, assigned, *of), by_length=True)) for of in _WARPS_AND_STAGES]
-        found += [replace(one, tiling=replace(one.tiling, request_warps=2)) if row.page_tokens else one for one in own]
+        found += [fitting(row, replace(_attention(row, assigned, *of), by_length=True)) for of in _WARPS_AND_STAGES]
     return list(dict.fromkeys(found))
 
 

@@ -25,11 +25,11 @@ _HEAD_DIM = 128
 #: Shared memory of a CTA of sm_90.
 _MOST_SMEM_BYTES = 232_448
 #: Of lengths that differ: clusters, and spans of the longest context, which a launch assigns.
-_LENGTH_SPANS = ((1, 2), (1, 4), (1, 8), (2, 1), (2, 2), (2, 4), (2, 7))
+_LENGTH_SPANS = ((2, 1), (1, 2), (1, 8), (2, 2), (2, 4), (1, 4), (2, 7))
 #: And tokens of a tile, warps that multiply, stages.
-_LENGTH_RINGS = ((64, 8, 16), (64, 8, 4), (64, 4, 3), (64, 4, 2), (32, 8, 16), (32, 4, 16), (16, 8, 16))
+_LENGTH_RINGS = ((64, 4, 3), (64, 8, 16), (64, 4, 2), (64, 8, 4), (32, 8, 16), (32, 4, 16), (16, 8, 16))
 #: What `tiling_of` is told of a variant.
-_OF_TILING = ("warps", "stages", "finish_warps", "request_warps", "parts_at_once")
+_OF_TILING = ("warps", "stages", "finish_warps", "parts_at_once")
 
 
 #: Clusters of a size that were seen to be resident at once on an H200; the driver is asked again on a card.
@@ -51,17 +51,16 @@ class Variant:
     by_length: bool = False
     #: Whether a launch may begin while the one before it ends.
     programmatic: bool = True
-    #: That a miss in the L2 brings of keys and values: 256, or 128, a line of the ring.
-    promotion_bytes: int = 256
+    #: That a miss in the L2 brings of keys and values: 128, a line of the ring, or 256.
+    promotion_bytes: int = 128
 
     def __str__(self) -> str:
         tiling = self.tiling
         flags = [name for name in ("contiguous", "speculative", "by_length") if getattr(self, name)]
         flags += [] if self.programmatic else ["plain"]
-        flags += [] if self.promotion_bytes == 256 else [f"misses of {self.promotion_bytes} bytes"]
+        flags += [] if self.promotion_bytes == 128 else [f"misses of {self.promotion_bytes} bytes"]
         ring = f"tile {tiling.tile_tokens} x {tiling.num_stages}"
         warps = f"warps {tiling.math_warps}+{tiling.finish_warps}"
-        warps += f"+{tiling.request_warps}" if tiling.request_warps > 1 else ""
         parts = f"{tiling.parts_at_once} parts at once"
         return ", ".join([f"cluster {tiling.cluster}", f"span {self.span_tokens}", ring, warps, parts, *flags])
 
@@ -124,7 +123,6 @@ def tiling_of(
     head_dim: int = _HEAD_DIM,
     queries: int = 4,
     finish_warps: int = 4,
-    request_warps: int = 1,
     cluster: int = 1,
     parts_at_once: int = 16,
 ) -> AttentionTiling:
@@ -140,7 +138,6 @@ def tiling_of(
             math_warps=warps,
             live_columns=min(columns, queries),
             finish_warps=finish_warps,
-            request_warps=request_warps,
             cluster=cluster,
             parts_at_once=parts_at_once,
         )
@@ -167,11 +164,15 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         return Variant(tiling=tiling, span_tokens=span_tokens, **changes)
 
     found: list[Variant | None] = []
+    if set(row.lengths) != {op.max_length}:
+        found.append(variant(*_LENGTH_SPANS[0], by_length=True, programmatic=False))
+        for (cluster, spans), (tile, warps, stages) in product(_LENGTH_SPANS, _LENGTH_RINGS):
+            found.append(variant(cluster, spans, tile, by_length=True, warps=warps, stages=stages))
     for cluster, resident in _RESIDENT.items():
         most = max(1, (num_sms if cluster == 1 else resident) // pairs)
         for spans in sorted({1, min(most, 4), most}):
             found += [variant(cluster, spans), variant(cluster, spans, tile=32)]
-        found.append(variant(cluster, most, promotion_bytes=128))
+        found.append(variant(cluster, most, promotion_bytes=256))
         if cluster > 1 and pairs > resident:
             found.append(variant(cluster, 1, contiguous=True))
             continue
@@ -179,11 +180,6 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         found += [variant(cluster, most, speculative=True), variant(cluster, 2 * most)]
         if pairs > resident:
             found.append(variant(cluster, 1, contiguous=True))
-    if set(row.lengths) != {op.max_length}:
-        for (cluster, spans), (tile, warps, stages) in product(_LENGTH_SPANS, _LENGTH_RINGS):
-            found.append(variant(cluster, spans, tile, by_length=True, warps=warps, stages=stages))
-            if row.page_tokens:
-                found.append(variant(cluster, spans, tile, by_length=True, warps=warps, stages=stages, request_warps=2))
     most = max(1, num_sms // pairs)
     found += [variant(1, most, parts_at_once=8), variant(1, 2 * most, finish_warps=0), variant(1, most, tile=16)]
     found += [variant(1, most, tile=128), variant(1, most, warps=4), variant(1, 2 * most, contiguous=True)]

@@ -159,9 +159,7 @@ static tuner_status pack_part_of(const tuner_attention *attention, const pack_pa
     memcpy(dims, map.dims, sizeof dims);
     if (map.rows_dim != PACK_NONE) dims[map.rows_dim] = (uint64_t)t->num_pages * map.rows_per_page;
     if (map.op == PACK_TENSOR_MEMORY) address += (uint64_t)map.memory_place * ALIGNMENT;
-    const int is_cache = map.op == PACK_TENSOR_KEYS || map.op == PACK_TENSOR_VALUES;
-    const map_promotion promotion = is_cache ? MAP_PROMOTION_256B : MAP_PROMOTION_128B;
-    TUNER_TRY(tuner_encode_map(attention->driver, &map, dims, address, promotion, into + map.operand));
+    TUNER_TRY(tuner_encode_map(attention->driver, &map, dims, address, into + map.operand));
   }
   return TUNER_OK;
 }

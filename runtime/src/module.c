@@ -5,12 +5,12 @@
 #include "ffn.h"
 
 tuner_status tuner_encode_map(const tuner_driver *driver, const pack_map *map, const uint64_t dims[5], uint64_t address,
-                              map_promotion promotion, uint8_t *into) {
+                              uint8_t *into) {
   static const uint32_t kElementStrides[5] = {1, 1, 1, 1, 1};
-  enum { NO_INTERLEAVE = 0, SWIZZLE_128B = 3, ZEROS_OUTSIDE = 0 };
+  enum { NO_INTERLEAVE = 0, SWIZZLE_128B = 3, PROMOTION_128B = 2, ZEROS_OUTSIDE = 0 };
   return tuner_check(driver,
                      driver->encode_map(into, (int)map->data_type, map->rank, (void *)(uintptr_t)address, dims, map->strides,
-                                        map->box, kElementStrides, NO_INTERLEAVE, SWIZZLE_128B, (int)promotion,
+                                        map->box, kElementStrides, NO_INTERLEAVE, SWIZZLE_128B, PROMOTION_128B,
                                         ZEROS_OUTSIDE),
                      "cuTensorMapEncodeTiled");
 }

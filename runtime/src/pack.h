@@ -164,12 +164,9 @@ typedef struct pack_layout {
 } pack_layout;
 pack_layout pack_get_layout(const tuner_pack *pack, const pack_kernel *kernel);
 
-/* That a miss in the L2 brings, as CUtensorMapL2promotion has it: of a cache 256 bytes, else 128. */
-typedef enum map_promotion { MAP_PROMOTION_128B = 2, MAP_PROMOTION_256B = 3 } map_promotion;
-
 /* An encoded tensor map of these dimensions at an address, 128 bytes at a multiple of 64. */
 tuner_status tuner_encode_map(const tuner_driver *driver, const pack_map *map, const uint64_t dims[5], uint64_t address,
-                              map_promotion promotion, uint8_t *into);
+                              uint8_t *into);
 
 /* Numbers and blobs as the file has them. */
 uint32_t pack_u32(const uint8_t *at);

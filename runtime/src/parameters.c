@@ -19,7 +19,7 @@ static tuner_status encode(const tuner_ffn *ffn, const pack_map *map, int32_t m,
   uint64_t dims[5];
   memcpy(dims, map->dims, sizeof dims);
   if (map->rows_dim != PACK_NONE) dims[map->rows_dim] = (uint64_t)m;
-  return tuner_encode_map(ffn->driver, map, dims, (uint64_t)(uintptr_t)address, MAP_PROMOTION_128B, into);
+  return tuner_encode_map(ffn->driver, map, dims, (uint64_t)(uintptr_t)address, into);
 }
 
 static tuner_status pack_all(const tuner_ffn *ffn, int32_t m, const tuner_tensors *t, uint8_t *parameters) {

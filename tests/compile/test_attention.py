@@ -56,7 +56,7 @@ FORMS = [
 #: Stamps of a clock that goes.
 CLOCKED = [("= read_clock();", "= ++stamped;"), ("read_globaltimer()", "++stamped")]
 QUICK = (
-    "pages of 16, two warps request", "ragged", "new tokens", "tiles left over", "clusters, spans", "by length",
+    "ragged", "new tokens", "tiles left over", "clusters, spans", "by length",
     "by length, many sequences",
 )  # fmt: skip
 
@@ -151,7 +151,6 @@ def test_attention_leaves_the_right_numbers(name: str) -> None:
         ("pages of 16", "static_cast<long long>(hand.task.sequence()) * args.max_pages", "0"),
         ("pages of 16", "token < hand.length && token", "token"),
         ("many pages", "first + 32 + lane", "first + lane"),
-        ("pages of 16, two warps request", "place, first_pages(args, hand));", "place, 0);"),
         ("pages of 64, tokens before heads", "hand.task.head() * args.lines_per_head", "0"),
         ("pages of 64, tokens before heads", "token_of(args, hand, box) & ((1 << args.page_shift) - 1)", "0"),
         ("window", "token < seen - args.window", "token < seen - args.window - 1"),
@@ -327,7 +326,7 @@ def test_weights_that_are_not_asked_for_early_are_asked_for_when_a_ctas_tiles_ar
 def test_clusters_without_tasks_ask_for_their_share_of_the_weights_alone() -> None:
     wanted = [(2**32 + 4096 * row, 512, False) for row in range(1000)]
     assert rows_asked_for(early=True, asking=5) == wanted
-    assert rows_asked_for(("if (requests) prefetch", "if (false) prefetch"), early=True, asking=5) != wanted
+    assert rows_asked_for(("if (thread >= kRequester) prefetch", "if (false) prefetch"), early=True, asking=5) != wanted
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")

@@ -23,7 +23,6 @@ class Case:
     queues: int
     cluster: int = 1
     finish_warps: int = 4
-    request_warps: int = 1
     speculative: bool = True
     form: dict[str, Any] = field(default_factory=dict)
     #: Tokens of a page, and whether heads come before tokens; None: the cache is contiguous.
@@ -139,17 +138,7 @@ CASES = {
         speculative=False,
         pages=(16, True),
     ),
-    "pages of 16, two warps request": Case(
-        op={"sequences": 6, "kv_heads": 2, "query_heads": 4, "head_dim": 128, "max_length": 300},
-        lengths=(300, 0, 129, 17, 16, 250),
-        tiling=(8, 64, 2, 8),
-        span=128,
-        queues=3,
-        request_warps=2,
-        speculative=False,
-        pages=(16, True),
-    ),
-    "many pages, two warps request, by length": Case(
+    "many pages, by length": Case(
         op={"sequences": 3, "kv_heads": 1, "query_heads": 8, "head_dim": 64, "max_length": 1200},
         lengths=(1190, 641, 3),
         tiling=(8, 64, 2, 4),
@@ -157,7 +146,6 @@ CASES = {
         queues=1,
         cluster=2,
         finish_warps=0,
-        request_warps=2,
         speculative=False,
         by_length=True,
         pages=(16, False),
@@ -274,7 +262,6 @@ def tiling_of(case: Case, op: DecodeAttention) -> AttentionTiling:
         math_warps=warps,
         live_columns=min(columns, op.columns),
         finish_warps=case.finish_warps,
-        request_warps=case.request_warps,
         cluster=case.cluster,
     )
 

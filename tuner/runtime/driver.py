@@ -18,10 +18,8 @@ MOST_CARVEOUT = 100
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
 #: CUtensorMapDataType.
 _DATA_TYPES = {"CU_TENSOR_MAP_DATA_TYPE_FLOAT16": 6, "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16": 9}
-#: CUtensorMapL2promotion.
-_PROMOTIONS = {"CU_TENSOR_MAP_L2_PROMOTION_L2_128B": 2, "CU_TENSOR_MAP_L2_PROMOTION_L2_256B": 3}
-#: No interleave, 128-byte swizzle, zeros out of bounds.
-_NO_INTERLEAVE, _SWIZZLE_128B, _ZEROS_OUTSIDE = 0, 3, 0
+#: No interleave, 128-byte swizzle, 128-byte promotion, zeros out of bounds.
+_MAP_MODES = (0, 3, 2, 0)
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 64
 _MULTIPROCESSOR_COUNT = 16
 
@@ -123,10 +121,7 @@ class Driver:
             (ctypes.c_uint64 * (rank - 1))(*recipe["strides_bytes"]),
             (ctypes.c_uint32 * rank)(*recipe["box"]),
             (ctypes.c_uint32 * rank)(*recipe["element_strides"]),
-            _NO_INTERLEAVE,
-            _SWIZZLE_128B,
-            _PROMOTIONS[recipe["l2_promotion"]],
-            _ZEROS_OUTSIDE,
+            *_MAP_MODES,
         )
         return ctypes.string_at(aligned, _MAP_BYTES)
 

@@ -43,7 +43,6 @@ def kernel_features(schedule: AttentionSchedule) -> list[float]:
         math.log2(schedule.tile_tokens),
         math.log2(schedule.math_warps),
         0.5 * math.log2(1 + schedule.finish_warps),
-        0.5 * math.log2(schedule.request_warps),
         math.log2(schedule.num_stages * schedule.tile_tokens),
         0.3 * math.log2(schedule.parts_at_once),
     ]

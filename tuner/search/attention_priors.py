@@ -66,7 +66,6 @@ def _forms(space: AttentionSpace, found: AttentionSchedule, before: AttentionOp)
             speculative=speculative,
             by_length=by_length,
             parts_at_once=parts,
-            request_warps=found.request_warps if space.op.form.paged else 1,
             next_percent=percent,
             next_early=found.next_early and percent > 0,
         )

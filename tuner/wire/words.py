@@ -68,12 +68,11 @@ def _attention_words(op: AttentionOp, one: AttentionSchedule, workload: Workload
     order = "neighbours" if one.contiguous else "tasks in turns"
     order = "its share of those alone that the lengths leave" if one.by_length else order
     finish = f"{one.finish_warps} that end tasks" if one.finish_warps else "which end tasks too"
-    requests = ", two that request" if one.request_warps > 1 else ""
     early = ", the first tiles before a length is known" if one.speculative else ""
     words = [
         f"Attention {op.name}: spans of {one.span_tokens} tokens, {number}{shared}; each queue has {order}.",
         f"Its kernel: tiles of {one.tile_tokens} tokens, {one.num_stages} of keys and of values in the ring{early}; "
-        f"{one.math_warps} warps that multiply, {finish}{requests}.",
+        f"{one.math_warps} warps that multiply, {finish}.",
     ]
     reader = workload.reader_of(op)
     if reader is not None and one.next_percent:

@@ -288,7 +288,7 @@ def _tensor_map(one: AttentionKernel, operand: str) -> dict[str, Any]:
         "element_strides": [1] * len(found.dims),
         "interleave": "CU_TENSOR_MAP_INTERLEAVE_NONE",
         "swizzle": "CU_TENSOR_MAP_SWIZZLE_128B",
-        "l2_promotion": f"CU_TENSOR_MAP_L2_PROMOTION_L2_{found.promotion_bytes}B",
+        "l2_promotion": "CU_TENSOR_MAP_L2_PROMOTION_L2_128B",
         "oob_fill": "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE",
     }
 

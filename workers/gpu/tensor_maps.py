@@ -20,8 +20,9 @@ _SWIZZLE_128B, _PROMOTIONS = 3, {128: 2, 256: 3}
 
 
 @lru_cache(maxsize=4096)
-def encode(tensor_map: TensorMap | CacheMap, dtype: Dtype, address: int) -> bytes:
-    """The opaque 128 bytes of a map over the matrix at `address`, a multiple of 16.
+def encode(tensor_map: TensorMap | CacheMap, dtype: Dtype, address: int, promotion_bytes: int = 128) -> bytes:
+    """The opaque 128 bytes of a map over the matrix at `address`, a multiple of 16; a miss in the L2 brings 128 or 256
+    bytes.
 
     Raises:
         WorkerError: the driver refuses it.
@@ -40,7 +41,7 @@ def encode(tensor_map: TensorMap | CacheMap, dtype: Dtype, address: int) -> byte
         (ctypes.c_uint32 * rank)(*[1] * rank),
         0,
         _SWIZZLE_128B,
-        _PROMOTIONS[tensor_map.promotion_bytes],
+        _PROMOTIONS[promotion_bytes],
         0,
     )
     if status != 0:

@@ -55,8 +55,6 @@ class CacheMap:
     dims: tuple[int, ...]
     strides_bytes: tuple[int, ...]
     box: tuple[int, ...]
-    #: That a miss in the L2 brings: 128 or 256. A token of a head of 128 has so many in one place.
-    promotion_bytes: int = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +197,6 @@ constexpr int kTileTokens = {tiling.tile_tokens};
 constexpr int kStages = {tiling.num_stages};
 constexpr int kMathWarps = {tiling.math_warps};
 constexpr int kFinishWarps = {tiling.finish_warps};
-constexpr int kRequestWarps = {tiling.request_warps};
 constexpr int kCluster = {tiling.cluster};
 constexpr int kPartsAtOnce = {tiling.parts_at_once};
 constexpr int kBoxTokens = {box_tokens(tiling, form.paged)};

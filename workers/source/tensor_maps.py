@@ -18,8 +18,8 @@ TENSOR_MAP_TYPES = {Dtype.FP16: "FLOAT16", Dtype.BF16: "BFLOAT16"}
 
 @dataclass(frozen=True, kw_only=True)
 class TensorMap:
-    """Arguments of cuTensorMapEncodeTiled but for the address; interleave none, swizzle 128 bytes, and zeros for what
-    lies outside. Element strides are 1."""
+    """Arguments of cuTensorMapEncodeTiled but for the address; interleave none, swizzle 128 bytes, L2 promotion of 128
+    bytes, and zeros for what lies outside. Element strides are 1."""
 
     #: Index of the op, and its operand: ``a`` or ``w``, or its output ``c``.
     op: int
@@ -30,8 +30,6 @@ class TensorMap:
     strides_bytes: tuple[int, ...]
     #: Elements that one request brings, or stores.
     box: tuple[int, ...]
-    #: That a miss in the L2 brings.
-    promotion_bytes: int = 128
 
 
 def has_whole_lines(op: GemmOp, dtype: Dtype) -> bool:

@@ -59,12 +59,6 @@ WAITING = {
     name: replace(schedule, attentions=(replace(schedule.attentions[0], speculative=False),))
     for name, schedule in named(SCHEDULES, "spans", "cluster of 4, spans", "tiles of 128").items()
 }
-#: Of a paged cache alone.
-TWO_REQUEST = {
-    "two that request": alone(**FEWER, span_tokens=192, request_warps=2),
-    "two that request, by length": alone(cluster=2, tile_tokens=16, num_stages=8, span_tokens=32, by_length=True,
-                                         request_warps=2),
-}  # fmt: skip
 FEW_THREADS = {
     name: replace(schedule, attentions=(replace(schedule.attentions[0], math_warps=4, finish_warps=2),))
     for name, schedule in named(SCHEDULES, "spans", "cluster of 4, spans").items()
@@ -104,8 +98,6 @@ CASES = [
     *cross("attention", "form", named(WAITING, "spans", "cluster of 4, spans"), FORMS, kinds=KINDS[1:],
            error_below=1.6e-2),
     *cross("attention", "form", named(WAITING, "tiles of 128"), named(FORMS, "pages of 16"), kinds=KINDS[1:]),
-    *cross("attention", "form", TWO_REQUEST, named(FORMS, "pages of 16", "pages of 64, new tokens", "all of them"),
-           kinds=KINDS[1:], error_below=1.6e-2),
     *cross("attention", "form", named(BEHIND_PAGES, "wgmma, 50 % asked for"), {"pair": PAGED_PAIR}, kinds=KINDS),
     *cross("attention", "pair", BEHIND, {"pair": PAIR}, kinds=KINDS, error_below=1.6e-2),
     *cross("attention", "pair", named(BEHIND, "wgmma, 50 % asked for"), {"ragged": RAGGED_PAIR}, kinds=KINDS),

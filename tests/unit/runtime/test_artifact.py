@@ -121,7 +121,7 @@ def encoded(recorder: Recorder, tensor_map: Any, dtype: Dtype, address: int) -> 
         (ctypes.c_uint64 * (rank - 1))(*tensor_map.strides_bytes),
         (ctypes.c_uint32 * rank)(*tensor_map.box),
         (ctypes.c_uint32 * rank)(*[1] * rank),
-        *(0, 3, {128: 2, 256: 3}[tensor_map.promotion_bytes], 0),
+        *(0, 3, 2, 0),
     )
     return ctypes.string_at(at, 128)
 

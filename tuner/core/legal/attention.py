@@ -15,7 +15,6 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import IllegalSchedule
 
 FINISH_WARPS = (0, 1, 2, 3, 4)
-REQUEST_WARPS = (1, 2)
 PARTS_AT_ONCE = (4, 8, 16, 32)
 NEXT_PERCENTS = (0, 25, 50, 75, 100)
 #: Registers beside those that hold sums, queries or loads, by which no kernel of a form spilled for sm_90a: addresses,
@@ -70,7 +69,6 @@ def _values_problem(schedule: AttentionSchedule) -> str | None:
         ("tile_tokens", schedule.tile_tokens, TILE_TOKENS),
         ("math_warps", schedule.math_warps, MATH_WARPS),
         ("finish_warps", schedule.finish_warps, FINISH_WARPS),
-        ("request_warps", schedule.request_warps, REQUEST_WARPS),
         ("cluster", schedule.cluster, CLUSTERS),
         ("parts_at_once", schedule.parts_at_once, PARTS_AT_ONCE),
         ("next_percent", schedule.next_percent, NEXT_PERCENTS),
@@ -87,8 +85,6 @@ def _fit_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str 
         tiling = schedule.tiling_of(op.shape)
     except IllegalSchedule as error:
         return str(error)
-    if schedule.request_warps > 1 and op.form.paged is None:
-        return "a tile of a contiguous cache is one copy of keys and one of values: use request_warps 1"
     if tiling.smem_bytes > gpu.smem_per_cta_bytes:
         return f"a CTA takes {tiling.smem_bytes} bytes of shared memory, and has {gpu.smem_per_cta_bytes} on {gpu.name}"
     if tiling.num_threads > MAX_THREADS_PER_CTA:

@@ -40,8 +40,6 @@ class AttentionTiling:
     live_columns: int = 0
     #: Warps that end a task while the next one is multiplied; 0: those that multiply do it.
     finish_warps: int = 4
-    #: Warps that request: 1, or 2 where the second one requests the values of a paged cache.
-    request_warps: int = 1
     #: CTAs that share a task: 1, 2, 4, 8 or 16.
     cluster: int = 1
     #: Of a sum over spans, loads that are under way together.
@@ -65,8 +63,8 @@ class AttentionTiling:
 
     @property
     def num_threads(self) -> int:
-        """Of a CTA."""
-        return 32 * (self.math_warps + self.finish_warps + self.request_warps)
+        """Of a CTA: one warp requests."""
+        return 32 * (self.math_warps + self.finish_warps + 1)
 
     @property
     def kept_columns(self) -> int:
@@ -107,8 +105,6 @@ class AttentionSchedule:
     math_warps: int
     #: Warps that end a task while the next one is multiplied; 0: those that multiply do it.
     finish_warps: int = 4
-    #: Warps that request: 1, or 2 where the second one requests the values of a paged cache.
-    request_warps: int = 1
     #: CTAs that share a task.
     cluster: int = 1
     #: Of a sum over spans, loads that are under way together.
@@ -142,7 +138,6 @@ class AttentionSchedule:
             num_stages=self.num_stages,
             math_warps=self.math_warps,
             finish_warps=self.finish_warps,
-            request_warps=self.request_warps,
             cluster=self.cluster,
             parts_at_once=self.parts_at_once,
         )
@@ -166,7 +161,6 @@ class AttentionSchedule:
 
     def __str__(self) -> str:
         ring = f"attention {self.tile_tokens}x{self.num_stages} w{self.math_warps}+{self.finish_warps}"
-        ring += f"+{self.request_warps}" if self.request_warps > 1 else ""
         cluster = f" cluster{self.cluster}" if self.cluster > 1 else ""
         words = [("neighbours", self.contiguous), ("early", self.speculative), ("by-length", self.by_length)]
         flags = "".join(f" {word}" for word, is_set in words if is_set)

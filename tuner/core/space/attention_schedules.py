@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from tuner.core.legal.attention import FINISH_WARPS, NEXT_PERCENTS, PARTS_AT_ONCE, REQUEST_WARPS, attention_problem
+from tuner.core.legal.attention import FINISH_WARPS, NEXT_PERCENTS, PARTS_AT_ONCE, attention_problem
 from tuner.core.plan.attention import CLUSTERS, num_attention_clusters
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
@@ -31,8 +31,7 @@ _PARTS_AT_ONCE = (16, 8)
 def offered_attentions(workload: Workload, gpu: Gpu, op: AttentionOp) -> Iterator[AttentionSchedule]:
     """All legal schedules of the offered values, none twice."""
     asks = _NEXT_ASKS if workload.reader_of(op) else _NEXT_ASKS[:1]
-    requests = REQUEST_WARPS if op.form.paged else REQUEST_WARPS[:1]
-    for cluster, tile, (warps, finish), request in product(CLUSTERS, TILE_TOKENS, _WARPS, requests):
+    for cluster, tile, (warps, finish) in product(CLUSTERS, TILE_TOKENS, _WARPS):
         spans, depths = span_tokens(op, gpu, cluster, tile), ring_depths(op, gpu, cluster, tile, warps, finish)
         for span, depth, parts in product(spans, depths, _PARTS_AT_ONCE):
             for (contiguous, speculative, by_length), (percent, early) in product(_ORDERS, asks):
@@ -41,7 +40,6 @@ def offered_attentions(workload: Workload, gpu: Gpu, op: AttentionOp) -> Iterato
                     num_stages=depth,
                     math_warps=warps,
                     finish_warps=finish,
-                    request_warps=request,
                     cluster=cluster,
                     parts_at_once=parts,
                     span_tokens=span,
@@ -89,7 +87,6 @@ def near_attentions(workload: Workload, gpu: Gpu, op: AttentionOp, one: Attentio
     found += [
         replace(one, math_warps=warps, finish_warps=finish) for warps, finish in product(MATH_WARPS, FINISH_WARPS)
     ]
-    found += [replace(one, request_warps=warps) for warps in REQUEST_WARPS]
     found += [replace(one, num_stages=stages) for stages in range(1, MOST_STAGES + 1)]
     found += [replace(one, span_tokens=span) for span in span_tokens(op, gpu, one.cluster, one.tile_tokens)]
     found += [replace(one, parts_at_once=parts) for parts in PARTS_AT_ONCE]

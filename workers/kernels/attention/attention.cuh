@@ -1,8 +1,7 @@
 // Decode attention: out = softmax(scale Q K^T) V over a contiguous or a paged cache, for a few new tokens of each sequence.
 // A window lets a query see the last tokens alone; a soft cap bends large scores.
 //
-// Roles. The last warp brings tasks, queries and cache (ring_attention.cuh), or the last but one does, and the last one brings
-// values. The first warps multiply: teams of them take a
+// Roles. The last warp brings tasks, queries and cache (ring_attention.cuh). The first warps multiply: teams of them take a
 // task's tiles in turns, each warp its own 16 tokens (products.cuh). They leave their sums to the warps between, which end
 // the task (merge_attention.cuh) while the next one is multiplied. Without such warps the first ones end it themselves.
 //
@@ -87,10 +86,9 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   extern __shared__ __align__(1024) unsigned char shared[];
   const Ring ring{shared_address(shared)};
   const int thread = static_cast<int>(threadIdx.x);
-  const bool requests = thread / 32 == kRequester / 32;
   launch_dependents();
   if (cluster_number() >= args.num_queues) {
-    if (requests) prefetch_next_weights(args.next);
+    if (thread >= kRequester) prefetch_next_weights(args.next);
     return;
   }
   stamp_edge(args, kBeganCycles, kBeganNs, thread == 0);
@@ -102,16 +100,14 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   __syncthreads();
   if constexpr (kCluster > 1) cluster_arrive();  // others may send when all have come here
   OwnTasks own{};
-  if (requests) {
+  if (thread >= kRequester) {
     if (args.next.is_early != 0) prefetch_next_weights(args.next);
     own = know_plan(args);
   }
   wait_for_prerequisites();
   forget_stamps(args);
-  if (requests) {
+  if (thread >= kRequester) {
     request_all(args, ring, own);
-  } else if (thread > kRequester) {
-    if constexpr (kRequestWarps > 1) request_values(args, ring);
   } else if (thread < kMathThreads) {
     attend_all(args, ring, shared);
   } else {

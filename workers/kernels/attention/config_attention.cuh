@@ -17,7 +17,6 @@ constexpr int kTileTokens = 64;
 constexpr int kStages = 6;  // of the ring: each holds a tile of K and its tile of V
 constexpr int kMathWarps = 8;
 constexpr int kFinishWarps = 4;   // that end a task while the others begin the next one; 0: the others end it themselves
-constexpr int kRequestWarps = 1;  // 1: it brings keys and values; 2: the second one brings the values, of pages alone
 constexpr int kCluster = 1;       // CTAs that share a task
 constexpr int kPartsAtOnce = 16;  // of a sum over spans: loads that are under way together
 constexpr int kBoxTokens = 64;    // that one copy brings: a tile, or where pages are smaller a page
@@ -35,7 +34,7 @@ constexpr int kTeams = kMathWarps / kSliceWarps;         // they take a task's t
 constexpr int kMathThreads = 32 * kMathWarps;
 constexpr int kFinishThreads = kFinishWarps == 0 ? kMathThreads : 32 * kFinishWarps;
 constexpr int kRequester = kMathThreads + 32 * kFinishWarps;  // the first thread of the warp that requests
-constexpr int kAttentionThreads = kRequester + 32 * kRequestWarps;
+constexpr int kAttentionThreads = kRequester + 32;
 static_assert(kAttentionThreads <= kBoundThreads, "a thread has no more registers than it is compiled for");
 constexpr int kColumnGroups = kColumns / 8;
 constexpr int kDimSteps = kHeadDim / 16;
@@ -52,6 +51,5 @@ static_assert(kColumns == 8 || kColumns == 16, "accumulators of more columns do 
 // Else teams share a stage: one may be a phase behind the other, and a parity does not tell phases apart that are two apart.
 static_assert(kStages % kTeams == 0, "a stage is always the same team's");
 static_assert(kTileTokens % kBoxTokens == 0 && kBoxTokens % kSliceTokens == 0, "a slice lies in one box");
-static_assert(kRequestWarps == 1 || (kIsPaged && kRequestWarps == 2), "a tile of a contiguous cache is one copy of each");
 static_assert(kIsPaged || kBoxes == 1, "a tile of a contiguous cache is one box");
 static_assert(kMathWarps % kSliceWarps == 0 && kTileTokens % kSliceTokens == 0, "whole teams");

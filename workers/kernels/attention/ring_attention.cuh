@@ -8,8 +8,7 @@
 // Who waits for whom. The last warp walks the queue. Of a task it brings the queries, then says what the task is, then
 // requests its tiles, task behind task, as far as there is room. So a task is at hand before the one before it ends. K and
 // V of a stage have a barrier each, so that scores begin while V is on its way. Page numbers are in the lanes' registers, a
-// batch of them ahead. Small pages are many copies, and a thread asks for one after the other. So there may be one warp more: it
-// takes tasks as those do that multiply, and requests their tiles of V. The warps of the team that multiplies a
+// batch of them ahead. The warps of the team that multiplies a
 // tile hand its stage back. All that multiply or end tasks hand a task's slot back. One arrival a warp.
 //
 // Memory order. The copy engine writes what the team reads by ldmatrix behind the barrier's phase. An arrival orders these
@@ -56,7 +55,7 @@ __device__ inline void init_ring(const Ring& ring) {
   }
   for (int slot = 0; slot < kTaskSlots; ++slot) {
     mbarrier_init(ring.task_full(slot), 1);
-    mbarrier_init(ring.task_empty(slot), kMathWarps + kFinishWarps + kRequestWarps - 1);
+    mbarrier_init(ring.task_empty(slot), kMathWarps + kFinishWarps);
   }
   mbarrier_init(ring.sums_full(), kMathWarps);
   mbarrier_init(ring.sums_empty(), max(kFinishWarps, 1));
@@ -105,34 +104,27 @@ __device__ __forceinline__ void hand_back(const Ring& ring, int number) {
   if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.task_empty(number % kTaskSlots));
 }
 
-// Of a tile, what a warp requests.
-enum Operands : int { kKeys = 1, kValues = 2, kBoth = 3 };
-
-// One thread: the stage of the ring's `place`-th tile, when it is free, expects so many boxes of each operand.
-template <int kWhat>
+// One thread: the stage of the ring's `place`-th tile, when it is free, expects so many boxes of K and of V.
 __device__ __forceinline__ void expect_tile(const Ring& ring, int place, int num_boxes) {
   const int stage = place % kStages;
   if (place >= kStages) mbarrier_wait(ring.empty(stage), (place / kStages & 1) ^ 1);
-  if constexpr ((kWhat & kKeys) != 0) mbarrier_arrive_expect(ring.k_full(stage), num_boxes * kBoxBytes);
-  if constexpr ((kWhat & kValues) != 0) mbarrier_arrive_expect(ring.v_full(stage), num_boxes * kBoxBytes);
+  mbarrier_arrive_expect(ring.k_full(stage), num_boxes * kBoxBytes);
+  mbarrier_arrive_expect(ring.v_full(stage), num_boxes * kBoxBytes);
 }
 
-// One thread: a box of each operand, from that row and line of the maps on.
-template <int kWhat>
+// One thread: a box of both, from that row and line of the maps on.
 __device__ __forceinline__ void request_box(const AttentionArgs& args, const Ring& ring, int place, int box, int row, int line) {
   const int stage = place % kStages, offset = box * kBoxBytes;
-  if constexpr ((kWhat & kKeys) != 0)
-    copy_lines(ring.k(stage) + offset, &args.k, row, line, ring.k_full(stage), cache_policy<kEvictFirst>());
-  if constexpr ((kWhat & kValues) != 0)
-    copy_lines(ring.v(stage) + offset, &args.v, row, line, ring.v_full(stage), cache_policy<kEvictFirst>());
+  copy_lines(ring.k(stage) + offset, &args.k, row, line, ring.k_full(stage), cache_policy<kEvictFirst>());
+  copy_lines(ring.v(stage) + offset, &args.v, row, line, ring.v_full(stage), cache_policy<kEvictFirst>());
 }
 
 // One thread: the CTA's tile of that number of a contiguous cache.
 __device__ __forceinline__ void request_tile(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int tile,
                                              int place) {
   const int head = hand.task.sequence() * args.rows_per_page + hand.task.head() * args.rows_per_head;
-  expect_tile<kBoth>(ring, place, 1);
-  request_box<kBoth>(args, ring, place, 0, head + first_token_of(args, hand.task, hand.length, tile), 0);
+  expect_tile(ring, place, 1);
+  request_box(args, ring, place, 0, head + first_token_of(args, hand.task, hand.length, tile), 0);
 }
 
 // Of a task's box, of which a CTA's tile has kBoxes: where it begins in the context.
@@ -167,10 +159,9 @@ __device__ __forceinline__ int row_of(const AttentionArgs& args, const TaskInHan
   return page_inside(args, hand, page) * args.rows_per_page + hand.task.head() * args.rows_per_head + in_page;
 }
 
-// All lanes of a warp that requests: the CTA's tiles of a task of a paged cache. A lane looks after a box, at first one of the
+// All lanes of the last warp: the CTA's tiles of a task of a paged cache. A lane looks after a box, at first one of the
 // first 32, then one 32 boxes on. It knows where that begins, and fetches the number of its next one's page. So what a tile
 // needs is at hand when its stage is free.
-template <int kWhat>
 __device__ inline void request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int place, int pages) {
   const int lane = static_cast<int>(threadIdx.x) % 32, line = hand.task.head() * args.lines_per_head;
   int row = 0, next = pages;
@@ -185,11 +176,11 @@ __device__ inline void request_pages(const AttentionArgs& args, const Ring& ring
       next = page_of(args, hand, first + 32 + lane);
     }
     const u32 of_tile = seen >> first % 32 & ((1u << kBoxes) - 1);
-    if (lane == 0) expect_tile<kWhat>(ring, place + tile, __popc(of_tile));
+    if (lane == 0) expect_tile(ring, place + tile, __popc(of_tile));
 #pragma unroll kUnrolledBoxes
     for (int box = 0; box < kBoxes; ++box) {
       const int from = __shfl_sync(0xFFFFFFFFu, row, first % 32 + box);
-      if (lane == 0 && (of_tile >> box & 1) != 0) request_box<kWhat>(args, ring, place + tile, box, from, line);
+      if (lane == 0 && (of_tile >> box & 1) != 0) request_box(args, ring, place + tile, box, from, line);
     }
   }
 }
@@ -204,7 +195,7 @@ __device__ __forceinline__ int first_pages(const AttentionArgs& args, const Task
 __device__ __forceinline__ void request_tiles(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int first,
                                               int end, int place, int pages) {
   if constexpr (kIsPaged) {
-    request_pages<kRequestWarps == 1 ? kBoth : kKeys>(args, ring, hand, place, pages);
+    request_pages(args, ring, hand, place, pages);
   } else if (threadIdx.x % 32 == 0) {
     for (int tile = first; tile < end; ++tile) request_tile(args, ring, hand, tile, place + tile);
   }
@@ -293,17 +284,4 @@ __device__ inline void request_all(const AttentionArgs& args, const Ring& ring, 
   if (args.next.is_early != 0) return;
   if (place > 0) mbarrier_wait(ring.v_full((place - 1) % kStages), (place - 1) / kStages & 1);
   prefetch_next_weights(args.next);
-}
-
-// The second warp that requests: the values of all of the CTA's tasks.
-__device__ inline void request_values(const AttentionArgs& args, const Ring& ring) {
-  int place = 0;
-#pragma unroll 1
-  for (int number = 0;; ++number) {
-    const TaskInHand hand = at_hand(ring, number);
-    if (hand.num_tiles < 0) return;
-    hand_back(ring, number);
-    request_pages<kValues>(args, ring, hand, place, first_pages(args, hand));
-    place += hand.num_tiles;
-  }
 }

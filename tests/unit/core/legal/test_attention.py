@@ -35,8 +35,6 @@ def test_a_plain_schedule_is_legal() -> None:
         ({"num_stages": 19}, "use 1 to 18"),
         ({"cluster": 3}, "cluster 3: use one of 1, 2, 4, 8, 16"),
         ({"finish_warps": 5}, "finish_warps 5"),
-        ({"request_warps": 3}, "request_warps 3: use one of 1, 2"),
-        ({"request_warps": 2}, "one copy of keys and one of values: use request_warps 1"),
         ({"parts_at_once": 8}, "a context of one span is not added up: use parts_at_once 16"),
         ({"span_tokens": 100}, "use a multiple of 64"),
         ({"span_tokens": 768}, "longer than any context: use 704"),
