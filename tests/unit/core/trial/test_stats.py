@@ -11,6 +11,7 @@ from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import Verdict
 from tuner.core.trial.stats import (
+    Comparison,
     compare,
     decide,
     median,
@@ -63,11 +64,20 @@ def test_an_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
     assert 180 <= hits <= 200
 
 
-def test_the_tie_band_is_one_percent_and_half_the_interval_beyond_it() -> None:
+def test_the_tie_band_is_one_percent_and_what_the_interval_reaches_towards_1_beyond_it() -> None:
     assert FinalsProcedure().min_tie_band == 0.01
-    assert tie_band((1.0, 1.0), 0.01) == 0.01
-    assert tie_band((0.9, 1.0), 0.01) == pytest.approx(0.06)
-    assert tie_band((0.9, 1.0), 0.2) == pytest.approx(0.25)
+    assert tie_band(1.0, (1.0, 1.0), 0.01) == 0.01
+    assert tie_band(1.05, (1.02, 1.2), 0.01) == pytest.approx(0.04)
+    assert tie_band(0.95, (0.8, 0.98), 0.01) == pytest.approx(0.04)
+    assert tie_band(1.05, (1.02, 1.2), 0.2) == pytest.approx(0.23)
+
+
+@pytest.mark.parametrize(("low", "expected"), [(1.0099, False), (1.0101, True)])
+def test_who_is_ahead_is_so_with_the_whole_interval_however_it_leans(low: float, expected: bool) -> None:
+    """An interval that reaches further away from 1 than towards it takes no lead away."""
+    for ci95, speedup in (((low, 1.03), 1.012), ((0.97, 2 - low), 0.988)):
+        found = Comparison(speedup=speedup, ci95=ci95, tie_band=tie_band(speedup, ci95, 0.01), agrees=True)
+        assert (found.is_faster or found.is_slower) is expected
 
 
 def times_apart(lead: float, seed: int, noise: float = 0.004) -> tuple[list[float], list[float]]:
