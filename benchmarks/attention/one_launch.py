@@ -174,7 +174,7 @@ def _launches(
     for variant, one in made.items():
         name = str(variant)
         try:
-            launch = OneLaunch(tensors, variant, one, _compiled(one.source))
+            launch = OneLaunch(tensors, variant, one, _compiled(one.source), gpu)
             graph = tensors.graph_of(launch.launch)
             tensors.poison()
             graph.replay()

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from cuda.bindings import driver
 
-from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
+from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.errors import TunerError
 from tuner.workers.gpu.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
 from tuner.workers.gpu.tensor_maps import encode
@@ -40,13 +40,14 @@ _ABORT_WORD, _SPARE_WORDS = 32, 64
 class OneLaunch:
     """A loaded kernel with its plans and its workspaces."""
 
-    def __init__(self, tensors: PairTensors, variant: OneVariant, made: Made, cubin: bytes) -> None:
+    def __init__(self, tensors: PairTensors, variant: OneVariant, made: Made, cubin: bytes, gpu: Gpu) -> None:
         """Loads.
 
         Raises:
             TunerError: the card does not hold its CTAs at once.
         """
-        self.tensors, self.variant, self.made, self._cubin = tensors, variant, made, cubin
+        self.tensors, self.variant, self.made = tensors, variant, made
+        self._cubin, self._gpu = cubin, gpu
         op, tiling = tensors.row.op, variant.attention.tiling
         self._module = check(driver.cuModuleLoadData(cubin))
         self.function = check(driver.cuModuleGetFunction(self._module, KERNEL.encode()))
@@ -72,7 +73,7 @@ class OneLaunch:
         product = self.made.product
         free = product.plan.without_waits()
         made = replace(self.made, product=SimpleNamespace(plan=free, words=free.words, graph=product.graph))
-        return OneLaunch(self.tensors, self.variant, made, self._cubin)
+        return OneLaunch(self.tensors, self.variant, made, self._cubin, self._gpu)
 
     def _held(self) -> int:
         """CTAs that the card holds at once: of clusters what the driver says."""
@@ -80,13 +81,11 @@ class OneLaunch:
         if cluster > 1:
             config = launch_config(cluster, made.num_threads, made.smem_bytes, 0)
             return int(check(driver.cuOccupancyMaxActiveClusters(self.function, config))) * cluster
-        card = torch.cuda.get_device_properties(0)
         registers = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
         of_warp = 32 * int(check(driver.cuFuncGetAttribute(registers, self.function)))
         of_cta = -(-of_warp // _REGISTER_UNIT) * _REGISTER_UNIT * made.num_threads // 32
-        smem_bytes = card.shared_memory_per_multiprocessor // (made.smem_bytes + SMEM_RESERVED_PER_CTA_BYTES)
-        per_sm = min(_SM_REGISTERS // of_cta, _SM_THREADS // made.num_threads, smem_bytes)
-        return int(per_sm) * int(card.multi_processor_count)
+        by_smem = self._gpu.smem_per_sm_bytes // (made.smem_bytes + SMEM_RESERVED_PER_CTA_BYTES)
+        return self._gpu.num_sms * min(_SM_REGISTERS // of_cta, _SM_THREADS // made.num_threads, by_smem)
 
     def check(self) -> None:
         """That no launch so far was aborted, or refused what it read.

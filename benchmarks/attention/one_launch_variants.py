@@ -99,7 +99,8 @@ def _one_variants(row: Row, gpu: Gpu) -> Iterator[OneVariant]:
                 projecting = min(_num_tiles(row, base), _MOST_CTAS[cluster]) if roles is not Roles.WARPS else 0
                 clusters = (most - -(-projecting // cluster) * cluster) // cluster
                 for ring, share in _AHEAD[:num_ahead]:
-                    for by_head in (True, False) if row.op.kv_heads > 1 else (False,):
+                    has_heads = row.op.kv_heads > 1
+                    for by_head in (True, False) if has_heads and not share and ring == "window" else (has_heads,):
                         yield OneVariant(
                             attention=attention,
                             projection=_with_ring(row, gpu, base, ring),
