@@ -1,0 +1,280 @@
+"""The pair attention -> projection in one launch, beside two programmatic ones and the library: attention_one_launch.json.
+
+An experiment, no plan kind. Some CTAs of the launch attend, the others project, each by the device code of its own
+launch. Who has stored the result of a KV head posts a signal. The projection's inputs wait for the signals, head by head
+before the k-steps that read it, or for those of all heads. Its weights come meanwhile. All CTAs are resident at once.
+Numbers are checked, and the bits of launches that overlap, before anything is timed.
+
+About 12 seconds a row.
+
+python -m benchmarks.attention.one_launch [--row llama3-8b/1/512 ...] [--seconds 200] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import time
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from cuda.bindings import driver
+
+from benchmarks.common.report import rows_of_this_build, write_report
+from tuner.core.problem.gpu import Gpu
+from tuner.core.trial.stats import median
+from tuner.errors import TunerError
+from tuner.workers.gpu.cublaslt import CublasLt
+from tuner.workers.gpu.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
+from tuner.workers.gpu.tensor_maps import encode
+from tuner.workers.source.attention import (
+    NO_WEIGHTS,
+    REFUSED_WORDS,
+    AttentionBuffers,
+    cache_map,
+    pack_attention_args,
+)
+from tuner.workers.source.launch_args import OpBuffers
+from tuner.workers.source.render import SIGNALS_OFFSET_BYTES
+from tuner.workers.source.tensor_maps import tensor_maps
+
+from .measure import bandwidth_here, gpu_here, machine_here
+from .on_card import make_current
+from .one_launch_kernel import ALIGNMENT, KERNEL, Made, OneVariant, build, one_variants, product_args
+from .pair_on_card import LibraryPair, PairTensors, Workshop
+from .pair_rows import floor_us, pair_variants
+from .pairs import _libraries, _ours
+from .rows import Row, rows
+from .timing import samples_us
+
+ROWS = (
+    "llama3-70b-tp8/1/512",
+    "llama3-70b-tp8/16/2048",
+    "llama3-8b/1/512",
+    "llama3-70b-tp8/1/2048",
+    "llama3-70b-tp8/16/512",
+    "llama3-8b/1/2048",
+    "llama3-70b-tp8/64/512",
+    "llama3-8b/16/512",
+    "llama3-70b-tp8/16/1-4096",
+    "llama3-8b/16/2048",
+)
+_ROUNDS, _FINAL_ROUNDS = 8, 40
+_BUILDS_AT_ONCE = 14
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Rows until the time is over; what is there is written after each row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--row", action="append")
+    parser.add_argument("--seconds", type=float, default=200)
+    parser.add_argument("--known", type=Path, default=Path("benchmarks/results/h100/attention_pairs.json"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h100/attention_one_launch.json"))
+    options = parser.parse_args(arguments)
+    begin = time.monotonic()
+    make_current()
+    torch.manual_seed(0)
+    gpu, lt, machine = gpu_here(), CublasLt(), machine_here()
+    done = rows_of_this_build(options.out, machine)
+    bytes_per_s = bandwidth_here()
+    known = {row["row"]: row["best"]["two_launches_pdl"] for row in json.loads(options.known.read_text())["rows"]}
+    by_name = {row.name: row for row in rows()}
+    with contextlib.closing(Workshop(gpu, _BUILDS_AT_ONCE)) as workshop:
+        for name in options.row or ROWS:
+            if name in {one["row"] for one in done}:
+                continue
+            if time.monotonic() - begin > options.seconds:
+                break
+            try:
+                done.append({"row": name, **measure_row(by_name[name], workshop, lt, known[name], bytes_per_s)})
+            except Exception as error:
+                print(f"== {name}: {error!r}", flush=True)
+                traceback.print_exc()
+                continue
+            print(json.dumps(done[-1])[:2500], f"at {time.monotonic() - begin:.0f} s", flush=True)
+            write_report(options.out, done, {**machine, "bytes_per_s": bytes_per_s})
+
+
+def measure_row(row: Row, workshop: Workshop, lt: CublasLt, known: str, bytes_per_s: float) -> dict[str, Any]:
+    """The library, the fastest two launches that are known, and all variants of one launch, in turns.
+
+    Raises:
+        TunerError: nothing of it came through.
+    """
+    tensors, failed = PairTensors(row), dict[str, str]()
+    library = LibraryPair(tensors, lt)
+    graphs, errors = _libraries(library, failed)
+    pairs, pair_graphs, pair_errors = _ours(
+        tensors, [one for one in pair_variants(row, workshop.gpu) if str(one) == known], workshop, failed
+    )
+    variants = list(one_variants(row, workshop.gpu))
+    ones: dict[str, OneLaunch] = {}
+    with ThreadPoolExecutor(_BUILDS_AT_ONCE) as threads:
+        built = list(threads.map(lambda one: _built(row, one, workshop.gpu), variants))
+    own: dict[str, torch.cuda.CUDAGraph] = {}
+    for variant, made in zip(variants, built, strict=True):
+        name = str(variant)
+        if isinstance(made, str):
+            failed[name] = made
+            continue
+        try:
+            one = OneLaunch(tensors, variant, made)
+            graph = tensors.graph_of(one.launch)
+            tensors.poison()
+            graph.replay()
+            torch.cuda.synchronize()
+            if record := one.aborted():
+                raise TunerError(record)
+            error = tensors.error()
+            if not error < 0.02:
+                raise TunerError(f"wrong numbers: the relative error is {error}")
+            ones[name], own[name], errors[name] = one, graph, error
+        except Exception as error:
+            failed[name] = repr(error)[:300]
+    if not ones:
+        raise TunerError(f"nothing to compare: {failed}")
+    tried = {name: median(us) for name, us in samples_us(own, tensors.num_pairs, _ROUNDS).items()}
+    ranked = sorted(tried, key=lambda name: tried[name])
+    finalists = ranked[:3]
+    for name in finalists:
+        expected = ones[name].bits_one_by_one()
+        for _ in range(10):
+            tensors.poison()
+            own[name].replay()
+        torch.cuda.synchronize()
+        if not all(
+            torch.equal(a.view(torch.int16), b.view(torch.int16)) for a, b in zip(tensors.results, expected, strict=True)
+        ):
+            raise TunerError(f"{name}: other bits where launches overlap")
+    again = {**graphs, **pair_graphs, **{name: own[name] for name in finalists}}
+    us = {name: median(found) for name, found in samples_us(again, tensors.num_pairs, _FINAL_ROUNDS).items()}
+    best_library = min(us[name] for name in graphs)
+    return {
+        "library_us": round(best_library, 2),
+        "two_launches_pdl_us": round(min((us[name] for name in pair_graphs), default=float("nan")), 2),
+        "one_launch_us": round(min(us[name] for name in finalists), 2),
+        "best": {"two_launches_pdl": known, "one_launch": min(finalists, key=lambda name: us[name])},
+        "floor_us": round(floor_us(row, bytes_per_s), 2),
+        "rel_error": max(errors[name] for name in finalists),
+        "finals_us": {name: round(value, 2) for name, value in us.items()},
+        "variants_us": {name: round(tried[name], 2) for name in ranked},
+        "failed": failed,
+    }
+
+
+def _built(row: Row, variant: OneVariant, gpu: Gpu) -> Made | str:
+    try:
+        return build(row, variant, gpu)
+    except Exception as error:
+        return repr(error)[:300]
+
+
+class OneLaunch:
+    """A loaded kernel with its plans and its workspaces."""
+
+    def __init__(self, tensors: PairTensors, variant: OneVariant, made: Made) -> None:
+        """Loads.
+
+        Raises:
+            TunerError: the card does not hold its CTAs at once.
+        """
+        self.tensors, self.variant, self.made = tensors, variant, made
+        op, tiling = tensors.row.op, variant.attention.tiling
+        self._module = check(driver.cuModuleLoadData(made.cubin))
+        self.function = check(driver.cuModuleGetFunction(self._module, KERNEL.encode()))
+        attributes = driver.CUfunction_attribute
+        check(
+            driver.cuFuncSetAttribute(
+                self.function, attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, made.smem_bytes
+            )
+        )
+        prefer_shared_memory(self.function)
+        self.num_ctas = made.first_block + made.attention.num_ctas
+        config = launch_config(tiling.cluster, made.num_threads, made.smem_bytes, 0)
+        held = int(check(driver.cuOccupancyMaxActiveClusters(self.function, config))) * tiling.cluster
+        if self.num_ctas > held:
+            raise TunerError(f"the grid has {self.num_ctas} CTAs, and the card holds {held}")
+        plan = made.attention
+        self._tasks = torch.from_numpy(plan.tasks.copy()).cuda()
+        self._queues = torch.from_numpy(plan.queues.copy()).cuda()
+        floats = plan.num_slots * plan.num_spans * tiling.partial_floats if plan.num_spans > 1 else 4
+        self._partials = torch.full((floats,), float("nan"), device="cuda")
+        self._arrivals = torch.zeros(plan.num_counters, dtype=torch.int32, device="cuda")
+        self._refused = torch.zeros(REFUSED_WORDS, dtype=torch.int32, device="cuda")
+        self._map = cache_map(op, tiling, tensors.row.form.paged)
+        self._words = torch.from_numpy(made.product.words.copy()).cuda()
+        self._workspace = torch.zeros(
+            SIGNALS_OFFSET_BYTES // 4 + made.product.plan.num_signals + 64, dtype=torch.int32, device="cuda"
+        )
+
+    def aborted(self) -> str:
+        """What a launch gave up waiting for."""
+        words = self._workspace[32:38].tolist()
+        return f"aborted: {words}" if words[0] else ""
+
+    def launch(self, slot: int) -> None:
+        """On PyTorch's current stream."""
+        tensors, made, row = self.tensors, self.made, self.tensors.row
+        gemm = tensors.workload.ops[0]
+        keys, values = tensors.own_caches[slot]
+        given = OpBuffers(
+            a=tensors.attended.data_ptr(),
+            w=tensors.weights[slot].data_ptr(),
+            bias=0,
+            c=tensors.results[slot].data_ptr(),
+            m=gemm.m,
+            n=gemm.n,
+            k=gemm.k,
+        )
+        maps = tensor_maps(made.product.graph.workload, made.product.graph.tiling)
+        encoded = tuple(encode(one, row.op.dtype, getattr(given, one.operand)) for one in maps)
+        product = product_args(made.product, self._words.data_ptr(), self._workspace.data_ptr(), given, encoded)
+        assert len(product) == made.product_bytes
+        promotion = self.variant.attention.promotion_bytes
+        buffers = AttentionBuffers(
+            k_map=encode(self._map, row.op.dtype, keys.data_ptr(), promotion),
+            v_map=encode(self._map, row.op.dtype, values.data_ptr(), promotion),
+            q=tensors.q.data_ptr(),
+            out=tensors.attended.data_ptr(),
+            lengths=tensors.lengths.data_ptr(),
+            tasks=self._tasks.data_ptr(),
+            queues=self._queues.data_ptr(),
+            partials=self._partials.data_ptr(),
+            arrivals=self._arrivals.data_ptr(),
+            trace=0,
+            refused=self._refused.data_ptr(),
+            pages=0 if tensors.pages is None else tensors.pages.data_ptr(),
+        )
+        attention = pack_attention_args(
+            made.attention, buffers, speculative=self.variant.attention.speculative, next_weights=NO_WEIGHTS
+        )
+        tile_m = made.product.graph.tiling.cta_tiles[0].m
+        posts = np.array([self._workspace.data_ptr() + SIGNALS_OFFSET_BYTES], dtype=np.uint64).tobytes()
+        posts += np.array([tile_m // row.op.new_tokens, 0], dtype=np.int32).tobytes()
+        args = product + attention + posts
+        args += bytes(-len(args) % ALIGNMENT)
+        kept = ctypes.create_string_buffer(args, len(args))
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(kept))
+        stream = torch.cuda.current_stream().cuda_stream
+        config = launch_config(self.num_ctas, made.num_threads, made.smem_bytes, stream)
+        config.attrs = [programmatic_attribute()] if self.variant.programmatic else []
+        config.numAttrs = len(config.attrs)
+        check(driver.cuLaunchKernelEx(config, self.function, ctypes.addressof(pointers), 0))
+
+    def bits_one_by_one(self) -> list[torch.Tensor]:
+        """Each slot's result where every launch has the card for itself."""
+        for slot in range(self.tensors.num_slots):
+            self.launch(slot)
+            torch.cuda.synchronize()
+        return [result.clone() for result in self.tensors.results]
+
+
+if __name__ == "__main__":
+    main()
