@@ -57,7 +57,7 @@ class OneVariant:
 def one_variants(row: Row, gpu: Gpu) -> Iterator[OneVariant]:
     """Both roles beside each other on each SM; or each SM has one."""
     workload, op = projection_of(row), row.op
-    tilings = [one for one in projection_tilings(workload, gpu) if one.cluster_k == 1][:1]
+    tilings = [one for one in projection_tilings(workload, gpu) if one.cluster_k == 1 and one.num_parts(0) == 1][:1]
     half = gpu.smem_per_sm_bytes // 2 - SMEM_RESERVED_PER_CTA_BYTES
     slots = op.sequences * op.kv_heads
     seen = set()
