@@ -75,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--row", action="append")
     parser.add_argument("--seconds", type=float, default=200)
-    parser.add_argument("--known", type=Path, default=Path("benchmarks/results/h100/attention_pairs.json"))
+    pairs = [Path(f"benchmarks/results/{gpu}/attention_pairs.json") for gpu in ("h100", "h200")]
+    parser.add_argument("--known", type=Path, nargs="*", default=pairs)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h100/attention_one_launch.json"))
     options = parser.parse_args(arguments)
     begin = time.monotonic()
@@ -84,7 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gpu, lt, machine = gpu_here(), CublasLt(), machine_here()
     done = rows_of_this_build(options.out, machine)
     bytes_per_s = bandwidth_here()
-    known = {row["row"]: row["best"]["two_launches_pdl"] for row in json.loads(options.known.read_text())["rows"]}
+    known: dict[str, list[str]] = {}
+    for path in options.known:
+        for found in json.loads(path.read_text())["rows"]:
+            known.setdefault(found["row"], []).append(found["best"]["two_launches_pdl"])
     by_name = {row.name: row for row in rows()}
     with contextlib.closing(Workshop(gpu, _BUILDS_AT_ONCE)) as workshop:
         for name in options.row or ROWS:
@@ -102,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write_report(options.out, done, {**machine, "bytes_per_s": bytes_per_s})
 
 
-def measure_row(row: Row, workshop: Workshop, lt: CublasLt, known: str, bytes_per_s: float) -> dict[str, Any]:
+def measure_row(row: Row, workshop: Workshop, lt: CublasLt, known: list[str], bytes_per_s: float) -> dict[str, Any]:
     """The library, the fastest two launches that are known, and all variants of one launch, in turns.
 
     Raises:
@@ -112,7 +116,7 @@ def measure_row(row: Row, workshop: Workshop, lt: CublasLt, known: str, bytes_pe
     library = LibraryPair(tensors, lt)
     graphs, errors = _libraries(library, failed)
     pairs, pair_graphs, pair_errors = _ours(
-        tensors, [one for one in pair_variants(row, workshop.gpu) if str(one) == known], workshop, failed
+        tensors, [one for one in pair_variants(row, workshop.gpu) if str(one) in known], workshop, failed
     )
     variants = list(one_variants(row, workshop.gpu))
     ones: dict[str, OneLaunch] = {}
@@ -160,7 +164,7 @@ def measure_row(row: Row, workshop: Workshop, lt: CublasLt, known: str, bytes_pe
         "library_us": round(best_library, 2),
         "two_launches_pdl_us": round(min((us[name] for name in pair_graphs), default=float("nan")), 2),
         "one_launch_us": round(min(us[name] for name in finalists), 2),
-        "best": {"two_launches_pdl": known, "one_launch": min(finalists, key=lambda name: us[name])},
+        "best": {"two_launches_pdl": min(pair_graphs, key=lambda name: us[name], default=None), "one_launch": min(finalists, key=lambda name: us[name])},
         "floor_us": round(floor_us(row, bytes_per_s), 2),
         "rel_error": max(errors[name] for name in finalists),
         "finals_us": {name: round(value, 2) for name, value in us.items()},
@@ -198,7 +202,11 @@ class OneLaunch:
         prefer_shared_memory(self.function)
         self.num_ctas = made.first_block + made.attention.num_ctas
         config = launch_config(tiling.cluster, made.num_threads, made.smem_bytes, 0)
-        held = int(check(driver.cuOccupancyMaxActiveClusters(self.function, config))) * tiling.cluster
+        if tiling.cluster > 1:
+            held = int(check(driver.cuOccupancyMaxActiveClusters(self.function, config))) * tiling.cluster
+        else:
+            of_sm = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self.function, made.num_threads, made.smem_bytes)
+            held = int(check(of_sm)) * torch.cuda.get_device_properties(0).multi_processor_count
         if self.num_ctas > held:
             raise TunerError(f"the grid has {self.num_ctas} CTAs, and the card holds {held}")
         plan = made.attention

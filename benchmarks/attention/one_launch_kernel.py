@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +28,7 @@ from tuner.workers.source.attention import render_attention
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.render import render
 
-from .pair_rows import _prefetched, projection_of, projection_tilings
+from .pair_rows import _windowed, projection_of, projection_tilings
 from .rows import Row, Variant, fitting, tiling_of
 
 KERNEL = "tuner_one_launch"
@@ -44,67 +45,70 @@ class OneVariant:
     most_clusters: int
     #: CTAs that project.
     num_projecting: int
-    ctas_per_sm: int
+    #: CTAs that an SM holds by its shared memory and registers.
+    held_per_sm: int
     by_head: bool
     programmatic: bool = True
 
     def __str__(self) -> str:
         waits = "waits for each head" if self.by_head else "waits for all heads"
-        ctas = f"{self.most_clusters} clusters attend, {self.num_projecting} CTAs project, {self.ctas_per_sm} an SM"
+        ctas = f"{self.most_clusters} clusters attend, {self.num_projecting} CTAs project, an SM holds {self.held_per_sm}"
         return f"{self.attention} | {self.projection} | {ctas}, {waits}{'' if self.programmatic else ', plain'}"
 
 
+#: CTAs of a launch that an SM holds by its shared memory and registers, and has. Where it holds one more than it has, the
+#: next launch's CTAs are there while this one ends.
+_ROOMS = ((2, 1), (2, 2), (1, 1))
+#: Where an SM has one role, CTAs that attend at most.
+_MOST_ATTENDING = 66
+
+
 def one_variants(row: Row, gpu: Gpu) -> Iterator[OneVariant]:
-    """Both roles beside each other on each SM; or each SM has one."""
+    """Both roles on each SM, or one on each; alone there, or with room for the next launch."""
     workload, op = projection_of(row), row.op
-    tilings = [one for one in projection_tilings(workload, gpu) if one.cluster_k == 1 and one.num_parts(0) == 1][:1]
-    half = gpu.smem_per_sm_bytes // 2 - SMEM_RESERVED_PER_CTA_BYTES
-    slots = op.sequences * op.kv_heads
-    seen = set()
-    for ctas_per_sm in (2, 1):
-        most = half if ctas_per_sm == 2 else gpu.smem_per_cta_bytes
-        for cluster, spans in _spreads(row):
-            clusters = min(slots * spans, gpu.num_sms // cluster)
-            if ctas_per_sm == 1:
-                if clusters * cluster > 48:
+    tilings = [one for one in projection_tilings(workload, gpu) if one.cluster_k == 1 and one.num_parts(0) == 1]
+    for (held, ctas_per_sm), (cluster, spans) in product(_ROOMS, _spreads(row)):
+        most = min(gpu.smem_per_sm_bytes // held - SMEM_RESERVED_PER_CTA_BYTES, gpu.smem_per_cta_bytes)
+        clusters = min(op.sequences * op.kv_heads * spans, (gpu.num_sms if ctas_per_sm == 2 else _MOST_ATTENDING) // cluster)
+        for attention in dict.fromkeys(_attentions(row, cluster, spans, clusters, most, deep=held == 1)):
+            free = gpu.num_sms - (clusters * cluster if ctas_per_sm == 1 else 0)
+            for tiling in tilings[: 1 if ctas_per_sm == 2 else 2]:
+                shorter = fitted(workload, gpu, tiling, most)
+                if shorter is None:
                     continue
-            tile = 64
-            while tile > 16 and cluster * tile * spans > max(op.max_length, 16 * cluster * spans):
-                tile //= 2
-            share = cluster * tile
-            span_tokens = -(-op.max_length // (spans * share)) * share
-            own = -(-min(span_tokens, op.max_length) // share) * -(-slots * spans // clusters)
-            for stages in (2, 3) if ctas_per_sm == 2 else (8,):
-                math = max(4, tile // 16)
-                teams = math // (tile // 16)
-                stages = max(min(stages, own) // teams * teams, teams)
-                ragged = set(row.lengths) != {op.max_length}
-                tiling = tiling_of(
-                    tile, warps=math, stages=stages, queries=op.columns, cluster=cluster, finish_warps=3
-                )
-                if tiling.smem_bytes > most:
-                    continue
-                attention = fitting(
-                    row, Variant(tiling=tiling, span_tokens=span_tokens, speculative=not ragged, by_length=ragged)
-                )
-                free = gpu.num_sms if ctas_per_sm == 2 else gpu.num_sms - clusters * cluster
-                for tiling_of_product in tilings:
-                    shorter = fitted(workload, gpu, tiling_of_product, most)
-                    if shorter is None:
-                        continue
-                    more = _prefetched(workload, gpu, shorter).tiling
-                    for chosen, by_head in ((shorter, op.kv_heads > 1), (shorter, False), (more, op.kv_heads > 1)):
-                        found = OneVariant(
+                for chosen in dict.fromkeys((shorter, *([_windowed(workload, shorter)] if held > ctas_per_sm else []))):
+                    for by_head in (True, False) if op.kv_heads > 1 and cluster * spans > 1 else (op.kv_heads > 1,):
+                        yield OneVariant(
                             attention=attention,
                             projection=chosen,
                             most_clusters=clusters,
                             num_projecting=free // cluster * cluster,
-                            ctas_per_sm=ctas_per_sm,
+                            held_per_sm=held,
                             by_head=by_head,
                         )
-                        if found not in seen:
-                            seen.add(found)
-                            yield found
+
+
+def _attentions(row: Row, cluster: int, spans: int, clusters: int, most: int, *, deep: bool) -> Iterator[Variant]:
+    """Of few warps, with rings of two stages and three, or deep ones."""
+    op, tile = row.op, 64
+    while tile > 16 and cluster * tile * spans > max(op.max_length, 16 * cluster * spans):
+        tile //= 2
+    share = cluster * tile
+    span_tokens = -(-op.max_length // (spans * share)) * share
+    own = -(-min(span_tokens, op.max_length) // share) * -(-op.sequences * op.kv_heads * spans // clusters)
+    math = max(4, tile // 16)
+    teams, is_ragged = math // (tile // 16), set(row.lengths) != {op.max_length}
+    for stages in (8,) if deep else (2, 3):
+        tiling = tiling_of(
+            tile,
+            warps=math,
+            stages=max(min(stages, own) // teams * teams, teams),
+            queries=op.columns,
+            cluster=cluster,
+            finish_warps=3,
+        )
+        if tiling.smem_bytes <= most:
+            yield fitting(row, Variant(tiling=tiling, span_tokens=span_tokens, speculative=not is_ragged, by_length=is_ragged))
 
 
 def _spreads(row: Row) -> list[tuple[int, int]]:
@@ -161,17 +165,17 @@ def build(row: Row, variant: OneVariant, gpu: Gpu) -> Made:
         by_length=variant.attention.by_length,
     )
     check_attention(attention, tile_tokens=tiling.tile_tokens)
-    product = with_waits(verified, row, variant, attention)
-    size = len(product_args(product, 0, 0, OpBuffers(a=16, w=16, bias=0, c=16, m=1, n=1, k=1), (bytes(128),) * 2))
-    first = -(-product.plan.num_ctas // tiling.cluster) * tiling.cluster
+    own = with_waits(verified, row, variant, attention)
+    size = len(product_args(own, 0, 0, OpBuffers(a=16, w=16, bias=0, c=16, m=1, n=1, k=1), (bytes(128),) * 2))
+    first = -(-own.plan.num_ctas // tiling.cluster) * tiling.cluster
     threads = max(tiling.num_threads, variant.projection.num_threads)
-    source = source_of(row, variant, product.plan.num_ctas, first, threads, size)
+    source = source_of(row, variant, own.plan.num_ctas, first, threads, size)
     cubin, log = compile_source(source, "sm_90a")
     if spilled := parse_log(log).spill_bytes:
         raise TunerError(f"it spills {spilled} bytes")
     return Made(
         cubin=cubin,
-        product=product,
+        product=own,
         attention=attention,
         num_threads=threads,
         smem_bytes=max(tiling.smem_bytes, dynamic_smem_bytes(workload, variant.projection)),
@@ -278,7 +282,7 @@ struct OneLaunchArgs {{
 }};
 static_assert(sizeof(projecting::WgmmaArgs) == {product_bytes}, "as the host lays it out");
 
-extern "C" __global__ void {cluster} __launch_bounds__({threads}, {variant.ctas_per_sm})
+extern "C" __global__ void {cluster} __launch_bounds__({threads}, {variant.held_per_sm})
     {KERNEL}(const __grid_constant__ OneLaunchArgs args) {{
   extern __shared__ __align__(1024) unsigned char of_cta[];
   if (blockIdx.x < {num_projecting}) {{
