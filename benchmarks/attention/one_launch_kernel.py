@@ -52,7 +52,9 @@ class OneVariant:
 
     def __str__(self) -> str:
         waits = "waits for each head" if self.by_head else "waits for all heads"
-        ctas = f"{self.most_clusters} clusters attend, {self.num_projecting} CTAs project, an SM holds {self.held_per_sm}"
+        ctas = (
+            f"{self.most_clusters} clusters attend, {self.num_projecting} CTAs project, an SM holds {self.held_per_sm}"
+        )
         return f"{self.attention} | {self.projection} | {ctas}, {waits}{'' if self.programmatic else ', plain'}"
 
 
@@ -69,7 +71,9 @@ def one_variants(row: Row, gpu: Gpu) -> Iterator[OneVariant]:
     tilings = [one for one in projection_tilings(workload, gpu) if one.cluster_k == 1 and one.num_parts(0) == 1]
     for (held, ctas_per_sm), (cluster, spans) in product(_ROOMS, _spreads(row)):
         most = min(gpu.smem_per_sm_bytes // held - SMEM_RESERVED_PER_CTA_BYTES, gpu.smem_per_cta_bytes)
-        clusters = min(op.sequences * op.kv_heads * spans, (gpu.num_sms if ctas_per_sm == 2 else _MOST_ATTENDING) // cluster)
+        clusters = min(
+            op.sequences * op.kv_heads * spans, (gpu.num_sms if ctas_per_sm == 2 else _MOST_ATTENDING) // cluster
+        )
         for attention in dict.fromkeys(_attentions(row, cluster, spans, clusters, most, deep=held == 1)):
             free = gpu.num_sms - (clusters * cluster if ctas_per_sm == 1 else 0)
             for tiling in tilings[: 1 if ctas_per_sm == 2 else 2]:
@@ -108,7 +112,9 @@ def _attentions(row: Row, cluster: int, spans: int, clusters: int, most: int, *,
             finish_warps=3,
         )
         if tiling.smem_bytes <= most:
-            yield fitting(row, Variant(tiling=tiling, span_tokens=span_tokens, speculative=not is_ragged, by_length=is_ragged))
+            yield fitting(
+                row, Variant(tiling=tiling, span_tokens=span_tokens, speculative=not is_ragged, by_length=is_ragged)
+            )
 
 
 def _spreads(row: Row) -> list[tuple[int, int]]:
@@ -223,7 +229,9 @@ def source_of(row: Row, variant: OneVariant, num_projecting: int, first: int, th
         "  extern __shared__ __align__(1024) unsigned char shared[];\n", "", 1
     )
     attention = (
-        attention[:head] + "__device__ __forceinline__ void attend_cta(const AttentionArgs& args, unsigned char* shared) {" + body
+        attention[:head]
+        + "__device__ __forceinline__ void attend_cta(const AttentionArgs& args, unsigned char* shared) {"
+        + body
     )
     attention = attention.replace("static_cast<int>(blockIdx.x)", "(static_cast<int>(blockIdx.x) - kFirstBlock)")
     attention = _swap(
@@ -297,5 +305,3 @@ extern "C" __global__ void {cluster} __launch_bounds__({threads}, {variant.held_
 def _swap(text: str, old: str, new: str) -> str:
     assert text.count(old) == 1, (text.count(old), old)
     return text.replace(old, new)
-
-
