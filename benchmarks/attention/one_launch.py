@@ -1,9 +1,7 @@
-"""The pair attention -> projection in one launch, beside two programmatic ones and the library: attention_one_launch.json.
+"""Attention and projection in one launch, beside two programmatic ones and the library: attention_one_launch.json.
 
-An experiment, no plan kind. Some CTAs of the launch attend, the others project, each by the device code of its own
-launch. Who has stored the result of a KV head posts a signal. The projection's inputs wait for the signals, head by head
-before the k-steps that read it, or for those of all heads. Its weights come meanwhile. All CTAs are resident at once.
-Numbers are checked, and the bits of launches that overlap, before anything is timed.
+An experiment, no plan kind: one_launch_kernel.py says what runs. All CTAs are resident at once. Numbers are checked,
+and bits of launches that overlap, before anything is timed. Of the variants some are drawn.
 
 About 12 seconds a row.
 
@@ -118,7 +116,7 @@ def measure_row(row: Row, workshop: Workshop, lt: CublasLt, known: list[str], by
     tensors, failed = PairTensors(row), dict[str, str]()
     library = LibraryPair(tensors, lt)
     graphs, errors = _libraries(library, failed)
-    pairs, pair_graphs, pair_errors = _ours(
+    _, pair_graphs, _ = _ours(
         tensors, [one for one in pair_variants(row, workshop.gpu) if str(one) in known], workshop, failed
     )
     variants = _drawn(list(one_variants(row, workshop.gpu)))

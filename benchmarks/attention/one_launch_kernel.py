@@ -3,8 +3,8 @@
 Roles are those of CTAs or of warps. In the first form a CTA attends or projects, and an SM holds one of each or has one
 role. In the second each CTA has warps for both, and shared memory for both rings.
 
-Who has stored a result of a KV head posts its signal. Tasks of the projection wait for the heads of their rows, as tasks
-of a chain wait for each other: the projection's device code is that of its own launch.
+Who has stored a result of a KV head posts its signal. Tasks of the projection wait for the heads of their rows, as
+tasks of a chain wait for each other: the projection's device code is that of its own launch.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def build(row: Row, variant: OneVariant, gpu: Gpu) -> Made:
     else:
         num_ctas, smem_bytes = max(whole, attention.num_ctas), aligned(product_smem) + tiling.smem_bytes
         num_threads = projection.num_threads + tiling.num_threads
-        roles = _Roles.of_warps(projecting, projection.num_threads, num_threads, aligned(product_smem))
+        roles = _Roles.of_warps(projecting, projection.num_threads, num_threads, aligned(product_smem), tiling.cluster)
     cubin, log = compile_source(_source(row, variant, roles, product_bytes), "sm_90a")
     if spilled := parse_log(log).spill_bytes:
         raise TunerError(f"it spills {spilled} bytes")
@@ -263,11 +263,13 @@ class _Roles:
         return cls(first_thread=0, first_block=first_block, bounds=f"{num_threads}, {ctas_per_sm}", body=body)
 
     @classmethod
-    def of_warps(cls, projecting: int, first_thread: int, num_threads: int, smem_offset: int) -> _Roles:
+    def of_warps(cls, projecting: int, first_thread: int, num_threads: int, smem_offset: int, cluster: int) -> _Roles:
+        # A cluster's barrier counts the warps that project, too.
+        arrive = "    attending::cluster_arrive();\n" if cluster > 1 else ""
         body = f"""  if (threadIdx.x >= {first_thread}) {{
     attending::attend_cta(args.attention, of_cta + {smem_offset});
-  }} else if (blockIdx.x < {projecting}) {{
-    projecting::project_cta(args.product, of_cta);
+  }} else {{
+{arrive}    if (blockIdx.x < {projecting}) projecting::project_cta(args.product, of_cta);
   }}"""
         return cls(first_thread=first_thread, first_block=0, bounds=f"{num_threads}, 1", body=body)
 
