@@ -11,17 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.attention.one_launch_kernel import Made, make
-from benchmarks.attention.one_launch_variants import OneVariant, Roles, one_variants
+from benchmarks.attention.one_launch_kernel import Made, OneVariant, build, make, one_variants
 from benchmarks.attention.pair_rows import WIDTHS
 from benchmarks.attention.rows import Row, Variant, rows, tiling_of
 from tests.support.cases import H200, wgmma
-from tests.support.compiled import compile_source
 from tests.support.emulated.chain import FEW_SMS
 from tests.support.emulated.one_launch import EmulatedOneLaunch, one_launch_library
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
-from tuner.workers.builder.nvrtc import parse_log
 
 ROWS = {row.name: row for row in rows()}
 SMALL = Row(
@@ -40,15 +37,15 @@ def small_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(WIDTHS, "small", 160)
 
 
-def small_variant(roles: Roles, *, cluster: int, spans: int, by_head: bool) -> OneVariant:
+def small_variant(ctas_per_sm: int, *, cluster: int, spans: int, by_head: bool) -> OneVariant:
     tiling = tiling_of(16, warps=4, stages=4, head_dim=64, queries=4, finish_warps=3, cluster=cluster)
     return OneVariant(
         attention=Variant(tiling=tiling, span_tokens=SMALL.op.max_length // spans),
         projection=replace(_PROJECTION, tiles=_PROJECTION.tiles[:1]),
-        roles=roles,
         most_clusters=4 // cluster,
+        most_projecting=FEW_SMS.num_sms,
+        ctas_per_sm=ctas_per_sm,
         by_head=by_head,
-        share=0.0,
     )
 
 
@@ -77,16 +74,11 @@ needs_a_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs
 
 @needs_a_compiler
 @pytest.mark.parametrize(
-    ("roles", "cluster", "spans", "by_head"),
-    [
-        (Roles.CTAS_ATTENTION_FIRST, 1, 1, True),
-        (Roles.CTAS_PROJECTION_FIRST, 2, 2, False),
-        (Roles.WARPS, 2, 1, True),
-        (Roles.WARPS, 1, 2, False),
-    ],
+    ("ctas_per_sm", "cluster", "spans", "by_head"),
+    [(2, 1, 1, True), (2, 2, 2, False), (0, 2, 1, True), (0, 1, 2, False)],
 )
-def test_one_launch_leaves_the_right_numbers(roles: Roles, cluster: int, spans: int, by_head: bool) -> None:
-    assert worst(small_variant(roles, cluster=cluster, spans=spans, by_head=by_head)) < MOST
+def test_one_launch_leaves_the_right_numbers(ctas_per_sm: int, cluster: int, spans: int, by_head: bool) -> None:
+    assert worst(small_variant(ctas_per_sm, cluster=cluster, spans=spans, by_head=by_head)) < MOST
 
 
 @needs_a_compiler
@@ -100,7 +92,7 @@ def test_one_launch_leaves_the_right_numbers(roles: Roles, cluster: int, spans: 
     ids=["a post too few", "no epochs", "behind the first step that reads it"],
 )
 def test_a_wait_that_ends_early_shows(column: int, value: Callable[[np.ndarray[Any, Any]], Any]) -> None:
-    variant = small_variant(Roles.CTAS_PROJECTION_FIRST, cluster=1, spans=1, by_head=True)
+    variant = small_variant(2, cluster=1, spans=1, by_head=True)
     variant = replace(variant, most_clusters=1)  # head by head
     made = with_waits(make(SMALL, variant, FEW_SMS), column, value)
     assert any(not worst(variant, made=made, seed=seed) < MOST for seed in range(3))
@@ -117,27 +109,27 @@ def test_a_wait_that_ends_early_shows(column: int, value: Callable[[np.ndarray[A
     ids=["no post", "another head's signal", "another row block's signal"],
 )
 def test_who_waits_for_a_post_that_does_not_come_waits_for_ever(before: str, after: str) -> None:
-    variant = small_variant(Roles.WARPS, cluster=1, spans=1, by_head=True)
+    variant = small_variant(0, cluster=1, spans=1, by_head=True)
     with pytest.raises(AssertionError, match="wait for ever"):
         worst(variant, (before, after))
 
 
 @needs_a_compiler
 def test_a_post_of_each_span_shows() -> None:
-    variant = small_variant(Roles.WARPS, cluster=1, spans=2, by_head=True)
+    variant = small_variant(0, cluster=1, spans=2, by_head=True)
     each = ("if (!is_empty && live.count() == 1) post_result", "if (!is_empty) post_result")
     assert any(not worst(variant, each, seed=seed) < MOST for seed in range(3))
 
 
 @needs_a_compiler
 def test_threads_that_do_not_meet_their_cluster_keep_it_waiting() -> None:
-    variant = small_variant(Roles.WARPS, cluster=2, spans=1, by_head=True)
+    variant = small_variant(0, cluster=2, spans=1, by_head=True)
     with pytest.raises(AssertionError, match="wait for ever"):
-        worst(variant, ("if constexpr (attending::kCluster > 1) attending::cluster_arrive();", ""))
+        worst(variant, ("    attending::cluster_arrive();\n", ""))
 
 
 def test_each_step_waits_for_the_heads_that_it_reads() -> None:
-    variant = small_variant(Roles.WARPS, cluster=2, spans=1, by_head=True)
+    variant = small_variant(0, cluster=2, spans=1, by_head=True)
     plan = make(SMALL, variant, FEW_SMS).product.plan
     steps = [0, SMALL.op.query_heads * SMALL.op.head_dim // 64]
     posts = [8 * 2, 2 * 2]  # of eight sequences and of two, by each CTA of a cluster
@@ -151,13 +143,18 @@ def test_each_step_waits_for_the_heads_that_it_reads() -> None:
     assert whole.waits.tolist() == [[0, 2, 16, 16, 0], [2, 4, 4, 4, 0]]
 
 
-@pytest.mark.parametrize("roles", list(Roles))
-def test_a_kernel_of_both_roles_builds_without_spills(roles: Roles) -> None:
-    row = ROWS["llama3-8b/16/512"]
-    variant = next(one for one in one_variants(row, H200) if one.roles is roles and one.attention.tiling.cluster == 2)
+@pytest.mark.parametrize("ctas_per_sm", [0, 1, 2])
+def test_a_kernel_of_both_roles_builds_without_spills(ctas_per_sm: int) -> None:
+    row = ROWS["llama3-8b/16/512" if ctas_per_sm else "llama3-70b-tp8/16/1-4096"]
+    variant = next(
+        one
+        for one in one_variants(row, H200)
+        if (one.ctas_per_sm, one.attention.tiling.cluster, one.by_head) == (ctas_per_sm, 2, ctas_per_sm > 0)
+    )
     made = make(row, variant, H200)
-    _, log = compile_source(made.source, "sm_90a")
-    assert parse_log(log).spill_bytes == 0
-    per_sm = roles.ctas_per_sm
+    assert build(made.source)
+    roles = made.product.plan.num_ctas, made.attention.num_ctas
+    assert made.num_ctas == (sum(roles) if ctas_per_sm else max(roles))
+    per_sm = max(ctas_per_sm, 1)
     assert per_sm * (made.smem_bytes + SMEM_RESERVED_PER_CTA_BYTES) <= H200.smem_per_sm_bytes
     assert made.num_ctas <= per_sm * H200.num_sms

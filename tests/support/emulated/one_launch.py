@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.attention.one_launch_kernel import ALIGNMENT, KERNEL, Made, product_args
-from benchmarks.attention.one_launch_variants import OneVariant
+from benchmarks.attention.one_launch_kernel import ALIGNMENT, KERNEL, Made, OneVariant, product_args
 from benchmarks.attention.pair_rows import projection_of
 from benchmarks.attention.rows import Row
 from tests.support.emulated.attention import EmulatedAttention
