@@ -3,7 +3,7 @@
 An experiment, no plan kind: one_launch_kernel.py says what runs. All CTAs are resident at once. Numbers are checked,
 and bits of launches that overlap, before anything is timed. Of the variants some are drawn.
 
-About 12 seconds a row.
+About 15 seconds a row.
 
 python -m benchmarks.attention.one_launch [--row llama3-8b/1/512 ...] [--seconds 200] [--out FILE]
 """

@@ -80,6 +80,8 @@ def one_variants(row: Row, gpu: Gpu) -> Iterator[OneVariant]:
     tilings = [one for one in projection_tilings(workload, gpu) if one.cluster_k == 1 and one.num_parts(0) == 1]
     for ctas_per_sm in _ROOMS:
         for cluster, spans in _spreads(row):
+            if ctas_per_sm == 0 and cluster > 1:
+                continue  # right on a CPU, but was not run on a card since it is
             most = _MOST_ATTENDING if ctas_per_sm == 1 else gpu.num_sms
             clusters = min(op.sequences * op.kv_heads * spans, most // cluster)
             free = gpu.num_sms - (clusters * cluster if ctas_per_sm == 1 else 0)
