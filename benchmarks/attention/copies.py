@@ -5,7 +5,9 @@ A page has some tokens of each of 8 heads of 128 elements, heads before tokens. 
 random order, or a contiguous cache, with so many bytes under way as its ring has. With CTAs on a quarter of the SMs the
 memory is not what holds them back.
 
-python -m benchmarks.attention.copies [--out benchmarks/results/h100/attention_copies.json]
+Boxes are asked for by one thread, or by one of each of four warps; a barrier stands for one, or for four of them.
+
+python -m benchmarks.attention.copies [--page-tokens 16] [--out benchmarks/results/h100/attention_copies.json]
 """
 
 from __future__ import annotations
@@ -40,7 +42,11 @@ from .timing import captured, samples_us
 _TOKEN_BYTES, _HEADS, _CTA_BYTES = 256, 8, 4 << 20
 _THREADS, _ROUNDS = 128, 9
 #: As the kernel's `kWay` has them.
-WAYS = ("boxes", "boxes, misses of 256 bytes", "bulk copies", "cp.async")
+WAYS = (
+    "boxes", "boxes, misses of 256 bytes", "boxes, four warps ask", "boxes, four a barrier",
+    "boxes, four warps ask, four a barrier", "bulk copies", "cp.async",
+)  # fmt: skip
+_FOUR_ASK, _FOUR_A_BARRIER = "four warps ask", "four a barrier"
 _KERNEL = """
 struct CopyArgs {
   TensorMap map;         // [lines, tokens of all pages and heads, 64]
@@ -50,7 +56,7 @@ struct CopyArgs {
 };
 
 constexpr int kBytes = 256 * kTokens;
-constexpr int kRing = kStages * kBytes;
+constexpr int kRing = kStages * kTogether * kBytes;
 
 extern "C" __global__ void __launch_bounds__(128, 1) copy_pages(const __grid_constant__ CopyArgs args) {
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -64,18 +70,22 @@ extern "C" __global__ void __launch_bounds__(128, 1) copy_pages(const __grid_con
     fence_mbarrier_init();
   }
   __syncthreads();
-  if constexpr (kWay < 3) {
-    if (thread == 0) {
-      for (int i = 0; i < kCopies + kStages; ++i) {
+  if constexpr (!kAsync) {
+    if (thread % 32 == 0 && thread / 32 < kAskers) {
+      for (int i = thread / 32; i < kCopies / kTogether + kStages; i += kAskers) {
         const int stage = i % kStages;
         const u32 barrier = barriers + 8 * stage;
         if (i >= kStages) mbarrier_wait(barrier, (i / kStages & 1) ^ 1);
-        if (i >= kCopies) continue;
-        mbarrier_arrive_expect(barrier, kBytes);
-        if constexpr (kWay < 2) {
-          copy_lines(ring + stage * kBytes, &args.map, rows[i], 0, barrier, cache_policy<kEvictFirst>());
-        } else {
-          copy_bytes(ring + stage * kBytes, args.cache + 128ll * rows[i], kBytes, barrier);
+        if (i >= kCopies / kTogether) continue;
+        mbarrier_arrive_expect(barrier, kTogether * kBytes);
+        for (int copy = 0; copy < kTogether; ++copy) {
+          const u32 there = ring + (stage * kTogether + copy) * kBytes;
+          const int row = rows[i * kTogether + copy];
+          if constexpr (kBoxed) {
+            copy_lines(there, &args.map, row, 0, barrier, cache_policy<kEvictFirst>());
+          } else {
+            copy_bytes(there, args.cache + 128ll * row, kBytes, barrier);
+          }
         }
       }
     }
@@ -90,7 +100,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) copy_pages(const __grid_con
     cp_async_wait<0>();
   }
   __syncthreads();
-  if (thread == 0) args.seen[blockIdx.x] = *reinterpret_cast<u32*>(shared + (kCopies - 1) % kStages * kBytes);
+  const int last = (kCopies - 1) % (kStages * kTogether);
+  if (thread == 0) args.seen[blockIdx.x] = *reinterpret_cast<u32*>(shared + last * kBytes);
 }
 """
 
@@ -109,8 +120,18 @@ class Copying:
     num_ctas: int
 
     @property
+    def together(self) -> int:
+        """Copies of a barrier."""
+        return 4 if _FOUR_A_BARRIER in self.way else 1
+
+    @property
+    def askers(self) -> int:
+        """Warps of which one thread asks; each has stages of its own."""
+        return 4 if _FOUR_ASK in self.way else 1
+
+    @property
     def stages(self) -> int:
-        return self.ring_bytes // (self.tokens * _TOKEN_BYTES)
+        return self.ring_bytes // (self.tokens * _TOKEN_BYTES * self.together)
 
     @property
     def copies(self) -> int:
@@ -125,8 +146,10 @@ class Copying:
     def source(self) -> str:
         types, _, rest = device_text("config.cuh").partition("// One op of the chain")
         assert rest, "config.cuh has the hints in front of the ops"
-        constants = {"kTokens": self.tokens, "kStages": self.stages, "kCopies": self.copies}
-        constants["kWay"] = WAYS.index(self.way)
+        constants = {
+            "kTokens": self.tokens, "kStages": self.stages, "kCopies": self.copies, "kTogether": self.together,
+            "kAskers": self.askers, "kBoxed": int(self.way.startswith("boxes")), "kAsync": int(self.way == "cp.async"),
+        }  # fmt: skip
         lines = [f"constexpr int {name} = {value};" for name, value in constants.items()]
         wrappers = [inlined(name) for name in ("ptx.cuh", "ptx_hopper.cuh", "ptx_attention.cuh")]
         return "\n".join([types.replace("#pragma once\n", ""), *lines, *wrappers, _KERNEL])
@@ -204,23 +227,24 @@ class OnCard:
             raise RuntimeError(f"{one} has not brought what lies there")
 
 
-def tried(num_sms: int) -> list[Copying]:
+def tried(num_sms: int, page_tokens: Sequence[int] = (16, 32, 64)) -> list[Copying]:
     """Each way at each size of a page, in random order; and 64 tokens at a time of a contiguous cache."""
     found = []
-    for way, tokens, ring, ctas in product(WAYS, (16, 32, 64), (65_536, 131_072, 196_608), (num_sms, num_sms // 4)):
+    for way, tokens, ring, ctas in product(WAYS, page_tokens, (65_536, 131_072, 196_608), (num_sms, num_sms // 4)):
         orders = (True, False) if tokens == 64 else (True,)
         found += [Copying(way=way, tokens=tokens, ring_bytes=ring, is_random=order, num_ctas=ctas) for order in orders]
-    return found
+    return [one for one in found if one.stages and one.stages % one.askers == 0]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """All of them in turns."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--page-tokens", type=int, choices=(16, 32, 64), help="of a page; all without it")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h100/attention_copies.json"))
     options = parser.parse_args(arguments)
     make_current()
     num_sms = torch.cuda.get_device_properties(0).multi_processor_count
-    ways = tried(num_sms)
+    ways = tried(num_sms, [options.page_tokens]) if options.page_tokens else tried(num_sms)
     sources = list(dict.fromkeys(one.source for one in ways))
     by_source = {one.source: one for one in ways}
     with ThreadPoolExecutor(8) as pool:

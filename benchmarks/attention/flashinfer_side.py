@@ -6,6 +6,7 @@ Written for FlashInfer 0.5. Its cache has keys and values of a page behind each 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -25,9 +26,13 @@ class Operands(Protocol):
     row: Row
     #: [sequences, 1, heads, head_dim].
     q: torch.Tensor
-    #: Keys and values of each launch, [sequences, KV heads, max_length, head_dim].
+    #: Keys and values that launches take in turns, [sequences, KV heads, max_length, head_dim].
     caches: list[tuple[torch.Tensor, ...]]
     out: torch.Tensor
+
+    def in_turn(self, caches: Sequence[Any]) -> list[Any]:
+        """Of each launch of a graph the cache, or what was made of it."""
+        ...
 
 
 def is_installed() -> bool:
@@ -36,7 +41,8 @@ def is_installed() -> bool:
 
 
 def captured_flashinfer(tensors: Operands) -> tuple[torch.cuda.CUDAGraph, Any]:
-    """A launch for each cache, and what must live as long as the graph. The last one's result is in `tensors.out`."""
+    """Launches over the caches in turns, and what must live as long as the graph. The last one's result is in
+    `tensors.out`."""
     import flashinfer
 
     row, op = tensors.row, tensors.row.op
@@ -60,7 +66,7 @@ def captured_flashinfer(tensors: Operands) -> tuple[torch.cuda.CUDAGraph, Any]:
     wrapper.plan(ends, order, last_tokens, heads, op.kv_heads, op.head_dim, page_tokens, **kinds)
     queries, out = tensors.q.view(-1, heads, op.head_dim), tensors.out.view(-1, heads, op.head_dim)
     pages = [_in_pages(cache, needed, order, page_tokens) for cache in tensors.caches]
-    graph = captured([lambda one=one: wrapper.run(queries, one, out=out) for one in pages])  # type: ignore[misc]
+    graph = captured([lambda one=one: wrapper.run(queries, one, out=out) for one in tensors.in_turn(pages)])  # type: ignore[misc]
     return graph, (wrapper, pages)
 
 

@@ -34,8 +34,10 @@ from .on_card import Attention, cubin_of, in_pages, make_current, random_pages
 from .rows import BANDWIDTH, Row, Variant, policy_variants, rows, tiling_of, variants
 from .timing import captured, read_bytes_per_s, samples_us
 
-#: Bytes of caches that launches take in turns, so that each finds its own cold; and the most launches of a graph.
-_COLD_BYTES, _MOST_LAUNCHES = 240e6, 512
+#: Bytes of caches that launches take in turns, so that each finds its own cold; and the most such caches.
+_COLD_BYTES, _MOST_CACHES = 240e6, 512
+#: Launches of a graph, at least, where they are short: how it begins and ends is to count for little.
+_LEAST_LAUNCHES, _LONG_US = 24, 2000.0
 _ROUNDS, _FINAL_ROUNDS = 12, 40
 #: Relative error of a library's results, at most.
 _MOST_ERROR = 0.02
@@ -198,19 +200,25 @@ def timed(graphs: dict[str, torch.cuda.CUDAGraph], num_launches: int, rounds: in
 
 
 class Tensors:
-    """Queries, a cache for each launch of a graph, lengths, and room for the result."""
+    """Queries, caches that a graph's launches take in turns, lengths, and room for the result."""
 
     def __init__(self, row: Row) -> None:
         self.row, op = row, row.op
-        self.num_launches = max(3, min(_MOST_LAUNCHES, int(_COLD_BYTES // row.kv_bytes) + 1))
+        num_caches = max(3, min(_MOST_CACHES, int(_COLD_BYTES // row.kv_bytes) + 1))
+        enough = min(_LEAST_LAUNCHES, int(_LONG_US * 1e-6 * BANDWIDTH // row.kv_bytes))
+        self.num_launches = -(-max(enough, num_caches) // num_caches) * num_caches
         self.q, *_ = operands(op)
-        self.caches = [operands(op)[1:] for _ in range(self.num_launches)]
+        self.caches = [operands(op)[1:] for _ in range(num_caches)]
         self.pages = random_pages(row)
         self.own_caches = [tuple(in_pages(row, one, self.pages) for one in cache) for cache in self.caches]
         self.lengths = torch.tensor(row.lengths, dtype=torch.int32, device="cuda")
         self.out = torch.empty_like(self.q)
         #: What a library's graph reads.
         self.kept: Any = None
+
+    def in_turn(self, caches: Sequence[Any]) -> list[Any]:
+        """Of each launch of a graph the cache, or what was made of it."""
+        return [caches[launch % len(caches)] for launch in range(self.num_launches)]
 
     def captured_library(self, backend: SDPBackend) -> torch.cuda.CUDAGraph:
         """One of PyTorch's kernels; where lengths differ, with a mask."""
@@ -224,13 +232,13 @@ class Tensors:
             torch.nn.functional.scaled_dot_product_attention(queries, k, v, attn_mask=mask, enable_gqa=True)
 
         with sdpa_kernel([backend]):
-            return captured([lambda c=c: launch(*c) for c in self.caches])  # type: ignore[misc]
+            return captured([lambda c=c: launch(*c) for c in self.in_turn(self.caches)])  # type: ignore[misc]
 
     def captured_ours(self, kernel: Attention, lengths: torch.Tensor, *, hot: bool = False) -> torch.cuda.CUDAGraph:
         """One of our kernels. `hot`: all launches read one cache, which the L2 keeps where it has room: then it is not
         the memory that holds them back."""
         q, out, pages = self.q, self.out, self.pages
-        caches = self.own_caches[:1] * self.num_launches if hot else self.own_caches
+        caches = self.in_turn(self.own_caches[:1] if hot else self.own_caches)
         return captured([lambda k=k, v=v: kernel.launch(q, k, v, lengths, out, pages) for k, v in caches])  # type: ignore[misc]
 
     def error(self) -> float:
@@ -334,7 +342,7 @@ def _captured_variants(
         if name in failed:
             continue
         try:
-            kernel = Attention(tensors.row.op, variant, num_sms, form=tensors.row.form)
+            kernel = Attention(tensors.row.op, variant, num_sms, form=tensors.row.form, shares_sms=True)
             graph = tensors.captured_ours(kernel, tensors.lengths)
             tensors.out.fill_(float("nan"))
             graph.replay()

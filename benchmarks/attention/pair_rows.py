@@ -79,10 +79,10 @@ _MORE_SPREADS: dict[str, tuple[tuple[int, int, bool], ...]] = {
     "llama3-70b-tp8/16/8192": ((2, 4, False), (8, 1, False)),
     "llama3-70b-tp8/16/1-4096": ((8, 1, False), (4, 1, False)),
 }
-#: Where lengths differ: short spans, which a launch assigns by the lengths.
+#: Where lengths differ: spans that a launch assigns by the lengths.
 _LENGTH_SPREADS: dict[str, tuple[tuple[int, int, bool], ...]] = {
-    "llama3-8b/16/1-4096": ((1, 8, False), (1, 22, False)),
-    "llama3-70b-tp8/16/1-4096": ((1, 13, False),),
+    "llama3-8b/16/1-4096": ((2, 1, False), (2, 4, False), (1, 8, False)),
+    "llama3-70b-tp8/16/1-4096": ((1, 13, False), (1, 8, False)),
 }
 
 

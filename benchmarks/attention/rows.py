@@ -25,7 +25,9 @@ _HEAD_DIM = 128
 #: Shared memory of a CTA of sm_90.
 _MOST_SMEM_BYTES = 232_448
 #: Of lengths that differ: clusters, and spans of the longest context, which a launch assigns.
-_LENGTH_SPANS = ((1, 4), (1, 8), (1, 13), (1, 22), (2, 4), (2, 7), (2, 11), (4, 4), (4, 8))
+_LENGTH_SPANS = ((2, 1), (1, 2), (1, 8), (2, 2), (2, 4), (1, 4), (2, 7))
+#: And tokens of a tile, warps that multiply, stages.
+_LENGTH_RINGS = ((64, 4, 3), (64, 8, 16), (64, 4, 2), (64, 8, 4), (32, 8, 16), (32, 4, 16), (16, 8, 16))
 #: What `tiling_of` is told of a variant.
 _OF_TILING = ("warps", "stages", "finish_warps", "parts_at_once")
 
@@ -162,6 +164,10 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         return Variant(tiling=tiling, span_tokens=span_tokens, **changes)
 
     found: list[Variant | None] = []
+    if set(row.lengths) != {op.max_length}:
+        found.append(variant(*_LENGTH_SPANS[0], by_length=True, programmatic=False))
+        for (cluster, spans), (tile, warps, stages) in product(_LENGTH_SPANS, _LENGTH_RINGS):
+            found.append(variant(cluster, spans, tile, by_length=True, warps=warps, stages=stages))
     for cluster, resident in _RESIDENT.items():
         most = max(1, (num_sms if cluster == 1 else resident) // pairs)
         for spans in sorted({1, min(most, 4), most}):
@@ -174,12 +180,6 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         found += [variant(cluster, most, speculative=True), variant(cluster, 2 * most)]
         if pairs > resident:
             found.append(variant(cluster, 1, contiguous=True))
-    if set(row.lengths) != {op.max_length}:
-        for (cluster, spans), (warps, stages) in product(_LENGTH_SPANS, ((8, 16), (8, 4), (4, 4), (4, 3), (4, 2))):
-            found.append(variant(cluster, spans, by_length=True, warps=warps, stages=stages))
-            found.append(variant(cluster, spans, by_length=True, warps=warps, stages=stages, promotion_bytes=256))
-        for cluster, stages, promotion in product((1, 2, 4, 8), (4, 3), (128, 256)):
-            found.append(variant(cluster, 1, warps=4, stages=stages, promotion_bytes=promotion))
     most = max(1, num_sms // pairs)
     found += [variant(1, most, parts_at_once=8), variant(1, 2 * most, finish_warps=0), variant(1, most, tile=16)]
     found += [variant(1, most, tile=128), variant(1, most, warps=4), variant(1, 2 * most, contiguous=True)]

@@ -1,9 +1,9 @@
 """How well the simulator foretells random schedules of chains: benchmarks/results/<gpu>/chain_forecasts.json.
 
-python -m benchmarks.chains.forecasts [--row llama3-8b/m16] [--count 75] [--seconds 70] [--out FILE]
+python -m benchmarks.chains.forecasts [--row llama3-8b/m16] [--count 75] [--seed 26] [--seconds 70] [--out FILE]
 python -m benchmarks.chains.forecasts --judge FILE [FILE ...] [--out FILE]
 
-Of each chain so many schedules of its space are drawn, always the same ones: the engines take turns. Each one's
+Of each chain so many schedules of its space are drawn, the same ones for a seed: the engines take turns. Each one's
 numbers are checked before it is timed, beside the library in the same rounds. What is there already is not measured
 again, so a run can be cut and taken up; about 35 seconds a chain on an H200 with 16 cores. `--judge` needs no card:
 it puts the rows of several runs into one file, with what the simulator of this commit says of the same schedules.
@@ -44,9 +44,9 @@ NUM_TOGETHER, NUM_ROUNDS = 8, 7
 SPEARMAN_BAR, NUM_TRUSTED = 0.85, 10
 
 
-def drawn(row: ChainRow, gpu: Gpu, count: int) -> list[Schedule]:
+def drawn(row: ChainRow, gpu: Gpu, count: int, seed: int = SEED) -> list[Schedule]:
     """The schedules of a chain, without repetition."""
-    return Space(row.workload, gpu).sample(random.Random(f"{SEED}/{row.name}"), count)
+    return Space(row.workload, gpu).sample(random.Random(f"{seed}/{row.name}"), count)
 
 
 def measured(
@@ -115,7 +115,7 @@ def _finding(
     return finding | {"us": round(median(us), 3), "ratio": round(median(ratios), 5), "forecast_us": round(forecast, 3)}
 
 
-def row_of(row: ChainRow, findings: list[dict[str, Any]], count: int) -> dict[str, Any]:
+def row_of(row: ChainRow, findings: list[dict[str, Any]], count: int, seed: int = SEED) -> dict[str, Any]:
     """A chain's row of the results."""
     timed = [one for one in findings if "us" in one]
     forecasts, ratios = [one["forecast_us"] for one in timed], [one["ratio"] for one in timed]
@@ -124,6 +124,7 @@ def row_of(row: ChainRow, findings: list[dict[str, Any]], count: int) -> dict[st
         "chain": row.chain,
         "m": row.m,
         "drawn": count,
+        "seed": seed,
         "timed": len(timed),
         "spearman": rho and round(rho, 4),
         "spearman_bar": SPEARMAN_BAR,
@@ -145,12 +146,13 @@ def judged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     rows = []
     for found in (one for report in reports for one in report["rows"]):
         (row,) = choose_rows([f"{found['chain']}/m{found['m']}"])
-        by_digest = {one.digest: one for one in drawn(row, gpu, found["drawn"])}
+        seed = found.get("seed", SEED)
+        by_digest = {one.digest: one for one in drawn(row, gpu, found["drawn"], seed)}
         if strangers := {one["digest"] for one in found["findings"]} - by_digest.keys():
             raise InvalidInput("judge", f"{len(strangers)} schedules are not drawn any more", "measure them again")
         findings = [_forecast_again(row, gpu, by_digest[one["digest"]], one) for one in found["findings"]]
         then = {"spearman_when_measured": found.get("spearman_when_measured", found["spearman"])}
-        rows.append(row_of(row, findings, found["drawn"]) | then)
+        rows.append(row_of(row, findings, found["drawn"], seed) | then)
     now = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
     return {"meta": reports[-1]["meta"] | {"judged_by": now}, "rows": rows}
 
@@ -166,6 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--row", action="append", default=[], help="a row, a chain or m16")
     parser.add_argument("--count", type=int, default=COUNT, help="of each chain")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the draws")
     parser.add_argument("--seconds", type=float, default=70.0, help="after which no group is begun")
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--out", type=Path)
@@ -183,11 +186,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         path = options.out or results_file(bench.evaluator.target.id, "chain_forecasts")
         rows = {f"{one['chain']}/m{one['m']}": one for one in rows_of_this_build(path, machine)}
         for row in choose_rows(options.row or ROW_NAMES):
-            findings = rows.get(row.name, {}).get("findings", [])
+            before = rows.get(row.name, {})
+            findings = before.get("findings", []) if before.get("seed", SEED) == options.seed else []
             known = {one["digest"] for one in findings}
-            left = [one for one in drawn(row, bench.gpu, options.count) if one.digest not in known]
+            chosen = drawn(row, bench.gpu, options.count, options.seed)
+            left = [one for one in chosen if one.digest not in known]
             findings += measured(bench, row, left, watch, options.seconds)
-            rows[row.name] = row_of(row, findings, options.count)
+            rows[row.name] = row_of(row, findings, options.count, options.seed)
             write_report(path, list(rows.values()), machine)
             shown = {key: value for key, value in rows[row.name].items() if key != "findings"}
             print(json.dumps(shown), f"{watch.seconds} s", flush=True)

@@ -3,7 +3,8 @@
 python -m benchmarks.chains.merge FILE [FILE ...] --out benchmarks/results/h100/chains.json
     [--winners FILE ... --shipped tuner/winners/h100.json]
 
-Of a row that several files have, that of the last file is kept, and the same holds for winners.
+Of a row that several files have, that of the last file is kept, and the same holds for winners. What torch.compile
+took, which was measured beside the library, stays with the row: a search does not measure it anew.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from benchmarks.common.winners import merge_winners
 
 #: What a row tells of its run.
 _OF_RUN = ("commit", "date", "kernel_version")
+#: What `torch_compile` adds to a row.
+_OF_TORCH = ("torch_compile_us", "torch_over_library", "torch_commit")
 
 Json = dict[str, Any]
 
@@ -38,10 +41,21 @@ def merged(reports: Sequence[Json]) -> Json:
         meta = report["meta"]
         commands[without_folders(meta["command"])] = None
         for row in report["rows"]:
-            found[f"{row['chain']}/m{row['m']}"] = {name: meta[name] for name in _OF_RUN} | row
+            name = f"{row['chain']}/m{row['m']}"
+            own = {of_run: meta[of_run] for of_run in _OF_RUN} | row
+            found[name] = with_torch(own, found.get(name, {}))
     rows = [found[one.name] for one in ROWS if one.name in found]
     of_all = {"complete": len(rows) == len(ROWS), "chains": summary_of(rows), "command": "; ".join(commands)}
     return {"meta": reports[-1]["meta"] | of_all, "rows": rows}
+
+
+def with_torch(row: Json, before: Json) -> Json:
+    """A row that a search measured anew, with what torch.compile took for the row before it. Where that was ahead of
+    the library, the verdict is against it."""
+    if row.get("torch_compile_us") is not None or before.get("torch_compile_us") is None:
+        return row
+    over_torch = round(row["verdict_speedup"] * min(1.0, before["torch_over_library"]), 4)
+    return row | {name: before[name] for name in _OF_TORCH} | {"verdict_speedup": over_torch}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,6 +19,13 @@ from tuner.core.trial.evaluator import Environment
 NO_GPU = {"gpu": "none", "driver": "", "cuda": ""}
 
 
+def recorded_machine(path: Path) -> dict[str, Any]:
+    """The machine of a results file, and which program was measured there when."""
+    meta: dict[str, Any] = json.loads(path.read_text())["meta"]
+    own = {"recorded_at": meta.pop("commit"), "recorded": meta.pop("date"), "recorded_by": meta.pop("command")}
+    return meta | own
+
+
 def write_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any], **tables: Any) -> None:
     """Writes `rows` with the machine's `gpu`, `driver`, `cuda`, and this process's commit, date and command; `tables`
     are what else the file has."""

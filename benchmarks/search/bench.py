@@ -28,7 +28,7 @@ from tuner.core.trial.evaluator import Environment, Evaluator, Prepared, Problem
 from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
-from tuner.core.trial.stats import median, paired_ratios
+from tuner.core.trial.stats import compare, median, paired_ratios
 from tuner.dispatch.factory import make_evaluators
 from tuner.search import SearchProcesses
 from tuner.winners import ShippedWinners
@@ -86,7 +86,23 @@ class Timed:
             "fastest_us": round(fastest.time_us or 0.0, 3),
             "tie_band": round(best.tie_band, 5),
             "kinds": self._kinds(),
+            "lead": self.lead(),
         }
+
+    def lead(self) -> dict[str, Any] | None:
+        """Of the fastest fused finalist over the fastest other one, which the verdict is about: their speed-up round by
+        round. None where there is no such pair."""
+        *_, span = (span for span in self.spans if span.what == "finals")
+        timed = [
+            (row.candidate.plan_kind.is_fused, us)
+            for row, us in zip(self.ended.best.finals, span.times_us, strict=True)
+            if us
+        ]
+        fused, others = ([us for is_fused, us in timed if is_fused is wanted] for wanted in (True, False))
+        if not fused or not others:
+            return None
+        found = compare(min(fused, key=median), min(others, key=median), span.process_of_round)
+        return {"speedup": round(found.speedup, 5), "ci95": [round(one, 5) for one in found.ci95]}
 
     def _kinds(self) -> dict[str, Any]:
         """Of each plan kind, its fastest in the finals: microseconds, and its speed-up with the interval."""

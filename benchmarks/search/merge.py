@@ -3,7 +3,8 @@
 python -m benchmarks.search.merge FILE [FILE ...] --out benchmarks/results/h200/search.json
 
 Of a job that several files have, that of the last file is kept. What a contest compared comes from one card and one
-run all the same: it is one job's.
+run all the same: it is one job's. So an entry that compares what another one found goes where a later file has that one
+anew without it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ def merged(reports: Sequence[Json]) -> Json:
     for report in reports:
         meta = report["meta"]
         runs += meta.get("runs") or [{name: without_folders(str(meta[name])) for name in _RUN}]
+        names = {job["job"] for job in report["jobs"]}
+        for task in all_tasks():
+            if names.intersection(task.needs):
+                found.pop(task.name, None)
         for job in report["jobs"]:
             found[job["job"]] = {name: meta[name] for name in _OF_RUN} | job
     places = {task.name: place for place, task in enumerate(all_tasks())}

@@ -41,8 +41,10 @@ class Span:
     end_s: float
     #: Whether it was of a candidate of ours.
     is_ours: bool = True
-    #: Of finals, seconds by stage.
+    #: Of finals, seconds by stage; by finalist its microseconds in each round; and in which process each round was.
     stage_s: dict[str, float] = field(default_factory=dict)
+    times_us: tuple[tuple[float, ...] | None, ...] = ()
+    process_of_round: tuple[int, ...] = ()
 
     def since(self, zero_s: float) -> Span:
         """The same, by a clock that began then."""
@@ -63,12 +65,11 @@ class TimedEvaluator:
         return spans
 
     @contextmanager
-    def _timed(self, what: str, *, is_ours: bool = True) -> Iterator[dict[str, float]]:
-        """Writes the block down; seconds by stage go into what it is given."""
-        begin_s, stage_s = time.monotonic(), dict[str, float]()
-        yield stage_s
-        span = Span(what=what, begin_s=begin_s, end_s=time.monotonic(), is_ours=is_ours, stage_s=stage_s)
-        self._spans.append(span)
+    def _timed(self, what: str, *, is_ours: bool = True) -> Iterator[dict[str, Any]]:
+        """Writes the block down; further fields of its `Span` go into what it is given."""
+        begin_s, more = time.monotonic(), dict[str, Any]()
+        yield more
+        self._spans.append(Span(what=what, begin_s=begin_s, end_s=time.monotonic(), is_ours=is_ours, **more))
 
     @property
     def target(self) -> Target:
@@ -105,9 +106,9 @@ class TimedEvaluator:
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **options: Any) -> FinalsTimes:
         """Times all against each other."""
-        with self._timed("finals") as stage_s:
+        with self._timed("finals") as more:
             times = self._evaluator.finals(problem, candidates, **options)
-            stage_s.update(times.stage_s)
+            more.update(stage_s=times.stage_s, times_us=times.times_us, process_of_round=times.process_of_round)
         return times
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:

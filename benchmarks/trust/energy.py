@@ -8,6 +8,7 @@ that nobody stores. Each is launched in four plan kinds, and so is its twin, the
 where that is legal. Each fused kept one is taken once more with polls that sleep. So what a difference costs is told by
 two variants that differ in nothing else. Each is checked and timed, and its energy is taken once a turn. A row of the
 file for each: `run_mj` and `power_w` are medians over the turns, and `over_library` is the median of the turns' ratios.
+`l2_mb` and `dram_read_mb` are what the profiler counts in one run; where it may not, or polls sleep, they are missing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.rows import Row, choose_rows
@@ -29,6 +30,7 @@ from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.winners import ShippedWinners
@@ -42,6 +44,8 @@ from tuner.workers.source.render import device_text
 ROW = "decode-plain/llama3-8b/m16"
 #: In which each schedule is launched.
 KINDS = (PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL)
+#: What is counted of a run, and what it is called in megabytes.
+METRICS = {"lts__t_bytes.sum": "l2_mb", "dram__bytes_read.sum": "dram_read_mb"}
 #: In the loop of a wait, and what makes its polls sleep.
 _POLL, _NAP = "      return true;\n    }\n    if (polls % 16 != 0) continue;\n", "    __nanosleep(100);\n"
 
@@ -150,6 +154,25 @@ def measure(tools_cubin: bytes, uuid: str, problem: Problem, variants: list[Vari
     return rows
 
 
+class Counts(Protocol):
+    """What counts a candidate's traffic: an `Evaluator`."""
+
+    def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...]) -> CounterReport:
+        """By the profiler."""
+        ...
+
+
+def traffic(evaluator: Counts, problem: Problem, variant: Variant) -> Json:
+    """Megabytes of one run; none of a kernel that is not as the service builds it."""
+    if variant.is_sleeping:
+        return {}
+    report = evaluator.count(problem, variant.candidate, tuple(METRICS))
+    if report.reason:
+        return {"no_counters": report.reason}
+    values = {counter.name: counter.value for counter in report.counters}
+    return {name: round(values[metric] / 1e6, 3) for metric, name in METRICS.items() if metric in values}
+
+
 def _figures(reports: Sequence[Any], turns: Sequence[Sequence[Any]], outcome: Any) -> Json:
     if not isinstance(outcome, Measured):
         return {"reason": outcome.reason}
@@ -181,7 +204,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with closing(Builder(Path(cache), num_processes=4)) as builder:
             tools = builder.build(device_text("tools.cu"), gpu.arch).cubin
             variants = variants_of(row, gpu, builder)
-    found: list[Json] = apart(measure, tools, card.uuid, row.problem, variants, options.turns)
+        found: list[Json] = apart(measure, tools, card.uuid, row.problem, variants, options.turns)
+        with closing(GpuSupervisor(card, Path(cache))) as supervisor:
+            found = [one | traffic(supervisor, row.problem, of) for one, of in zip(found, variants, strict=True)]
     write_report(options.out or results_file(gpu.id, "energy"), [{"row": row.name, **one} for one in found], machine)
     for one in found:
         print(one)

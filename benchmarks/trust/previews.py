@@ -1,17 +1,15 @@
 """Candidates under sustained load whose preview and whose rounds are both known: where a replay of the rule takes them.
 
-Four sources. A search in which nothing is dropped. The winners that ship with the program for a row. The fastest of
-these in other orders, which need no other build, and many of which end near it. And the jobs that
-`benchmarks.search.measure --samples` recorded: what their own rule dropped has no rounds, and is left out.
+Three sources. A search in which nothing is dropped. The winners that ship with the program for a row. And the fastest
+of these in other orders, which need no other build, and many of which end near it.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,15 +19,16 @@ from benchmarks.common.jobs import jobs_over
 from benchmarks.common.kept import kept_for
 from benchmarks.common.rows import Row
 from benchmarks.search.timed import LentEvaluator
+from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import space_of
-from tuner.core.trial.evaluator import Evaluator, Prepared, Problem
+from tuner.core.trial.evaluator import Evaluator, Preparation, Prepared, Problem
 from tuner.core.trial.job import Budget, JobSpec, PriorsChoice, Regime
 from tuner.core.trial.outcome import Measured, Outcome
-from tuner.core.trial.samples import DropReason, Round, kept, previews, speedups, speedups_at_one_clock
+from tuner.core.trial.samples import Round, kept, previews, speedups, speedups_at_one_clock
 from tuner.core.trial.stats import median
+from tuner.errors import IllegalSchedule, PlanError
 from tuner.search.pool import canonical
 from tuner.winners import ShippedWinners
 
@@ -130,59 +129,44 @@ def of_orders(evaluator: Evaluator, rows: Sequence[Row], count: int) -> Iterator
 
 
 def in_other_orders(row: Row, gpu: Gpu, best: Candidate, count: int) -> list[Candidate]:
-    """A candidate of a row; then so many of those that differ from it in one axis and are launched by the same kernel,
-    drawn."""
+    """A candidate of a row; then so many of those that differ from it in one axis and are launched by the same kernel:
+    of twice as many that are drawn, those of the shortest forecasts, since what ends near the best is wanted."""
     kind, schedule = best.plan_kind, best.schedule
     if schedule is None:
         return [best]
     near = space_of(row.workload, gpu).neighbours(schedule)
     others = dict.fromkeys(canonical(kind, one) for one in near if one.tiling == schedule.tiling)
     others.pop(schedule, None)
-    drawn = random.Random(row.name).sample(list(others), min(count, len(others)))
-    return [best, *(Candidate(plan_kind=kind, schedule=one) for one in drawn)]
+    drawn = random.Random(row.name).sample(list(others), min(2 * count, len(others)))
+    candidates = [Candidate(plan_kind=kind, schedule=one) for one in drawn]
+    return [best, *sorted(candidates, key=lambda one: _forecast_us(row, gpu, one))[:count]]
+
+
+def _forecast_us(row: Row, gpu: Gpu, candidate: Candidate) -> float:
+    """Infinity where its plan is refused."""
+    try:
+        return forecast_us(row.workload, gpu, candidate)
+    except (IllegalSchedule, PlanError):
+        return math.inf
 
 
 def _of_candidates(
     evaluator: Evaluator, rows: Sequence[Row], of: Callable[[Row], Iterable[Candidate]]
 ) -> Iterator[tuple[str, list[Seen]]]:
-    """Row by row, what becomes of its candidates; those of all rows are built ahead."""
+    """Row by row, what becomes of its candidates; those of all rows are chosen and built ahead."""
     with ThreadPoolExecutor(_NUM_AHEAD) as builds:
-        preparing = {
-            row.name: [builds.submit(evaluator.prepare, _sustained(row), one) for one in of(row)] for row in rows
-        }
+
+        def begin(row: Row) -> list[Future[Preparation]]:
+            return [builds.submit(evaluator.prepare, _sustained(row), one) for one in of(row)]
+
+        preparing = [builds.submit(begin, row) for row in rows]
         try:
-            for row in rows:
+            for row, begun in zip(rows, preparing, strict=True):
                 found = list[Seen]()
-                for build in preparing[row.name]:
+                for build in begun.result():
                     prepared = build.result()
                     if isinstance(prepared, Prepared):
                         found += _seen(evaluator.measure(_sustained(row), prepared))
                 yield row.name, found
         finally:
             builds.shutdown(cancel_futures=True)
-
-
-def of_jobs(path: Path) -> list[list[Seen]]:
-    """The jobs of a file of samples that were previewed."""
-    with gzip.open(path, "rt") as file:
-        jobs = [json.loads(line) for line in file]
-    found = [[seen for trial in job["trials"] if (seen := _seen_of_trial(trial))] for job in jobs]
-    return [seen for seen in found if seen]
-
-
-def _seen_of_trial(trial: Json) -> Seen | None:
-    """A trial of a job."""
-    if not PlanKind(trial["candidate"]["plan_kind"]).is_ours:
-        return None
-    return seen_of(
-        [
-            Round(
-                time_us=time_us,
-                library_us=library_us,
-                clock_mhz=clock_mhz,
-                library_clock_mhz=library_clock_mhz,
-                dropped=DropReason(dropped) if dropped else None,
-            )
-            for time_us, library_us, clock_mhz, library_clock_mhz, dropped in trial["rounds"]
-        ]
-    )

@@ -1,17 +1,18 @@
 """Whether the preview drops a candidate that would have ended near the best: a replay of recorded raw samples.
 
-python -m benchmarks.trust.replay [--kept] [--orders] [--searches] [--share 0/2] [--samples FILE ...] [--meta FILE]
-    [--seconds 480] [--cache FILE ...] [--out FILE]
+python -m benchmarks.trust.replay [--kept] [--orders] [--searches] [--share 0/2] [--meta FILE] [--seconds 480]
+    [--cache FILE ...] [--out FILE]
 
 Under sustained load a candidate is previewed by short samples before its first round (docs/measuring.md). Here it gets
 its rounds whatever the preview says: `--searches` runs searches without priors, and `--kept` measures the winners that
 ship with the program, those of another model of card where this one has none. `--orders` measures the fastest of these
-in other orders of its tasks. Where two cards share the rows, one run
-has `--share 0/2` and one `--share 1/2`. `--samples` takes jobs that were recorded by `benchmarks.search.measure
---samples`; with `--meta` no card is needed for that. What was measured is kept in build/replay.json, or the first file
-that `--cache` names: a run that was cut goes on, and a later one has it. Other files are only read. Then the rule is
-applied to the previews, each time with the best that was known by then, and what it drops is compared with where the
-candidate ended.
+in other orders of its tasks. A job of the service is no source: what its own rule dropped has no rounds, so nobody
+knows where it would have ended.
+
+Where two cards share the rows, one run has `--share 0/2` and one `--share 1/2`. What was measured is kept in
+build/replay.json, or the first file that `--cache` names: a run that was cut goes on, and a later one has it. Other
+files are only read. With `--meta` nothing is measured, and no card is needed. Then the rule is applied to the previews,
+each time with the best that was known by then, and what it drops is compared with where the candidate ended.
 
 A row for each share of the incumbent's speed-up below which the rule drops. Of the candidates that ended within 2 % of
 the best of their search, `near`, so many are `dropped`. `value` is the upper 95 % bound of the true share. The row with
@@ -29,11 +30,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.report import machine_of, recorded_machine, results_file, write_report
 from benchmarks.common.rows import Row, choose_rows
 from benchmarks.common.setting import twin_of
 from benchmarks.common.workbench import Watch
-from benchmarks.trust.previews import Seen, of_jobs, of_orders, of_search, of_winners
+from benchmarks.trust.previews import Seen, of_orders, of_search, of_winners
 from tuner.core.trial.evaluator import Evaluator
 from tuner.core.trial.stats import proportion_upper_bound
 from tuner.workers.builder.nvrtc import Builder
@@ -87,7 +88,7 @@ NUM_SEEDS = 4
 #: What is measured of a row, in the names of the file.
 KEPT, ORDERS = "kept", "orders"
 #: Other orders of a row's fastest kept winner.
-NUM_ORDERS = 12
+NUM_ORDERS = 16
 
 Json = dict[str, Any]
 
@@ -188,11 +189,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kept", action="store_true", help="measure the winners that ship with the program")
     parser.add_argument("--orders", action="store_true", help="measure the fastest of these in other orders")
     parser.add_argument("--row", action="append", help="instead of the usual ones")
-    parser.add_argument("--samples", type=Path, nargs="*", default=(), help="jobs that were recorded")
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=480.0, help="begin nothing after that")
     parser.add_argument("--quick", action="store_true", help="one short search: whether it runs, not what it finds")
-    parser.add_argument("--meta", type=Path, help="of recorded jobs alone: the results file that names their card")
+    parser.add_argument("--meta", type=Path, help="measure nothing: the results file that names the card")
     parser.add_argument("--share", default="0/1", help="of the rows, e.g. 0/2: every second one, from the first on")
     parser.add_argument("--cache", type=Path, action="append", help="what was measured; the first is added to")
     parser.add_argument("--out", type=Path, default=results_file("h200", "preview"))
@@ -202,26 +202,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cache, *others = options.cache or [Path("build/replay.json")]
     kept = Kept(cache, others)
     if options.meta:
-        machine = _recorded(options.meta)
+        machine = recorded_machine(options.meta)
     else:
         with tempfile.TemporaryDirectory() as scratch, closing(_evaluator(options.gpu, Path(scratch))) as evaluator:
             machine = machine_of(evaluator.environment())
-            for what in (name for name, is_asked in ((ORDERS, options.orders), (KEPT, options.kept)) if is_asked):
-                measure_kept(evaluator, (options.row or KEPT_ROWS)[first::of], what, kept, options.seconds)
+            if options.orders:  # the shortest rows first
+                measure_kept(evaluator, (options.row or KEPT_ROWS[::-1])[first::of], ORDERS, kept, options.seconds)
+            if options.kept:
+                measure_kept(evaluator, (options.row or KEPT_ROWS)[first::of], KEPT, kept, options.seconds)
             if options.searches or options.quick:
                 measure_searches(evaluator, names[first::of], seeds, trials, kept, options.seconds)
-    searches = [*kept.all(), *(seen for path in options.samples for seen in of_jobs(path))]
-    rows = report_rows(searches)
+    rows = report_rows(kept.all())
     write_report(options.out, rows, machine)
     for row in rows:
         print(row)
-
-
-def _recorded(path: Path) -> Json:
-    """The machine of a results file, and which program was measured there when."""
-    meta: Json = json.loads(path.read_text())["meta"]
-    own = {"recorded_at": meta.pop("commit"), "recorded": meta.pop("date"), "recorded_by": meta.pop("command")}
-    return meta | own
 
 
 def _evaluator(gpu: str, scratch: Path) -> Evaluator:

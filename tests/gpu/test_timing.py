@@ -95,7 +95,8 @@ def test_a_trial_in_burst_is_timed_within_half_a_second(watched: Session, builde
 def test_a_round_under_sustained_load_takes_three_times_its_load(
     watched: Session, shares_first: bool, samples_and_loads: float
 ) -> None:
-    """Both samples and one load: the other graph's is the sample before. Every other round takes over a sample."""
+    """Both samples and one load: the other graph's is the sample before. Every other round takes over a sample. Each is
+    the whole number of launches nearest to 40 ms."""
     prepared = watched._prepare(asked_in(Regime.SUSTAINED))
     graphs, num_rounds, begin_s = [prepared.library_graph] * 2, 8, time.perf_counter()
     tracks = prepared.timer.rounds(graphs, lambda tracks, _: len(tracks[0]) == num_rounds, shares_first=shares_first)
@@ -103,7 +104,7 @@ def test_a_round_under_sustained_load_takes_three_times_its_load(
     assert [len(track) for track in tracks] == [num_rounds] * 2
     assert len(set(map(id, tracks[0]))) == (5 if shares_first else num_rounds)
     assert len(set(map(id, tracks[1]))) == num_rounds
-    assert 0.04 * (samples_and_loads * num_rounds + 1) < took_s < 0.045 * (samples_and_loads * num_rounds + 1.5)
+    assert 0.038 * (samples_and_loads * num_rounds + 1) < took_s < 0.045 * (samples_and_loads * num_rounds + 1.5)
 
 
 def test_warm_is_not_slower_than_cold(watched: Session, builder: Builder, gpu: Gpu) -> None:

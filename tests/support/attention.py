@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -37,12 +37,23 @@ class Interpreter:
         arrivals: Arrivals = AttentionPlan.arrivals,
         skipped: Callable[[int], bool] = lambda _: False,
     ) -> Array:
-        """The result: NaN where nobody has stored, or more than one.
-
-        Each CTA runs its queue; what comes next is drawn among them.
-        """
-        plan, op = self.plan, self.plan.op
+        """The result: NaN where nobody has stored, or more than one."""
         out = np.full(tensors[0].shape, np.nan)
+        for _ in self.steps(out, tensors, lengths, rng, arrivals, skipped):
+            pass
+        return out
+
+    def steps(
+        self,
+        out: Array,
+        tensors: tuple[Array, Array, Array],
+        lengths: Sequence[int],
+        rng: random.Random,
+        arrivals: Arrivals = AttentionPlan.arrivals,
+        skipped: Callable[[int], bool] = lambda _: False,
+    ) -> Iterator[None]:
+        """A launch task by task. Each CTA runs its queue; what comes next is drawn among them."""
+        plan, op = self.plan, self.plan.op
         self.sums[:], self.stats[:], self.combined = np.nan, np.nan, set()
         tasks, queues = plan.run_at(lengths)
         places = [list(range(begin, end)) for begin, end in pairwise(queues)]
@@ -58,7 +69,7 @@ class Interpreter:
             self.counters[slot] = (int(self.counters[slot]) + added) % 2**32
             if int(self.counters[slot]) % plan.arrivals_per_launch == 0:
                 self._combine(out, lengths[sequence], (sequence, head, block), slot)
-        return out
+            yield
 
     def _columns(self, block: int) -> range:
         return range(block * self.plan.columns, min((block + 1) * self.plan.columns, self.plan.op.columns))

@@ -138,6 +138,18 @@ CASES = {
         speculative=False,
         pages=(16, True),
     ),
+    "many pages, by length": Case(
+        op={"sequences": 3, "kv_heads": 1, "query_heads": 8, "head_dim": 64, "max_length": 1200},
+        lengths=(1190, 641, 3),
+        tiling=(8, 64, 2, 4),
+        span=1280,
+        queues=1,
+        cluster=2,
+        finish_warps=0,
+        speculative=False,
+        by_length=True,
+        pages=(16, False),
+    ),
     "pages of 64, tokens before heads": Case(
         op={"sequences": 3, "kv_heads": 3, "query_heads": 2, "head_dim": 64, "max_length": 260, "new_tokens": 2},
         lengths=(260, 65, 191),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +76,7 @@ def submit(
     body["budget"] = _given({name: options[name] for name in ("trials", "seconds", "patience")})
     job: Mapping[str, Any]
     if isinstance(rows, tuple):
-        shape = {name: value for name, value in pair.items() if name != "kind"} | {"m": list(rows)}
-        job = client.submit_batch({"shapes": [shape], **body}, idempotency_key=idempotency_key)
+        job = client.submit_batch(_ladder(pair, rows) | body, idempotency_key=idempotency_key)
     else:
         job = client.submit({"pair": pair, **body}, idempotency_key=idempotency_key)
     click.echo(f"{client.url}{job['links']['page']}", err=True)
@@ -85,6 +84,13 @@ def submit(
         _watch(client, job["id"], None, as_json)
     else:
         click.echo(json.dumps(job) if as_json else job["id"])
+
+
+def _ladder(pair: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
+    """What `POST /batches` is asked for: an FFN's shape with its rows, or another pair once for each."""
+    if pair["kind"] != "ffn":
+        return {"pairs": [{**pair, "m": m} for m in rows]}
+    return {"shapes": [{name: value for name, value in pair.items() if name != "kind"} | {"m": list(rows)}]}
 
 
 @click.command()

@@ -26,7 +26,7 @@ _FORM = ("page_tokens", "heads_first", "window", "soft_cap")
 PRESETS = {
     "decoder-block": ({"m"}, {"tp", "run"}),
     "decoder-attention": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "projection", *_FORM}),
-    "decoder-layer": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "run", "rotary"}),
+    "decoder-layer": ({"sequences", "max_length"}, {"tp", "new_tokens", "lengths", "run", "rotary", *_FORM}),
 }
 _FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
 _FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")

@@ -116,14 +116,33 @@ def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
 
 def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
     """The best of the first guesses with other ways in which its tasks wait: intermediates are read in band, weights
-    run ahead with few bytes under way, or both; and tiles of small ops that let the ring hold more of their weights. A
-    forecast knows too little of any."""
+    run ahead with few bytes under way, or both; tiles of small ops that let the ring hold more of their weights; and
+    stages twice as deep. A forecast knows too little of any."""
     if best.tiling.engine is not Engine.WGMMA:
         return []
-    ahead = max(1, round(AHEAD_WINDOW_BYTES / stage_bytes(space.workload, best.tiling)[1]))
-    in_band, wide = read_in_band(best), (replace(best, tiling=tiling) for tiling in space.widened(best.tiling))
-    paced = (replace(one, tiling=replace(one.tiling, ahead_window=ahead)) for one in (in_band, best, *wide))
-    return [one for one in (in_band, *paced) if space.is_legal(one)]
+    in_band, wide = read_in_band(best), [replace(best, tiling=tiling) for tiling in space.widened(best.tiling)]
+    deep = [replace(one, tiling=tiling) for one in (wide or [best]) for tiling in space.twice_as_deep(one.tiling)]
+    paced = [_paced(space, one) for one in (in_band, best, *wide)]
+    deepest = _shortest(space, (_paced(space, one) for one in deep if space.is_legal(one)))
+    return [one for one in (in_band, *paced, *deepest) if space.is_legal(one)]
+
+
+def _paced(space: Space, schedule: Schedule) -> Schedule:
+    """With about so many bytes of weights under way while a ring fills for a task that waits."""
+    ahead = max(1, round(AHEAD_WINDOW_BYTES / stage_bytes(space.workload, schedule.tiling)[1]))
+    return replace(schedule, tiling=replace(schedule.tiling, ahead_window=ahead))
+
+
+def by_slice(space: AnySpace, schedule: Schedule) -> list[Schedule]:
+    """The kernel of a fused schedule whose tasks wait as those of first guesses do, slice by slice: of a tile without
+    parts each k-step, else each part, for what it reads. None of an attention, nor where that is not legal."""
+    if isinstance(space, AttentionSpace):
+        return []
+    tiling, ordering = schedule.tiling, schedule.ordering
+    if not tiling.split_k:
+        return list(_sliced(space, [schedule]))
+    found = replace(schedule, ordering=_by_parts(tile_graph(space.workload, tiling), ordering))
+    return [found] if space.is_legal(found) else []
 
 
 def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
@@ -214,15 +233,22 @@ def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
         ordering = Ordering(
             rasters=(Raster(),) * len(tiling.tiles),
             assignment=Assignment.STATIC,
-            granularity=Granularity.CHUNK,
-            sync_width=_quarter(graph),
-            wait_position=WaitPosition.SLICE,
-            split_order=SplitOrder.STRIDED,
             ctas_per_sm=ctas,
             reserved_sms=reserved,
         )
-        if space.is_legal(schedule := Schedule(tiling=tiling, ordering=ordering)):
+        if space.is_legal(schedule := Schedule(tiling=tiling, ordering=_by_parts(graph, ordering))):
             yield schedule
+
+
+def _by_parts(graph: TileGraph, ordering: Ordering) -> Ordering:
+    """The same where the parts of a tile walk along k together, each quarter of the way behind a wait of its own."""
+    return replace(
+        ordering,
+        granularity=Granularity.CHUNK,
+        sync_width=_quarter(graph),
+        wait_position=WaitPosition.SLICE,
+        split_order=SplitOrder.STRIDED,
+    )
 
 
 def _sliced(space: Space, plain: Iterable[Schedule]) -> Iterator[Schedule]:

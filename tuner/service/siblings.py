@@ -10,6 +10,7 @@ from itertools import chain, islice
 
 from tuner.core.legal.legality import check_kind
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.attention import AnySpace
 from tuner.core.trial.batch import BatchStep, rows_of
 from tuner.core.trial.job import Trial
@@ -18,6 +19,8 @@ from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
 from tuner.core.trial.records import JobRecord
 from tuner.errors import IllegalSchedule
+from tuner.search.pool import canonical
+from tuner.search.seeds import by_slice
 from tuner.store import Store, batches
 
 #: Of each job, so many of its fastest are tried by the others; of all these a job tries so many, the nearest rows'
@@ -25,7 +28,7 @@ from tuner.store import Store, batches
 NUM_SHARED = 2
 MOST_TRIED = 12
 #: Of these, so many are the job's own fastest kernel in other orders, which needs no build.
-NUM_REORDERED = 4
+NUM_REORDERED = 5
 #: So many of a job's fastest say what it knows.
 NUM_KNOWN = 12
 #: Kernels within so much of the fastest are as good in the search, relative: it is rougher than finals are.
@@ -94,13 +97,17 @@ class Siblings:
         ]
 
     def to_try(self, job: JobRecord, space: AnySpace, past: Iterable[Trial]) -> tuple[Candidate, ...]:
-        """What `job` has not tried of what the others found, where its rows can be served by it: their orders for its
-        own fastest kernel, then their kernels."""
+        """What `job` has not tried: its own fastest kernels, of all and of the fused ones, in one launch with waits
+        slice by slice, to which a short search does not come; the fastest in the orders that the others found; then
+        their kernels, where its rows can be served by them."""
         known = [trial for trial in past if trial.candidate.schedule is not None]
         near = sorted(self._known(job), key=lambda one: _octaves(one[0], job))
         offered = dict.fromkeys(trial.candidate for _, trials in near for trial in trials[:NUM_SHARED])
-        fastest = min(known, key=_time_us, default=None)
-        reordered = in_orders_of(fastest.candidate, offered) if fastest else ()
+        fastest = [trial.candidate for trial in sorted(known, key=_time_us)]
+        fused = [one for one in fastest if one.plan_kind.is_fused]
+        first_ones = dict.fromkeys((*fastest[:1], *fused[:1]))
+        sliced = (one for own in first_ones for one in _by_slice(space, own))
+        reordered = chain(sliced, *(in_orders_of(own, offered) for own in fastest[:1]))
         tried = {trial.candidate for trial in known}
 
         def new(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -139,6 +146,13 @@ def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candid
         is_alike = (other.plan_kind.is_fused, other.plan_kind.is_in_runs) == (kind.is_fused, kind.is_in_runs)
         if is_alike and own.schedule is not None and other.schedule is not None:
             yield replace(own, schedule=replace(own.schedule, ordering=other.schedule.ordering))
+
+
+def _by_slice(space: AnySpace, own: Candidate) -> Iterator[Candidate]:
+    """The kernel of a candidate in one launch, programmatic where its launches are, with waits slice by slice."""
+    kind = PlanKind.FUSED_PDL if own.plan_kind.is_programmatic else PlanKind.FUSED
+    for schedule in by_slice(space, canonical(kind, own.schedule)) if own.schedule else ():
+        yield Candidate(plan_kind=kind, schedule=schedule)
 
 
 def _octaves(one: JobRecord, other: JobRecord) -> float:

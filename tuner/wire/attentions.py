@@ -155,15 +155,11 @@ class DecoderAttention(AttentionSizes):
         return decoder_attention(**self.model_dump(exclude={"kind"}))
 
 
-class DecoderLayer(Strict):
+class DecoderLayer(AttentionSizes):
     """A decode step of a model's layer on one rank, from its attention on to the next layer's qkv."""
 
     kind: Literal["decoder-layer"] = Field(description="a model's attention, o_proj, gate_up, down and next qkv")
     model: str = Field(description="e.g. `llama3-8b`")
-    sequences: Count = Field(description="sequences of a launch, padded slots included")
-    max_length: Count = Field(description="tokens of the longest context, new ones included")
-    new_tokens: Count = Field(default=1, description="of each sequence, 1 to 8: the last of its context")
-    lengths: LengthsName = Lengths.FULL
     tp: int = Field(default=1, ge=1, le=64, description="ranks that share the layer")
     run: LayerRunName = LayerRun.LAYER
     rotary: bool = Field(
@@ -175,7 +171,8 @@ class DecoderLayer(Strict):
         """The ops of one rank.
 
         Raises:
-            InvalidInput: the model is unknown, cannot be shared so, or an all-reduce stands within.
+            InvalidInput: the model is unknown, cannot be shared so, an all-reduce stands within, or its qkv cannot
+                write to such a cache.
         """
         return decoder_layer(**self.model_dump(exclude={"kind"}))
 

@@ -46,7 +46,7 @@ _PARAMETERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "attention": (("sequences", "max_length", "heads", "kv_heads", "head_dim"),
                   ("new_tokens", "lengths", "scale", "d_out", *_FORM)),
     "decoder-attention": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "projection", *_FORM)),
-    "decoder-layer": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "run", "rotary")),
+    "decoder-layer": (("model", "sequences", "max_length"), ("tp", "new_tokens", "lengths", "run", "rotary", *_FORM)),
 }  # fmt: skip
 
 

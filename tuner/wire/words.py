@@ -66,7 +66,7 @@ def _attention_words(op: AttentionOp, one: AttentionSchedule, workload: Workload
     spans, shared = one.num_spans(op.shape), f", shared by a cluster of {one.cluster} CTAs" if one.cluster > 1 else ""
     number = "the whole context at once" if spans == 1 else f"{spans} of the longest context"
     order = "neighbours" if one.contiguous else "tasks in turns"
-    order += ", of those alone that the lengths leave" if one.by_length else ""
+    order = "its share of those alone that the lengths leave" if one.by_length else order
     finish = f"{one.finish_warps} that end tasks" if one.finish_warps else "which end tasks too"
     early = ", the first tiles before a length is known" if one.speculative else ""
     words = [

@@ -11,8 +11,8 @@ from tuner.core.trial.samples import Round, whole
 
 from ..protocol.messages import Work
 from ..timing.clocks import Sample, drop_reasons
-from ..timing.rounds import MIN_KEPT, Ending, is_hopeless_by, summary, to_previews, to_rounds
-from ..timing.stop_rules import PREVIEW, HopelessRule, is_previewed, stop_rule
+from ..timing.rounds import MIN_KEPT, Ending, is_hopeless_by, is_previewed_enough, summary, to_previews, to_rounds
+from ..timing.stop_rules import HopelessRule, is_previewed, stop_rule
 from .baselines import Runner
 from .check import Aborted
 from .problem_on_card import ProblemOnCard
@@ -48,7 +48,9 @@ def measure(prepared: ProblemOnCard, runner: Runner, work: Work, incumbent_speed
     graphs = [graph] if is_library else [prepared.library_graph, graph]
     rounds: tuple[Round, ...] = ()
     if is_previewed(regime) and not is_library:
-        library, candidate = prepared.timer.preview(graphs, PREVIEW.min_rounds)
+        library, candidate = prepared.timer.preview(
+            graphs, lambda tracks: is_previewed_enough(to_previews(tracks[1], tracks[0]), incumbent_speedup)
+        )
         rounds = to_previews(candidate, library)
     if not is_hopeless_by(rounds, incumbent_speedup):
         rounds = (*rounds, *rounds_of(prepared.timer.rounds(graphs, is_over, shares_first=not is_library)))

@@ -276,12 +276,13 @@ class Timer:
                 tracks[i].append(self.sample(graphs[i], self._power, num_launches))
         return tracks
 
-    def preview(self, graphs: Sequence[Any], num_rounds: int) -> list[list[Sample]]:
-        """[graph][round] samples of one launch behind little load, every graph once a round."""
+    def preview(self, graphs: Sequence[Any], is_over: Callable[[list[list[Sample]]], bool]) -> list[list[Sample]]:
+        """[graph][round] samples of one launch behind little load, every graph once a round, until `is_over` says so of
+        those so far."""
         tracks: list[list[Sample]] = [[] for _ in graphs]
         chains_us = [self.sample_us(graph) * self.data.chain_length for graph in graphs]  # loads what is lazy, too
-        for turn in range(num_rounds):
-            first = turn % len(graphs)
+        while not is_over(tracks):
+            first = len(tracks[0]) % len(graphs)
             for i in [*range(first, len(graphs)), *range(first)]:
                 self.enqueue_load(graphs[i], _PREVIEW_LOAD_S, chains_us[i])
                 tracks[i].append(self.sample(graphs[i]))

@@ -36,7 +36,7 @@ from ..builder.attention_artifact import attention_kernels
 from ..builder.once import Once
 from ..source.render import kernel_version, render
 from ..timing.clocks import Sample
-from ..timing.rounds import Ending, is_hopeless_by, summary, to_previews, to_rounds
+from ..timing.rounds import Ending, is_hopeless_by, is_previewed_enough, summary, to_previews, to_rounds
 from ..timing.stop_rules import PREVIEW, HopelessRule, StopRule, is_previewed
 from .counters import check_metrics, count
 from .library import library_us
@@ -245,7 +245,7 @@ class SimulatedEvaluator:
             chain_length=1,
         )
         exact = Metric(tag="noise_free_time", unit="us", value=true_us)
-        previewed = () if is_library else self._preview(problem, candidate, true_us)
+        previewed = () if is_library else self._preview(problem, candidate, true_us, incumbent_speedup)
         if is_hopeless_by(previewed, incumbent_speedup):
             measured = summary(previewed, procedure, truncated=True, library_us=base_us)
             return replace(measured, metrics=(*measured.metrics, exact))
@@ -259,7 +259,9 @@ class SimulatedEvaluator:
         measured = summary((*previewed, *rounds), procedure, truncated=not ending.is_enough(rounds, 0.0))
         return replace(measured, metrics=(*measured.metrics, exact))
 
-    def _preview(self, problem: Problem, candidate: Candidate, true_us: float) -> tuple[Round, ...]:
+    def _preview(
+        self, problem: Problem, candidate: Candidate, true_us: float, incumbent_speedup: float | None
+    ) -> tuple[Round, ...]:
         """The short samples in front of the first round, where the regime has them. The card is not at its power limit
         in these, so one is off by more, and both are faster."""
         if not is_previewed(problem.objective.regime):
@@ -269,7 +271,9 @@ class SimulatedEvaluator:
             off = PREVIEW_SPEED * math.exp(draw.gauss(0, PREVIEW_NOISE * self._noise))
             times_us = [mean_us * off * math.exp(draw.gauss(0, self._noise)) for _ in range(PREVIEW.min_rounds)]
             tracks.append([Sample(time_us=time_us, clock_mhz=self._target.gpu.clock_mhz) for time_us in times_us])
-        return to_previews(*tracks)
+        rounds = to_previews(*tracks)
+        enough = (count for count in range(len(rounds)) if is_previewed_enough(rounds[:count], incumbent_speedup))
+        return rounds[: next(enough, len(rounds))]
 
     def finals(
         self,

@@ -60,6 +60,11 @@ def is_hopeless_by(rounds: Sequence[Round], incumbent_speedup: float | None, rul
     return rule.is_hopeless(speedups_at_one_clock(previews(rounds)), incumbent_speedup)
 
 
+def is_previewed_enough(rounds: Sequence[Round], incumbent_speedup: float | None, rule: HopelessRule = PREVIEW) -> bool:
+    """Whether a preview need not go on: further samples would not change what `is_hopeless_by` says."""
+    return rule.is_settled(speedups_at_one_clock(previews(rounds)), incumbent_speedup)
+
+
 def counting(rounds: Sequence[Round]) -> Sequence[Round]:
     """What figures are taken from: the rounds that count, or all where too few do; those of a preview where there is no
     other."""

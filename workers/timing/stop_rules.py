@@ -50,13 +50,22 @@ class HopelessRule:
             return False
         return stats.median_upper_bound(speedups) < self.share * incumbent_speedup
 
+    def is_settled(self, speedups: Sequence[float], incumbent_speedup: float | None) -> bool:
+        """Whether `min_rounds` are there, or the rounds so far say already that as many would not be hopeless: of the
+        fewest that a sign test takes, every one must be below. Without an incumbent all are taken, for whoever judges
+        the rule later."""
+        if incumbent_speedup is None or len(speedups) >= self.min_rounds:
+            return len(speedups) >= self.min_rounds
+        return any(speedup >= self.share * incumbent_speedup for speedup in speedups)
+
 
 #: What is certainly behind the best so far by so much needs no finer figure: it ranks as well by a few rounds.
 BEHIND = HopelessRule(share=0.98)
 
 #: What a preview in front of the first round is judged by: the ratios at one clock of short samples behind little load.
-#: Every one of them must say it. What a slower kernel may gain at the power limit by a higher clock has to lie within
-#: the share: at most a tenth in what was recorded, and a twentieth in what ended near the best.
+#: Every one of them must say it, so the first that does not ends the preview. What a slower kernel may gain at the
+#: power limit by a higher clock has to lie within the share: at most a tenth in what was recorded, and a twentieth in
+#: what ended near the best.
 PREVIEW = HopelessRule(share=0.87, min_rounds=5)
 
 

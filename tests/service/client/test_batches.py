@@ -56,6 +56,16 @@ def test_a_batch_is_submitted_by_its_rows_and_ended(run: Run, client: Client) ->
     assert run("best", batch_id).exit_code == ExitCode.JOB_FAILED
 
 
+def test_a_preset_is_submitted_with_several_rows_as_one_ladder(run: Run, client: Client) -> None:
+    preset = ["--preset", "decoder-block", "--model", "llama3-70b", "--tp", "8", "--run", "mlp"]
+    made = run("submit", "--m", "4,16", *preset, "--trials", "5")
+    assert made.exit_code == 0, made.stderr
+    batch = client.batch(made.stdout.strip())
+    assert (batch["num_jobs"], batch["num_ladders"]) == (2, 1)
+    assert {one["m"] for one in client.batch_jobs(batch["id"])} == {4, 16}
+    assert run("cancel", batch["id"]).stdout.strip() == "cancelled"
+
+
 def test_one_result_is_of_one_number_of_rows(run: Run) -> None:
     result = run("best", "--m", "1,2", *PAIR[:-2])
     assert result.exit_code == ExitCode.USAGE

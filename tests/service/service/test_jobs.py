@@ -83,7 +83,8 @@ def test_finals_are_held_as_the_service_was_told_and_the_result_says_how(serve: 
     held = FinalsProcedure(num_rounds=3, min_tie_band=0.9)
     service = serve(evaluator(faults=Faults(hang=0, crash=0, wrong_numbers=0)), finals=held)
     best = service.best(finish(service, service.submit(spec(trials=12, seed=1))[0]).id)
-    assert (best.procedure, best.tie_band, best.verdict) == (held, 0.9, Verdict.TIE)
+    assert (best.procedure, best.verdict) == (held, Verdict.TIE)
+    assert 0.9 <= best.tie_band < 1.0, "beyond the least, as far as the interval reaches"
     assert {row.num_rounds for row in best.finals} == {6}
     assert best.artifact_digest is not None
     with zipfile.ZipFile(io.BytesIO(service.artifact(best.artifact_digest))) as archive:

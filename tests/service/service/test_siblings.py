@@ -14,11 +14,14 @@ from tests.support.builders import measured, spec, trial
 from tests.support.spaces import any_space_of
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Granularity, Ordering
+from tuner.core.schedule.ordering import Granularity, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.tiling import Engine
+from tuner.core.space.space import Space
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import LocalDispatcher
+from tuner.search.seeds import by_slice
 from tuner.service import Service
 from tuner.service.siblings import MOST_TRIED, NUM_REORDERED, Siblings
 from tuner.store import Store, batches, jobs, trials
@@ -77,6 +80,36 @@ def test_a_job_tries_its_fastest_kernel_in_the_nearest_orders_and_then_the_kerne
     own = [replace(FASTEST, schedule=replace(FASTEST.schedule, ordering=order)) for order in (ordered(2), ordered(4))]  # type: ignore[arg-type]
     assert set(given[:2]) == set(own), "its own fastest kernel, launched as it is, in the orders of both"
     assert set(given[2:]) == {of_near, apart, of_far}, "what it had tried itself is not tried again"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fused"),
+    [
+        (PlanKind.FUSED, PlanKind.FUSED),
+        (PlanKind.FUSED_PDL, PlanKind.FUSED_PDL),
+        (PlanKind.TWO_LAUNCHES, PlanKind.FUSED),
+        (PlanKind.TWO_LAUNCHES_PDL, PlanKind.FUSED_PDL),
+    ],
+)
+def test_the_fastest_kernels_of_all_and_of_the_fused_are_tried_in_one_launch_with_waits_slice_by_slice(
+    ladder: tuple[Store, list[JobRecord]], kind: PlanKind, fused: PlanKind
+) -> None:
+    store, (near, job, _) = ladder
+    space = any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu)
+    assert isinstance(space, Space)
+    first, second = (one for one in space.guesses if one.engine is Engine.WGMMA and not one.split_k and not one.swap_ab)
+    plain = [Schedule(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster()))) for tiling in (first, second)]
+    lay(store, near, (BY_ROWS, 10.0))
+    fastest = (Candidate(plan_kind=kind, schedule=plain[0]), 20.0)
+    past = lay(store, job, (Candidate(plan_kind=PlanKind.FUSED, schedule=plain[1]), 30.0), fastest)
+    given = Siblings(store).to_try(job, space, past)
+    sliced = [one for schedule in plain for one in by_slice(space, schedule)]
+    assert len(sliced) == 2
+    expected = [Candidate(plan_kind=fused, schedule=sliced[0])]
+    if not kind.is_fused:
+        expected.append(Candidate(plan_kind=PlanKind.FUSED, schedule=sliced[1]))
+    assert list(given[: len(expected)]) == expected
+    assert BY_ROWS in given
 
 
 def test_no_more_than_a_few_orders_are_tried_and_nothing_twice(ladder: tuple[Store, list[JobRecord]]) -> None:

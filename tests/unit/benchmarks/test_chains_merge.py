@@ -44,3 +44,21 @@ def test_a_row_of_a_later_run_replaces_it_and_each_says_its_run(tmp_path: Path) 
 def test_rows_of_two_models_of_card_are_not_merged() -> None:
     with pytest.raises(ValueError, match="one model of card"):
         merge.merged([report("a", row(1, 1.0)), report("b", row(1, 1.0), gpu="NVIDIA H200")])
+
+
+def test_what_torch_took_stays_with_a_row_that_is_searched_again() -> None:
+    torch = {"torch_compile_us": 90.0, "torch_over_library": 0.9, "torch_commit": "a"}
+    again = merge.merged([report("a", row(1, 1.08, **torch), row(16, 1.1, torch_compile_us=None))])
+    again = merge.merged([again, report("b", row(1, 1.3), row(16, 1.2))])
+    (first, second) = again["rows"]
+    assert {name: first[name] for name in torch} == torch
+    assert first["verdict_speedup"] == pytest.approx(1.3 * 0.9)
+    assert (second["verdict_speedup"], second.get("torch_compile_us")) == (1.2, None)
+    newer = merge.merged([again, report("c", row(1, 1.2, torch_compile_us=80.0, torch_over_library=0.8))])
+    assert newer["rows"][0]["verdict_speedup"] == 1.2, "it was measured anew, and the verdict with it"
+
+
+def test_a_library_that_is_ahead_of_torch_stays_what_the_verdict_is_against() -> None:
+    torch = {"torch_compile_us": 110.0, "torch_over_library": 1.1, "torch_commit": "a"}
+    (found,) = merge.merged([report("a", row(1, 1.2, **torch)), report("b", row(1, 1.3))])["rows"]
+    assert (found["verdict_speedup"], found["torch_compile_us"]) == (1.3, 110.0)

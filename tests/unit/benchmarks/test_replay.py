@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import random
 from contextlib import closing
 from pathlib import Path
 
@@ -12,14 +12,15 @@ import pytest
 from benchmarks.common.kept import kept_for
 from benchmarks.common.rows import choose_rows
 from benchmarks.common.setting import twin_of
-from benchmarks.trust.previews import Seen, in_other_orders, of_jobs, of_orders, of_search, of_winners
+from benchmarks.trust.previews import Seen, in_other_orders, of_orders, of_search, of_winners
 from benchmarks.trust.replay import judge, main
 from tests.support.builders import measured
+from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.trial.samples import DropReason, Round
 from tuner.core.trial.stats import proportion_upper_bound
 from tuner.workers.timing.clocks import Sample
-from tuner.workers.timing.rounds import is_hopeless_by, summary, to_previews
+from tuner.workers.timing.rounds import is_hopeless_by, is_previewed_enough, summary, to_previews
 from tuner.workers.timing.stop_rules import PREVIEW
 
 PROCEDURE = Procedure(l2=CacheState.COLD, regime=Regime.SUSTAINED, launch=LaunchStyle.PLAIN, chain_length=8)
@@ -75,6 +76,32 @@ def test_a_preview_drops_what_is_clearly_behind_the_incumbent_and_nothing_else()
     assert not is_hopeless_by((*preview(0.8, 4), *preview(0.9, 1)), 1.0), "one of five says otherwise"
 
 
+@pytest.mark.parametrize(
+    ("rounds", "incumbent", "expected"),
+    [
+        (preview(0.9, 1), 1.0, True),
+        (preview(0.8, 4), 1.0, False),
+        ((*preview(0.8, 3), *preview(0.9, 1)), 1.0, True),
+        (preview(0.8), 1.0, True),
+        (preview(2.0, 4), None, False),
+        (preview(2.0), None, True),
+        ((), 1.0, False),
+    ],
+)
+def test_a_preview_ends_where_a_sample_says_that_it_drops_nobody_and_is_whole_without_an_incumbent(
+    rounds: tuple[Round, ...], incumbent: float | None, expected: bool
+) -> None:
+    assert is_previewed_enough(rounds, incumbent) is expected
+
+
+def test_a_preview_that_ends_early_says_what_a_whole_one_would_say() -> None:
+    draw = random.Random(0)
+    for _ in range(2000):
+        whole = tuple(one for _ in range(5) for one in preview(draw.uniform(0.7, 1.0), 1))
+        enough = next(count for count in range(6) if is_previewed_enough(whole[:count], 1.0))
+        assert is_hopeless_by(whole[:enough], 1.0) == is_hopeless_by(whole, 1.0)
+
+
 def test_a_preview_is_judged_at_one_clock() -> None:
     assert is_hopeless_by(preview(0.9, clock=1.1), 1.0), "it was as fast by its clock alone"
     assert not is_hopeless_by(preview(0.8, clock=0.9), 1.0), "it was slow by its clock alone"
@@ -121,28 +148,6 @@ def test_the_program_runs_on_the_simulated_gpu_and_goes_on_from_what_it_kept(tmp
     assert (json.loads(out.read_text())["rows"], cache.read_bytes()) == (first, kept)
 
 
-def test_jobs_that_were_recorded_are_replayed_but_for_what_has_no_rounds(tmp_path: Path) -> None:
-    def trial(kind: str, *rounds: list[object]) -> dict[str, object]:
-        return {"candidate": {"plan_kind": kind}, "rounds": rounds}
-
-    short, whole, lost = [10.0, 9.0, 1100, 1000, "preview"], [10.0, 11.0, 0, 0, None], [10.0, 5.0, 0, 0, "off_clock"]
-    trials = [trial("library", whole), trial("fused", short, lost, whole, whole), trial("fused", short)]
-    path = tmp_path / "samples.jsonl.gz"
-    with gzip.open(path, "wt") as file:
-        file.writelines(json.dumps({"trials": some}) + "\n" for some in (trials, [trial("fused", whole)]))
-    ((only,),) = of_jobs(path)
-    assert only.previewed == (pytest.approx(0.9 * 1000 / 1100),)
-    assert only.rounds == (1.1, 1.1)
-    assert only.rounds_s == pytest.approx(0.2)
-    meta = tmp_path / "search.json"
-    meta.write_text(json.dumps({"meta": {"gpu": "a card", "commit": "abc", "date": "then", "command": "it"}}))
-    out, cache = tmp_path / "preview.json", tmp_path / "none.json"
-    main(["--samples", str(path), "--meta", str(meta), "--out", str(out), "--cache", str(cache)])
-    found = json.loads(out.read_text())
-    assert (found["meta"]["gpu"], found["meta"]["recorded_at"]) == ("a card", "abc")
-    assert (found["rows"][0]["near"], found["rows"][0]["candidates"], found["rows"][0]["holds"]) == (1, 1, False)
-
-
 def test_kept_winners_are_measured_row_by_row() -> None:
     row = choose_rows(names=["prefill-swiglu/llama3-8b/m512"])[0]
     twin = twin_of("simulated:h200")
@@ -166,6 +171,11 @@ def test_the_fastest_kept_winner_is_measured_in_other_orders_of_its_kernel() -> 
     assert {(one.plan_kind, one.schedule and one.schedule.tiling) for one in others} == {
         (best.plan_kind, best.schedule.tiling)
     }
+    _, *all_orders = in_other_orders(row, twin.target.gpu, best, 100)
+    times_us = sorted(forecast_us(row.workload, twin.target.gpu, one) for one in all_orders)
+    chosen_us = [forecast_us(row.workload, twin.target.gpu, one) for one in others]
+    assert chosen_us == sorted(chosen_us)
+    assert chosen_us[-1] <= times_us[3 * len(times_us) // 4], "the shorter half of what was drawn"
     with closing(twin):
         ((name, found),) = of_orders(twin, [row], 5)
     assert name == row.name

@@ -24,6 +24,15 @@ def test_the_last_file_wins_and_each_job_says_its_kernels() -> None:
     assert (seconds["worst"], seconds["of"], seconds["holds"]) == (12.0, 2, False), "six are missing"
 
 
+def test_what_met_the_kernels_of_another_ladder_goes_with_it() -> None:
+    def of(commit: str, *names: str) -> dict[str, Any]:
+        return report(commit, "k") | {"jobs": [{"job": name, "batch_s": 1.0, "loss": 0.0} for name in names]}
+
+    first = of("first", "ladder", "own/1", "own/64")
+    assert [job["job"] for job in merged([first, of("second", "ladder", "own/64")])["jobs"]] == ["ladder", "own/64"]
+    assert [job["job"] for job in merged([first, of("second", "own/64")])["jobs"]] == ["ladder", "own/1", "own/64"]
+
+
 def test_each_run_is_named_once_without_folders_of_its_machine() -> None:
     both = merged([report("first", "k", j0=1.0), report("second", "k", j1=1.0)])
     again = merged([both, report("third", "k", j1=2.0)])

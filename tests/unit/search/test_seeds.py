@@ -29,6 +29,7 @@ from tuner.search.seeds import (
     NUM_SEEDS,
     SLICE_TILES,
     _plain,
+    by_slice,
     drawn_guesses,
     forecast_us,
     seed_schedules,
@@ -82,6 +83,28 @@ def test_a_guess_is_there_before_the_others_are_forecast(monkeypatch: pytest.Mon
     assert forecast == []
     first, second = next(seeds), next(seeds)
     assert set(forecast) == {first.tiling, second.tiling} == set(here.guesses[:2])
+
+
+def test_the_kernel_of_a_guess_waits_slice_by_slice_with_and_without_parts() -> None:
+    here = space_of(ffn_pair(m=96, d_in=5120, d_hidden=13824, d_out=5120, gated=True), CATALOGUE["h100"])
+    whole, parts = (next(one for one in here.guesses if bool(one.split_k) is split) for split in (False, True))
+    of_whole, of_parts = _plain(here, whole)[0], _plain(here, parts)[0]
+    assert {of_whole.ordering.wait_position, of_parts.ordering.wait_position} == {WaitPosition.TASK}
+    (sliced,), (strided,) = by_slice(here, of_whole), by_slice(here, of_parts)
+    assert sliced == replace(
+        of_whole,
+        ordering=replace(
+            of_whole.ordering,
+            granularity=Granularity.CHUNK,
+            sync_width=SLICE_TILES,
+            wait_position=WaitPosition.SLICE,
+        ),
+    )
+    assert (strided.tiling, strided.ordering.assignment) == (parts, of_parts.ordering.assignment)
+    assert strided.ordering.split_order is SplitOrder.STRIDED
+    assert strided.ordering.wait_position is WaitPosition.SLICE
+    assert here.is_legal(sliced)
+    assert here.is_legal(strided)
 
 
 @pytest.mark.slow

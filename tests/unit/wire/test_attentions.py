@@ -125,6 +125,16 @@ def test_a_rank_runs_what_lies_between_two_sums(run: str, ops: list[str]) -> Non
     assert {op.m for op in workload.all_ops} == {4}
 
 
+def test_a_layers_cache_may_have_pages_where_its_qkv_does_not_write() -> None:
+    pair = {**LAYER, "rotary": False, "page_tokens": 32, "heads_first": False, "window": 100, "soft_cap": 30.0}
+    workload = workload_of(asked(pair).pair)
+    (attention,) = workload.attentions
+    assert attention.form.paged is not None
+    assert (attention.form.paged.page_tokens, attention.form.window, attention.form.soft_cap) == (32, 100, 30.0)
+    assert [op.name for op in workload.all_ops] == ["attention", "o_proj", "gate_up", "down", "qkv"]
+    assert workload_of(asked({**LAYER, "tp": 8, "run": "attention", "page_tokens": 16}).pair).attentions[0].form.paged
+
+
 @pytest.mark.parametrize(
     ("pair", "field", "problem", "remedy"),
     [
@@ -148,8 +158,11 @@ def test_a_rank_runs_what_lies_between_two_sums(run: str, ops: list[str]) -> Non
         (chain(OP, {**O_PROJ, "norm": "attention"}), "pair.ops", "names it as source and norm", "source alone"),
         (chain(OP, O_PROJ, {**O_PROJ, "name": "up"}), "pair.ops", "up stands behind the attention", "the first"),
         ({**LAYER, "tp": 8}, "pair.run", "an all-reduce stands behind o_proj", "attention, mlp or qkv"),
+        ({**LAYER, "page_tokens": 16}, "pair.page_tokens", "writes to a contiguous cache", "give rotary false"),
+        ({**LAYER, "window": 0}, "pair.window", "0 hides a query from itself", "1 or more"),
         ({**LAYER, "tp": 3}, "pair.tp", "3 ranks cannot share", "use 1, 2, 4, 8"),
         ({**LAYER, "model": "qwen3-8b"}, "pair.model", "norms its queries and keys", "llama3-8b"),
+        (chain({**O_PROJ, "name": "q", "source": "x"}, OP), "pair.ops", "attention reads q:", "cut the chain in front"),
         (chain(OP, {**OP, "name": "b", "source": "attention"}), "pair.ops", "2 attentions", "cut the chain"),
         (chain({**OP, "source": "o_proj"}, O_PROJ), "pair.ops", "a cycle", "break it"),
         (chain(OP, {**O_PROJ, "name": "attention.keys"}), "pair.ops", "name of an operand of attention", "another"),

@@ -15,6 +15,8 @@ from tuner.core.schedule.attention import AttentionTiling
 #: Bytes that one SM takes from the L2 in a clock, when it is alone.
 _PORT_BYTES = 64
 _FLOAT_BYTES = 4
+#: Between two copies that a thread asks for: boxes of 4 KB come at 71 GB/s (docs/findings/page-copies.md).
+_COPY_US = 0.058
 #: From a CTA's last item sent to the last one received. A guess: an item's way is as long as one to the L2.
 _CLUSTER_US = 0.5
 
@@ -44,9 +46,9 @@ def attention_us(
 ) -> float:
     """From the begin of a launch in a graph to its last store, microseconds, with a cold cache.
 
-    All CTAs that still read share the DRAM evenly, each up to its SM's port, and up to what its ring has under way
-    (Little's law). What comes on top is the begin, the first bytes' way, a task's own end for each, the meeting of a
-    cluster's CTAs, and that of spans where there are several.
+    All CTAs that still read share the DRAM evenly, each up to its SM's port, up to what its ring has under way (by
+    Little's law), and up to what a thread asks for by pages. What comes on top is the begin, the first bytes' way, a
+    task's own end for each, the meeting of a cluster's CTAs, and that of spans where there are several.
     """
     times = _times(plan, lengths, tiling, rates or rates_of(gpu), gpu)
     return float(times.first + times.ends.max() + times.merged)
@@ -83,6 +85,9 @@ def _times(plan: AttentionPlan, lengths: Sequence[int], tiling: AttentionTiling,
     port_per_us = _PORT_BYTES * chosen.l2_share * gpu.clock_mhz
     ring_per_us = tiling.ring_bytes / (chosen.dram_latency_us + chosen.mma.step_us * tiling.num_stages)
     port_per_us = min(port_per_us, ring_per_us)
+    if paged := plan.form.paged:
+        box_bytes = min(tiling.tile_tokens, paged.page_tokens) * tiling.head_dim * plan.op.dtype.size_bytes
+        port_per_us = min(port_per_us, box_bytes / _COPY_US)
     num_bytes, num_tasks = loads_of(plan, lengths, tiling.tile_tokens)
     ends = _ends_us(num_bytes / plan.cluster, per_us / plan.cluster, port_per_us) + num_tasks * chosen.mma.task_us
     merged = 0.0

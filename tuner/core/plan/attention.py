@@ -22,6 +22,8 @@ MOST_QUEUES = 160
 CLUSTERS = (1, 2, 4, 8, 16)
 #: Clusters that were seen to be resident at once on an H200, which has so many SMs. Others would wait for one of them.
 _SEEN_RESIDENT, _SEEN_SMS = {1: 132, 2: 66, 4: 30, 8: 14, 16: 6}, 132
+#: Sequences whose lengths a warp knows together.
+SEQUENCES_AT_ONCE = 32
 #: One row for each task: sequence << 16 | KV head, then block of columns << 24 | span.
 Words = np.ndarray[tuple[int, int], np.dtype[np.int32]]
 #: Places in the table of tasks.
@@ -44,7 +46,7 @@ class AttentionPlan:
     #: CTAs that share a task.
     cluster: int = 1
     form: AttentionForm = PLAIN
-    #: Whether a launch assigns the tasks that are not empty to the clusters in turns, and reads no table.
+    #: Whether a launch assigns the tasks that are not empty to the clusters, and reads no table.
     by_length: bool = False
     #: Clusters behind those that have tasks, which ask the L2 for the next launch's weights and end.
     num_asking: int = 0
@@ -105,17 +107,26 @@ class AttentionPlan:
         return range(first, max(1, -(-length // self.span_tokens)))
 
     def assigned_at(self, lengths: Sequence[int]) -> tuple[Words, Places]:
-        """Tasks and queues as a launch of these lengths assigns them: sequence by sequence, in a sequence span by span,
-        in a span block by block of each KV head; to the clusters in turns. A queue may be empty."""
-        blocks = self.op.kv_heads * self.num_blocks
-        live = [self.live_spans(length) for length in lengths]
-        counts = np.array([len(spans) * blocks for spans in live])
-        sequence = np.repeat(np.arange(len(live)), counts)
+        """Tasks and queues as a launch of these lengths assigns them. It knows 32 sequences at a time: of these whole
+        spans first, sequence by sequence, then the rests behind them, the longest first; in a span block by block of
+        each KV head. Clusters take them there and back. A queue may be empty."""
+        known = np.asarray(lengths)
+        live = np.array([(spans.start, spans.stop) for spans in map(self.live_spans, lengths)])
+        first, last = live[:, 0], live[:, 1] - 1
+        rests = np.clip(known - last * self.span_tokens, 0, self.span_tokens)
+        is_rest = rests < self.span_tokens
+        counts = last + 1 - first - is_rest
+        whole = np.repeat(np.arange(len(live)), counts)
         number = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
-        span = np.array([spans.start for spans in live])[sequence] + number // blocks
-        head, block = np.divmod(number % blocks, self.num_blocks)
+        sequence = np.concatenate([whole, np.flatnonzero(is_rest)])
+        span = np.concatenate([first[whole] + number, last[is_rest]])
+        tokens = np.concatenate([np.full(len(whole), self.span_tokens), rests[is_rest]])
+        order = np.lexsort((-tokens, sequence // SEQUENCES_AT_ONCE))
+        blocks = self.op.kv_heads * self.num_blocks
+        sequence, span = (np.repeat(found[order], blocks) for found in (sequence, span))
+        head, block = np.divmod(np.arange(len(sequence)) % blocks, self.num_blocks)
         tasks = np.stack([sequence << 16 | head, block << 24 | span], axis=1).astype(np.int32)
-        return _in_turns(tasks, self.num_queues)
+        return _there_and_back(tasks, self.num_queues)
 
     def run_at(self, lengths: Sequence[int]) -> tuple[Words, Places]:
         """Tasks, and where queues begin, at these lengths; of a table also those that are empty."""
@@ -182,3 +193,11 @@ def _in_turns(tasks: Words, num_queues: int) -> tuple[Words, Places]:
     sizes = [len(range(queue, len(tasks), num_queues)) for queue in range(num_queues)]
     assigned: Words = np.concatenate([tasks[queue::num_queues] for queue in range(num_queues)])
     return assigned, np.array([0, *np.cumsum(sizes)], dtype=np.int32)
+
+
+def _there_and_back(tasks: Words, num_queues: int) -> tuple[Words, Places]:
+    """The same, where each takes one in turn, and every second time the last queue begins."""
+    turn, place = np.divmod(np.arange(len(tasks)), num_queues)
+    queue = np.where(turn % 2, num_queues - 1 - place, place)
+    sizes = np.bincount(queue, minlength=num_queues)
+    return tasks[np.argsort(queue, kind="stable")], np.array([0, *np.cumsum(sizes)], dtype=np.int32)

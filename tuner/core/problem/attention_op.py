@@ -170,6 +170,9 @@ def check_attentions(attentions: Sequence[AttentionOp], products: Sequence[Flow]
     if len(attentions) > 1:
         problem = f"{len(attentions)} attentions: what is built is one, in front of the products"
         raise InvalidInput("ops", problem, "cut the chain in front of the second one, and tune each run by itself")
+    if any(product.name == first.source for product in products):
+        problem = f"{first.name} reads {first.source}: what is built is an attention in front of the products"
+        raise InvalidInput("ops", problem, f"cut the chain in front of {first.name}, and tune each run by itself")
     for number, product in enumerate(products):
         fields = [read.field for read in product.reads if read.tensor == first.name]
         if number > 0 and not fields:

@@ -52,7 +52,8 @@ class FinalsProcedure:
 
     #: Rounds in burst in each of the two processes, the warm one and the fresh one; >= 1.
     num_rounds: int = 20
-    #: Relative distance below which two times are a tie, however narrow their interval is; at least 0, below 1.
+    #: Relative distance below which two times are a tie, however narrow their interval is; what the interval reaches
+    #: towards 1 comes on top. At least 0, below 1.
     min_tie_band: float = 0.01
 
     def __post_init__(self) -> None:

@@ -140,20 +140,25 @@ def decoder_layer(
     dtype: Dtype = Dtype.FP16,
     run: LayerRun = LayerRun.LAYER,
     rotary: bool = True,
+    page_tokens: int | None = None,
+    **form: Any,
 ) -> Workload:
     """A decode step of a layer of `model` from its attention on to the next layer's qkv, or a run of it, on one of `tp`
     ranks. With `rotary` that qkv turns queries and keys, and writes keys and values to the next layer's cache; else a
-    kernel in front of the attention does, which is no op.
+    kernel in front of the attention does, which is no op. `page_tokens` and `form` are for `form_for`.
 
     Raises:
         InvalidInput: as `decoder_attention` and `decoder_block`; or the whole layer is asked for although an all-reduce
-            stands in it.
+            stands in it; or qkv is to write to pages.
     """
     sizes, rows = _sizes_of(model), sequences * new_tokens
     _check_shared(model, sizes, tp)
     if tp > 1 and run is LayerRun.LAYER:
         problem = f"at tp {tp} an all-reduce stands behind o_proj and behind down, and no kernel here does one"
         raise InvalidInput("run", problem, "use attention, mlp or qkv, the runs between them, or tp 1")
+    if rotary and page_tokens is not None and run in (LayerRun.LAYER, LayerRun.QKV):
+        problem = "the next layer's qkv writes to a contiguous cache, and to no pages"
+        raise InvalidInput("page_tokens", problem, "give rotary false, and write in front of the attention")
     heads = Rotary(
         heads=sizes.num_heads // tp,
         kv_heads=sizes.num_kv_heads // tp,
@@ -163,9 +168,13 @@ def decoder_layer(
     )
     if run in (LayerRun.MLP, LayerRun.QKV):
         return _turned(decoder_block(model, m=rows, tp=tp, dtype=dtype, run=Run(str(run))), heads if rotary else None)
-    attention = decoder_attention(
-        model, sequences=sequences, max_length=max_length, new_tokens=new_tokens, tp=tp, lengths=lengths, dtype=dtype
-    )
+    sized: dict[str, Any] = {
+        "sequences": sequences,
+        "max_length": max_length,
+        "new_tokens": new_tokens,
+        "lengths": lengths,
+    }
+    attention = decoder_attention(model, **sized, tp=tp, dtype=dtype, page_tokens=page_tokens, **form)
     if run is LayerRun.ATTENTION:
         return attention
     block = _turned(decoder_block(model, m=rows, tp=tp, dtype=dtype), heads if rotary else None)

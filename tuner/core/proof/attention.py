@@ -1,8 +1,8 @@
 """Judges a plan of decode attention by its words, for every length that a launch may bring.
 
 What is proven. Each span of each block of columns is one task's, so that each place in a slot is written once. Where a
-launch assigns its tasks by the lengths, these are numbered in the order of sequences, spans and blocks. Of C clusters
-the one with number c takes c, c + C and so on: each task is one cluster's.
+launch assigns its tasks by the lengths, each has a number. The C clusters take C numbers at a time, one each, so that
+each task is one cluster's.
 The CTAs of a cluster have each tile of a span once, and run the same tasks in the same order.
 The arrivals of a slot are the same in each launch, whatever the lengths. So the one that makes its counter a multiple
 of them comes behind all others of the launch, and alone adds up what they left. No task waits for another one, but CTAs

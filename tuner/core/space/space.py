@@ -101,6 +101,10 @@ class Space:
         has two rings."""
         return list(self._wgmma.with_full_rings(tiling)) if tiling.engine is Engine.WGMMA else []
 
+    def twice_as_deep(self, tiling: Tiling) -> list[Tiling]:
+        """Of a chain: a tiling with stages of all ops twice as deep, where its engine has two rings."""
+        return list(self._wgmma.twice_as_deep(tiling)) if tiling.engine is Engine.WGMMA else []
+
     def widened(self, tiling: Tiling) -> list[Tiling]:
         """Of a chain: a tiling with tiles of small ops as wide as a slot of the ring, where it has such ops and its
         engine has two rings; one at most."""

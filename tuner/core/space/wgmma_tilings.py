@@ -232,6 +232,7 @@ class WgmmaTilings:
         yield from self._fitted(self._deepened(tiling))
         yield from self.widened(tiling)
         yield from self.with_full_rings(tiling)
+        yield from self.twice_as_deep(tiling)
 
     def with_full_rings(self, tiling: Tiling) -> Iterator[Tiling]:
         """Of a chain: the tiling with no stage deeper than each depth that is allowed, and with rings as deep as then
@@ -244,6 +245,19 @@ class WgmmaTilings:
             tiles = tuple(replace(tile, k=min(tile.k, depth)) for tile in tiling.tiles)
             for input_stages in FULL_INPUT_STAGES:
                 yield from self._fitted(replace(tiling, tiles=tiles, num_stages=MAX_STAGES, input_stages=input_stages))
+
+    def twice_as_deep(self, tiling: Tiling) -> Iterator[Tiling]:
+        """Of a chain: the tiling with stages of all ops twice as deep, rings as deep as then fits, and windows of as
+        many bytes; nothing where one is as deep as it can be."""
+        if self._workload.kind is not WorkloadKind.CHAIN:
+            return
+        depths, ops = stage_depths(self._workload.dtype), self._workload.ops
+        tiles = tuple(replace(tile, k=2 * tile.k) for tile in tiling.tiles)
+        if all(tile.k in depths and 2 * tile.k <= op.k for op, tile in zip(ops, tiles, strict=True)):
+            window, ahead = (-(-stages // 2) for stages in (tiling.window, tiling.ahead_window))
+            deep = replace(tiling, tiles=tiles, num_stages=MAX_STAGES, window=window, ahead_window=ahead)
+            for input_stages in FULL_INPUT_STAGES:
+                yield from self._fitted(replace(deep, input_stages=input_stages))
 
     def widened(self, tiling: Tiling) -> Iterator[Tiling]:
         """Of a chain: the tiling with the tiles of small ops as wide as a slot of the ring allows that the others make,

@@ -125,9 +125,11 @@ def proportion_upper_bound(num_hits: int, num: int, *, confidence: float = 0.95)
     return high
 
 
-def tie_band(ci95: tuple[float, float], least: float) -> float:
-    """Relative distance below which two times are a tie: the interval's half width, and at least `least`."""
-    return max((ci95[1] - ci95[0]) / 2, least)
+def tie_band(speedup: float, ci95: tuple[float, float], least: float) -> float:
+    """Relative distance below which two times are a tie: `least`, and beyond it how far the interval reaches from the
+    speed-up towards 1. So who is ahead by more is ahead by `least` with its whole interval."""
+    low, high = ci95
+    return least + (speedup - low if speedup > 1 else high - speedup)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,8 +166,9 @@ def compare(
     processes = list(process_of_round or [0] * len(ratios))
     by_process = [[r for r, p in zip(ratios, processes, strict=True) if p == process] for process in set(processes)]
     ahead = {median(group) > 1 for group in by_process}
-    ci95 = ratio_ci95(ratios)
-    return Comparison(speedup=median(ratios), ci95=ci95, tie_band=tie_band(ci95, min_tie_band), agrees=len(ahead) == 1)
+    speedup, ci95 = median(ratios), ratio_ci95(ratios)
+    band = tie_band(speedup, ci95, min_tie_band)
+    return Comparison(speedup=speedup, ci95=ci95, tie_band=band, agrees=len(ahead) == 1)
 
 
 @dataclass(frozen=True, kw_only=True)

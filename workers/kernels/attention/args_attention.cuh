@@ -2,8 +2,8 @@
 //
 // Tasks. A task is a span of one sequence's context, read for a block of columns of one KV head by the CTAs of a cluster.
 // A plan gives all that the longest context would have to the clusters' queues. What a launch has to do follows from the
-// lengths that it reads (context_attention.cuh). Or the lengths say which tasks there are, and the clusters take these in
-// turns: then the plan's table is not read.
+// lengths that it reads (context_attention.cuh). Or the lengths say which tasks there are, and how the clusters share
+// them: then the plan's table is not read.
 //
 // The cache. A page has some tokens of all KV heads. A row of the tensor map is a token of a page, of one head or of all;
 // then a head's lines come behind each other in a row. A contiguous cache has one page a sequence.

@@ -4,10 +4,11 @@
 // where it is the first of a queue. A sequence has one span at least that is not: of length 0 its first one, which stores
 // the zeros.
 //
-// By length. Where tasks are assigned by the lengths, those that are not empty have numbers: sequence by sequence, in a
-// sequence span by span, in a span block by block of each KV head. The cluster of number c takes c, c plus the number of
-// clusters, and so on. So the spans that run are shared out evenly, whatever the lengths, and heads of one page are read together. A
-// warp knows the lengths of 32 sequences at a time.
+// By length. Where tasks are assigned by the lengths, those that are not empty have numbers. A warp knows the lengths of 32
+// sequences at a time. Of these, whole spans come first: sequence by sequence, in a sequence span by span. Then come the rests
+// behind them, the longest first. In a span, blocks of each KV head follow each other, so that heads of one page are read
+// together. The C clusters take C numbers at a time, there and back: cluster c the c-th of them, next time the c-th from the
+// end. So who had the longest of one turn has the shortest of the next, and all read about as much, whatever the lengths.
 //
 // The window. A query sees the last tokens up to its own. The first token that any new one sees is where a context begins.
 // The CTAs of a cluster take the tiles from there on.
@@ -125,19 +126,32 @@ __device__ inline bool take(const AttentionArgs& args, QueuePlace& queue, TaskIn
 
 // A cluster's way through what is assigned. Numbers only grow, so that the warp never goes back to sequences before.
 struct AssignedPlace {
-  int next;            // the cluster's next number
+  int next, step;      // the cluster's next number, and how many lie up to the one behind it
   int first_sequence;  // of the 32 that the lanes know
-  int before;          // tasks of sequences before it
-  int length, end;     // of the lane's sequence: its length, and the number behind its last task
+  int before, known;   // tasks of sequences before it, and the number behind the last task of these 32
+  int length;          // of the lane's sequence
+  int end, rank;       // the number behind its last whole span, and the place of its rest among those of all 32
 };
 
 // All lanes of a warp: lengths and tasks of the place's 32 sequences.
 __device__ inline void know_sequences(const AttentionArgs& args, AssignedPlace& place) {
   const int lane = static_cast<int>(threadIdx.x) % 32, sequence = place.first_sequence + lane;
+  const int blocks = args.num_kv_heads * args.num_blocks;
+  int rest = -1;  // tokens; of a sequence of length 0 none, which is a task too
   place.length = place.end = 0;
   if (sequence < args.num_assigned) {
     place.length = clamped_length(args, sequence, load_length(args, sequence));
-    place.end = live_spans(args, place.length).count() * args.num_kv_heads * args.num_blocks;
+    const LiveSpans live = live_spans(args, place.length);
+    const int last = tokens_of(args, live.end - 1, place.length);
+    if (last < args.span_tokens) rest = last;
+    place.end = (live.count() - (rest >= 0)) * blocks;
+  }
+  const u32 has_rest = __ballot_sync(0xFFFFFFFFu, rest >= 0);
+  place.rank = 0;
+#pragma unroll 4
+  for (int other = 0; other < 32; ++other) {
+    const int of_other = __shfl_sync(0xFFFFFFFFu, rest, other);
+    place.rank += of_other > rest || (of_other == rest && other < lane);
   }
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -145,25 +159,37 @@ __device__ inline void know_sequences(const AttentionArgs& args, AssignedPlace& 
     if (lane >= distance) place.end += other;
   }
   place.end += place.before;
+  place.known = __shfl_sync(0xFFFFFFFFu, place.end, 31) + __popc(has_rest) * blocks;
+}
+
+// The same, before any task is taken.
+__device__ inline AssignedPlace first_assigned(const AttentionArgs& args) {
+  const int cluster = cluster_number();
+  AssignedPlace place{cluster, 2 * (args.num_queues - cluster) - 1, 0, 0, 0, 0, 0, 0};
+  know_sequences(args, place);
+  return place;
 }
 
 // All lanes of a warp: the cluster's next task, if there is one.
 __device__ inline bool take_assigned(const AttentionArgs& args, AssignedPlace& place, TaskInHand& hand) {
-  int known = __shfl_sync(0xFFFFFFFFu, place.end, 31);
-  while (place.next >= known) {
+  while (place.next >= place.known) {
     if (place.first_sequence + 32 >= args.num_assigned) return false;
-    place.first_sequence += 32, place.before = known;
+    place.first_sequence += 32, place.before = place.known;
     know_sequences(args, place);
-    known = __shfl_sync(0xFFFFFFFFu, place.end, 31);
   }
-  const int from = __popc(__ballot_sync(0xFFFFFFFFu, place.end <= place.next));
-  const int begin = __shfl_sync(0xFFFFFFFFu, place.end, max(from - 1, 0)), blocks = args.num_kv_heads * args.num_blocks;
-  const int number = place.next - (from == 0 ? place.before : begin), block = number % blocks;
+  const int blocks = args.num_kv_heads * args.num_blocks, rests = __shfl_sync(0xFFFFFFFFu, place.end, 31);
+  const bool is_rest = place.next >= rests;
+  const u32 ended = __ballot_sync(0xFFFFFFFFu, place.end <= place.next);
+  const u32 of_rest = __ballot_sync(0xFFFFFFFFu, place.rank == (place.next - rests) / blocks);
+  const int from = is_rest ? __ffs(static_cast<int>(of_rest)) - 1 : __popc(ended);
+  const int begin = __shfl_sync(0xFFFFFFFFu, place.end, max(from - 1, 0));
+  const int number = place.next - (is_rest ? rests : from == 0 ? place.before : begin), block = number % blocks;
   hand.length = __shfl_sync(0xFFFFFFFFu, place.length, from);
-  const int span = live_spans(args, hand.length).first + number / blocks;
+  const LiveSpans live = live_spans(args, hand.length);
+  const int span = is_rest ? live.end - 1 : live.first + number / blocks;
   hand.task.sequence_head = (place.first_sequence + from) << 16 | block / args.num_blocks;
   hand.task.block_span = block % args.num_blocks << 24 | span;
   hand.num_tiles = own_tiles(args, span, hand.length);
-  place.next += args.num_queues;
+  place.next += place.step, place.step = 2 * args.num_queues - place.step;
   return true;
 }

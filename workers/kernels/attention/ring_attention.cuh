@@ -146,32 +146,41 @@ __device__ __forceinline__ int page_of(const AttentionArgs& args, const TaskInHa
   return load_relaxed_gpu(args.pages + first + (token_of(args, hand, box) >> args.page_shift));
 }
 
-// One thread: a page that is in the cache; else the one behind the map's end, where the copy engine finds zeros.
+// A page that is in the cache; else the one behind the map's end, where the copy engine finds zeros.
 __device__ __forceinline__ int page_inside(const AttentionArgs& args, const TaskInHand& hand, int page) {
   if (page >= 0 && page < args.num_pages) return page;
   refuse(args, kPageRefused, hand.task.sequence(), page, args.num_pages);
   return args.num_pages;
 }
 
-// All lanes of the last warp: the CTA's tiles of a task of a paged cache. Each lane knows the page of a box, at first of one of
-// the first 32, and that of one 32 boxes on.
+// Where a box that is seen begins in the map, of whose page the table has that number.
+__device__ __forceinline__ int row_of(const AttentionArgs& args, const TaskInHand& hand, int box, int page) {
+  const int in_page = token_of(args, hand, box) & ((1 << args.page_shift) - 1);
+  return page_inside(args, hand, page) * args.rows_per_page + hand.task.head() * args.rows_per_head + in_page;
+}
+
+// All lanes of the last warp: the CTA's tiles of a task of a paged cache. A lane looks after a box, at first one of the
+// first 32, then one 32 boxes on. It knows where that begins, and fetches the number of its next one's page. So what a tile
+// needs is at hand when its stage is free.
 __device__ inline void request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int place, int pages) {
   const int lane = static_cast<int>(threadIdx.x) % 32, line = hand.task.head() * args.lines_per_head;
-  const int page_tokens = 1 << args.page_shift;
-  int next = page_of(args, hand, 32 + lane);
+  int row = 0, next = pages;
+  u32 seen = 0;
 #pragma unroll 1
   for (int tile = 0; tile < hand.num_tiles; ++tile) {
-    const int first = tile * kBoxes, token = first_token_of(args, hand.task, hand.length, tile);
-    if (tile > 0 && first % 32 == 0) pages = next, next = page_of(args, hand, first + 32 + lane);
-    const u32 seen = __ballot_sync(0xFFFFFFFFu, is_seen(args, hand, first - first % 32 + lane)) >> first % 32;
-    if (lane == 0) expect_tile(ring, place + tile, __popc(seen & ((1u << kBoxes) - 1)));
+    const int first = tile * kBoxes;
+    if (first % 32 == 0) {
+      const bool is_mine = is_seen(args, hand, first + lane);
+      seen = __ballot_sync(0xFFFFFFFFu, is_mine);
+      row = is_mine ? row_of(args, hand, first + lane, next) : 0;
+      next = page_of(args, hand, first + 32 + lane);
+    }
+    const u32 of_tile = seen >> first % 32 & ((1u << kBoxes) - 1);
+    if (lane == 0) expect_tile(ring, place + tile, __popc(of_tile));
 #pragma unroll kUnrolledBoxes
     for (int box = 0; box < kBoxes; ++box) {
-      const int page = __shfl_sync(0xFFFFFFFFu, pages, first % 32 + box);
-      if (lane != 0 || (seen >> box & 1) == 0) continue;
-      const int in_page = (token + box * kBoxTokens) % page_tokens;
-      const int row = page_inside(args, hand, page) * args.rows_per_page + hand.task.head() * args.rows_per_head + in_page;
-      request_box(args, ring, place + tile, box, row, line);
+      const int from = __shfl_sync(0xFFFFFFFFu, row, first % 32 + box);
+      if (lane == 0 && (of_tile >> box & 1) != 0) request_box(args, ring, place + tile, box, from, line);
     }
   }
 }
@@ -211,11 +220,15 @@ struct OwnTasks {
   __device__ __forceinline__ bool begin(const AttentionArgs& args, const Ring& ring, TaskInHand& hand, int& requested) {
     requested = 0;
     if (args.num_assigned > 0) {
-      assigned = {cluster_number(), 0, 0, 0, 0};
-      know_sequences(args, assigned);
+      assigned = first_assigned(args);
       const bool is_there = take_assigned(args, assigned, hand);
-      if (is_there) request_queries(args, ring, hand.task, 0);
-      return is_there;
+      if (!is_there) return false;
+      request_queries(args, ring, hand.task, 0);
+      if constexpr (!kIsPaged) {
+        requested = min(kStages, hand.num_tiles);
+        request_tiles(args, ring, hand, 0, requested, 0, 0);
+      }
+      return true;
     }
     hand.task = args.first[cluster_number()];
     request_queries(args, ring, hand.task, 0);

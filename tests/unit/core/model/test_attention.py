@@ -11,7 +11,7 @@ import pytest
 from tuner.core.model.attention import attention_timeline, attention_us, loads_of
 from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import AttentionForm
+from tuner.core.problem.attention_form import AttentionForm, PagedCache
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.attention import AttentionTiling
 
@@ -71,6 +71,16 @@ def test_a_forecast_is_above_its_bytes_and_grows_with_lengths() -> None:
 
 def test_few_ctas_are_bound_by_their_ports() -> None:
     assert forecast(2048, FULL, ctas=8) > 3 * forecast(2048, FULL)
+
+
+def test_small_pages_bind_who_asks_where_shares_are_uneven() -> None:
+    def us(page_tokens: int, lengths: list[int]) -> float:
+        pages = PagedCache(num_pages=16 * 2048 // page_tokens, page_tokens=page_tokens)
+        plan = replace(plan_of(2048), form=AttentionForm(paged=pages))
+        return attention_us(plan, lengths, H200, tiling=tiling(6))
+
+    assert us(16, FULL) == us(64, FULL) == forecast(2048, FULL)
+    assert us(16, [2048] + [64] * 15) > 1.1 * us(64, [2048] + [64] * 15)
 
 
 def test_a_short_ring_has_too_little_under_way() -> None:

@@ -67,6 +67,29 @@ def test_tiles_of_a_small_op_are_widened_to_a_slot_of_the_ring_in_parts_that_kee
     assert not Space(ffn_pair(m=64, d_in=8192, d_hidden=3584, d_out=8192), H200).widened(wgmma(*[(64, 32, 128)] * 2))
 
 
+def test_stages_of_a_chain_become_twice_as_deep_with_as_many_bytes_under_way() -> None:
+    shard = block_of_a_model("llama3-70b", m=16, tp=8, has_reduce=False)
+    space = Space(shard, H200)
+    flat = wgmma((16, 64, 128), (16, 32, 128), (16, 64, 128), (16, 64, 128), split_k=(1, 1, 1, 6), swap_ab=True)
+    flat = replace(flat, num_stages=12, input_stages=6, window=3, ahead_window=2)
+    deep = space.twice_as_deep(flat)
+    assert {tile.k for one in deep for tile in one.tiles} == {256}
+    assert [tile.n for tile in deep[0].tiles] == [tile.n for tile in flat.tiles]
+    assert {(one.window, one.ahead_window) for one in deep} == {(2, 1)}
+    assert {(6, 4), (5, 6), (5, 8)} <= {(one.num_stages, one.input_stages) for one in deep}
+    order = ordering(4, assignment=Assignment.STATIC)
+    near = {one.tiling for one in space.neighbours(Schedule(tiling=flat, ordering=order))}
+    assert set(deep) <= near
+    assert all(space.is_legal(Schedule(tiling=one, ordering=order)) for one in deep)
+
+
+def test_stages_as_deep_as_an_op_has_columns_become_no_deeper() -> None:
+    shard = block_of_a_model("llama3-70b", m=16, tp=8, has_reduce=False)
+    deep = wgmma((16, 16, 512), (16, 16, 512), (16, 16, 512), (16, 16, 512))
+    assert not Space(shard, H200).twice_as_deep(deep)
+    assert not Space(ffn_pair(m=64, d_in=8192, d_hidden=3584, d_out=8192), H200).twice_as_deep(wgmma((64, 32, 64)))
+
+
 def test_what_is_put_together_is_bounded_and_begins_with_the_best() -> None:
     ranked = [[0, 1, 2], [0, 1], [0, 1, 2, 3]]
     assert [num_each(3, most) for most in (1, 8, 26, 27)] == [1, 2, 2, 3]

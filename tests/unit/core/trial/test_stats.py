@@ -11,6 +11,7 @@ from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import Verdict
 from tuner.core.trial.stats import (
+    Comparison,
     compare,
     decide,
     median,
@@ -63,10 +64,37 @@ def test_an_interval_covers_the_true_median_about_as_often_as_it_says() -> None:
     assert 180 <= hits <= 200
 
 
-def test_the_tie_band_is_half_the_interval_and_at_least_one_percent() -> None:
-    assert tie_band((0.99, 1.0), 0.01) == FinalsProcedure().min_tie_band == 0.01
-    assert tie_band((0.9, 1.0), 0.01) == pytest.approx(0.05)
-    assert tie_band((0.9, 1.0), 0.2) == 0.2
+def test_the_tie_band_is_one_percent_and_what_the_interval_reaches_towards_1_beyond_it() -> None:
+    assert FinalsProcedure().min_tie_band == 0.01
+    assert tie_band(1.0, (1.0, 1.0), 0.01) == 0.01
+    assert tie_band(1.05, (1.02, 1.2), 0.01) == pytest.approx(0.04)
+    assert tie_band(0.95, (0.8, 0.98), 0.01) == pytest.approx(0.04)
+    assert tie_band(1.05, (1.02, 1.2), 0.2) == pytest.approx(0.23)
+
+
+@pytest.mark.parametrize(("low", "expected"), [(1.0099, False), (1.0101, True)])
+def test_who_is_ahead_is_so_with_the_whole_interval_however_it_leans(low: float, expected: bool) -> None:
+    """An interval that reaches further away from 1 than towards it takes no lead away."""
+    for ci95, speedup in (((low, 1.03), 1.012), ((0.97, 2 - low), 0.988)):
+        found = Comparison(speedup=speedup, ci95=ci95, tie_band=tie_band(speedup, ci95, 0.01), agrees=True)
+        assert (found.is_faster or found.is_slower) is expected
+
+
+def times_apart(lead: float, seed: int, noise: float = 0.004) -> tuple[list[float], list[float]]:
+    """40 rounds of two kernels, of which the first is ahead by so much."""
+    rng = random.Random(seed)
+    return tuple([us * rng.gauss(1.0, noise) for _ in range(40)] for us in (100.0, 100.0 * (1 + lead)))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("lead", "least", "most"), [(0.01, 0, 12), (0.005, 0, 0), (0.0075, 0, 0), (0.018, 195, 200)])
+def test_who_is_called_faster_is_ahead_by_one_percent_as_surely_as_the_interval_says(
+    lead: float, least: int, most: int
+) -> None:
+    """A lead of 1 % itself would be called one every other time if its figure alone had to be beyond the band."""
+    faster = sum(compare(*times_apart(lead, seed)).is_faster for seed in range(200))
+    assert least <= faster <= most
+    slower = sum(compare(*reversed(times_apart(lead, seed))).is_slower for seed in range(200))
+    assert least <= slower <= most
 
 
 def test_drift_that_hits_both_alike_cancels() -> None:
@@ -108,7 +136,7 @@ def test_the_best_fused_kind_wins_and_ties_among_the_fused_go_to_the_plain_one()
 
 def test_a_fused_kind_that_does_not_beat_the_others_itself_is_no_winner() -> None:
     """Plain ties with programmatic, and with two launches; programmatic is ahead of these."""
-    times = {PlanKind.TWO_LAUNCHES: noisy(101.2), PlanKind.FUSED: noisy(100.7), PlanKind.FUSED_PDL: noisy(100)}
+    times = {PlanKind.TWO_LAUNCHES: noisy(101.5), PlanKind.FUSED: noisy(100.8), PlanKind.FUSED_PDL: noisy(100)}
     decision = decide(times)
     assert (decision.verdict, decision.winner) == (Verdict.FUSED_WINS, PlanKind.FUSED_PDL)
 
