@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import re
 import struct
 import subprocess
@@ -88,10 +89,13 @@ def built(text: str) -> ctypes.CDLL:
     path = _KEPT / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.so"
     if not path.exists():
         _KEPT.mkdir(parents=True, exist_ok=True)
-        code = path.with_suffix(".cpp")
+        code, part = (
+            path.with_suffix(f".{os.getpid()}.{kind}") for kind in ("cpp", "part")
+        )  # others may build it, too
         code.write_text(text)
-        subprocess.run(["g++", *_OPTIONS, "-o", str(path.with_suffix(".part")), str(code)], check=True)
-        path.with_suffix(".part").rename(path)
+        subprocess.run(["g++", *_OPTIONS, "-o", str(part), str(code)], check=True)
+        code.rename(path.with_suffix(".cpp"))
+        part.rename(path)
     return ctypes.CDLL(str(path))
 
 
