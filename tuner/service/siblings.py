@@ -150,7 +150,8 @@ def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candid
 
 def _by_slice(space: AnySpace, own: Candidate) -> Iterator[Candidate]:
     """The kernel of a candidate in one launch, programmatic where its launches are, with waits slice by slice."""
-    kind = PlanKind.FUSED_PDL if own.plan_kind.is_programmatic else PlanKind.FUSED
+    is_programmatic = own.plan_kind.is_programmatic
+    kind = next(one for one in PlanKind if one.is_fused and one.is_programmatic == is_programmatic)
     for schedule in by_slice(space, canonical(kind, own.schedule)) if own.schedule else ():
         yield Candidate(plan_kind=kind, schedule=schedule)
 
