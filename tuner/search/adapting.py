@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import islice, product
 
 from tuner.core.legal.legality import check_kind, kind_problem, tiling_problem
 from tuner.core.legal.wgmma import COLUMNS
@@ -32,6 +32,7 @@ from tuner.errors import IllegalSchedule
 from tuner.search.attention_priors import adapt_attention
 from tuner.search.attention_seeds import attention_beside
 from tuner.search.pool import canonical
+from tuner.search.rings import deepest, depths, is_full
 from tuner.search.seeds import forecast_us
 
 #: A tile that covers the rows in so few pieces covers those of another shape in as many; more pieces stay as high. So
@@ -84,13 +85,13 @@ def _adapt_with_attention(space: AttentionSpace, found: Found) -> Candidate | No
 def _forms(space: Space, before: Workload, schedule: Schedule) -> Iterator[Tiling]:
     """Legal tilings like the one that was found: as high as suits the rows and as they were; of each, as wide as suits
     the columns and as they were. Rings are as deep as fits where they were that, else as they were or less."""
-    tiling = schedule.tiling
-    is_full = _is_full(before, space, tiling)
-    as_wide = _as_wide(space, before, tiling)
-    for high in dict.fromkeys((*_covering(space, before, as_wide), as_wide)):
-        for form in dict.fromkeys((_in_as_many_waves(space, before, schedule, high), high)):
-            depths = _depths(space, form, deepen=is_full)
-            yield from (one for one in [next(depths, None)] if one)
+    was_full = is_full(before, space.gpu, schedule.tiling)
+    as_wide = _as_wide(space, before, schedule.tiling)
+    for high in (*_covering(space, before, as_wide), as_wide):
+        for form in (_in_as_many_waves(space, before, schedule, high), high):
+            for fitting in islice(depths(space.workload, space.gpu, form), 1):
+                is_as_deep = fitting.num_stages == form.num_stages
+                yield deepest(space.workload, space.gpu, fitting) if was_full and is_as_deep else fitting
 
 
 def _as_wide(space: Space, before: Workload, tiling: Tiling) -> Tiling:
@@ -114,7 +115,7 @@ def _covering(space: Space, before: Workload, tiling: Tiling) -> Iterator[Tiling
     for multiple in HEIGHTS:
         tiles = tuple(replace(tile, m=-(-height // multiple) * multiple) for tile in tiling.tiles)
         covering = replace(tiling, tiles=tiles)
-        if next(_depths(space, covering, deepen=False), None):
+        if next(depths(space.workload, space.gpu, covering), None):
             yield covering
             return
 
@@ -136,41 +137,6 @@ def _in_as_many_waves(space: Space, before: Workload, schedule: Schedule, tiling
         return next((one for one in narrow if num_waves(space.workload, index, one, tiling) <= most), tile)
 
     return replace(tiling, tiles=tuple(fitted(index, tile) for index, tile in enumerate(tiling.tiles)))
-
-
-def _is_full(workload: Workload, space: Space, tiling: Tiling) -> bool:
-    """Whether the ring of weights could not be deeper for this workload, nor both where they are as deep."""
-    return tiling_problem(workload, space.gpu, _deeper(tiling)) is not None
-
-
-def _deeper(tiling: Tiling) -> Tiling:
-    """With a stage more, in both rings where they are as deep."""
-    more = tiling.num_stages + 1
-    return replace(tiling, num_stages=more, input_stages=more if _is_even(tiling) else tiling.input_stages)
-
-
-def _is_even(tiling: Tiling) -> bool:
-    return tiling.num_stages == tiling.input_stages
-
-
-def _depths(space: Space, tiling: Tiling, *, deepen: bool) -> Iterator[Tiling]:
-    """The legal ones of the tiling and of those with fewer stages, the deepest first; of those with more where it is to
-    be deepened."""
-
-    def is_legal(one: Tiling) -> bool:
-        return tiling_problem(space.workload, space.gpu, one) is None
-
-    inputs = range(tiling.input_stages, 1, -1) if tiling.input_stages else (0,)
-    depths = sorted(product(range(tiling.num_stages, 1, -1), inputs), key=sum, reverse=True)
-    windowed = (
-        replace(tiling, num_stages=stages, input_stages=of_inputs, window=min(tiling.window, stages - 1))
-        for stages, of_inputs in depths
-    )
-    for one in filter(is_legal, windowed):
-        deepest = one
-        while deepen and one.num_stages == tiling.num_stages and is_legal(_deeper(deepest)):
-            deepest = _deeper(deepest)
-        yield deepest
 
 
 def _first_legal(space: Space, kind: PlanKind, tiling: Tiling, ordering: Ordering) -> Candidate | None:
