@@ -20,13 +20,13 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import CacheState, Objective, Regime, Trial, default_regime
 from tuner.core.trial.priors import Found
 from tuner.search import Searcher
+from tuner.search.adapting import adapt
 from tuner.search.priors import (
     BUDGET_SHARE,
     NUM_OF_NEIGHBOUR,
     NUM_PRIORS,
     OPTION,
     Asked,
-    adapt,
     choose_priors,
     distance,
 )
@@ -133,7 +133,7 @@ def test_a_budget_bounds_its_priors() -> None:
 def test_the_nearest_shape_is_asked_first_and_neighbours_give_a_few_that_are_searched() -> None:
     priors = choose_priors(asked(llama(20)), SHIPPED)
     shapes = list(dict.fromkeys(prior.workload for prior in priors))
-    assert shapes == [llama(m).describe() for m in (16, 32, 64)][: len(shapes)]
+    assert shapes == [llama(m).describe() for m in (16, 32, 1)][: len(shapes)]
     for shape in shapes:
         assert 1 <= [prior.workload for prior in priors].count(shape) <= NUM_OF_NEIGHBOUR
     assert all(prior.candidate.plan_kind.is_searched for prior in priors)
@@ -158,6 +158,22 @@ def test_twice_the_rows_is_one_away_and_each_option_a_little() -> None:
     ]
     assert all(0 < away < 1 for away in near)
     assert 0 < distance(llama(16, d_hidden=11008), BURST, one) < 1
+
+
+def test_few_rows_are_alike_since_one_tile_has_them_all() -> None:
+    one = found_for(llama(16))[0]
+    assert distance(llama(1), BURST, one) == 1
+    assert distance(llama(8), BURST, one) < distance(llama(32), BURST, one) / 2
+
+
+def test_a_neighbour_gives_what_was_fastest_however_it_was_launched_as_the_kind_that_is_searched() -> None:
+    of_kind = {one.candidate.plan_kind: one for one in found_for(llama(16))}
+    fused, overlapping = of_kind[PlanKind.FUSED], replace(of_kind[PlanKind.FUSED_PDL], speedup=2.0)
+    first, second = choose_priors(asked(llama(17)), [fused, overlapping])
+    assert [one.candidate.plan_kind for one in (first, second)] == [PlanKind.FUSED] * 2
+    assert (first.found_us, first.found_speedup) == (overlapping.time_us, 2.0)
+    same = choose_priors(asked(llama(16)), [fused, overlapping])
+    assert [one.candidate.plan_kind for one in same] == [PlanKind.FUSED, PlanKind.FUSED_PDL], "its own are as they were"
 
 
 def test_winners_of_other_kernel_sources_stand_behind_those_of_these_and_are_used_all_the_same() -> None:
