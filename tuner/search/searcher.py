@@ -27,6 +27,7 @@ from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.search.attention_beside import shares_an_sm
+from tuner.search.beside_next import beside_next
 from tuner.search.kind_search import KindSearch
 from tuner.search.meanwhile import Begin
 from tuner.search.pool import canonical, in_runs
@@ -325,11 +326,12 @@ class Searcher:
 
     def _vary(self, variations: Sequence[Pair]) -> Candidate | None:
         """The best schedule that a variation has not tried, of the first of these that has one. Every other time it is
-        a first guess whose two launches share SMs, which pays only where they overlap."""
+        a first guess whose two launches share SMs, which pays only where they overlap; of a chain the best with rings
+        of half an SM."""
         for kind, base in variations:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
-                ranked = [*self._sharing_sms(), *ranked]
+                ranked = [*self._sharing_sms(), *self._beside_next(ranked[:1]), *ranked]
             best = (canonical(kind, schedule) for schedule in ranked)
             schedule = next((schedule for schedule in best if schedule not in varied), None)
             if schedule is not None:
@@ -341,6 +343,12 @@ class Searcher:
         if not isinstance(self._space, AttentionSpace) or len(self._space.workload.ops) != 1:
             return []
         return [schedule for schedule in self._seeds() if shares_an_sm(self._space, schedule)]
+
+    def _beside_next(self, best: Iterable[Schedule]) -> list[Schedule]:
+        """The best of a chain with rings that leave room for the next launch's CTAs."""
+        if isinstance(self._space, AttentionSpace):
+            return []
+        return [half for schedule in best for half in beside_next(self._space, schedule)]
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
         """What needs no model: forecasts for fused, then the policies' orders of the best of these. For the others it
