@@ -6,7 +6,7 @@ it has the time to ask the L2 for the weights of its own product, while nobody e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
@@ -17,7 +17,7 @@ from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.core.space.attention import AttentionSpace
+from tuner.core.space.attention import AnySpace, AttentionSpace
 
 #: Tokens of a shallow ring, and its kernel's warps that multiply and that end tasks, by which it was fastest beside.
 _RING_TOKENS, _MATH_WARPS, _FINISH_WARPS = 128, 4, 4
@@ -53,6 +53,13 @@ def may_ask(space: AttentionSpace, attention: AttentionSchedule) -> bool:
     """Whether so many CTAs ask for weights that what each asks for does not stand in front of its keys for long."""
     plan = attention_plan(space.op, attention, space.gpu)
     return _ASKING_SHARE * plan.num_ctas >= space.gpu.num_sms
+
+
+def sharing_an_sm(space: AnySpace, seeds: Callable[[], Iterator[Schedule]]) -> list[Schedule]:
+    """First guesses of an attention and its product whose CTAs fit an SM together."""
+    if not isinstance(space, AttentionSpace) or len(space.workload.ops) != 1:
+        return []
+    return [schedule for schedule in seeds() if shares_an_sm(space, schedule)]
 
 
 def shares_an_sm(space: AttentionSpace, schedule: Schedule) -> bool:

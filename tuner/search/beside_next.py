@@ -14,6 +14,7 @@ from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
 from tuner.core.problem.workload import WorkloadKind
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.core.space.attention import AnySpace
 from tuner.core.space.space import Space
 from tuner.search.rings import depths
 
@@ -23,9 +24,12 @@ _LEAST_COLUMNS = 64
 _ABOUT_BYTES = 8192
 
 
-def beside_next(space: Space, schedule: Schedule) -> list[Schedule]:
-    """A fused schedule with rings of half an SM: in stages as deep as its own, and half as deep."""
-    if space.workload.kind is not WorkloadKind.CHAIN or schedule.tiling.engine is not Engine.WGMMA:
+def beside_next(space: AnySpace, schedule: Schedule) -> list[Schedule]:
+    """A fused schedule of a chain with rings of half an SM, in stages as deep as its own and half as deep; none where it
+    has an attention."""
+    if not isinstance(space, Space) or space.workload.kind is not WorkloadKind.CHAIN:
+        return []
+    if schedule.tiling.engine is not Engine.WGMMA:
         return []
     halves = [half for tiling in _stages(schedule.tiling) if (half := in_half_an_sm(space, tiling)) is not None]
     return [one for tiling in halves if space.is_legal(one := replace(schedule, tiling=tiling))]

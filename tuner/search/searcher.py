@@ -26,7 +26,7 @@ from tuner.core.schedule.plan_kinds import PlanKind, in_turn
 from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
-from tuner.search.attention_beside import shares_an_sm
+from tuner.search.attention_beside import sharing_an_sm
 from tuner.search.beside_next import beside_next
 from tuner.search.kind_search import KindSearch
 from tuner.search.meanwhile import Begin
@@ -281,10 +281,7 @@ class Searcher:
 
     def _founding(self) -> Candidate | None:
         """The best schedule of a variation for its base, which has not tried it."""
-        for base, schedule in self._variations.unfounded():
-            if not self._is_given(candidate := Candidate(plan_kind=base, schedule=schedule)):
-                return candidate
-        return None
+        return next((one for one in self._variations.unfounded() if not self._is_given(one)), None)
 
     def _repeat(self) -> Candidate | None:
         """What launches the best fused schedule op by op, where that was not tried and the last such trial is a while
@@ -331,24 +328,13 @@ class Searcher:
         for kind, base in variations:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
-                ranked = [*self._sharing_sms(), *self._beside_next(ranked[:1]), *ranked]
+                halves = beside_next(self._space, ranked[0]) if ranked else ()
+                ranked = [*sharing_an_sm(self._space, self._seeds), *halves, *ranked]
             best = (canonical(kind, schedule) for schedule in ranked)
             schedule = next((schedule for schedule in best if schedule not in varied), None)
             if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)
         return None
-
-    def _sharing_sms(self) -> list[Schedule]:
-        """First guesses of an attention and its product whose CTAs fit an SM together."""
-        if not isinstance(self._space, AttentionSpace) or len(self._space.workload.ops) != 1:
-            return []
-        return [schedule for schedule in self._seeds() if shares_an_sm(self._space, schedule)]
-
-    def _beside_next(self, best: Iterable[Schedule]) -> list[Schedule]:
-        """The best of a chain with rings that leave room for the next launch's CTAs."""
-        if isinstance(self._space, AttentionSpace):
-            return []
-        return [half for schedule in best for half in beside_next(self._space, schedule)]
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
         """What needs no model: forecasts for fused, then the policies' orders of the best of these. For the others it

@@ -235,10 +235,9 @@ extern "C" __global__ void __launch_bounds__(1024) tuner_norm(const u16* x, cons
   }
 }
 
-// Sums of the squares of the rows of x [m, k]: what comes with an input that is normed. So many warps share a row, a power of
-// two, and a CTA takes as many rows at a time as it has such groups. In a programmatic launch the next one may begin at once. A
-// load that a branch could skip would wait for the one before it: beyond the last column a lane reads that again, and counts
-// it as zero.
+// Sums of the squares of the rows of x [m, k], an input that is normed. So many warps share a row, a power of two. In a
+// programmatic launch the next one may begin at once. Beyond the last column a lane reads that again, and counts it as zero: a
+// load that a branch could skip would wait for the one before it.
 extern "C" __global__ void __launch_bounds__(1024) tuner_squares(const u16* x, float* squares, u32 m, u32 k, u32 warps_of_row,
                                                                  int is_bf16) {
 #if __CUDA_ARCH__ >= 900
@@ -248,15 +247,12 @@ extern "C" __global__ void __launch_bounds__(1024) tuner_squares(const u16* x, f
   constexpr u32 kLoadsInFlight = 8;
   __shared__ float of_warp[32];
   const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, num_rows = blockDim.x / 32 / warps_of_row;
-  const u32 own = lane + 32 * (warp % warps_of_row), stride = 32 * warps_of_row;
+  const u32 own = lane + 32 * (warp % warps_of_row), stride = 32 * warps_of_row;  // in eights of columns, or in columns
   for (u32 first = blockIdx.x * num_rows; first < m; first += gridDim.x * num_rows) {
     const u32 index = first + warp / warps_of_row;
     const u16* row = x + static_cast<long long>(min(index, m - 1)) * k;
     float sum = 0.0f;
-    const auto add = [&](u16 bits) {
-      const float value = is_bf16 ? widen<true>(bits) : widen<false>(bits);
-      sum += value * value;
-    };
+    const auto add = [&](float value) { sum += value * value; };
     if (k % 8 == 0) {
       for (u32 column = 8 * own; column < k; column += 8 * stride * kLoadsInFlight) {
         Elements<8> found[kLoadsInFlight];
@@ -266,11 +262,11 @@ extern "C" __global__ void __launch_bounds__(1024) tuner_squares(const u16* x, f
         for (u32 i = 0; i < kLoadsInFlight; ++i) {
           if (column + 8 * stride * i >= k) break;
 #pragma unroll
-          for (int c = 0; c < 8; ++c) add(found[i].bits[c]);
+          for (int c = 0; c < 8; ++c) add(is_bf16 ? widen<true>(found[i].bits[c]) : widen<false>(found[i].bits[c]));
         }
       }
     } else {
-      for (u32 column = own; column < k; column += stride) add(row[column]);
+      for (u32 column = own; column < k; column += stride) add(is_bf16 ? widen<true>(row[column]) : widen<false>(row[column]));
     }
     for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
     if (lane == 0) of_warp[warp] = sum;
