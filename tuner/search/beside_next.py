@@ -25,8 +25,8 @@ _ABOUT_BYTES = 8192
 
 
 def beside_next(space: AnySpace, schedule: Schedule) -> list[Schedule]:
-    """A fused schedule of a chain with rings of half an SM, in stages as deep as its own and half as deep; none where it
-    has an attention."""
+    """A fused schedule of a chain with rings of half an SM, in stages as deep as its own and half as deep; none where
+    there is an attention."""
     if not isinstance(space, Space) or space.workload.kind is not WorkloadKind.CHAIN:
         return []
     if schedule.tiling.engine is not Engine.WGMMA:
