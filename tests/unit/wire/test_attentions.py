@@ -162,7 +162,7 @@ def test_a_layers_cache_may_have_pages_where_its_qkv_does_not_write() -> None:
         ({**LAYER, "window": 0}, "pair.window", "0 hides a query from itself", "1 or more"),
         ({**LAYER, "tp": 3}, "pair.tp", "3 ranks cannot share", "use 1, 2, 4, 8"),
         ({**LAYER, "model": "qwen3-8b"}, "pair.model", "norms its queries and keys", "llama3-8b"),
-        (chain({**O_PROJ, "name": "q", "source": "x"}, OP), "pair.ops", "attention reads q:", "cut the chain in front"),
+        (chain({**O_PROJ, "name": "q", "source": "x"}, OP), "pair.ops", "stands behind 1 products", "in front"),
         (chain(OP, {**OP, "name": "b", "source": "attention"}), "pair.ops", "2 attentions", "cut the chain"),
         (chain({**OP, "source": "o_proj"}, O_PROJ), "pair.ops", "a cycle", "break it"),
         (chain(OP, {**O_PROJ, "name": "attention.keys"}), "pair.ops", "name of an operand of attention", "another"),

@@ -11,9 +11,8 @@ from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.attention_policies import policies_of_attention
 
 
@@ -23,8 +22,7 @@ def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Itera
     Raises:
         IllegalSchedule: the schedule is outside the legal space.
     """
-    apart = (kind for kind in PlanKind if kind.is_apart and not kind.is_programmatic and not kind.is_side_by_side)
-    candidate = Candidate(plan_kind=next(kind for kind in apart if kind.is_for(workload.num_ops)), schedule=schedule)
+    candidate = Candidate(plan_kind=apart_kind(workload.num_ops), schedule=schedule)
     memory_us, product_us = dram_us(workload, gpu), tensor_us(workload, gpu)
     yield (
         f"Bounds: DRAM {memory_us:.1f} us, of which keys and values "
