@@ -5,9 +5,10 @@ their own: a padded slot, one token, what lies at the edges of tiles. Behind the
 
 Pages of a cache are given to sequences in random order. Behind a check's contexts the table has numbers of no page.
 
-Queries may be what a product in front writes, and so may the cache's new rows. What follows is then judged by a reference
-that starts from these rows as the launch wrote them. They were NaN before, and their own references come first. So rows
-that are stale, wrong or read too early are found out, and roundings of scores need no bound of their own.
+Queries may be what a product in front writes, and so may the cache's new rows. What follows is then judged by a
+reference that starts from these rows as the launch wrote them. They were NaN before, and their own references come
+first. So rows that are stale, wrong or read too early are found out, and roundings of scores need no bound of their
+own.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class AttentionData(ProblemData):
     @property
     def writes_cache(self) -> bool:
         """Whether that one writes the cache's new rows, too."""
-        return self.writer is not None and self.workload.cache_reader(self.writer) is not None
+        return self.workload.turned_for is not None
 
     def slot_ops(self, slot: int) -> WithAttentions:
         """Operand addresses of one launch of the chain."""
@@ -198,7 +199,7 @@ class AttentionData(ProblemData):
         return self._references(inputs, attended, range(len(self.workload.ops)))
 
     def _cache_of(self, op_index: int) -> Turned:
-        if self.workload.cache_reader(op_index) is None:
+        if not self.writes_cache:
             return super()._cache_of(op_index)
         return AttendedCache(self.workload.ops[op_index], self.attention, self.workload.dtype)
 
@@ -291,8 +292,10 @@ class AttentionData(ProblemData):
         return super()._wrote(op_index)
 
     def _attended(self, inputs: dict[str, Array], queries: Array) -> dict[int, Reference]:
-        """The attention's output for these inputs and queries [m, n]; its bound. The kernel and the library round each weight to the element type, which is independent of the
-        others. What is computed in fp32 has an error of all weights together. The output is rounded."""
+        """The attention's output for these inputs and queries [m, n].
+
+        Its bound. The kernel and the library round each weight to the element type, which is independent of the others.
+        What is computed in fp32 has an error of all weights together. The output is rounded."""
         op, dtype, shape = self.attention, self.workload.dtype, self.attention.shape
         lengths = inputs[op.operands[2]]
         keys, values = self.contiguous_cache(inputs)

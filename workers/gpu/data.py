@@ -136,8 +136,7 @@ class ProblemData:
         return self._op_buffers(0, self._check_inputs[seed_index])
 
     def poison(self) -> None:
-        """NaN into all that a checked launch must write; a mark, or NaN in these rows, into the caches that it writes some
-        rows of."""
+        """NaN into all that a checked launch must write, and into caches what shows which rows it writes."""
         for output in self.outputs[0].values():
             output.poison()
         for cache in self.caches.values():
@@ -267,8 +266,8 @@ class ProblemData:
                 inputs[factors_of(op)] = 0.5 + 1.5 * self._random.random(op.m, dtype=cupy.float32)
             if op.norm in inputs:
                 inputs[factors_of(op)] = self._squares(inputs[op.norm])
-            if op.rotary and self.workload.cache_reader(i) is None:
-                inputs[self.workload.rotary_tensors(i)["lengths"]] = draw_lengths(op.rotary, op.m, self._num_drawn)
+            if op.rotary and self.workload.turned_for is None:
+                inputs[f"{op.name}.lengths"] = draw_lengths(op.rotary, op.m, self._num_drawn)
         self._num_drawn += 1
         return inputs
 

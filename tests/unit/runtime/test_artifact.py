@@ -252,7 +252,7 @@ def test_what_is_no_artifact_is_refused_with_what_would_be_right(tmp_path: Path)
     made, _ = chain(PlanKind.FUSED_PDL, block(16))
     for files, says in (
         ({}, "has no manifest.json"),
-        (changed(made, format=4), "is of format 4, and this reads formats up to 3"),
+        (changed(made, format=5), "is of format 5, and this reads formats up to 4"),
         ({**made.files, "plan0.bin": b""}, "plan0.bin of the artifact is not the file that the manifest names"),
         (changed(made, kernel=made.manifest["kernel"] | {"cubin": None}), "there is nothing to run"),
     ):

@@ -270,9 +270,7 @@ def forecast_trace(workload: Workload, gpu: Gpu, candidate: Candidate, scale: fl
     spans = (
         *spans_from_timelines(plans[:front], timelines[:front], gpu.num_sms, scale),
         *attended,
-        *spans_from_timelines(
-            plans[front:], timelines[front:], gpu.num_sms, scale, begin_us=end_us, first_launch=last
-        ),
+        *spans_from_timelines(plans[front:], timelines[front:], gpu.num_sms, scale, begin_us=end_us, first_launch=last),
     )
     of_products = [timeline.num_ctas for timeline in timelines]
     num_ctas = [*of_products[:front], *grids, *of_products[front:]]
