@@ -76,6 +76,8 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
     ops, others = workload.ops, found.workload.ops
     if workload.kind != found.workload.kind or len(ops) != len(others):
         return math.inf
+    if workload.num_in_front != found.workload.num_in_front:
+        return math.inf
     if [op.gated for op in ops] != [op.gated for op in others]:
         return math.inf
     if any(workload.producers_of(op) != found.workload.producers_of(op) for op in range(len(ops))):
@@ -172,10 +174,17 @@ def _adapt_with_attention(space: AttentionSpace, found: Found) -> Candidate | No
         return None
     if space.products is None:
         return Candidate(plan_kind=kind, schedule=space.with_product(attention, None))
-    before = replace(found.workload, attentions=())
-    alone = Candidate(plan_kind=kind, schedule=replace(schedule, attentions=()))
-    behind = adapt(space.products, replace(found, workload=before, candidate=alone))
-    return behind and replace(behind, schedule=space.with_product(attention, behind.schedule))
+    alone = Candidate(plan_kind=_kind_of(kind, len(space.workload.ops)), schedule=replace(schedule, attentions=()))
+    products = adapt(space.products, replace(found, workload=found.workload.products, candidate=alone))
+    return products and Candidate(plan_kind=kind, schedule=space.with_product(attention, products.schedule))
+
+
+def _kind_of(kind: PlanKind, num_products: int) -> PlanKind:
+    """The kind that launches so many products as `kind` does them and an attention."""
+    if not kind.is_apart or kind.is_for(num_products):
+        return kind
+    alike = (one for one in PlanKind if one.is_apart and one.is_programmatic is kind.is_programmatic)
+    return next(one for one in alike if one.is_for(num_products) and not one.is_side_by_side)
 
 
 def _as_wide(space: Space, before: Workload, tiling: Tiling) -> Tiling:

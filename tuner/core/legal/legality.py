@@ -224,8 +224,8 @@ def is_legal(workload: Workload, gpu: Gpu, schedule: Schedule) -> bool:
 def _schedule_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
     problem = gpu_problem(gpu) or attentions_problem(workload, gpu, schedule.attentions)
     if workload.ops:
-        problem = problem or _kept_tiling_problem(workload, gpu, schedule.tiling)
-        problem = problem or _ordering_problem(workload, gpu, schedule)
+        problem = problem or _kept_tiling_problem(workload.products, gpu, schedule.tiling)
+        problem = problem or _ordering_problem(workload.products, gpu, schedule)
     elif schedule.tiling.tiles:
         problem = problem or f"{len(schedule.tiling.tiles)} tiles, and the workload has no product: give none"
     return problem

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Self
 
 from tuner.core.problem.attention_op import ATTENTION, AttentionOp
@@ -129,9 +130,9 @@ class Workload:
         sides = (range(self.num_in_front), range(self.num_in_front, len(self.ops)))
         return tuple(tuple(side) for side in sides if side)
 
-    @property
+    @cached_property
     def products(self) -> Workload:
-        """Its products alone. Where they are cut stays known."""
+        """Its products alone: an attention's output is an input. Where they are cut stays known."""
         return replace(self, attentions=()) if self.attentions else self
 
     def reader_of(self, attention: AttentionOp) -> GemmOp | None:
