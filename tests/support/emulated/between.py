@@ -17,6 +17,10 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.workers.source.variants import Variant
 
 
+#: Of an fp16 output: roundings of what is multiplied and of itself.
+MOST = 2e-3
+
+
 class EmulatedBetween(EmulatedChain):
     """Tensors of a workload whose attention stands between products, and a candidate's launches over them."""
 
@@ -67,7 +71,7 @@ class EmulatedBetween(EmulatedChain):
     def draw(self, seed: int) -> None:
         """Other numbers in what the product in front reads, and in the squares of their rows."""
         source = self._tensors[self.front.source]
-        drawn = np.random.default_rng(seed).standard_normal(source.shape)
+        drawn = np.asarray(np.random.default_rng(seed).standard_normal(source.shape))
         self._put(self.front.source, drawn)
 
     def launch(self, order: Sequence[tuple[int, ...]]) -> None:
@@ -88,10 +92,9 @@ class EmulatedBetween(EmulatedChain):
     def wrong(self) -> list[str]:
         """Of all ops those that are wrong: each is judged by what it read, as the launches in front left it."""
         dtype, name = self.workload.dtype, self.workload.attentions[0].name
-        most = 2e-2
         wanted = self.expected() | {name: self.attention.expected().reshape(self._tensors[name].shape)}
         got = {op.name: from_bits(self._made(op.name), dtype) for op in self.workload.all_ops}
-        return [one for one, rows in got.items() if not error_of(rows, wanted[one]) < most]
+        return [one for one, rows in got.items() if not error_of(rows, wanted[one]) < MOST]
 
     def _made(self, name: str) -> Array:
         """Of what is turned queries, keys and values."""
