@@ -63,7 +63,7 @@ def _launch_poisoned(data: ProblemData, run: Run, seed_index: int) -> None:
 def _check_seed(data: ProblemData, comparer: Comparer, run: Run, work: Work, seed_index: int) -> float:
     _launch_poisoned(data, run, seed_index)
     worst = 0.0
-    for op_index, reference in data.references[seed_index].items():
+    for op_index, reference in data.wanted(seed_index):
         bits = data.written(op_index, seed_index)
         worst = max(worst, _compare(data, comparer, work, op_index, bits, reference))
         if strayed := data.strayed(op_index, seed_index):
