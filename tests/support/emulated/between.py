@@ -16,7 +16,6 @@ from tuner.core.proof.candidate_plans import attention_plans_for, launches_of, p
 from tuner.core.schedule.candidate import Candidate
 from tuner.workers.source.variants import Variant
 
-
 #: Of an fp16 output: roundings of what is multiplied and of itself.
 MOST = 2e-3
 
