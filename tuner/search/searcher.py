@@ -344,7 +344,7 @@ class Searcher:
         elif len(given) % 2 == 0:
             best = self._kinds[self._main].best() or self._seeds()
             if kind.is_in_runs and self._main is self._apart:
-                guesses = (cut for one in islice(self._seeds(), NUM_SEEDS) for cut in self._in_runs(one)[:1])
+                guesses = (guess for one in islice(self._seeds(), NUM_SEEDS) for guess in self._in_runs(one)[:1])
             elif kind.is_in_runs:
                 guesses = self._in_runs(first) if (first := next(iter(best), None)) else ()
             else:

@@ -123,7 +123,7 @@ AnyOp = Annotated[
 
 
 class Chain(Strict):
-    """Up to eight GEMMs in topological order, or an attention and a GEMM that reads it."""
+    """Up to eight GEMMs in topological order, one attention among them at most."""
 
     kind: Literal["chain"] = Field(description="up to eight ops, each of which reads inputs and earlier ops")
     m: Size = Field(description="rows of every tensor")

@@ -161,8 +161,8 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     if kind.is_programmatic and gpu.compute_capability < (9, 0):
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
-    is_cut = bool(workload.attentions) or workload.forced_start is not None
-    if is_cut and (problem := attention_kind_problem(workload, kind)):
+    has_attention = bool(workload.attentions) or workload.forced_start is not None
+    if has_attention and (problem := attention_kind_problem(workload, kind)):
         return problem
     if kind.is_side_by_side and workload.num_ops != 2:
         return f"{workload.num_ops} ops: two streams are for a pair"
