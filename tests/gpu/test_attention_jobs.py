@@ -396,6 +396,7 @@ def test_a_job_of_products_around_an_attention_ends_with_a_kernel_that_the_runti
         assert best["artifact"] is not None
         content = client.artifact(best["artifact"]["digest"]).content
     assert not best["simulated"], "another service has the card: run these tests one after the other"
+    assert best["library"] is not None
     assert "scaled_dot_product_attention" in best["library"]["attention"]
     kinds = {row["candidate"]["plan_kind"] for row in best["finals"]}
     assert {"library", "n_launches", "n_launches_pdl"} <= kinds
