@@ -51,17 +51,11 @@ def between(
     behind = (
         GemmOp(name="o_proj", m=m, n=hidden, k=attention.n, source="attention", residual=True, residual_source="x"),
         GemmOp(
-            name="gate_up",
-            m=m,
-            n=inner,
-            k=hidden,
-            source="o_proj",
-            norm="o_proj",
-            gated=True,
+            name="gate_up", m=m, n=inner, k=hidden, source="o_proj", norm="o_proj", gated=True,
             activation=Activation.SILU,
         ),
         GemmOp(name="down", m=m, n=hidden, k=inner, source="gate_up", residual=True, residual_source="o_proj"),
-    )
+    )  # fmt: skip
     return Workload(
         kind=WorkloadKind.CHAIN,
         ops=(qkv, *behind[:num_behind]),

@@ -327,8 +327,8 @@ class Searcher:
         return None
 
     def _sharing_sms(self) -> list[Schedule]:
-        """First guesses of an attention and its product whose CTAs fit an SM together."""
-        if not isinstance(self._space, AttentionSpace) or len(self._space.workload.ops) != 1:
+        """First guesses of an attention and products with a launch each whose CTAs fit an SM together."""
+        if not isinstance(self._space, AttentionSpace) or self._main is not self._apart:
             return []
         return [schedule for schedule in self._seeds() if shares_an_sm(self._space, schedule)]
 

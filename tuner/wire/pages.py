@@ -150,7 +150,7 @@ class OpRow(View):
             name=op.name,
             sizes=op.describe(),
             reads=op.source,
-            reads_ops={read.field: read.tensor for read in op.reads if read.tensor in names},
+            reads_ops={"source": op.source} if op.source in names else {},
             norm="",
             adds="",
             activation="softmax",

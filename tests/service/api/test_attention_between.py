@@ -120,7 +120,10 @@ def test_every_page_of_a_job_shows_its_launches_in_their_order(http: httpx.Clien
     launches = [op["launch"] for op in shown]
     assert launches[:3] == [1, 2, 3]
     assert launches == sorted(launches)
-    assert shown[1]["reads_ops"] == {"queries": "qkv"}
+    page = http.get(base, headers={"Accept": "text/html"}).text
+    assert "attention reads qkv as its input" in page
+    assert f"{max(launches)} launches compute {len(shown)} ops: qkv; attention; o_proj" in page
+    assert shown[1]["reads_ops"] == {"source": "qkv"}
 
 
 def test_measured_or_forecast_a_chart_has_the_attention_between_its_neighbours(
