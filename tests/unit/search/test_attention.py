@@ -9,7 +9,7 @@ import optuna
 import pytest
 
 from tests.support.attentions import attention, space_with
-from tests.support.between import allow_fronts, between
+from tests.support.between import between
 from tests.support.cases import H200
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.gpu import Target
@@ -182,10 +182,7 @@ def test_a_layer_begins_with_what_was_found_for_its_products_alone_and_tries_eve
 
 
 @pytest.mark.parametrize("num_behind", [0, 1, 3])
-def test_a_search_around_an_attention_tries_every_way_to_launch_its_products(
-    monkeypatch: pytest.MonkeyPatch, num_behind: int
-) -> None:
-    allow_fronts(monkeypatch)
+def test_a_search_around_an_attention_tries_every_way_to_launch_its_products(num_behind: int) -> None:
     workload = between(num_behind=num_behind)
     trials = run(workload, 24)
     kinds = {trial.candidate.plan_kind for trial in trials}
@@ -198,8 +195,7 @@ def test_a_search_around_an_attention_tries_every_way_to_launch_its_products(
     assert len({schedule.ordering.run_starts for schedule in in_runs if schedule}) > 1 or num_behind < 3
 
 
-def test_what_was_found_around_an_attention_is_made_legal_for_another_context(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_fronts(monkeypatch)
+def test_what_was_found_around_an_attention_is_made_legal_for_another_context() -> None:
     before, now = between(sizes={"max_length": 1024}), between()
     schedule = next(iter(first_guesses(space_with(before), 0)))
     known = replace(

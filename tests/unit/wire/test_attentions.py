@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.support.between import allow_fronts
 from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import decoder_attention, decoder_block
@@ -87,8 +86,7 @@ BEHIND = {**OP, "source": "qkv"}
 ADDED = {**O_PROJ, "residual": "x"}
 
 
-def test_an_attention_between_products_survives_its_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_fronts(monkeypatch)
+def test_an_attention_between_products_survives_its_json() -> None:
     workload = workload_of(asked(chain(QKV, BEHIND, ADDED)).pair)
     assert [op.name for op in workload.all_ops] == ["qkv", "attention", "o_proj"]
     assert workload.num_in_front == 1
@@ -113,17 +111,15 @@ def test_an_attention_between_products_survives_its_json(monkeypatch: pytest.Mon
     ],
 )
 def test_what_does_not_fit_around_an_attention_is_refused_by_its_field(
-    monkeypatch: pytest.MonkeyPatch, pair: dict[str, Any], field: str, problem: str, remedy: str
+    pair: dict[str, Any], field: str, problem: str, remedy: str
 ) -> None:
-    allow_fronts(monkeypatch)
     error = refusal(pair)
     assert error.field == field
     assert problem in error.problem
     assert remedy in error.remedy
 
 
-def test_a_models_layer_may_begin_with_its_qkv(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_fronts(monkeypatch)
+def test_a_models_layer_may_begin_with_its_qkv() -> None:
     shard = {**FRONT, "model": "llama3-70b", "tp": 8, "max_length": 2048, "sequences": 1}
     workload = workload_of(asked(shard).pair)
     assert [op.name for op in workload.all_ops] == ["qkv", "attention", "o_proj"]
@@ -224,7 +220,7 @@ def test_a_layers_cache_may_have_pages_where_its_qkv_does_not_write() -> None:
         ({**LAYER, "window": 0}, "pair.window", "0 hides a query from itself", "1 or more"),
         ({**LAYER, "tp": 3}, "pair.tp", "3 ranks cannot share", "use 1, 2, 4, 8"),
         ({**LAYER, "model": "qwen3-8b"}, "pair.model", "norms its queries and keys", "llama3-8b"),
-        (chain({**O_PROJ, "name": "q", "source": "x"}, OP), "pair.ops", "stands behind 1 products", "in front"),
+        (chain(OP, O_PROJ, {**OP, "name": "b"}), "pair.ops", "2 attentions", "cut the chain"),
         (chain(OP, {**OP, "name": "b", "source": "attention"}), "pair.ops", "2 attentions", "cut the chain"),
         (chain({**OP, "source": "o_proj"}, O_PROJ), "pair.ops", "a cycle", "break it"),
         (chain(OP, {**O_PROJ, "name": "attention.keys"}), "pair.ops", "name of an operand of attention", "another"),

@@ -11,18 +11,6 @@ from tuner.core.problem.gemm_op import GemmOp
 from tuner.errors import InvalidInput
 
 
-def check_built(num_in_front: int, attentions: Sequence[AttentionOp]) -> None:
-    """Whether launches are built for an attention behind so many products.
-
-    Raises:
-        InvalidInput: none are.
-    """
-    if num_in_front:
-        name = attentions[0].name
-        problem = f"{name} stands behind {num_in_front} products: what is built is an attention in front of all"
-        raise InvalidInput("ops", problem, f"cut the chain in front of {name}, and tune each run by itself")
-
-
 def check_attentions(attentions: Sequence[AttentionOp], behind: Sequence[Flow], dtype: Dtype) -> None:
     """Whether there is one attention of the workload's element type, and of the products behind it the first one alone
     reads it, as A alone.

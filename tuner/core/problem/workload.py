@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from tuner.core.problem.attention_op import ATTENTION, AttentionOp
-from tuner.core.problem.attention_place import check_attentions, check_built, check_turned
+from tuner.core.problem.attention_place import check_attentions, check_turned
 from tuner.core.problem.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gemm_op import (
@@ -91,7 +91,6 @@ class Workload:
             products = {op.name for op in self.ops}
             behind = [flow for flow in flows if flow.name in products][self.num_in_front :]
             check_attentions(self.attentions, behind, self.dtype)
-            check_built(self.num_in_front, self.attentions)
 
     @property
     def rotary_op(self) -> int | None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.support.attentions import alone, attention, space_with
-from tests.support.between import allow_fronts, between
+from tests.support.between import between
 from tests.support.cases import H200
 from tuner.core.insight.explain import explain
 from tuner.core.problem.attention_op import Lengths
@@ -52,8 +52,7 @@ def test_a_layer_is_explained_by_its_attention_and_by_the_boundaries_of_the_chai
 
 
 @pytest.mark.parametrize("num_behind", [0, 1, 3])
-def test_products_on_both_sides_are_told_by_their_launches(monkeypatch: pytest.MonkeyPatch, num_behind: int) -> None:
-    allow_fronts(monkeypatch)
+def test_products_on_both_sides_are_told_by_their_launches(num_behind: int) -> None:
     workload = between(num_behind=num_behind)
     schedule = next(iter(first_guesses(space_with(workload), 0)))
     text = "\n".join(explain(workload, H200, schedule))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.attentions import alone, attention
-from tests.support.between import allow_fronts, between
+from tests.support.between import between
 from tests.support.cases import H200
 from tuner.core.legal.legality import check_kind, check_schedule, kind_problem, runs_problem
 from tuner.core.model.runs import ways_to_launch
@@ -120,8 +120,7 @@ def _kinds(workload: Workload) -> set[PlanKind]:
     return {kind for kind in PlanKind if kind_problem(workload, H200, kind) is None} - {PlanKind.LIBRARY}
 
 
-def test_no_launch_spans_an_attention_between_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_fronts(monkeypatch)
+def test_no_launch_spans_an_attention_between_products() -> None:
     pair, layer = between(), between(num_behind=3)
     assert _kinds(pair) == {PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL}
     assert _kinds(layer) == {PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL, PlanKind.RUNS}

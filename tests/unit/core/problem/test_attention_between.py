@@ -8,21 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.between import allow_fronts, between
+from tests.support.between import between
 from tuner.core.problem.attention_form import form_for
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.errors import InvalidInput
-
-
-@pytest.fixture(autouse=True)
-def _allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_fronts(monkeypatch)
-
-
-def test_products_in_front_are_not_built_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    with pytest.raises(InvalidInput, match=r"attention stands behind 1 products.*cut the chain in front of attention"):
-        between()
 
 
 @pytest.mark.parametrize("num_behind", [0, 1, 3])
@@ -135,6 +124,10 @@ def _next_qkv(workload: Workload) -> GemmOp:
         (lambda w: {"ops": (w.ops[0], replace(w.ops[1], residual_source="qkv"))}, "o_proj reads qkv, whose keys"),
         (lambda w: {"ops": (*w.ops, _next_qkv(w))}, "qkv and next_qkv both write to a cache"),
         (lambda w: {"num_in_front": 3}, "num_in_front: 3 products in front of the attention, and there are 2"),
+        (
+            lambda w: {"attentions": (*w.attentions, replace(w.attentions[0], name="b"))},
+            "2 attentions: what is built is one",
+        ),
         (lambda w: {"num_in_front": 0}, "attention reads qkv, which a later op writes"),
         (lambda w: {"num_in_front": 2}, "o_proj reads attention, which a later op writes"),
     ],

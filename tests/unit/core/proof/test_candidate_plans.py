@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.between import allow_fronts, between
+from tests.support.between import between
 from tests.support.cases import H200, chain_of_three, decoder_block, ordering, tiling
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
@@ -101,12 +101,6 @@ def test_launches_compute_each_op_once_and_read_nothing_of_later_ones() -> None:
         check_launches(BLOCK, [(1,), (0,), (2, 3)])
 
 
-@pytest.fixture
-def _allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_fronts(monkeypatch)
-
-
-@pytest.mark.usefixtures("_allowed")
 def test_an_attention_between_products_is_launched_between_them() -> None:
     pair, layer = between(), between(num_behind=3)
     orders = {
@@ -123,7 +117,6 @@ def test_an_attention_between_products_is_launched_between_them() -> None:
         check_launches(workload, launches)
 
 
-@pytest.mark.usefixtures("_allowed")
 @pytest.mark.parametrize(
     ("launches", "fault", "who"),
     [
@@ -150,7 +143,6 @@ def test_launches_around_an_attention_in_a_wrong_order_are_refused(
         check_launches(between(), launches)
 
 
-@pytest.mark.usefixtures("_allowed")
 def test_a_launch_across_an_attention_is_refused_though_nobody_reads_across() -> None:
     """A product in front that nobody reads, and one behind: no edge goes from one to the other."""
     workload = between()
