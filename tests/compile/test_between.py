@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 
 import pytest
 
-from tests.support.between import allow_fronts, between
+from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.emulated.between import EmulatedBetween
 
@@ -18,11 +17,9 @@ LENGTHS = (200, 1, 0, 131)
 
 
 @pytest.fixture(params=[True, False], ids=["turned", "queries alone"], scope="module")
-def made(request: pytest.FixtureRequest) -> Iterator[EmulatedBetween]:
-    with pytest.MonkeyPatch.context() as patch:
-        allow_fronts(patch)
-        workload = between(rotary=request.param, norm=False, sizes={"max_length": 200})
-        yield EmulatedBetween(workload, candidate_of(workload), LENGTHS)
+def made(request: pytest.FixtureRequest) -> EmulatedBetween:
+    workload = between(rotary=request.param, norm=False, sizes={"max_length": 200})
+    return EmulatedBetween(workload, candidate_of(workload), LENGTHS)
 
 
 def test_launches_in_order_are_right_run_after_run(made: EmulatedBetween) -> None:
@@ -57,10 +54,8 @@ def test_results_that_are_read_too_early_are_found_out(made: EmulatedBetween) ->
 
 
 def test_new_rows_of_the_run_before_are_found_out() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        allow_fronts(patch)
-        workload = between(norm=False, sizes={"max_length": 200})
-        made = EmulatedBetween(workload, candidate_of(workload), LENGTHS)
+    workload = between(norm=False, sizes={"max_length": 200})
+    made = EmulatedBetween(workload, candidate_of(workload), LENGTHS)
     made.draw(0)
     made.launch(made.order)
     front, attention, behind = made.order

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.between import allow_fronts, between
+from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem
@@ -43,8 +43,7 @@ NAMES = list(WORKLOADS)
 
 
 @pytest.fixture(autouse=True)
-def _has_kernels(on_card: OnCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_fronts(monkeypatch)
+def _has_kernels(on_card: OnCard) -> None:
     if reason := attention_gpu_problem(on_card.gpu):
         pytest.skip(reason)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.rotary import Rotary
@@ -13,10 +11,6 @@ from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, Wor
 
 #: Of the attention, and of the product in front that writes to its cache.
 SIZES: dict[str, Any] = {"kv_heads": 2, "head_dim": 64, "max_length": 512, "new_tokens": 1}
-
-
-def allow_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is refused any more."""
 
 
 def between(

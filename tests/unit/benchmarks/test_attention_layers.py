@@ -12,7 +12,6 @@ import pytest
 
 from benchmarks.attention import layers
 from benchmarks.attention.layer_rows import ONE_JOB_ROWS, ROWS, choose_rows
-from tests.support.between import allow_fronts
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput
@@ -86,10 +85,7 @@ def test_a_row_of_several_parts_is_judged_by_what_they_take_together() -> None:
     assert (found["winner"], found["verdict_speedup"]) == (PlanKind.TWO_LAUNCHES_PDL, 1.25)
 
 
-def test_rows_of_one_job_are_measured_where_they_are_named_and_are_in_no_mean(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    allow_fronts(monkeypatch)
+def test_rows_of_one_job_are_measured_where_they_are_named_and_are_in_no_mean(tmp_path: Path) -> None:
     assert not set(choose_rows()) & set(ONE_JOB_ROWS)
     (row,) = choose_rows(["llama3-70b-tp8/qkv_attention/16/2048"])
     (part,) = row.parts

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.attentions import alone, attention
-from tests.support.between import allow_fronts, between
+from tests.support.between import between
 from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200, wgmma
 from tests.support.chains import block
@@ -227,14 +227,12 @@ def test_launches_of_an_attention_have_the_workers_parameters(recorder: Recorder
     ],
 )
 def test_an_attention_is_launched_between_what_it_reads_and_what_reads_it(
-    monkeypatch: pytest.MonkeyPatch,
     recorder: Recorder,
     num_behind: int,
     kind: PlanKind,
     run_starts: tuple[int, ...],
     order: str,
 ) -> None:
-    allow_fronts(monkeypatch)
     workload = between(num_behind=num_behind)
     made, _ = artifact_of(workload, candidate_of(workload, kind, run_starts))
     artifact, (recipe,) = Artifact(made.files), made.manifest["attentions"]

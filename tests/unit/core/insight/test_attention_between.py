@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.between import allow_fronts, between
+from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.cases import H200
 from tests.support.on_card import problem
@@ -22,11 +22,6 @@ from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 #: Nanoseconds that a launch lasts; two cycles are one.
 LASTS = 1000
-
-
-@pytest.fixture(autouse=True)
-def _with_fronts(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_fronts(monkeypatch)
 
 
 def case(num_behind: int) -> tuple[Workload, Candidate, list[list[int]]]:

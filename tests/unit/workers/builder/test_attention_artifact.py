@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.attentions import alone, attention, space_with
-from tests.support.between import allow_fronts, between
+from tests.support.between import between
 from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200
 from tests.support.on_card import problem
@@ -130,10 +130,7 @@ def test_a_manifest_says_how_pages_are_given_and_how_many_there_may_be() -> None
 
 
 @pytest.mark.parametrize("rotary", [True, False], ids=["turned", "queries alone"])
-def test_a_manifest_with_products_in_front_says_the_order_and_has_one_cache(
-    monkeypatch: pytest.MonkeyPatch, rotary: bool
-) -> None:
-    allow_fronts(monkeypatch)
+def test_a_manifest_with_products_in_front_says_the_order_and_has_one_cache(rotary: bool) -> None:
     workload = between(rotary=rotary)
     manifest = artifact_of(workload, candidate_of(workload))[0].manifest
     (recipe,) = manifest["attentions"]

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.support.between import allow_fronts, between
+from tests.support.between import between
 from tests.support.between_made import artifact_of, candidate_of
 from tests.support.packs import TILINGS, ffn, make
 from tests.support.repository import ROOT
@@ -41,10 +41,7 @@ def test_a_manifest_of_every_plan_kind_and_engine_is_what_the_schema_says(kind: 
         check(make(kind, TILINGS[engine], workload=ffn(rows(engine), full=True), simulated=simulated).kernel.manifest)
 
 
-def test_a_manifest_with_products_in_front_of_an_attention_is_what_the_schema_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    allow_fronts(monkeypatch)
+def test_a_manifest_with_products_in_front_of_an_attention_is_what_the_schema_says() -> None:
     manifest = json.loads(json.dumps(artifact_of(between(), candidate_of(between()))[0].manifest))
     check(manifest)
     manifest["launch_order"][0]["list"] = "kernels"
