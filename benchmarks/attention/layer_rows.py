@@ -99,9 +99,9 @@ def _rows() -> tuple[LayerRow, ...]:
 ROWS = _rows()
 #: Not in the mean, and measured where they are named: norm, qkv, attention and o_proj as one job.
 ONE_JOB_ROWS = tuple(
-    LayerRow(model=model, tp=tp, runs=(LayerRun.QKV_ATTENTION,), batch=batch, context=2048)
+    LayerRow(model=model, tp=tp, runs=(LayerRun.QKV_ATTENTION,), batch=batch, context=context)
     for model, tp in (("llama3-70b", 8), ("llama3-8b", 1))
-    for batch in BATCHES
+    for batch, context in product(BATCHES, CONTEXTS)
 )
 
 

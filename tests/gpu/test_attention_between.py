@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from tests.support.attention_jobs import without_torch
 from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.conformance.launching import OnCard
@@ -80,14 +80,9 @@ def test_the_library_is_right_and_timed(on_card: OnCard, name: str) -> None:
 
 
 def test_without_pytorch_the_library_is_right_too(on_card: OnCard) -> None:
-    find_spec, workload = importlib.util.find_spec, between(sizes={"new_tokens": 2})
-
-    def without_torch(name: str, package: str | None = None) -> Any:
-        return None if name == "torch" else find_spec(name, package)
-
+    workload = between(sizes={"new_tokens": 2})
     on_card.session._prepared = None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.util, "find_spec", without_torch)
+    with without_torch():
         outcome = on_card.evaluate(workload, on_card.ready(workload, LIBRARY).work)
     on_card.session._prepared = None
     assert isinstance(outcome, Measured), outcome

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.attention_jobs import best_of_job
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem
-from tuner.client import Client
 from tuner.core.legal.attention import attention_gpu_problem
 from tuner.core.problem.presets import LayerRun, decoder_layer
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.demo import running_server
 
 cupy = pytest.importorskip("cupy")
 
@@ -37,24 +36,10 @@ def test_a_job_of_products_around_an_attention_ends_with_a_kernel_that_the_runti
     from tuner.workers.gpu.check import _check_seed
     from tuner.workers.protocol.messages import Work
 
-    with running_server(tmp_path / "data", "auto") as url, Client(url) as client:
-        pair = {"kind": "decoder-layer", "dtype": "bf16", **layer}
-        job_id = client.submit({"pair": pair, "budget": {"trials": 24, "seconds": 120}})["id"]
-        for _ in client.events(job_id, timeout_s=240):
-            pass
-        job = client.job(job_id)
-        assert job["state"] == "succeeded", job
-        best = client.best(job_id)
-        assert best["artifact"] is not None
-        content = client.artifact(best["artifact"]["digest"]).content
-    assert not best["simulated"], "another service has the card: run these tests one after the other"
-    assert best["library"] is not None
-    assert "scaled_dot_product_attention" in best["library"]["attention"]
+    best, content = best_of_job({"kind": "decoder-layer", **layer}, tmp_path)
     kinds = {row["candidate"]["plan_kind"] for row in best["finals"]}
     assert {"library", "n_launches", "n_launches_pdl"} <= kinds
     assert not kinds & {"fused", "fused_pdl", "two_streams"}
-    for row in best["finals"]:
-        print(row["candidate"]["plan_kind"], row["time_us"], row["speedup"], row["candidate"]["schedule"])
     (tmp_path / "best.zip").write_bytes(content)
     workload = decoder_layer(
         layer["model"], sequences=layer["sequences"], max_length=layer["max_length"], tp=layer.get("tp", 1),

@@ -27,6 +27,7 @@ class EmulatedBetween(EmulatedChain):
         """Draws and builds them; `lengths` are the sequences'."""
         super().__init__(workload)
         op = workload.attentions[0]
+        self._put(op.name, np.zeros((op.m, op.n)))
         self.attention = EmulatedAttention(op=op.shape, lengths=lengths, form=op.form)
         #: The product in front whose output are the queries.
         self.front = workload.ops[workload.num_in_front - 1]
