@@ -38,6 +38,7 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
         IllegalSchedule: the schedule is outside the legal space.
     """
     heading = f"{workload.describe()} on {gpu.name}: {schedule}."
+    schedule = replace(schedule, ordering=replace(schedule.ordering, run_starts=()))  # told of are other launches, too
     if not workload.attentions:
         return [heading, *_products(workload, gpu, schedule)]
     if len(workload.ops) <= 1:
