@@ -28,7 +28,7 @@ from tuner.core.space.attention import any_space_of
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import TunerError
-from tuner.search.priors import adapt
+from tuner.search.adapting import adapt
 from tuner.winners.shipped import ShippedWinners
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention import build_appends

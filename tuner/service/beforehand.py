@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -102,6 +102,12 @@ class Beforehand:
                 return
         with self._search_by(order) as search:
             yield search
+
+    def build(self, problem: Problem, candidates: Iterable[Candidate]) -> None:
+        """Has candidates of a job that waits for others built, so that its turn finds them; nothing is waited for."""
+        builds = self._builds()
+        for candidate in candidates if builds.num_places >= LEAST_PLACES else ():
+            builds.prepare(problem, candidate)
 
     def drop(self) -> None:
         """Ends what was begun."""

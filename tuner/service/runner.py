@@ -37,7 +37,7 @@ from tuner.service.priors import PriorBook
 from tuner.service.probing import Probing
 from tuner.service.progress import Progress
 from tuner.service.searching import LostSearches, Search, order_of
-from tuner.service.siblings import GivenCandidates, Siblings
+from tuner.service.siblings import GivenCandidates, Siblings, new_kernels
 from tuner.service.turns import Turn
 from tuner.service.waiting import GaveWay, JobFailed, Stopped
 from tuner.service.watched_lane import WatchedLane
@@ -271,9 +271,8 @@ class Runner:
             if self._siblings.are_behind(job):
                 raise GaveWay
             past, space = self._history(job.id), any_space_of(job.spec.workload, self.target.gpu)
-            candidates = self._siblings.to_try(job, space, past)
-            given, num_trials = GivenCandidates(candidates), len(past) + len(candidates)
-            self._record_all(job, given, past, num_trials=num_trials, left_s=math.inf)
+            to_try = self._siblings.to_try(job, space, past)
+            self._record_all(job, GivenCandidates(to_try), past, num_trials=len(past) + len(to_try), left_s=math.inf)
             job = self._advance(job, BatchStep.FINALS)
         if self._siblings.are_behind(job):
             raise GaveWay
@@ -288,9 +287,8 @@ class Runner:
     def _search(self, job: JobRecord) -> None:
         """Records what the pipeline gives until the budget is spent or nothing legal is left to try."""
         past, budget = self._history(job.id), job.spec.budget
-        left_s = budget.seconds - job.search_s
-        if job.deadline_at is not None:
-            left_s = min(left_s, max(0.0, job.deadline_at - self._clock()))
+        due_s = math.inf if job.deadline_at is None else max(0.0, job.deadline_at - self._clock())
+        left_s = min(budget.seconds - job.search_s, due_s)
         space = any_space_of(job.spec.workload, self.target.gpu)
         priors = self._priors.of(job, space, past, kernel_version_for(self._lane.environment(), job.spec.workload))
         with self._beforehand.search(order_of(job, self.target.gpu, past, priors)) as searcher:
@@ -298,6 +296,8 @@ class Runner:
             self._record_all(
                 job, searcher, past, num_trials=budget.trials, left_s=left_s, patience=budget.patience, priors=priors
             )
+        if job.batch_step is not None:
+            self._beforehand.build(problem_of(job), new_kernels(space, self._history(job.id)))
 
     def _next_to_search(self, job_id: str) -> NextJob | None:
         """The job that will most likely be searched behind this one, if that has not begun yet."""

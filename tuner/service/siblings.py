@@ -20,13 +20,13 @@ from tuner.core.trial.priors import Found
 from tuner.core.trial.records import JobRecord
 from tuner.errors import IllegalSchedule
 from tuner.search.pool import canonical
+from tuner.search.rings import with_deepest_weights
 from tuner.search.seeds import by_slice
 from tuner.store import Store, batches
 
-#: Of each job, so many of its fastest are tried by the others; of all these a job tries so many, the nearest rows'
-#: first.
+#: Of each job, so many of its fastest are tried by the others; a job tries so many in all, the nearest rows' first.
 NUM_SHARED = 2
-MOST_TRIED = 12
+MOST_TRIED = 14
 #: Of these, so many are the job's own fastest kernel in other orders, which needs no build.
 NUM_REORDERED = 5
 #: So many of a job's fastest say what it knows.
@@ -98,23 +98,21 @@ class Siblings:
 
     def to_try(self, job: JobRecord, space: AnySpace, past: Iterable[Trial]) -> tuple[Candidate, ...]:
         """What `job` has not tried: its own fastest kernels, of all and of the fused ones, in one launch with waits
-        slice by slice, to which a short search does not come; the fastest in the orders that the others found; then
-        their kernels, where its rows can be served by them."""
-        known = [trial for trial in past if trial.candidate.schedule is not None]
+        slice by slice, to which a short search does not come; the fastest in the orders that the others found; those
+        with deeper rings; then the kernels of the others, where its rows can be served by them."""
         near = sorted(self._known(job), key=lambda one: _octaves(one[0], job))
         offered = dict.fromkeys(trial.candidate for _, trials in near for trial in trials[:NUM_SHARED])
-        fastest = [trial.candidate for trial in sorted(known, key=_time_us)]
-        fused = [one for one in fastest if one.plan_kind.is_fused]
-        first_ones = dict.fromkeys((*fastest[:1], *fused[:1]))
-        sliced = (one for own in first_ones for one in _by_slice(space, own))
+        past = tuple(past)
+        fastest = _own_fastest(past)
+        sliced = (one for own in fastest for one in _by_slice(space, own))
         reordered = chain(sliced, *(in_orders_of(own, offered) for own in fastest[:1]))
-        tried = {trial.candidate for trial in known}
+        tried = {trial.candidate for trial in past}
 
         def new(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
             return (one for one in dict.fromkeys(candidates) if one not in tried and _is_legal(space, one))
 
         first = islice(new(reordered), NUM_REORDERED)
-        return tuple(islice(dict.fromkeys(chain(first, new(offered))), MOST_TRIED))
+        return tuple(islice(dict.fromkeys(chain(first, new(new_kernels(space, past)), new(offered))), MOST_TRIED))
 
     def finalists(self, job: JobRecord, past: Sequence[Trial]) -> tuple[Trial, ...]:
         """Trials of `job` that its finals should have for the sake of the ladder: of the few kernels that would do for
@@ -136,6 +134,24 @@ class Siblings:
         """The other jobs of the ladder, each with its fastest trials."""
         with self._store.read() as session:
             return [(one, batches.fastest(session, one.id, NUM_KNOWN)) for one in batches.siblings_of(session, job)]
+
+
+def _own_fastest(past: Iterable[Trial]) -> tuple[Candidate, ...]:
+    """The fastest of a job's trials, and the fastest fused one where that is another."""
+    known = [trial for trial in past if trial.candidate.schedule is not None]
+    fastest = [trial.candidate for trial in sorted(known, key=_time_us)]
+    fused = [one for one in fastest if one.plan_kind.is_fused]
+    return tuple(dict.fromkeys((*fastest[:1], *fused[:1])))
+
+
+def new_kernels(space: AnySpace, past: Iterable[Trial]) -> Iterator[Candidate]:
+    """What a job will try of what has to be built, by now: its own fastest with rings of weights as deep as fits. That
+    depends on its rows more than on what others found. None of an attention."""
+    for own in _own_fastest(past):
+        if own.schedule is None or own.schedule.attentions:
+            continue
+        tiling = with_deepest_weights(space.workload, space.gpu, own.schedule.tiling)
+        yield replace(own, schedule=replace(own.schedule, tiling=tiling))
 
 
 def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candidate]:

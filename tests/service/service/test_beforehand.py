@@ -13,6 +13,7 @@ import pytest
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import candidate_of, finish
 from tests.support.builders import TARGET, spec
+from tests.support.spaces import space_of
 from tests.support.waiting import wait_until
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
@@ -24,6 +25,7 @@ from tuner.errors import SearchLost
 from tuner.search import SearchOrder, search_here
 from tuner.service.beforehand import LEAST_PLACES, Beforehand, NextJob
 from tuner.service.searching import BegunSearch
+from tuner.service.siblings import new_kernels
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 pytestmark = pytest.mark.slow
@@ -194,6 +196,20 @@ def test_the_next_job_is_built_while_the_card_works_and_its_trials_are_those_of_
     for trial in service.trials(second.id, limit=100).items:
         assert trial.candidate == alone.ask()
         alone.tell(trial)
+
+
+def test_what_a_job_of_a_ladder_will_try_of_new_kernels_is_built_while_others_search(serve: Serve) -> None:
+    card = Noting()
+    service = serve(card, num_places=4)
+    batch, _ = service.batches.submit([replace(spec(m, trials=8), priors=PriorsChoice.NONE) for m in (16, 256)])
+    wait_until(lambda: service.batches.get(batch.id).state.is_final, LIMIT_S)
+    new = []
+    for job, _ in service.batches.jobs(batch.id).items:
+        searched = service.trials(job.id, limit=100).items[:8]
+        space, tried = space_of(job.spec.workload, parse_target(TARGET).gpu), {one.candidate for one in searched}
+        new += [one for one in new_kernels(space, searched) if one not in tried]
+    assert new
+    assert [one for one in new if card.prepared.count(one) < 2] == [], "once beforehand, and once in its turn"
 
 
 def test_few_places_are_left_to_the_job_at_work() -> None:

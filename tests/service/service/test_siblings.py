@@ -12,6 +12,7 @@ import pytest
 from tests.service.service.helpers import evaluator
 from tests.support.builders import measured, spec, trial
 from tests.support.spaces import any_space_of
+from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Granularity, Ordering, Raster, Schedule
@@ -23,7 +24,7 @@ from tuner.core.trial.records import JobRecord
 from tuner.dispatch import LocalDispatcher
 from tuner.search.seeds import by_slice
 from tuner.service import Service
-from tuner.service.siblings import MOST_TRIED, NUM_REORDERED, Siblings
+from tuner.service.siblings import MOST_TRIED, NUM_REORDERED, Siblings, new_kernels
 from tuner.store import Store, batches, jobs, trials
 
 BY_ROWS = trial(0, measured(50.0)).candidate
@@ -79,7 +80,8 @@ def test_a_job_tries_its_fastest_kernel_in_the_nearest_orders_and_then_the_kerne
     given = Siblings(store).to_try(job, space, past)
     own = [replace(FASTEST, schedule=replace(FASTEST.schedule, ordering=order)) for order in (ordered(2), ordered(4))]  # type: ignore[arg-type]
     assert set(given[:2]) == set(own), "its own fastest kernel, launched as it is, in the orders of both"
-    assert set(given[2:]) == {of_near, apart, of_far}, "what it had tried itself is not tried again"
+    deep = [one for one in new_kernels(space, past) if one not in (FASTEST, BY_ROWS)]
+    assert set(given[2:]) == {*deep, of_near, apart, of_far}, "what it had tried itself is not tried again"
 
 
 @pytest.mark.parametrize(
@@ -110,6 +112,32 @@ def test_the_fastest_kernels_of_all_and_of_the_fused_are_tried_in_one_launch_wit
         expected.append(Candidate(plan_kind=PlanKind.FUSED, schedule=sliced[1]))
     assert list(given[: len(expected)]) == expected
     assert BY_ROWS in given
+
+
+def test_the_fastest_kernels_are_tried_with_rings_of_weights_as_deep_as_fits(
+    ladder: tuple[Store, list[JobRecord]],
+) -> None:
+    store, (near, job, _) = ladder
+    lay(store, near, (BY_ROWS, 10.0))
+    space = any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu)
+    assert isinstance(space, Space)
+    first, second = (one for one in space.guesses if one.engine is Engine.WGMMA and not one.split_k and not one.swap_ab)
+    full, shallow = (Schedule(tiling=one, ordering=Ordering(rasters=(Raster(), Raster()))) for one in (first, second))
+    shallow = replace(shallow, tiling=replace(shallow.tiling, num_stages=2))
+    past = lay(
+        store,
+        job,
+        (Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=shallow), 20.0),
+        (Candidate(plan_kind=PlanKind.FUSED, schedule=full), 30.0),
+    )
+    given = Siblings(store).to_try(job, space, past)
+    (deep,) = [one for one in given if one.plan_kind is PlanKind.TWO_LAUNCHES_PDL]
+    assert deep.schedule is not None
+    assert replace(deep.schedule, tiling=shallow.tiling) == shallow
+    more = replace(deep.schedule.tiling, num_stages=deep.schedule.tiling.num_stages + 1)
+    assert deep.schedule.tiling.num_stages > 2
+    assert tiling_problem(space.workload, space.gpu, more) is not None
+    assert not [one for one in given if one.schedule == full], "what is full is not given again"
 
 
 def test_no_more_than_a_few_orders_are_tried_and_nothing_twice(ladder: tuple[Store, list[JobRecord]]) -> None:

@@ -32,7 +32,7 @@ def seen(previewed: float, ended: float) -> Seen:
 
 @pytest.mark.parametrize(
     ("hits", "num", "bound"),
-    [(0, 150, 0.0198), (0, 100, 0.0295), (1, 150, 0.0312), (5, 5, 1.0), (0, 0, 1.0)],
+    [(0, 150, 0.0198), (0, 100, 0.0295), (1, 150, 0.0312), (3000, 6000, 0.5107), (5, 5, 1.0), (0, 0, 1.0)],
 )
 def test_an_upper_bound_of_a_share_is_that_of_clopper_and_pearson(hits: int, num: int, bound: float) -> None:
     assert proportion_upper_bound(hits, num) == pytest.approx(bound, abs=2e-4)

@@ -14,18 +14,19 @@ from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.presets import decoder_block, decoder_layer
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import CacheState, Objective, Regime, Trial, default_regime
-from tuner.core.trial.priors import Found, Prior
+from tuner.core.trial.priors import Found
 from tuner.search import Searcher
+from tuner.search.adapting import adapt
 from tuner.search.priors import (
     BUDGET_SHARE,
     NUM_OF_NEIGHBOUR,
     NUM_PRIORS,
     OPTION,
     Asked,
-    adapt,
     choose_priors,
     distance,
 )
@@ -132,7 +133,7 @@ def test_a_budget_bounds_its_priors() -> None:
 def test_the_nearest_shape_is_asked_first_and_neighbours_give_a_few_that_are_searched() -> None:
     priors = choose_priors(asked(llama(20)), SHIPPED)
     shapes = list(dict.fromkeys(prior.workload for prior in priors))
-    assert shapes == [llama(m).describe() for m in (16, 32, 64)][: len(shapes)]
+    assert shapes == [llama(m).describe() for m in (16, 32, 1)][: len(shapes)]
     for shape in shapes:
         assert 1 <= [prior.workload for prior in priors].count(shape) <= NUM_OF_NEIGHBOUR
     assert all(prior.candidate.plan_kind.is_searched for prior in priors)
@@ -159,6 +160,22 @@ def test_twice_the_rows_is_one_away_and_each_option_a_little() -> None:
     assert 0 < distance(llama(16, d_hidden=11008), BURST, one) < 1
 
 
+def test_few_rows_are_alike_since_one_tile_has_them_all() -> None:
+    one = found_for(llama(16))[0]
+    assert distance(llama(1), BURST, one) == 1
+    assert distance(llama(8), BURST, one) < distance(llama(32), BURST, one) / 2
+
+
+def test_a_neighbour_gives_what_was_fastest_however_it_was_launched_as_the_kind_that_is_searched() -> None:
+    of_kind = {one.candidate.plan_kind: one for one in found_for(llama(16))}
+    fused, overlapping = of_kind[PlanKind.FUSED], replace(of_kind[PlanKind.FUSED_PDL], speedup=2.0)
+    first, second = choose_priors(asked(llama(17)), [fused, overlapping])
+    assert [one.candidate.plan_kind for one in (first, second)] == [PlanKind.FUSED] * 2
+    assert (first.found_us, first.found_speedup) == (overlapping.time_us, 2.0)
+    same = choose_priors(asked(llama(16)), [fused, overlapping])
+    assert [one.candidate.plan_kind for one in same] == [PlanKind.FUSED, PlanKind.FUSED_PDL], "its own are as they were"
+
+
 def test_winners_of_other_kernel_sources_stand_behind_those_of_these_and_are_used_all_the_same() -> None:
     [old, new] = [one for one in found_for(llama(16)) if one.candidate.plan_kind is PlanKind.FUSED][:2]
     new = replace(new, kernel_version=VERSION, speedup=old.speedup / 2)
@@ -181,10 +198,10 @@ def test_a_tile_that_covered_all_rows_covers_those_of_another_shape_in_as_many_p
         assert candidate.plan_kind is one.candidate.plan_kind
 
 
-def tried(number: int, prior: Prior, time_us: float) -> Trial:
+def tried(number: int, candidate: Candidate, time_us: float) -> Trial:
     return Trial(
         number=number,
-        candidate=prior.candidate,
+        candidate=candidate,
         outcome=measured(time_us),
         num_known=number,
         started_at=0.0,
@@ -198,6 +215,22 @@ def test_a_search_tries_the_library_and_then_its_priors_in_their_order_and_after
     candidates = [prior.candidate for prior in priors]
     searcher = Searcher(question.space, seed=0, priors=candidates, num_trials=60)
     assert [searcher.ask() for _ in range(1 + len(priors))][1:] == candidates
-    half = [tried(number, prior, 60.0 + number) for number, prior in enumerate(priors[:4])]
+    half = [tried(number, prior.candidate, 60.0 + number) for number, prior in enumerate(priors[:4])]
     again = Searcher(question.space, seed=0, history=half, priors=candidates, num_trials=60)
     assert [again.ask() for _ in range(len(priors) - 4)] == candidates[4:]
+
+
+@pytest.mark.parametrize("kind", [PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL])
+def test_the_best_prior_of_a_variation_is_tried_as_what_it_varies(kind: PlanKind) -> None:
+    question = asked(llama(16))
+    assert kind.base is not None
+    of_base = [one.candidate for one in found_for(llama(16)) if one.candidate.plan_kind is kind.base][:2]
+    priors = [replace(one, plan_kind=kind) for one in of_base]
+    times_us = zip((LIBRARY, *priors), (80.0, 60.0, 50.0), strict=True)
+    history = [tried(number, one, time_us) for number, (one, time_us) in enumerate(times_us)]
+    searcher = Searcher(question.space, seed=0, history=history, priors=priors, num_trials=60)
+    found = searcher.ask()
+    assert found is not None
+    assert found == of_base[1]
+    told = Searcher(question.space, seed=0, history=[*history, tried(3, found, 52.0)], priors=priors, num_trials=60)
+    assert told.ask() not in of_base, "of several the best one alone"

@@ -7,7 +7,7 @@ shared memory that there is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
 
@@ -151,8 +151,9 @@ class WgmmaTilings:
 
     def guesses(self) -> list[Tiling]:
         """Where to begin: of each height in turn the fastest cuts of different widths, each with rings that take what
-        memory there is. Then the fastest that share k; with many rows only where that looks faster than not to. Who
-        multiplies in turns is one step away."""
+        memory there is; those in two waves; and the fastest that share k, with many rows only where that looks faster
+        than not to. They come by turns: a short search tries the first ones alone, and which of the three ways is taken
+        counts for more than the cut. Who multiplies in turns is one step away."""
         together = [height for height in self._combined if height.warpgroups is Warpgroups.COOPERATIVE]
         alone = [height for height in together if height.cluster_k == 1]
         whole, tails = (self._in_turn(alone, tails=tails) for tails in (False, True))
@@ -163,8 +164,8 @@ class WgmmaTilings:
         sharers.sort(key=lambda height: (-(-self._rows // height.m), best[height]))
         sharing = self._in_turn(sharers, tails=False)
         few, others = whole[:NUM_GUESSES], whole[NUM_GUESSES : max(NUM_GUESSES, len(alone))]
-        first = [*few, *self._widest(alone[:1]), *sharing[:NUM_SHARING_GUESSES], *self._in_two_waves()]
-        return list(dict.fromkeys((*first, *others, *tails[:NUM_TAIL_GUESSES])))
+        groups = ([*few, *self._widest(alone[:1])], [*self._in_two_waves()], sharing[:NUM_SHARING_GUESSES])
+        return list(dict.fromkeys((*_by_turns(groups), *others, *tails[:NUM_TAIL_GUESSES])))
 
     def _widest(self, heights: list[Height]) -> Iterator[Tiling]:
         """With many rows, of each height the widest tiles without parts: they read their operands least often, which
@@ -175,8 +176,7 @@ class WgmmaTilings:
             yield from islice(self._with_rings(widest, height), 1)
 
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
-        found = [list(islice(self._of_height(height, tails=tails), NUM_GUESSES)) for height in heights]
-        return [tiling for of_rank in zip_longest(*found) for tiling in of_rank if tiling is not None]
+        return _by_turns([list(islice(self._of_height(height, tails=tails), NUM_GUESSES)) for height in heights])
 
     def _of_height(self, height: Height, *, tails: bool) -> Iterator[Tiling]:
         """One tiling for each combination of widths and parts, in which the tail of some op is split or of none."""
@@ -354,6 +354,11 @@ class WgmmaTilings:
 
         ops = zip(self._workload.ops, tiling.tiles, strict=True)
         return replace(tiling, tiles=tuple(deepest(op, tile) for op, tile in ops))
+
+
+def _by_turns(groups: Sequence[Sequence[Tiling]]) -> list[Tiling]:
+    """The first of each group, then the second of each, and so on."""
+    return [tiling for of_rank in zip_longest(*groups) for tiling in of_rank if tiling is not None]
 
 
 def _rate(shape: TileShape) -> float:

@@ -120,9 +120,15 @@ def proportion_upper_bound(num_hits: int, num: int, *, confidence: float = 0.95)
     low, high = num_hits / num, 1.0
     for _ in range(60):  # the probability of so few hits falls as the share grows
         middle = (low + high) / 2
-        few = sum(math.comb(num, i) * middle**i * (1 - middle) ** (num - i) for i in range(num_hits + 1))
+        few = sum(math.exp(_log_binomial(i, num, middle)) for i in range(num_hits + 1))
         low, high = (middle, high) if few > 1 - confidence else (low, middle)
     return high
+
+
+def _log_binomial(num_hits: int, num: int, share: float) -> float:
+    """Logarithm of the probability of so many hits: the factors of a large number do not fit a float."""
+    ways = math.lgamma(num + 1) - math.lgamma(num_hits + 1) - math.lgamma(num - num_hits + 1)
+    return ways + num_hits * math.log(share) + (num - num_hits) * math.log1p(-share)
 
 
 def tie_band(speedup: float, ci95: tuple[float, float], least: float) -> float:

@@ -97,6 +97,14 @@ def test_the_first_guess_has_whole_waves() -> None:
     assert [first_guess(m).tiles[0].m for m in (1, 17, 33, 64)] == [16, 32, 48, 64]
 
 
+@pytest.mark.parametrize("m", [1, 16, 32, 64])
+def test_guesses_of_few_rows_take_the_three_ways_by_turns(m: int) -> None:
+    """One wave, two with a window, and a tile's k shared: a short search tries the first few guesses alone."""
+    guesses = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()
+    ways = [(one.window > 0, one.cluster_k > 1) for one in guesses[:6]]
+    assert ways == [(False, False), (True, False), (False, True)] * 2
+
+
 def test_of_many_rows_a_guess_has_the_widest_tiles_there_are() -> None:
     def widths_of_guesses(m: int) -> list[list[int]]:
         guesses = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()

@@ -1,0 +1,48 @@
+"""How deep a tiling's rings are, beside how deep they could be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from tuner.core.legal.legality import tiling_problem
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Tiling
+
+
+def is_full(workload: Workload, gpu: Gpu, tiling: Tiling) -> bool:
+    """Whether the ring of weights could not be deeper, nor both where they are as deep."""
+    return tiling_problem(workload, gpu, _deeper(tiling)) is not None
+
+
+def deepest(workload: Workload, gpu: Gpu, tiling: Tiling) -> Tiling:
+    """The tiling with a ring of weights as deep as fits, and that of the inputs where both are as deep."""
+    while not is_full(workload, gpu, tiling):
+        tiling = _deeper(tiling)
+    return tiling
+
+
+def with_deepest_weights(workload: Workload, gpu: Gpu, tiling: Tiling) -> Tiling:
+    """The tiling with a ring of weights as deep as fits beside that of the inputs as it is."""
+    while tiling_problem(workload, gpu, more := replace(tiling, num_stages=tiling.num_stages + 1)) is None:
+        tiling = more
+    return tiling
+
+
+def depths(workload: Workload, gpu: Gpu, tiling: Tiling) -> Iterator[Tiling]:
+    """The legal ones of the tiling and of those with fewer stages, the deepest first."""
+    inputs = range(tiling.input_stages, 1, -1) if tiling.input_stages else (0,)
+    by_depth = sorted(product(range(tiling.num_stages, 1, -1), inputs), key=sum, reverse=True)
+    for num_stages, input_stages in by_depth:
+        window = min(tiling.window, num_stages - 1)
+        one = replace(tiling, num_stages=num_stages, input_stages=input_stages, window=window)
+        if tiling_problem(workload, gpu, one) is None:
+            yield one
+
+
+def _deeper(tiling: Tiling) -> Tiling:
+    """With a stage more, in both rings where they are as deep."""
+    more, is_even = tiling.num_stages + 1, tiling.num_stages == tiling.input_stages
+    return replace(tiling, num_stages=more, input_stages=more if is_even else tiling.input_stages)
