@@ -96,6 +96,9 @@ class AttentionData(ProblemData):
         #: By check: what the launch wrote in front of the attention, and the references that start from it.
         self._followed: dict[int, tuple[Array, dict[int, Reference]]] = {}
         super().__init__(problem, l2_bytes, watch)
+        if self.writer is not None:
+            self._behind(0, self.writer)  # of nothing: CuPy compiles now what a candidate's check would wait for
+            watch.ended("references")
 
     @property
     def attention(self) -> AttentionOp:
