@@ -6,7 +6,7 @@ it has the time to ask the L2 for the weights of its own product, while nobody e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
@@ -55,11 +55,11 @@ def may_ask(space: AttentionSpace, attention: AttentionSchedule) -> bool:
     return _ASKING_SHARE * plan.num_ctas >= space.gpu.num_sms
 
 
-def sharing_an_sm(space: AnySpace, seeds: Callable[[], Iterator[Schedule]]) -> list[Schedule]:
-    """First guesses of an attention and its product whose CTAs fit an SM together."""
-    if not isinstance(space, AttentionSpace) or len(space.workload.ops) != 1:
+def sharing_an_sm(space: AnySpace, seeds: Iterable[Schedule]) -> list[Schedule]:
+    """First guesses of an attention and products with a launch each whose CTAs fit an SM together."""
+    if not isinstance(space, AttentionSpace):
         return []
-    return [schedule for schedule in seeds() if shares_an_sm(space, schedule)]
+    return [schedule for schedule in seeds if shares_an_sm(space, schedule)]
 
 
 def shares_an_sm(space: AttentionSpace, schedule: Schedule) -> bool:

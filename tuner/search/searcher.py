@@ -244,8 +244,8 @@ class Searcher:
         """The kinds that are searched, that whose turn it is first."""
         first, runs = self._main, self._runs
         others = (runs,) if runs else ()
-        if first is self._apart:
-            return (first,)
+        if first is self._apart:  # where no launch computes all ops
+            return (*others, first) if self._num_given % 2 else (first, *others)
         if is_apart:
             return self._apart, first, *others
         if runs and self._num_given % APART_EVERY == RUNS_TURN:
@@ -329,7 +329,8 @@ class Searcher:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
                 halves = beside_next(self._space, ranked[0]) if ranked else ()
-                ranked = [*sharing_an_sm(self._space, self._seeds), *halves, *ranked]
+                sharing = sharing_an_sm(self._space, self._seeds()) if self._main is self._apart else ()
+                ranked = [*sharing, *halves, *ranked]
             best = (canonical(kind, schedule) for schedule in ranked)
             schedule = next((schedule for schedule in best if schedule not in varied), None)
             if schedule is not None:
@@ -338,7 +339,8 @@ class Searcher:
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
         """What needs no model: forecasts for fused, then the policies' orders of the best of these. For the others it
-        is, every other time, what is best when fused; for runs in the cut with the best forecast."""
+        is, every other time, what is best when fused; for runs in the cut with the best forecast. Where no launch
+        computes all ops, these take the first guesses, whose tasks wait within a run."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
         if kind is self._main:
@@ -346,7 +348,9 @@ class Searcher:
             guesses = seeds if len(given) < NUM_SEEDS else self._orders_of_policies()
         elif len(given) % 2 == 0:
             best = self._kinds[self._main].best() or self._seeds()
-            if kind.is_in_runs:
+            if kind.is_in_runs and self._main is self._apart:
+                guesses = (guess for one in islice(self._seeds(), NUM_SEEDS) for guess in self._in_runs(one)[:1])
+            elif kind.is_in_runs:
                 guesses = self._in_runs(first) if (first := next(iter(best), None)) else ()
             else:
                 guesses = self._new_tilings_first(kind, best)
