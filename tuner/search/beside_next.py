@@ -6,7 +6,7 @@ asked for then. With half of that it lies beside this one from the start, and it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tuner.core.legal.legality import dynamic_smem_bytes
@@ -24,15 +24,15 @@ _LEAST_COLUMNS = 64
 _ABOUT_BYTES = 8192
 
 
-def beside_next(space: AnySpace, schedule: Schedule) -> list[Schedule]:
-    """A fused schedule of a chain with rings of half an SM, in stages as deep as its own and half as deep; none where
+def beside_next(space: AnySpace, schedules: Sequence[Schedule]) -> list[Schedule]:
+    """Fused schedules of a chain with rings of half an SM, in stages as deep as their own and half as deep; none where
     there is an attention."""
     if not isinstance(space, Space) or space.workload.kind is not WorkloadKind.CHAIN:
         return []
-    if schedule.tiling.engine is not Engine.WGMMA:
-        return []
-    halves = [half for tiling in _stages(schedule.tiling) if (half := in_half_an_sm(space, tiling)) is not None]
-    return [one for tiling in halves if space.is_legal(one := replace(schedule, tiling=tiling))]
+    deep = (replace(one, tiling=tiling) for one in schedules for tiling in _stages(one.tiling))
+    tilings = ((one, in_half_an_sm(space, one.tiling)) for one in deep if one.tiling.engine is Engine.WGMMA)
+    halves = (replace(one, tiling=tiling) for one, tiling in tilings if tiling is not None)
+    return [half for half in halves if space.is_legal(half)]
 
 
 def in_half_an_sm(space: Space, tiling: Tiling) -> Tiling | None:

@@ -322,15 +322,13 @@ class Searcher:
         return self._ranked_runs[schedule]
 
     def _vary(self, variations: Sequence[Pair]) -> Candidate | None:
-        """The best schedule that a variation has not tried, of the first of these that has one. Every other time it is
-        a first guess whose two launches share SMs, which pays only where they overlap; of a chain the best with rings
-        of half an SM."""
+        """The best schedule that a variation has not tried, of the first of these that has one; every other time one
+        whose launches share SMs, which pays only where they overlap: a first guess, or the best of a chain."""
         for kind, base in variations:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
-                halves = beside_next(self._space, ranked[0]) if ranked else ()
                 sharing = sharing_an_sm(self._space, self._seeds()) if self._main is self._apart else ()
-                ranked = [*sharing, *halves, *ranked]
+                ranked = [*sharing, *beside_next(self._space, ranked[:1]), *ranked]
             best = (canonical(kind, schedule) for schedule in ranked)
             schedule = next((schedule for schedule in best if schedule not in varied), None)
             if schedule is not None:

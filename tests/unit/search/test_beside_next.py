@@ -46,7 +46,7 @@ def winner_of(chain: str) -> tuple[Space, Schedule]:
 def test_two_ctas_of_these_fit_an_sm_and_rings_keep_their_shares(chain: str) -> None:
     space, best = winner_of(chain)
     assert dynamic_smem_bytes(space.workload, best.tiling) > HALF_BYTES
-    halves = beside_next(space, best)
+    halves = beside_next(space, [best])
     assert halves
     for half in halves:
         check_kind(space.workload, H200, PlanKind.FUSED_PDL, half)
@@ -61,12 +61,12 @@ def test_two_ctas_of_these_fit_an_sm_and_rings_keep_their_shares(chain: str) -> 
 
 def test_what_has_no_ring_to_share_or_is_no_chain_has_none() -> None:
     space, best = winner_of("llama3-8b/m64")
-    small = beside_next(space, best)[0]
-    assert small in beside_next(space, small), "what fits already stays as it is"
+    small = beside_next(space, [best])[0]
+    assert small in beside_next(space, [small]), "what fits already stays as it is"
     known = next(one for one in ShippedWinners().of("h200") if one.workload.kind is WorkloadKind.FFN)
     pair = space_of(known.workload, H200)
     assert known.candidate.schedule is not None
-    assert beside_next(pair, known.candidate.schedule) == []
+    assert beside_next(pair, [known.candidate.schedule]) == []
 
 
 def test_a_search_tries_the_best_of_a_chain_so_as_a_programmatic_launch() -> None:
@@ -76,4 +76,4 @@ def test_a_search_tries_the_best_of_a_chain_so_as_a_programmatic_launch() -> Non
     searcher = Searcher(space, seed=0, history=history, num_trials=60)
     asked = [searcher.ask() for _ in range(24)]
     programmatic = [one.schedule for one in asked if one is not None and one.plan_kind.is_programmatic]
-    assert any(half in programmatic for half in beside_next(space, best))
+    assert any(half in programmatic for half in beside_next(space, [best]))
