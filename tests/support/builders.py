@@ -93,6 +93,18 @@ def rejected() -> Rejected:
     return Rejected(stage=Stage.VERIFY, reason="too large")
 
 
+def tried(number: int, candidate: Candidate, time_us: float) -> Trial:
+    """A candidate's trial, measured, that knew all before it."""
+    return Trial(
+        number=number,
+        candidate=candidate,
+        outcome=measured(time_us),
+        num_known=number,
+        started_at=0.0,
+        finished_at=0.0,
+    )
+
+
 def trial(number: int, outcome: Outcome, kind: PlanKind = PlanKind.FUSED, stages: int = 2) -> Trial:
     candidate = Candidate(plan_kind=kind, schedule=schedule(stages) if kind.is_ours else None)
     return Trial(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.builders import measured
+from tests.support.builders import tried
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_kind, dynamic_smem_bytes
 from tuner.core.problem.gpu import CATALOGUE, SMEM_RESERVED_PER_CTA_BYTES
@@ -13,24 +13,12 @@ from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.space import Space
-from tuner.core.trial.job import Trial
 from tuner.search import Searcher
 from tuner.search.beside_next import beside_next
 from tuner.winners import ShippedWinners
 
 H200 = CATALOGUE["h200"]
 HALF_BYTES = H200.smem_per_sm_bytes // 2 - SMEM_RESERVED_PER_CTA_BYTES
-
-
-def trial(number: int, candidate: Candidate, time_us: float) -> Trial:
-    return Trial(
-        number=number,
-        candidate=candidate,
-        outcome=measured(time_us),
-        num_known=number,
-        started_at=0.0,
-        finished_at=0.0,
-    )
 
 
 def winner_of(chain: str) -> tuple[Space, Schedule]:
@@ -72,7 +60,7 @@ def test_what_has_no_ring_to_share_or_is_no_chain_has_none() -> None:
 def test_a_search_tries_the_best_of_a_chain_so_as_a_programmatic_launch() -> None:
     space, best = winner_of("llama3-70b-tp8-run/m64")
     fused = Candidate(plan_kind=PlanKind.FUSED, schedule=best)
-    history = [trial(0, LIBRARY, 60.0), trial(1, fused, 50.0)]
+    history = [tried(0, LIBRARY, 60.0), tried(1, fused, 50.0)]
     searcher = Searcher(space, seed=0, history=history, num_trials=60)
     asked = [searcher.ask() for _ in range(24)]
     programmatic = [one.schedule for one in asked if one is not None and one.plan_kind.is_programmatic]

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import measured
+from tests.support.builders import tried
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.presets import decoder_block, decoder_layer
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.candidate import LIBRARY, Candidate
+from tuner.core.schedule.candidate import LIBRARY
 from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.job import CacheState, Objective, Regime, Trial, default_regime
+from tuner.core.trial.job import CacheState, Objective, Regime, default_regime
 from tuner.core.trial.priors import Found
 from tuner.search import Searcher
 from tuner.search.adapting import adapt
@@ -196,17 +196,6 @@ def test_a_tile_that_covered_all_rows_covers_those_of_another_shape_in_as_many_p
         pieces = -(-m // candidate.schedule.tiling.tiles[0].m)
         assert pieces <= max(-(-m // before.tiling.tiles[0].m), -(-16 // before.tiling.tiles[0].m))
         assert candidate.plan_kind is one.candidate.plan_kind
-
-
-def tried(number: int, candidate: Candidate, time_us: float) -> Trial:
-    return Trial(
-        number=number,
-        candidate=candidate,
-        outcome=measured(time_us),
-        num_known=number,
-        started_at=0.0,
-        finished_at=0.0,
-    )
 
 
 def test_a_search_tries_the_library_and_then_its_priors_in_their_order_and_after_a_restart_the_others() -> None:
