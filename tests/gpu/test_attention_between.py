@@ -171,6 +171,29 @@ def test_a_planted_fault_is_found_out(on_card: OnCard, fault: Callable[[Any, Any
         kernels.unload()
 
 
+def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) -> None:
+    """The attention's last bits change with each launch, and so do those of the product that reads it."""
+    from tuner.workers.gpu.check import WrongNumbers, check_numbers
+    from tuner.workers.gpu.session import Kernels, load_runner
+
+    workload = between(rotary=False)
+    prepared: Any = on_card.session._prepare(problem(workload))
+    work, kernels = on_card.ready(workload, candidate_of(workload)).work, Kernels()
+    runner: Any = load_runner(prepared, work, kernels)
+    one, count = runner._attentions[0], iter(range(100))
+    launch = one.launch
+
+    def unstable(given: Any, next_weights: int, stream: int) -> None:
+        launch(given, next_weights, stream)
+        with cupy.cuda.ExternalStream(stream):
+            prepared.data.output_at(given)[...] ^= next(count) % 2
+
+    one.launch = unstable
+    with pytest.raises(WrongNumbers, match="a second launch of attention gave other bits"):
+        check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
+    kernels.unload()
+
+
 def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard) -> None:
     from tuner.workers.gpu.check import WrongNumbers, check_numbers
     from tuner.workers.gpu.integrity import Overwritten

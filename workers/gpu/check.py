@@ -46,12 +46,14 @@ def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -
         if not work.plan_kind.is_ours:
             worst = max(worst, _check_seed(data, comparer, run, work, seed_index))
             continue
-        first = [data.written(op_index, seed_index).copy() for op_index in data.outputs[0]]
+        ops = data.workload.numbered_ops
+        in_order = [ops.index(op) for op in data.workload.all_ops]  # so that the first one that differs is the cause
+        first = [data.written(op_index, seed_index).copy() for op_index in in_order]
         _launch_poisoned(data, run, seed_index)
-        for op_index, before in zip(data.outputs[0], first, strict=True):
+        for op_index, before in zip(in_order, first, strict=True):
             after = data.written(op_index, seed_index)
             if not comparer.are_same(before, after):
-                raise WrongNumbers(f"a second launch of {data.workload.numbered_ops[op_index].name} gave other bits")
+                raise WrongNumbers(f"a second launch of {ops[op_index].name} gave other bits")
     return worst
 
 
