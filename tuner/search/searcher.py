@@ -358,19 +358,8 @@ class Searcher:
             elif kind.is_in_runs:
                 guesses = self._in_runs(first) if (first := next(iter(best), None)) else ()
             else:
-                guesses = self._new_tilings_first(kind, best)
+                guesses = self._kinds[kind].new_tilings_first(canonical(kind, one) for one in best)
         return next((guess for guess in guesses if guess not in given), None)
-
-    def _new_tilings_first(self, kind: PlanKind, best: Iterable[Schedule]) -> Iterator[Schedule]:
-        """As the kind takes them over, those of tilings that it was not given come first: the best when fused are
-        mostly one tiling in many orders, and most of these mean nothing to separate launches."""
-        known, given = list[Schedule](), {schedule.tiling for schedule in self._kinds[kind].given}
-        for guess in (canonical(kind, schedule) for schedule in best):
-            if guess.tiling in given:
-                known.append(guess)
-            else:
-                yield guess
-        yield from known
 
     def _orders_of_policies(self) -> tuple[Schedule, ...]:
         """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing
