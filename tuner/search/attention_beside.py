@@ -6,7 +6,7 @@ it has the time to ask the L2 for the weights of its own product, while nobody e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
@@ -17,7 +17,7 @@ from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.core.space.attention import AttentionSpace
+from tuner.core.space.attention import AnySpace, AttentionSpace
 
 #: Tokens of a shallow ring, and its kernel's warps that multiply and that end tasks, by which it was fastest beside.
 _RING_TOKENS, _MATH_WARPS, _FINISH_WARPS = 128, 4, 4
@@ -53,6 +53,18 @@ def may_ask(space: AttentionSpace, attention: AttentionSchedule) -> bool:
     """Whether so many CTAs ask for weights that what each asks for does not stand in front of its keys for long."""
     plan = attention_plan(space.op, attention, space.gpu)
     return _ASKING_SHARE * plan.num_ctas >= space.gpu.num_sms
+
+
+def has_launches_of_one(workload: Workload) -> bool:
+    """Whether there is a product, and no launch computes two."""
+    return max(map(len, workload.sides), default=0) == 1
+
+
+def sharing_sms(space: AnySpace, guesses: Iterable[Schedule]) -> list[Schedule]:
+    """Of an attention and products with a launch each those whose CTAs fit an SM together; of all else none."""
+    if not isinstance(space, AttentionSpace) or not has_launches_of_one(space.workload):
+        return []
+    return [schedule for schedule in guesses if shares_an_sm(space, schedule)]
 
 
 def shares_an_sm(space: AttentionSpace, schedule: Schedule) -> bool:

@@ -26,7 +26,7 @@ from tuner.core.schedule.plan_kinds import PlanKind, in_turn
 from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
-from tuner.search.attention_beside import shares_an_sm
+from tuner.search.attention_beside import sharing_sms
 from tuner.search.kind_search import KindSearch
 from tuner.search.meanwhile import Begin
 from tuner.search.pool import canonical, in_runs
@@ -329,23 +329,16 @@ class Searcher:
         for kind, base in variations:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
-                ranked = [*self._sharing_sms(), *ranked]
+                ranked = [*sharing_sms(self._space, self._seeds()), *ranked]
             best = (canonical(kind, schedule) for schedule in ranked)
             schedule = next((schedule for schedule in best if schedule not in varied), None)
             if schedule is not None:
                 return Candidate(plan_kind=kind, schedule=schedule)
         return None
 
-    def _sharing_sms(self) -> list[Schedule]:
-        """First guesses of an attention and products with a launch each whose CTAs fit an SM together."""
-        if not isinstance(self._space, AttentionSpace) or self._main is not self._apart:
-            return []
-        return [schedule for schedule in self._seeds() if shares_an_sm(self._space, schedule)]
-
     def _guess(self, kind: PlanKind) -> Schedule | None:
         """What needs no model: forecasts for fused, then the policies' orders of the best of these. For the others it
-        is, every other time, what is best when fused; for runs in the cut with the best forecast. Where no launch
-        computes all ops, these take the first guesses, whose tasks wait within a run."""
+        is, every other time, what is best when fused, or else first guesses; for runs in the best cut by forecast."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
         if kind is self._main:

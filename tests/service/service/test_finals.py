@@ -27,9 +27,9 @@ def test_a_library_that_was_slow_beside_a_trial_does_not_keep_a_faster_one_from_
     slow = trial(1, measured(30.0, library_us=41.0, speedup=41.0 / 30.0), kind)
     fast = trial(2, measured(27.7, library_us=37.0, speedup=37.0 / 27.7), kind)
     hardly_faster = trial(3, measured(29.5, library_us=39.0, speedup=39.0 / 29.5), kind)
-    ended_early = trial(4, measured(20.0, library_us=20.0, speedup=1.0, truncated=True), kind)
-    assert [one.number for one in choose_finalists([LIBRARY, slow, hardly_faster, ended_early])] == [0, 1]
-    assert [one.number for one in choose_finalists([LIBRARY, slow, fast, hardly_faster, ended_early])] == [0, 1, 2]
+    truncated = trial(4, measured(20.0, library_us=20.0, speedup=1.0, truncated=True), kind)
+    assert [one.number for one in choose_finalists([LIBRARY, slow, hardly_faster, truncated])] == [0, 1]
+    assert [one.number for one in choose_finalists([LIBRARY, slow, fast, hardly_faster, truncated])] == [0, 1, 2]
     slower_library = trial(5, measured(110.0, library_us=120.0, speedup=120.0 / 110.0), PlanKind.LIBRARY)
     assert [one.number for one in choose_finalists([LIBRARY, slower_library])] == [5], "of the library there is one"
 
