@@ -210,6 +210,10 @@ class Settings(BaseSettings):
         default=Limits.finals_deadline_s,
         description="seconds for all finalists in one of the two processes; then it is killed",
     )
+    torch_compile_deadline_s: float = Field(
+        default=Limits.torch_compile_deadline_s,
+        description="seconds on top of these for torch.compile, where a job asks for it",
+    )
     count_deadline_s: float = Field(
         default=Limits.count_deadline_s, description="seconds for all passes of the profiler; then it is killed"
     )

@@ -73,8 +73,10 @@ _SPREADS: dict[str, tuple[int, int, bool]] = {
 _OTHER_SPREAD = (1, 1, False)
 #: Others that are tried: over more SMs where the fastest one leaves some without a CTA, or with fewer spans to add up.
 _MORE_SPREADS: dict[str, tuple[tuple[int, int, bool], ...]] = {
-    "llama3-8b/1/2048": ((2, 8, False),),
-    "llama3-8b/1/8192": ((2, 8, False),),
+    "llama3-8b/1/2048": ((2, 8, False), (16, 1, False), (4, 4, False)),
+    "llama3-8b/1/8192": ((2, 8, False), (16, 1, False), (4, 4, False)),
+    "llama3-8b/16/512": ((2, 1, False),),
+    "llama3-70b-tp8/1/8192": ((16, 1, False), (16, 4, False), (4, 16, False)),
     "llama3-70b-tp8/16/2048": ((8, 1, False), (4, 2, False)),
     "llama3-70b-tp8/16/8192": ((2, 4, False), (8, 1, False)),
     "llama3-70b-tp8/16/1-4096": ((8, 1, False), (4, 1, False)),

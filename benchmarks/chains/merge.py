@@ -23,7 +23,7 @@ from benchmarks.common.winners import merge_winners
 #: What a row tells of its run.
 _OF_RUN = ("commit", "date", "kernel_version")
 #: What `torch_compile` adds to a row.
-_OF_TORCH = ("torch_compile_us", "torch_over_library", "torch_commit")
+_OF_TORCH = ("torch_compile_us", "torch_over_library", "torch_is_library", "torch_commit")
 
 Json = dict[str, Any]
 
@@ -55,7 +55,7 @@ def with_torch(row: Json, before: Json) -> Json:
     if row.get("torch_compile_us") is not None or before.get("torch_compile_us") is None:
         return row
     over_torch = round(row["verdict_speedup"] * min(1.0, before["torch_over_library"]), 4)
-    return row | {name: before[name] for name in _OF_TORCH} | {"verdict_speedup": over_torch}
+    return row | {name: before[name] for name in _OF_TORCH if name in before} | {"verdict_speedup": over_torch}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,9 +2,10 @@
 
 python -m benchmarks.chains.search [--row llama3-8b/m16] [--trials 60] [--missing] [--seconds 480] [--winners FOLDER]
 
-A row is a job, with the service's searcher, build pool, finals and verdict. The best fused launch is traced: its row
-says what happened at the boundaries. Rows are written one by one. Those of the same commit and kernel that are already
-there stay; `--missing` skips them. After `--seconds` no row is begun. A job's best schedules of each plan kind go to
+A row is a job, with the service's searcher, build pool, finals and verdict. Its library is the faster of the vendor's
+and of torch.compile, where PyTorch is installed. The best fused launch is traced: its row says what happened at the
+boundaries. Rows are written one by one. Those of the same commit and kernel that are already there stay; `--missing`
+skips them. After `--seconds` no row is begun. A job's best schedules of each plan kind go to
 tuner/winners/<gpu>.json, where the next search finds them.
 """
 
@@ -16,6 +17,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,23 +42,33 @@ TRACE_S = 60.0
 _POLL_S = 0.1
 
 
-def spec_of(row: ChainRow, target_id: str, trials: int) -> JobSpec:
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the jobs of all rows are asked."""
+
+    trials: int
+    #: Whether the library is the faster of the vendor's and of torch.compile.
+    torch_compile: bool
+
+
+def spec_of(row: ChainRow, target_id: str, options: Options) -> JobSpec:
     """The job of a row."""
     return JobSpec(
         workload=row.workload,
         target_id=target_id,
         objective=row.problem.objective,
-        budget=Budget(trials=trials, seconds=SECONDS_PER_JOB),
+        budget=Budget(trials=options.trials, seconds=SECONDS_PER_JOB),
         seed=0,
+        torch_compile=options.torch_compile,
     )
 
 
 def search_rows(
-    jobs: Jobs, rows: Sequence[ChainRow], results: Results, winners: Winners, trials: int, seconds: float
+    jobs: Jobs, rows: Sequence[ChainRow], results: Results, winners: Winners, options: Options, seconds: float
 ) -> list[str]:
     """Has each row searched, and writes it and its winners; the names of those that failed, each with its reason."""
     failures, total = list[str](), Watch()
-    turns = InTurn(jobs, [spec_of(row, jobs.target_id, trials) for row in rows])
+    turns = InTurn(jobs, [spec_of(row, jobs.target_id, options) for row in rows])
     for i, row in enumerate(rows):
         if i and total.seconds > seconds:
             print(f"the time is up: {row.name} and those behind it are left", flush=True)
@@ -84,13 +96,13 @@ def row_of(row: ChainRow, ended: Ended) -> dict[str, Any]:
     return {"chain": row.chain, "m": row.m, **figures_of(ended)}
 
 
-def add_boundaries(jobs: Jobs, rows: Sequence[ChainRow], results: Results, trials: int) -> None:
+def add_boundaries(jobs: Jobs, rows: Sequence[ChainRow], results: Results, options: Options) -> None:
     """Where the time of the best fused launches went at the boundaries, as their traces show it."""
     for row in rows:
         found = results.get(row)
         if found is None:
             continue
-        ended = jobs.end(jobs.begin(spec_of(row, jobs.target_id, trials)))
+        ended = jobs.end(jobs.begin(spec_of(row, jobs.target_id, options)))
         fused = [one for kind, one in best_of_kinds(ended).items() if kind.is_fused]
         best = min(fused, key=lambda one: one.time_us or math.inf)
         trace = trace_of(jobs, ended.job.id, best.trial_number)
@@ -115,6 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--row", action="append", default=[], help="a row, a chain or m16")
     parser.add_argument("--trials", type=int, default=60)
+    parser.add_argument("--no-torch-compile", action="store_true", help="the vendor's library alone, in less time")
     parser.add_argument("--missing", action="store_true", help="only rows that this commit and kernel lack")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after so many")
     parser.add_argument("--rounds", type=int, help="of finals, in each of the two processes")
@@ -129,8 +142,9 @@ def main() -> None:
         chosen = choose_rows(arguments.row)
         rows = [row for row in chosen if not arguments.missing or results.get(row) is None]
         winners = Winners(shipped.path(jobs.target_id))
-        failures = search_rows(jobs, rows, results, winners, arguments.trials, arguments.seconds)
-        add_boundaries(jobs, rows, results, arguments.trials)
+        options = Options(trials=arguments.trials, torch_compile=not arguments.no_torch_compile)
+        failures = search_rows(jobs, rows, results, winners, options, arguments.seconds)
+        add_boundaries(jobs, rows, results, options)
     if failures:
         sys.exit("\n".join(["failed:", *failures]))
 

@@ -11,6 +11,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.records import FinalRow
+from tuner.core.trial.torch_time import TorchTime
 from tuner.errors import TunerError
 
 
@@ -64,9 +65,23 @@ def figures_of(ended: Ended) -> dict[str, Any]:
     ):
         if kind in best and (ci95 := best[kind].speedup_ci95):
             figures |= {name: round(best[kind].speedup or 0.0, 4), interval: [round(end, 4) for end in ci95]}
+    if ended.best.torch is not None:
+        figures |= torch_figures(ended.best.torch)
     if energies := {str(kind): round(one.energy_mj, 2) for kind, one in best.items() if one.energy_mj is not None}:
         figures["energy_mj"] = energies
     return figures
+
+
+def torch_figures(torch: TorchTime) -> dict[str, Any]:
+    """torch.compile's time and what it is of the vendor library's, and which of both is the library of the finals; null
+    with the reason where there is no time."""
+    if torch.time_us is None or torch.library_speedup is None:
+        return {"torch_compile_us": None, "torch_reason": torch.reason}
+    return {
+        "torch_compile_us": round(torch.time_us, 3),
+        "torch_over_library": round(torch.library_speedup, 4),
+        "torch_is_library": torch.is_library,
+    }
 
 
 def _rel_error(trials: Sequence[Trial], finals: Sequence[FinalRow]) -> float:

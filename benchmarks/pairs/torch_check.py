@@ -19,6 +19,7 @@ from benchmarks.common.workbench import BUILD_CACHE, Workbench, open_workbench
 from benchmarks.pairs.results import Results
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.stats import median
+from tuner.core.trial.torch_time import TorchCalls
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
 
@@ -41,7 +42,7 @@ def torch_figures(bench: Workbench, row: Row, num_rounds: int) -> dict[str, Any]
     if not isinstance(bench.evaluator, GpuSupervisor):
         return {"torch_us": None, "torch_reason": "a simulated GPU has no PyTorch"}
     library = Work(plan_kind=PlanKind.LIBRARY)
-    answer = bench.evaluator.time_together(row.problem, (library,), num_rounds, torch=True)
+    answer = bench.evaluator.time_together(row.problem, (library,), num_rounds, torch=TorchCalls.EAGER)
     torch_us = None if answer.torch_us is None else round(median(answer.torch_us), 3)
     return {"torch_us": torch_us, "torch_reason": answer.torch_reason}
 

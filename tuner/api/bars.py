@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuner.core.trial.torch_time import TorchCalls
 from tuner.wire.responses import BestView, FinalRowView
 
 
@@ -36,23 +37,23 @@ def finals_bars(best: BestView) -> Bars | None:
     rows = [(index, row) for index, row in enumerate(best.finals) if row.time_us]
     if not rows:
         return None
-    torch_us = best.torch.time_us if best.torch else None
+    torch_us = best.torch.time_us if best.torch and not best.torch.is_library else None
     full_us = 1.04 * max([_longest_us(row) for _, row in rows] + ([torch_us] if torch_us else []))
     library_us = next((row.time_us for _, row in rows if not row.candidate.plan_kind.is_ours), None)
     return Bars(
-        bars=(*_torch_bar(best, full_us), *(_bar(row, full_us, index == best.winner_row) for index, row in rows)),
+        bars=(*_torch_bar(best, full_us), *(_bar(best, index, row, full_us) for index, row in rows)),
         floor=_share(best.reference_us, full_us),
         library=None if library_us is None else _share(library_us, full_us),
     )
 
 
 def _torch_bar(best: BestView, full_us: float) -> tuple[Bar, ...]:
-    """PyTorch's, where it was timed."""
-    if best.torch is None or not best.torch.time_us:
+    """PyTorch's, where it was timed beside the library."""
+    if best.torch is None or not best.torch.time_us or best.torch.is_library:
         return ()
     over = best.torch.library_speedup
     bar = Bar(
-        name="PyTorch",
+        name="torch.compile" if best.torch.calls is TorchCalls.COMPILED else "PyTorch",
         time_us=best.torch.time_us,
         width=_share(best.torch.time_us, full_us),
         interval=None,
@@ -80,14 +81,15 @@ def _longest_us(row: FinalRowView) -> float:
     return max(row.time_us or 0.0, interval[1] if interval else 0.0)
 
 
-def _bar(row: FinalRowView, full_us: float, is_winner: bool) -> Bar:
-    interval = _interval_us(row)
+def _bar(best: BestView, index: int, row: FinalRowView, full_us: float) -> Bar:
+    interval, kind = _interval_us(row), row.candidate.plan_kind
+    is_compiled = best.torch is not None and best.torch.is_library and not kind.is_ours
     return Bar(
-        name=row.candidate.plan_kind.heading,
+        name="torch.compile" if is_compiled else kind.heading,
         time_us=row.time_us or 0.0,
         width=_share(row.time_us or 0.0, full_us),
         interval=None if interval is None else (_share(interval[0], full_us), _share(interval[1], full_us)),
-        is_winner=is_winner,
-        is_ours=row.candidate.plan_kind.is_ours,
+        is_winner=index == best.winner_row,
+        is_ours=kind.is_ours,
         speedup=row.speedup,
     )

@@ -108,6 +108,7 @@ class Objective(TypedDict):
     l2: str
     regime: str
     energy_within_percent: float | None
+    torch_compile: bool
 
 
 class Budget(TypedDict):
@@ -353,13 +354,15 @@ class LibraryRecipe(TypedDict):
 
 
 class TorchTime(TypedDict):
-    """PyTorch's own calls on the same card."""
+    """PyTorch's calls on the same card."""
 
     time_us: float | None
     winner_speedup: float | None
     library_speedup: float | None
     num_rounds: int
     reason: str
+    calls: str
+    is_library: bool
 
 
 class Best(TypedDict):

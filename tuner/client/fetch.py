@@ -22,6 +22,7 @@ from tuner.client.output import document, write_or_print
 from tuner.client.packs import default_cache, fetch_locked
 from tuner.client.signatures import pinned
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.torch_time import COMPILE_MODE
 
 FORMATS = ("json", "manifest", "cu", "cubin", "zip")
 
@@ -196,7 +197,10 @@ def is_the_librarys(best: Mapping[str, Any]) -> bool:
 
 def recipe_lines(best: Mapping[str, Any]) -> list[str]:
     """How to call the library, a line for each product."""
-    recipe = best["library"]
+    recipe, torch = best["library"], best.get("torch") or {}  # older services say nothing of PyTorch
+    if torch.get("is_library"):
+        share = f"{torch['library_speedup']:.3f} of cuBLASLt's time"
+        return [f"torch.compile with mode={COMPILE_MODE!r} in a CUDA graph, {share}"]
     if recipe is None:
         return ["its algorithm is not known: the library was simulated, or measured by an older version"]
     head = f"cuBLASLt {recipe['cublaslt_version']}" + (", the products side by side" if recipe["beside"] else "")

@@ -189,7 +189,11 @@ def verdict_line(best: Json) -> str:
     else:
         least = ""
     torch = best.get("torch") or {}  # a service of an older version says nothing of it
-    beside = f"; {torch['winner_speedup']:.2f} times PyTorch's speed" if torch.get("winner_speedup") else ""
+    compiled = torch.get("calls") == "compiled"
+    whose_speed = "torch.compile's" if compiled else "PyTorch's"
+    beside = f"; {torch['winner_speedup']:.2f} times {whose_speed} speed" if torch.get("winner_speedup") else ""
+    if torch.get("is_library"):
+        beside = "; the library is torch.compile"
     whose = (best.get("library") or {}).get("attention", "")
     library = f"; the library's attention: {whose}" if whose else ""
     band = f"within {100 * best['tie_band']:.1f} % is a tie"

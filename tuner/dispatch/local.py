@@ -112,9 +112,12 @@ class LocalLane:
         """Queues one candidate."""
         return self._submit(self._evaluator.measure, problem, prepared, incumbent_speedup)
 
-    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int) -> Future[FinalsTimes]:
+    def finals(
+        self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int, *, torch_compile: bool = False
+    ) -> Future[FinalsTimes]:
         """Queues the finals."""
-        return self._submit(self._evaluator.finals, problem, candidates, num_rounds=num_rounds)
+        finals = partial(self._evaluator.finals, num_rounds=num_rounds, torch_compile=torch_compile)
+        return self._submit(finals, problem, candidates)
 
     def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
         """Queues the measuring of a candidate's energy."""

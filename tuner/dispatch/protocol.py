@@ -75,8 +75,11 @@ class MeasureLane(Protocol):
         worse than `incumbent_speedup`, the best so far against the library."""
         ...
 
-    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int) -> Future[FinalsTimes]:
-        """Has the finalists timed against each other, `num_rounds` in each of two processes."""
+    def finals(
+        self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int, *, torch_compile: bool = False
+    ) -> Future[FinalsTimes]:
+        """Has the finalists timed against each other, `num_rounds` in each of two processes, and beside torch.compile
+        where that is asked."""
         ...
 
     def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:

@@ -7,7 +7,7 @@ cluster of each size, deep rings and shallow ones, who asks for the product's we
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice, zip_longest
 
@@ -17,12 +17,12 @@ from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
 from tuner.core.proof.attention import attention_plan
-from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.core.schedule.candidate import fused
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.attention import AttentionSpace
 from tuner.core.space.attention_policies import policy_schedules
-from tuner.search.attention_beside import may_ask_early, schedules_beside
+from tuner.search.attention_beside import may_ask, schedules_beside
 
 #: Schedules of a cluster's size that are tried first.
 _OF_CLUSTER = 2
@@ -30,8 +30,12 @@ _OF_CLUSTER = 2
 NUM_PRODUCTS = 4
 #: A single product's first guesses, of which these are the shortest forecasts. Those of a chain take too long.
 _NUM_FORECAST = 8
-#: Attentions of other clusters, and products, of which a CTA each is to fit an SM.
+#: Products of which a CTA is to fit an SM beside one of the attention.
 _NUM_BESIDE = 2
+#: An attention is wide where this share of the SMs has a CTA.
+_WIDE_SHARE = 0.875
+#: Forecasts that differ by no more are about equal.
+_EQUAL_SHARE = 0.02
 #: Of the weights of the launch behind: per cent that are asked for, and whether before the launch before has ended.
 _ASKED = ((50, False), (100, False), (25, True), (50, True))
 #: Of equal forecasts, tokens of a tile: it was this in each pair that was fastest (docs/findings/attention-early.md).
@@ -43,7 +47,8 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
     asks for weights; what published policies make of the best of one CTA a task; then what shares SMs, which pays only
     where launches overlap. None twice. `products` are the first guesses of the product behind it, if there is one: the
     first with each attention, the others with the best."""
-    ranked = _ranked(space)
+    times_us = _forecasts_us(space)
+    ranked = _ranked(times_us)
     best = ranked[0]
     behind = _products(space, products)
     first, others = (next(behind, None), behind) if space.products else (None, iter(()))
@@ -62,15 +67,16 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
         yield from fresh(of_clusters)
         yield from fresh(_policies(space, ranked, None))
         return
+    asking = list(dict.fromkeys((best, _widest(space, times_us) or leading[min(1, len(leading) - 1)])))
     if len(space.workload.ops) == 1:
         few = list(islice(others, NUM_PRODUCTS - 1))
         mixed = zip_longest(islice(of_clusters, len(leading)), (space.with_product(best, one) for one in few))
         yield from fresh(one for pair in mixed for one in pair if one is not None)
-        sharing = _beside_each_other(space, leading, (first, *few))
+        sharing = _beside_each_other(space, asking, (first, *few))
     else:
         sharing = schedules_beside(space, best, first)
-    asks = (replace(best, next_percent=percent, next_early=early) for percent, early in _ASKED)
-    yield from fresh(space.with_product(one, first) for one in asks if not one.next_early or may_ask_early(space, one))
+    asks = (replace(one, next_percent=percent, next_early=early) for percent, early in _ASKED for one in asking)
+    yield from fresh(space.with_product(one, first) for one in asks if may_ask(space, one))
     yield from fresh(of_clusters)
     yield from fresh(_policies(space, ranked, first))
     yield from fresh(sharing)
@@ -92,6 +98,22 @@ def _clusters(ranked: Sequence[AttentionSchedule]) -> Iterable[int]:
     return dict.fromkeys(one.cluster for one in ranked)
 
 
+def _widest(space: AttentionSpace, times_us: Mapping[AttentionSchedule, float]) -> AttentionSchedule | None:
+    """The best with even spans and a CTA on nearly every SM, so that all ask for weights; of about equal ones that with
+    the fewest spans. None where there is none."""
+    most, least = space.op.shape.max_length, _WIDE_SHARE * space.gpu.num_sms
+    wide = [
+        one
+        for one in times_us
+        if one.cluster <= MOST_PORTABLE_CLUSTER
+        and most % one.span_tokens == 0
+        and attention_plan(space.op, one, space.gpu).num_ctas >= least
+    ]
+    shortest_us = min(map(times_us.__getitem__, wide), default=0.0)
+    equal = (one for one in wide if times_us[one] <= (1 + _EQUAL_SHARE) * shortest_us)
+    return min(equal, key=lambda one: (-one.span_tokens, times_us[one]), default=None)
+
+
 def _policies(
     space: AttentionSpace, ranked: Sequence[AttentionSchedule], product: Schedule | None
 ) -> Iterator[Schedule]:
@@ -104,22 +126,27 @@ def _policies(
 def _beside_each_other(
     space: AttentionSpace, attentions: Sequence[AttentionSchedule], products: Sequence[Schedule]
 ) -> Iterator[Schedule]:
-    """Of the best attentions and products those that share SMs: the best with the best, then others of either."""
-    fit = [one for one in products if next(schedules_beside(space, attentions[0], one), None)][:_NUM_BESIDE]
-    pairs = [(one, product) for product in fit[:1] for one in attentions[:_NUM_BESIDE]]
-    for attention, product in [*pairs, *((attentions[0], product) for product in fit[1:])]:
-        yield from schedules_beside(space, attention, product)
+    """Of these attentions and products those that share SMs, in turns: what promises most of each pair comes first. Of
+    products that cut the weights into the same tiles one is enough."""
+    of_tiles: dict[tuple[int, int], Schedule] = {}
+    for product in products:
+        if next(schedules_beside(space, attentions[0], product), None):
+            of_tiles.setdefault((product.tiling.tiles[0].n, product.tiling.tiles[0].k), product)
+    fit = list(of_tiles.values())[:_NUM_BESIDE]
+    pairs = [(attention, product) for attention in attentions for product in fit]
+    for in_turn in zip_longest(*(schedules_beside(space, attention, product) for attention, product in pairs)):
+        yield from (schedule for schedule in in_turn if schedule)
 
 
 def attention_beside(space: AttentionSpace, product: Schedule) -> AttentionSchedule | None:
     """The attention's first guess in front of a product: where there is one, such that CTAs of both fit an SM."""
-    best = next(iter(_ranked(space)), None)
+    best = next(iter(_ranked(_forecasts_us(space))), None)
     return best and (_beside(space, best, product) or best)
 
 
-def _ranked(space: AttentionSpace) -> list[AttentionSchedule]:
-    """Of each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first. Of equal
-    forecasts the deeper ring."""
+def _forecasts_us(space: AttentionSpace) -> dict[AttentionSchedule, float]:
+    """Of each cluster, span and kernel that is offered one schedule's forecast, microseconds: the one with the deeper
+    ring. The shorter ones come first; of equal ones those by which no CTA of a cluster is left without tokens."""
     early, is_ragged = space.op.form.knows_tokens_early, space.op.lengths is not Lengths.FULL
     plain = [
         one
@@ -133,9 +160,17 @@ def _ranked(space: AttentionSpace) -> list[AttentionSchedule]:
     by_plan: dict[tuple[int, ...], AttentionSchedule] = {}
     for one in sorted(plain, key=lambda one: -one.num_stages * one.tile_tokens):
         by_plan.setdefault((one.cluster, one.span_tokens, one.tile_tokens, one.math_warps, one.by_length), one)
-    times_us = {one: _forecast_us(space, one) for one in by_plan.values()}
-    ranked = sorted(times_us, key=lambda one: (round(times_us[one], 2), abs(one.tile_tokens - _TILE_TOKENS)))
-    found: list[AttentionSchedule] = []
+    times_us, most = {one: _forecast_us(space, one) for one in by_plan.values()}, space.op.shape.max_length
+
+    def place(one: AttentionSchedule) -> tuple[float, int, int]:
+        return round(times_us[one], 2), max(0, one.span_tokens - most), abs(one.tile_tokens - _TILE_TOKENS)
+
+    return {one: times_us[one] for one in sorted(times_us, key=place)}
+
+
+def _ranked(times_us: Mapping[AttentionSchedule, float]) -> list[AttentionSchedule]:
+    """Of each size of a cluster the shortest forecasts, each of another kernel; the shortest of all first."""
+    ranked, found = list(times_us), list[AttentionSchedule]()
     for cluster in dict.fromkeys(one.cluster for one in ranked):
         found += [one for one in ranked if one.cluster == cluster][:_OF_CLUSTER]
     return sorted(found, key=ranked.index)

@@ -6,9 +6,10 @@ guesses of fused come the orders of the policies, for the best of these guesses.
 in another way, so they have no model: their turn tries the best schedule of the kind that they vary.
 
 Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *repeat*
-tried soon, which is what separate launches can take over of it. The last trials of a budget give every kind the best
-schedule that it has not tried, so that it is in the finals. From a few trials before these on
-the model varies the order of kernels that are built.
+tried soon, which is what separate launches can take over of it. And the best of a variation, where it came as a prior,
+is tried as what it varies, so that the model knows of it. The last trials of a budget give every kind the best schedule
+that it has not tried, so that it is in the finals. From a few trials before these on the model varies the order of
+kernels that are built.
 """
 
 from __future__ import annotations
@@ -228,7 +229,9 @@ class Searcher:
             if not self._is_given(prior := self._priors.popleft()):
                 return prior
         apart = self._num_given % (APART_EVERY if self._main is not self._apart else VARIED_EVERY) == 2
-        if candidate := self._late_repeat() or self._variation(apart) or self._repeat() or self._leading():
+        if candidate := self._late_repeat() or self._founding():
+            return candidate
+        if candidate := self._variation(apart) or self._repeat() or self._leading():
             return candidate
         for kind in self._in_order(is_apart=apart and self._is_apart_due):
             schedule = self._guess(kind) or self._kinds[kind].ask(is_built=self._is_settling)
@@ -274,6 +277,13 @@ class Searcher:
             side = ahead[0][0].is_fused
             ahead = [pair for pair in ahead if pair[0].is_fused is not side] or ahead
         return self._vary(ahead)
+
+    def _founding(self) -> Candidate | None:
+        """The best schedule of a variation for its base, which has not tried it."""
+        for base, schedule in self._variations.unfounded():
+            if not self._is_given(candidate := Candidate(plan_kind=base, schedule=schedule)):
+                return candidate
+        return None
 
     def _repeat(self) -> Candidate | None:
         """What launches the best fused schedule op by op, where that was not tried and the last such trial is a while

@@ -51,6 +51,19 @@ class Variations:
         promises = {pair: self._promise(*pair) for pair in self.pairs if self._is_ahead(*pair)}
         return sorted((pair for pair in promises if promises[pair] < math.inf), key=promises.__getitem__)
 
+    def unfounded(self) -> list[tuple[PlanKind, Schedule]]:
+        """Of each that is tried the best schedule, for its base where that was not given it: a prior came to the
+        variation alone, and a base's model knows its own trials."""
+        found = list[tuple[PlanKind, Schedule]]()
+        for kind, base in self.pairs:
+            measured = [(value, schedule) for schedule, value in self.values[kind].items() if value is not None]
+            if not measured:
+                continue
+            best = min(measured, key=lambda one: one[0])[1]
+            if all(canonical(kind, schedule) != best for schedule in self._kinds[base].given):
+                found.append((base, canonical(base, best)))
+        return found
+
     def _is_ahead(self, kind: PlanKind, base: PlanKind) -> bool:
         """Whether the best of a variation is faster than the best of its base."""
         own = [value for value in self.values[kind].values() if value is not None]

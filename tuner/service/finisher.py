@@ -80,7 +80,8 @@ class Finisher:
             raise JobFailed(f"there is nothing to compare with: {_library_reason(past)}")
         candidates = tuple(trial.candidate for trial in finalists)
         num_rounds = self._finals.rounds_in(problem.objective.regime)
-        times = self._await(lambda: self._lane.finals(problem, candidates, num_rounds))
+        torch_compile = job.spec.torch_compile
+        times = self._await(lambda: self._lane.finals(problem, candidates, num_rounds, torch_compile=torch_compile))
         if times.times_us[0] is None:
             raise JobFailed(f"the library failed in the finals: {times.reasons[0]}")
         energies_mj = None if within is None else self._energies_mj(problem, candidates, times)

@@ -24,6 +24,8 @@ def _compare(job: JobRecord, best: Best, question: Question) -> BestMatch:
         differences.append(f"measured in regime {spec.objective.regime}, not {objective.regime}")
     if spec.energy_within_percent is not None:
         differences.append(f"chosen for its energy, up to {spec.energy_within_percent:g} % slower than the fastest")
+    if spec.torch_compile:
+        differences.append("judged against torch.compile, too")
     if same_target:
         differences += question.machine.differences(best.environment)
     kind = MatchKind.ANY if not same_target else MatchKind.NEAREST if differences else MatchKind.EXACT

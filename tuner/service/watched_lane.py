@@ -49,9 +49,11 @@ class WatchedLane:
         """Queues one candidate."""
         return self._watched(self._lane.measure(problem, prepared, incumbent_speedup))
 
-    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int) -> Future[FinalsTimes]:
+    def finals(
+        self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int, *, torch_compile: bool = False
+    ) -> Future[FinalsTimes]:
         """Queues the finals."""
-        return self._watched(self._lane.finals(problem, candidates, num_rounds))
+        return self._watched(self._lane.finals(problem, candidates, num_rounds, torch_compile=torch_compile))
 
     def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:
         """Queues the measuring of a candidate's energy."""

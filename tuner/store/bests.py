@@ -15,7 +15,7 @@ from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.questions import Question
 from tuner.core.trial.records import Best, FinalRow, JobRecord, PolicyTime, Verdict
-from tuner.core.trial.torch_time import TorchTime
+from tuner.core.trial.torch_time import TorchCalls, TorchTime
 from tuner.store.encoding import candidate_from_json, candidate_to_json
 from tuner.store.jobs import row_of, to_record
 from tuner.store.models import BestRow, JobRow
@@ -80,7 +80,9 @@ def _to_best(row: BestRow) -> Best:
         procedure=FinalsProcedure(**row.procedure) if row.procedure else None,
         policies=tuple(PolicyTime(**one) for one in row.policies or ()),
         library=LibraryRecipe.from_json(row.library) if row.library else None,
-        torch=TorchTime(**row.torch) if row.torch else None,
+        torch=TorchTime(**row.torch | {"calls": TorchCalls(row.torch.get("calls", TorchCalls.EAGER))})
+        if row.torch
+        else None,
     )
 
 

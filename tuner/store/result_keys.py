@@ -43,10 +43,13 @@ def _of_any_size(op: dict[str, Any], any_size: dict[str, int]) -> dict[str, Any]
     return {**op, **({"sequences": 1, "max_length": 1} if op.get("op") == ATTENTION else any_size)}
 
 
-def objective_key(objective: Objective, energy_within_percent: float | None = None) -> str:
-    """The state of the L2 and the regime, as one word of a key, and by how much the least energy may be slower."""
+def objective_key(
+    objective: Objective, energy_within_percent: float | None = None, *, torch_compile: bool = False
+) -> str:
+    """The state of the L2 and the regime, as one word of a key, by how much the least energy may be slower, and whether
+    torch.compile may be the library."""
     energy = "" if energy_within_percent is None else f"/energy{energy_within_percent:g}"
-    return f"{objective.l2}/{objective.regime}{energy}"
+    return f"{objective.l2}/{objective.regime}{energy}{'/torch-compile' if torch_compile else ''}"
 
 
 def _log_sizes(workload: Workload) -> list[float]:
@@ -65,7 +68,7 @@ def key_of(seq: int, job_id: str, spec: JobSpec, best: Best) -> ResultKeyRow:
         workload_digest=spec.workload.digest,
         target_id=spec.target_id,
         is_simulated=spec.target_id.startswith(SIMULATED_PREFIX),
-        objective=objective_key(spec.objective, spec.energy_within_percent),
+        objective=objective_key(spec.objective, spec.energy_within_percent, torch_compile=spec.torch_compile),
         sure_speedup=best.sure_speedup,
         num_trials=spec.budget.trials,
         **{name: getattr(environment, name) for name in _COMPARED},

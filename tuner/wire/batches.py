@@ -117,6 +117,7 @@ class BatchRequest(Strict):
                 seed=self.seed,
                 priors=self.priors,
                 energy_within_percent=self.objective.energy_within_percent,
+                torch_compile=self.objective.torch_compile,
             )
             for workload in workloads
         ]

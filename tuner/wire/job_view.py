@@ -21,6 +21,9 @@ class ObjectiveView(View):
     energy_within_percent: float | None = Field(
         description="the answer takes the least energy, and so much more time than the fastest at most; null for none"
     )
+    torch_compile: bool = Field(
+        description="the library of the finals is the faster of the vendor's and of torch.compile"
+    )
 
 
 class BudgetView(View):
@@ -117,6 +120,7 @@ class JobView(View):
                 l2=spec.objective.l2,
                 regime=spec.objective.regime,
                 energy_within_percent=spec.energy_within_percent,
+                torch_compile=spec.torch_compile,
             ),
             budget=BudgetView.model_validate(spec.budget),
             seed=spec.seed,

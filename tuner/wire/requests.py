@@ -295,6 +295,7 @@ class TuneRequest(Strict):
             seed=self.seed,
             priors=self.priors,
             energy_within_percent=self.objective.energy_within_percent,
+            torch_compile=self.objective.torch_compile,
         )
 
     @property
@@ -306,6 +307,8 @@ class TuneRequest(Strict):
             del body["priors"]
         if self.objective.energy_within_percent is None:
             del body["objective"]["energy_within_percent"]
+        if not self.objective.torch_compile:
+            del body["objective"]["torch_compile"]
         if self.budget.patience is None:
             del body["budget"]["patience"]
         for name in ("priority", "project", "labels", "deadline_s", "webhook"):

@@ -19,6 +19,7 @@ from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, MatchKind, Verdict, least_energy_row
+from tuner.core.trial.torch_time import TorchCalls
 from tuner.wire.job_view import JobView
 from tuner.wire.library import LibraryRecipeView
 from tuner.wire.samples import FinalsProcedureView, PolicyTimeView, ProcedureView
@@ -188,18 +189,24 @@ class FinalRowView(View):
 
 
 class TorchTimeView(View):
-    """PyTorch's own calls on the same card, in rounds that they share with the library."""
+    """PyTorch's calls on the same card, in rounds that they share with the library."""
 
     time_us: float | None = Field(description="the median of the rounds; null where there is none")
     winner_speedup: float | None = Field(description="PyTorch's time over the winner's")
-    library_speedup: float | None = Field(description="PyTorch's time over the library's, the median of the rounds")
+    library_speedup: float | None = Field(
+        description="PyTorch's time over that of the vendor's library, the median of the rounds"
+    )
     num_rounds: int = Field(description="rounds that count")
     reason: str = Field(description="why there is no time; empty otherwise")
+    calls: TorchCalls = Field(description="`eager`, or `compiled` for torch.compile, where the job asked for it")
+    is_library: bool = Field(description="whether it is the library of the finals, being ahead of the vendor's")
 
     @classmethod
     def of(cls, best: Best) -> Self | None:
         """Copies that of `best`; None where it was not asked for."""
-        return None if best.torch is None else cls(winner_speedup=best.torch_speedup, **asdict(best.torch))
+        if best.torch is None:
+            return None
+        return cls(winner_speedup=best.torch_speedup, is_library=best.torch.is_library, **asdict(best.torch))
 
 
 class ArtifactLink(View):

@@ -30,6 +30,11 @@ class ObjectiveRequest(Strict):
         le=100,
         description="take what needs the least energy, so much slower than the fastest at most",
     )
+    torch_compile: bool = Field(
+        default=False,
+        description="take the faster of the vendor's library and of torch.compile as the library of the finals, where "
+        "PyTorch is installed beside the card; it takes longer than a search in burst",
+    )
 
 
 class BudgetRequest(Strict):

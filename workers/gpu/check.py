@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,9 @@ from .reference import Reference
 
 #: Runs the candidate once on these operands and waits for it; the sentence of an abort, or None.
 Run = Callable[[tuple[OpBuffers, ...]], str | None]
+
+#: What another program computes of these operands: by op, the bits of its output [m, n] on the card.
+OtherRun = Callable[[tuple[OpBuffers, ...]], Mapping[int, Any]]
 
 
 class WrongNumbers(Exception):
@@ -51,6 +54,25 @@ def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -
 def check_after_timing(data: ProblemData, comparer: Comparer, run: Run, work: Work) -> float:
     """One more check with inputs not used before: a launch that read the last one's intermediate fails here."""
     return _check_seed(data, comparer, run, work, NUM_CHECK_SEEDS)
+
+
+def check_others(data: ProblemData, comparer: Comparer, outputs_of: OtherRun) -> float:
+    """Checks another program's outputs for all seeds but the last, each as a whole: it may round where ours does not,
+    so its elements have no bound of their own. The worst relative error.
+
+    Raises:
+        WrongNumbers: an output is further from its reference than any of ours may be.
+    """
+    worst, limit = 0.0, MAX_REL_ERROR[data.workload.dtype]
+    for seed_index in range(NUM_CHECK_SEEDS):
+        for op_index, bits in outputs_of(data.check_ops(seed_index)).items():
+            want = data.references[seed_index][op_index]
+            rel_error = comparer.difference(bits, data.workload.dtype, want).rel_error
+            if not rel_error <= limit:
+                name = data.workload.numbered_ops[op_index].name
+                raise WrongNumbers(f"{name}: relative error {rel_error:.2e}, at most {limit:.0e} is allowed")
+            worst = max(worst, rel_error)
+    return worst
 
 
 def _launch_poisoned(data: ProblemData, run: Run, seed_index: int) -> None:

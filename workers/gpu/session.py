@@ -13,6 +13,7 @@ import cupy
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import EnergyReport, no_counters, no_energy
 from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
+from tuner.core.trial.torch_time import TorchCalls
 from tuner.errors import InvalidInput
 
 from ..protocol.cuda_errors import classify
@@ -31,7 +32,7 @@ from ..timing.library_choice import Picked
 from .attention_launch import AttentionOnDevice, AttentionRunner
 from .baselines import Runner, launchable_of, runner_of
 from .card import CardView, card_trouble
-from .check import Aborted, WrongNumbers, check_after_timing, check_numbers
+from .check import Aborted, WrongNumbers, check_after_timing, check_numbers, check_others
 from .counters import count_once
 from .cublaslt import CublasLt
 from .data import DoesNotFit
@@ -130,10 +131,10 @@ class Session:
         return None if self._view is None else self._view.num_foreign()
 
     def finals(
-        self, problem: Problem, works: tuple[Work, ...], num_rounds: int, *, torch: bool = False
+        self, problem: Problem, works: tuple[Work, ...], num_rounds: int, *, torch: TorchCalls | None = None
     ) -> FinalsAnswer:
-        """All works in the same rounds, and PyTorch's calls where `torch`; each work is checked first, and one that
-        fails has a reason instead of times."""
+        """All works in the same rounds, and PyTorch's calls where asked; each is checked first, and one that fails has
+        a reason instead of times."""
         prepared = self._prepare(problem)
         kernels, watch = Kernels(), Stopwatch()
         runners: list[Runner] = []
@@ -149,7 +150,10 @@ class Session:
             watch.ended("check")
             if not reasons[-1]:
                 runners.append(runner)
-        others, torch_reason = _torch_graphs(prepared) if torch else ([], "")
+        others, torch_reason = list[Any](), ""
+        if torch is not None:
+            others, torch_reason = _torch_graphs(prepared, torch)
+            watch.ended("torch")
         times, num_dropped = measure_together(prepared, runners, num_rounds, others)
         watch.ended("time")
         torch_us = tuple(times.pop()) if others and runners else None
@@ -356,11 +360,13 @@ def _energy(prepared: ProblemOnCard, runner: Runner) -> EnergyReport:
     return EnergyReport(run_mj=found.run_mj, power_w=found.power_w, window_s=found.window_s)
 
 
-def _torch_graphs(prepared: ProblemOnCard) -> tuple[list[Any], str]:
-    """PyTorch's chain over the same buffers, captured; or none, and why."""
+def _torch_graphs(prepared: ProblemOnCard, calls: TorchCalls) -> tuple[list[Any], str]:
+    """PyTorch's chain over the same buffers, captured, once what it computes is right; or none, and why."""
     try:
         from .torch_baseline import torch_runner
 
-        return [torch_runner(prepared.data)], ""
+        chain = torch_runner(prepared.data, calls)
+        check_others(prepared.data, prepared.comparer, chain.outputs_of)
+        return [chain], ""
     except Exception as error:  # whatever is wrong with it, the finals need no PyTorch
         return [], f"{type(error).__name__}: {error}"

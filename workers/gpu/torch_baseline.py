@@ -1,4 +1,4 @@
-"""PyTorch's own calls on the same buffers: a cross-check of the library baseline, for benchmarks; never a plan kind.
+"""PyTorch's own calls on the same buffers: a cross-check of the library baseline; compiled, a rival of it.
 
 What a model written in PyTorch does: `linear`, an activation and an RMSNorm per op, eager or compiled, captured in
 PyTorch's own CUDA graph, whose outputs come from a memory pool of its own. Inputs, weights and biases are those of the
@@ -8,11 +8,14 @@ problem's slots, in the order of the chain, so a sample reads from DRAM what a s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import cupy
 
 from tuner.core.problem.workload import Activation, Dtype, GemmOp
+from tuner.core.trial.torch_time import COMPILE_MODE, TorchCalls
 from tuner.errors import WorkerError
 
 from ..source.launch_args import OpBuffers
@@ -23,8 +26,8 @@ from .outputs import bits_type
 TORCH_NAMES = {Dtype.FP16: "float16", Dtype.BF16: "bfloat16"}
 
 
-def torch_runner(data: ProblemData, *, is_compiled: bool = False) -> TorchChain:
-    """The problem's chain by PyTorch, where asked by torch.compile with its largest choice, which takes a minute.
+def torch_runner(data: ProblemData, calls: TorchCalls = TorchCalls.EAGER) -> TorchChain:
+    """The problem's chain by PyTorch; by torch.compile it takes longer than a search, most of it on the card.
 
     Raises:
         WorkerError: PyTorch is not installed, or has no call for an op.
@@ -41,24 +44,21 @@ def torch_runner(data: ProblemData, *, is_compiled: bool = False) -> TorchChain:
         raise WorkerError("a norm of what an op does not read has no call of PyTorch: compare without it")
     if any(op.rotary for op in data.workload.ops):
         raise WorkerError("PyTorch has no call that turns queries and keys and writes to a cache: compare without it")
-    return TorchChain(torch, data, is_compiled=is_compiled)
+    return TorchChain(torch, data, calls)
 
 
 class TorchChain:
     """A captured chain; `launch` is that of a CuPy graph, so that a timer takes both in the same rounds."""
 
-    def __init__(self, torch: Any, data: ProblemData, *, is_compiled: bool = False) -> None:
+    def __init__(self, torch: Any, data: ProblemData, calls: TorchCalls = TorchCalls.EAGER) -> None:
         """Warms up and captures; `torch` is the module."""
         self._torch = torch
         self._data = data  # the graph reads its buffers
         self._dtype = getattr(torch, TORCH_NAMES[data.workload.dtype])
         #: Signed integers of an element's size, as both libraries know them.
         self._bits_name = f"int{8 * data.workload.dtype.size_bytes}"
-        operands = [
-            [self._operands(op, buffer) for op, buffer in zip(data.workload.ops, data.slot_ops(slot), strict=True)]
-            for slot in range(data.chain_length)
-        ]
-        run = torch.compile(self._run, mode="max-autotune-no-cudagraphs", dynamic=False) if is_compiled else self._run
+        operands = [self._operands_of(data.slot_ops(slot)) for slot in range(data.chain_length)]
+        self._call = run = _compiled(torch, self._run) if calls is TorchCalls.COMPILED else self._run
         side = torch.cuda.Stream()
         torch.cuda.synchronize()
         with torch.no_grad():
@@ -77,8 +77,24 @@ class TorchChain:
 
     def output(self, slot: int) -> Any:
         """The last op's output [m, n] of one run of the last chain, as the bits of its elements in a CuPy array."""
-        bits = self._outputs[slot][-1].view(getattr(self._torch, self._bits_name))
+        return self._bits(self._outputs[slot][-1])
+
+    def outputs_of(self, ops: tuple[OpBuffers, ...]) -> dict[int, Any]:
+        """By op, what one run on these operands leaves of those whose output leaves it: the bits [m, n] of its elements
+        in a CuPy array. On the default stream, and waited for."""
+        workload = self._data.workload
+        with self._torch.no_grad():
+            outputs = self._call(self._operands_of(ops))
+        self._torch.cuda.synchronize()
+        leaving = [index for index in range(len(workload.ops)) if workload.leaves(index)]
+        return {index: self._bits(output) for index, output in zip(leaving, outputs, strict=True)}
+
+    def _bits(self, output: Any) -> Any:
+        bits = output.contiguous().view(getattr(self._torch, self._bits_name))
         return cupy.from_dlpack(bits).view(bits_type(self._data.workload.dtype))
+
+    def _operands_of(self, ops: tuple[OpBuffers, ...]) -> list[dict[str, Any]]:
+        return [self._operands(op, buffer) for op, buffer in zip(self._data.workload.ops, ops, strict=True)]
 
     def _operands(self, op: GemmOp, buffer: OpBuffers) -> dict[str, Any]:
         """The op's tensors, on the problem's own memory; None where it has none."""
@@ -132,3 +148,13 @@ class TorchChain:
                 return functional.silu(z)
             case Activation.IDENTITY:
                 return z
+
+
+def _compiled(torch: Any, run: Callable[[list[dict[str, Any]]], Any]) -> Callable[[list[dict[str, Any]]], Any]:
+    """`run` by torch.compile, which happens at its first call."""
+    with suppress(ImportError):
+        from torch._inductor import select_algorithm
+
+        select_algorithm.PRINT_AUTOTUNE = False  # what it tries would fill the service's log
+    compiled: Callable[[list[dict[str, Any]]], Any] = torch.compile(run, mode=COMPILE_MODE, dynamic=False)
+    return compiled

@@ -8,6 +8,7 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import EnergyReport
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind
+from tuner.core.trial.torch_time import TorchCalls
 
 from ..protocol import messages
 from .gpu_process import ChildLost, GpuProcesses
@@ -43,16 +44,19 @@ class Asking:
         works: tuple[messages.Work, ...],
         num_rounds: int,
         *,
-        torch: bool = False,
+        torch: TorchCalls | None = None,
     ) -> messages.FinalsAnswer:
-        """Has each of the works checked, then all timed in the same rounds.
+        """Has each of the works checked, then all timed in the same rounds, and PyTorch's calls where asked.
 
         Raises:
             ChildLost: a work took the process along, or the deadline passed.
             WorkerError: the card itself does not work any more.
         """
         request = messages.FinalsRequest(problem=problem, works=works, num_rounds=num_rounds, torch=torch)
-        return self.ask(problem, request, messages.FinalsAnswer, self._limits.finals_deadline_s, "the finals")
+        deadline_s = self._limits.finals_deadline_s
+        if torch is TorchCalls.COMPILED:
+            deadline_s += self._limits.torch_compile_deadline_s
+        return self.ask(problem, request, messages.FinalsAnswer, deadline_s, "the finals")
 
     def energy(self, problem: Problem, work: messages.Work) -> EnergyReport:
         """Has a work checked, and the energy of a run of it measured.

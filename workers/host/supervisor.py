@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -22,19 +23,20 @@ from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, 
 from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Stage
-from tuner.core.trial.torch_time import TorchTime
+from tuner.core.trial.torch_time import TorchCalls
 from tuner.errors import BuildError, IllegalSchedule, InvalidInput, PlanError, WorkerError
 
 from ..builder.nvrtc import Builder
 from ..builder.prepare import PreparedKernel, prepare, try_prepare
 from ..protocol import messages
+from ..protocol.stopwatch import Stopwatch
 from ..source.render import device_text, kernel_version
 from .asking import Asking
 from .cards import Card, compute_pids
 from .finals import hold_finals
 from .gpu_process import ChildLost, GpuProcesses
 from .lending import Lending, num_others
-from .torch_beside import torch_time
+from .torch_beside import Rounds, beside_compiled, beside_eager
 from .variants_ahead import build_variants_ahead
 
 
@@ -53,7 +55,8 @@ class GpuSupervisor:
     ) -> None:
         """Starts the child, which probes the card; `limits` are the usual ones where they are not given, and
         `builder`, which cards of one machine share, one that compiles one source at a time. With `when_idle` it is
-        measured on only while nobody else uses the card. With `torch_baseline` each finals are followed by PyTorch's.
+        measured on only while nobody else uses the card. With `torch_baseline` each finals are followed by PyTorch's
+        eager calls, where they do not ask for torch.compile.
 
         Raises:
             WorkerError: the card, the driver or an installed package does not work; the message says which.
@@ -151,8 +154,10 @@ class GpuSupervisor:
         candidates: tuple[Candidate, ...],
         *,
         num_rounds: int,
+        torch_compile: bool = False,
     ) -> FinalsTimes:
-        """The same rounds in the warm child, and again in a fresh one.
+        """The same rounds in the warm child, and again in a fresh one; with `torch_compile` once more in that one,
+        beside torch.compile. Whatever is wrong with PyTorch is a reason in its place.
 
         Raises:
             WorkerError: the card itself does not work any more.
@@ -160,7 +165,12 @@ class GpuSupervisor:
         works = tuple(self._prepare(problem, candidate).work for candidate in candidates)
         foresee = partial(build_variants_ahead, self._builder)
         times = hold_finals(self._asking, self._processes, problem, works, num_rounds, foresee)
-        return replace(times, torch=self._torch_time(problem, num_rounds)) if self._has_torch else times
+        if torch_compile:
+            return self._beside_torch(beside_compiled, times, problem, works, num_rounds, TorchCalls.COMPILED)
+        if self._has_torch:
+            library = (messages.Work(plan_kind=LIBRARY.plan_kind),)
+            return self._beside_torch(beside_eager, times, problem, library, num_rounds, TorchCalls.EAGER)
+        return times
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of a candidate of ours."""
@@ -296,13 +306,22 @@ class GpuSupervisor:
             traced=traced,
         )
 
-    def _torch_time(self, problem: Problem, num_rounds: int) -> TorchTime:
-        """PyTorch's, in rounds with the library, in the child that is there; it ends with it, since PyTorch would
-        keep its memory."""
-        library = (messages.Work(plan_kind=LIBRARY.plan_kind),)
-        found = torch_time(lambda: self.time_together(problem, library, num_rounds, torch=True))
+    def _beside_torch(
+        self,
+        beside: Callable[[FinalsTimes, Rounds], FinalsTimes],
+        times: FinalsTimes,
+        problem: Problem,
+        works: tuple[messages.Work, ...],
+        num_rounds: int,
+        torch: TorchCalls,
+    ) -> FinalsTimes:
+        """The finals with PyTorch's time, which is taken in the child that is there. The child ends with it, since
+        PyTorch would keep its memory."""
+        watch = Stopwatch()
+        found = beside(times, lambda: self.time_together(problem, works, num_rounds, torch=torch))
         self._processes.drop()
-        return found
+        watch.ended("torch")
+        return replace(found, stage_s=found.stage_s | watch.stage_s)
 
     def time_together(
         self,
@@ -310,9 +329,10 @@ class GpuSupervisor:
         works: tuple[messages.Work, ...],
         num_rounds: int,
         *,
-        torch: bool = False,
+        torch: TorchCalls | None = None,
     ) -> messages.FinalsAnswer:
-        """Checks each of the works, then times all in the same rounds, in the child that is there.
+        """Checks each of the works, then times all in the same rounds, PyTorch's calls too where asked, in the child
+        that is there.
 
         Raises:
             ChildLost: a work took the child along, or the deadline passed.

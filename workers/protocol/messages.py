@@ -14,6 +14,7 @@ from tuner.core.trial.inspection import CounterReport, EnergyReport
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Outcome
+from tuner.core.trial.torch_time import TorchCalls
 from tuner.errors import InvalidInput
 
 from ..source.attention_launchable import AttentionLaunchable
@@ -113,8 +114,8 @@ class FinalsRequest:
     problem: Problem
     works: tuple[Work, ...]
     num_rounds: int
-    #: Whether to time PyTorch's own calls in the same rounds.
-    torch: bool = False
+    #: PyTorch's calls to be timed in the same rounds; None for none.
+    torch: TorchCalls | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +126,7 @@ class FinalsAnswer:
     reasons: tuple[str, ...]
     #: Rounds that were taken and do not count.
     num_dropped: int
-    #: [round] of PyTorch's own calls, microseconds; None where they were not asked for, or with the reason why not.
+    #: [round] of PyTorch's calls, microseconds; None where they were not asked for, or with the reason why not.
     torch_us: tuple[float, ...] | None = None
     torch_reason: str = ""
     #: How the library was called.

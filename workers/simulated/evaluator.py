@@ -29,6 +29,7 @@ from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_c
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.core.trial.samples import Round
+from tuner.core.trial.torch_time import TorchCalls, TorchTime
 from tuner.errors import IllegalSchedule, PlanError
 
 from ..builder.artifact import assemble
@@ -47,6 +48,8 @@ DRAM_J_PER_BYTE = 60e-12
 TENSOR_J_PER_FLOP = 0.4e-12
 #: Each schedule takes more by a fixed share of that, of this standard deviation.
 ENERGY_ERROR = 0.05
+
+NO_TORCH = TorchTime(reason="a simulated GPU has no PyTorch", calls=TorchCalls.COMPILED)
 
 NUM_ROUNDS = 10
 #: Times in a preview, over those at the power limit; and how far off the ratio is, in standard deviations of a sample.
@@ -281,8 +284,9 @@ class SimulatedEvaluator:
         candidates: tuple[Candidate, ...],
         *,
         num_rounds: int,
+        torch_compile: bool = False,
     ) -> FinalsTimes:
-        """Interleaved rounds; the second half stands for a fresh process."""
+        """Interleaved rounds; the second half stands for a fresh process. Of torch.compile there is no model."""
         floor_us = reference_us(problem.workload, self._target.gpu)
         draw = self._random("finals", problem.seed)
         process_of_round = (0,) * num_rounds + (1,) * num_rounds
@@ -299,6 +303,7 @@ class SimulatedEvaluator:
             times_us=tuple(times),
             reasons=tuple(reasons),
             process_of_round=process_of_round,
+            torch=NO_TORCH if torch_compile else None,
         )
 
     def energy(self, problem: Problem, candidate: Candidate) -> EnergyReport:

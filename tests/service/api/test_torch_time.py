@@ -12,11 +12,14 @@ import pytest
 
 from tests.service.api.conftest import NUM_TRIALS, TWIN_SEED, Api, serving
 from tests.support.serving import body, wait_until_final
+from tuner.client.fetch import recipe_lines
 from tuner.client.render import verdict_line
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import FinalsTimes, Problem
 from tuner.core.trial.torch_time import TorchTime
+from tuner.workers.host.torch_beside import beside_compiled
+from tuner.workers.protocol.messages import FinalsAnswer
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
@@ -50,6 +53,8 @@ def test_the_winner_is_compared_with_pytorch_wherever_a_result_is_shown(tmp_path
             "winner_speedup": pytest.approx(1.25 * over_library),
             "num_rounds": 20,
             "reason": "",
+            "calls": "eager",
+            "is_library": False,
         }
         said = f"{1.25 * over_library:.2f} times PyTorch's speed"
         assert said in best["sentence"]
@@ -85,3 +90,84 @@ def test_where_pytorch_has_no_time_the_result_and_the_log_say_why(
 def test_a_result_without_the_setting_says_nothing_of_pytorch(api: Api) -> None:
     assert api.get(f"/jobs/{api.job_id}/best")["torch"] is None
     assert "PyTorch" not in api.http.get(f"/ui/jobs/{api.job_id}").text
+
+
+class WithCompiled(SimulatedEvaluator):
+    """A card beside which torch.compile takes a share of the library's time, where a job asks for it."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__(parse_target("simulated:h200"), seed=TWIN_SEED)
+        self.share = share
+
+    def finals(
+        self, problem: Problem, candidates: tuple[Candidate, ...], *, num_rounds: int, torch_compile: bool = False
+    ) -> FinalsTimes:
+        times = super().finals(problem, candidates, num_rounds=num_rounds)
+        if not torch_compile:
+            return times
+        library_us = times.times_us[0]
+        assert library_us is not None
+        beside = FinalsAnswer(
+            times_us=times.times_us,
+            reasons=times.reasons,
+            num_dropped=0,
+            torch_us=tuple(self.share * us for us in library_us),
+        )
+        return beside_compiled(times, lambda: beside)
+
+
+def finished_beside(api: Api) -> str:
+    """A job that has asked for torch.compile."""
+    asked = body(budget={"trials": NUM_TRIALS}, objective={"torch_compile": True})
+    job_id = api.http.post("/jobs", json=asked).json()["id"]
+    assert wait_until_final(api.service, job_id) == "succeeded"
+    assert api.get(f"/jobs/{job_id}")["objective"]["torch_compile"] is True
+    return str(job_id)
+
+
+def test_where_torch_compile_is_the_fastest_the_verdict_names_it(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", evaluators=[WithCompiled(0.3)]) as api:
+        job_id = finished_beside(api)
+        best = api.get(f"/jobs/{job_id}/best")
+        assert (best["verdict"], best["winner"]) == ("do not fuse", "library")
+        assert best["sentence"].startswith("Do not fuse: torch.compile is the fastest, and the best fused launch takes")
+        library = best["finals"][0]
+        assert best["torch"]["is_library"] is True
+        assert best["torch"]["library_speedup"] == pytest.approx(0.3)
+        assert best["torch"]["time_us"] == library["time_us"]
+        assert "the library is torch.compile" in verdict_line(best)
+        assert recipe_lines(best) == [
+            "torch.compile with mode='max-autotune-no-cudagraphs' in a CUDA graph, 0.300 of cuBLASLt's time"
+        ]
+        page = api.http.get(f"/ui/jobs/{job_id}").text
+        bars = re.findall(r'<span class="name">(.*?)</span>', page)
+        assert bars.count("torch.compile") == 1
+        assert "library" not in bars
+        assert "0.300 of cuBLASLt" in page
+        ours = min(row["time_us"] for row in best["finals"][1:] if row["time_us"])
+        assert api.get(f"/jobs/{job_id}")["best_speedup"] == pytest.approx(library["time_us"] / ours, rel=0.05)
+
+
+def test_where_torch_compile_is_behind_the_library_it_is_a_figure_beside(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", evaluators=[WithCompiled(1.25)]) as api:
+        best = api.get(f"/jobs/{finished_beside(api)}/best")
+        assert (best["torch"]["calls"], best["torch"]["is_library"]) == ("compiled", False)
+        over_library = best["finals"][best["winner_row"]]["speedup"]
+        assert f"{1.25 * over_library:.2f} times torch.compile's speed" in best["sentence"]
+        without = finished(api)
+        assert api.get(f"/jobs/{without}/best")["torch"] is None
+        assert "torch_compile" not in api.service.job(without).spec.to_json()
+
+
+def test_a_result_judged_against_torch_compile_answers_no_question_of_the_library_alone_exactly(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", evaluators=[WithCompiled(1.25)]) as api:
+        finished_beside(api)
+        asked = {name: value for name, value in body()["pair"].items() if name != "kind"}
+        found = api.get("/best", params=asked | {"target": "simulated:h200", "match": "nearest"})
+        assert found["match"] == "nearest"
+        assert "judged against torch.compile, too" in found["differences"]
+
+
+def test_a_simulated_gpu_says_that_it_has_no_pytorch(api: Api) -> None:
+    best = api.get(f"/jobs/{finished_beside(api)}/best")
+    assert (best["torch"]["calls"], best["torch"]["reason"]) == ("compiled", "a simulated GPU has no PyTorch")

@@ -48,7 +48,7 @@ def test_submit_prints_the_id_alone_on_stdout(run: Run, client: Client, job_id: 
 def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
     options = (
         "--activation gelu --bias --gated --residual --row-scale --dtype bf16 --target simulated:h200 --l2 warm "
-        "--regime sustained --energy-within 3 --trials 3 --patience 2 --priors none"
+        "--regime sustained --energy-within 3 --torch-compile --trials 3 --patience 2 --priors none"
     )
     result = run("submit", *PAIR, *options.split(), "--seconds", "7", "--seed", "5", "--idempotency-key", "k", "--json")
     job = json.loads(result.stdout)
@@ -58,7 +58,12 @@ def test_every_option_of_submit_reaches_the_server(run: Run) -> None:
         **dict.fromkeys(("bias", "gated", "residual", "row_scale"), True),
         "dtype": "bf16",
     }
-    assert job["objective"] == {"l2": "warm", "regime": "sustained", "energy_within_percent": 3.0}
+    assert job["objective"] == {
+        "l2": "warm",
+        "regime": "sustained",
+        "energy_within_percent": 3.0,
+        "torch_compile": True,
+    }
     assert (job["budget"], job["seed"]) == ({"trials": 3, "seconds": 7, "patience": 2}, 5)
     assert job["priors"] == "none"
     other = run("submit", *PAIR, "--seed", "6", "--idempotency-key", "k")

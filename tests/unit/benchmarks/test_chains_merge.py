@@ -56,6 +56,10 @@ def test_what_torch_took_stays_with_a_row_that_is_searched_again() -> None:
     assert (second["verdict_speedup"], second.get("torch_compile_us")) == (1.2, None)
     newer = merge.merged([again, report("c", row(1, 1.2, torch_compile_us=80.0, torch_over_library=0.8))])
     assert newer["rows"][0]["verdict_speedup"] == 1.2, "it was measured anew, and the verdict with it"
+    without = merge.merged([newer, report("d", row(1, 1.5))])["rows"][0]
+    assert (without["torch_compile_us"], without["verdict_speedup"]) == (80.0, pytest.approx(1.2)), (
+        "as a search left it"
+    )
 
 
 def test_a_library_that_is_ahead_of_torch_stays_what_the_verdict_is_against() -> None:

@@ -14,10 +14,11 @@ from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.presets import decoder_block, decoder_layer
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import CacheState, Objective, Regime, Trial, default_regime
-from tuner.core.trial.priors import Found, Prior
+from tuner.core.trial.priors import Found
 from tuner.search import Searcher
 from tuner.search.adapting import adapt
 from tuner.search.priors import (
@@ -197,10 +198,10 @@ def test_a_tile_that_covered_all_rows_covers_those_of_another_shape_in_as_many_p
         assert candidate.plan_kind is one.candidate.plan_kind
 
 
-def tried(number: int, prior: Prior, time_us: float) -> Trial:
+def tried(number: int, candidate: Candidate, time_us: float) -> Trial:
     return Trial(
         number=number,
-        candidate=prior.candidate,
+        candidate=candidate,
         outcome=measured(time_us),
         num_known=number,
         started_at=0.0,
@@ -214,6 +215,22 @@ def test_a_search_tries_the_library_and_then_its_priors_in_their_order_and_after
     candidates = [prior.candidate for prior in priors]
     searcher = Searcher(question.space, seed=0, priors=candidates, num_trials=60)
     assert [searcher.ask() for _ in range(1 + len(priors))][1:] == candidates
-    half = [tried(number, prior, 60.0 + number) for number, prior in enumerate(priors[:4])]
+    half = [tried(number, prior.candidate, 60.0 + number) for number, prior in enumerate(priors[:4])]
     again = Searcher(question.space, seed=0, history=half, priors=candidates, num_trials=60)
     assert [again.ask() for _ in range(len(priors) - 4)] == candidates[4:]
+
+
+@pytest.mark.parametrize("kind", [PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL])
+def test_the_best_prior_of_a_variation_is_tried_as_what_it_varies(kind: PlanKind) -> None:
+    question = asked(llama(16))
+    assert kind.base is not None
+    of_base = [one.candidate for one in found_for(llama(16)) if one.candidate.plan_kind is kind.base][:2]
+    priors = [replace(one, plan_kind=kind) for one in of_base]
+    times_us = zip((LIBRARY, *priors), (80.0, 60.0, 50.0), strict=True)
+    history = [tried(number, one, time_us) for number, (one, time_us) in enumerate(times_us)]
+    searcher = Searcher(question.space, seed=0, history=history, priors=priors, num_trials=60)
+    found = searcher.ask()
+    assert found is not None
+    assert found == of_base[1]
+    told = Searcher(question.space, seed=0, history=[*history, tried(3, found, 52.0)], priors=priors, num_trials=60)
+    assert told.ask() not in of_base, "of several the best one alone"

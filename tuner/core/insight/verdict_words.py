@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import Best, FinalRow, Verdict
+from tuner.core.trial.torch_time import TorchCalls
 
 LIBRARY = "the library (cuBLASLt in a graph)"
 #: The same of a workload with an attention; where PyTorch has no kernel for it, cuBLASLt is all there is.
 WITH_ATTENTION = "the library (PyTorch's attention and cuBLASLt in a graph)"
+#: Where the job asked for it, and it was ahead of cuBLASLt.
+COMPILED = "the library (torch.compile in a graph)"
 
 
 #: Where no fused launch came through.
@@ -20,6 +23,13 @@ def verdict_sentence(best: Best) -> str:
     """E.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95 % interval 13 to 16 %; 1.38 times
     PyTorch's speed.``"""
     sentence = f"{_decided(best)}{_beside_torch(best)}."
+    if best.torch is not None and best.torch.is_library:
+        sentence = sentence.replace(LIBRARY, COMPILED).replace(
+            "the library is the fastest", "torch.compile is the fastest"
+        )
+        return sentence.replace("Fused and library tie", "Fused and torch.compile tie").replace(
+            "one, library,", "one, torch.compile,"
+        )
     if not _has_attention(best):
         return sentence
     if best.library is None or "scaled_dot_product_attention" in best.library.attention:
@@ -51,11 +61,12 @@ def _has_attention(best: Best) -> bool:
 
 
 def _beside_torch(best: Best) -> str:
-    """The winner's speed over PyTorch's, where that is known."""
-    if best.torch_speedup is None:
+    """The winner's speed over PyTorch's, where that is known and not said yet."""
+    if best.torch is None or best.torch_speedup is None or best.torch.is_library:
         return ""
     who = "" if best.verdict is Verdict.FUSED_WINS else f"{best.winner.heading} has "
-    return f"; {who}{best.torch_speedup:.2f} times PyTorch's speed"
+    whose = "torch.compile's" if best.torch.calls is TorchCalls.COMPILED else "PyTorch's"
+    return f"; {who}{best.torch_speedup:.2f} times {whose} speed"
 
 
 def _fastest(rows: Sequence[FinalRow], is_fused: bool) -> FinalRow | None:

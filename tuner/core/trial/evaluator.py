@@ -54,7 +54,7 @@ class FinalsTimes:
     num_dropped: int = 0
     #: How the library was called; None where it is a model.
     library: LibraryRecipe | None = None
-    #: PyTorch's, taken afterwards; None where the evaluator was not told to.
+    #: PyTorch's; None where the evaluator was not told to take it.
     torch: TorchTime | None = None
     #: Seconds that the finals took by stage; a stage within another one has both names, with a dot between.
     stage_s: dict[str, float] = field(default_factory=dict)
@@ -155,8 +155,13 @@ class Evaluator(Protocol):
         candidates: tuple[Candidate, ...],
         *,
         num_rounds: int,
+        torch_compile: bool = False,
     ) -> FinalsTimes:
-        """Times all candidates in `num_rounds` interleaved rounds in a warm process, and in as many in a fresh one."""
+        """Times all candidates in `num_rounds` interleaved rounds in a warm process, and in as many in a fresh one.
+
+        With `torch_compile` the library, which is the first of them, is the faster of the vendor's and of
+        torch.compile.
+        """
         ...
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:

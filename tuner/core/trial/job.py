@@ -101,6 +101,9 @@ class JobSpec:
     #: The answer is what takes the least energy among what is slower than the fastest by so many per cent at most,
     #: above 0 and at most 100; None for the fastest.
     energy_within_percent: float | None = None
+    #: Whether the library of the finals is the faster of the vendor's and of torch.compile, where PyTorch is installed
+    #: beside the card. It takes longer than a search in burst.
+    torch_compile: bool = False
 
     def __post_init__(self) -> None:
         within = self.energy_within_percent
@@ -121,6 +124,8 @@ class JobSpec:
             del data["budget"]["patience"]
         if self.energy_within_percent is None:
             del data["energy_within_percent"]
+        if not self.torch_compile:
+            del data["torch_compile"]
         return data
 
     @classmethod
@@ -134,6 +139,7 @@ class JobSpec:
             seed=data["seed"],
             priors=PriorsChoice(data.get("priors", PriorsChoice.NEAREST)),
             energy_within_percent=data.get("energy_within_percent"),
+            torch_compile=data.get("torch_compile", False),
         )
 
     @cached_property

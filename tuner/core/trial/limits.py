@@ -28,6 +28,8 @@ class Limits:
     evaluate_deadline_s: float = 20.0
     #: Seconds for all finalists in one of the two processes.
     finals_deadline_s: float = 90.0
+    #: Seconds on top of these for torch.compile, where it is among them.
+    torch_compile_deadline_s: float = 90.0
     #: Seconds for all passes of the profiler.
     count_deadline_s: float = 60.0
 

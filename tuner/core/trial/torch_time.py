@@ -1,25 +1,45 @@
-"""What PyTorch takes for a job's workload: a figure beside the finals, never a finalist."""
+"""What PyTorch takes for a job's workload: eager calls as a figure beside the finals, torch.compile a rival in them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+#: torch.compile's largest choice. Its own graphs would copy inputs, so the capture is ours.
+COMPILE_MODE = "max-autotune-no-cudagraphs"
+
+
+class TorchCalls(StrEnum):
+    """How PyTorch is asked."""
+
+    #: As models are written: a figure, taken once the finals are over.
+    EAGER = "eager"
+    #: By torch.compile with its largest choice: the library of the finals, where it is ahead of the vendor's.
+    COMPILED = "compiled"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TorchTime:
-    """PyTorch's own calls in rounds that they share with the library, once the finals are over."""
+    """PyTorch's calls in rounds that they share with the vendor's library; where compiled, with all finalists."""
 
     #: Microseconds, the median of the rounds; None where there is none.
     time_us: float | None = None
-    #: PyTorch's time over the library's, the median of the rounds; None as above.
+    #: PyTorch's time over that of the vendor's library, the median of the rounds; None as above.
     library_speedup: float | None = None
     #: Rounds that count.
     num_rounds: int = 0
     #: Why there is no time; empty otherwise.
     reason: str = ""
+    calls: TorchCalls = TorchCalls.EAGER
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it is the library of the finals: compiled, and faster than the vendor's."""
+        is_ahead = self.library_speedup is not None and self.library_speedup < 1
+        return is_ahead and self.calls is TorchCalls.COMPILED
 
     def speedup_of(self, over_library: float | None) -> float | None:
-        """PyTorch's time over that of a finalist, of which the gain over the library is known."""
+        """PyTorch's time over that of a finalist, of which the gain over the library of the finals is known."""
         if self.library_speedup is None or over_library is None:
             return None
-        return self.library_speedup * over_library
+        return over_library if self.is_library else self.library_speedup * over_library

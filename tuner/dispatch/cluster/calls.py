@@ -134,7 +134,7 @@ class WorkerCalls:
         lane, _ = self._card(call.card)
         match call:
             case messages.FinalsCall():
-                return lane.finals(call.problem, call.candidates, call.num_rounds)
+                return lane.finals(call.problem, call.candidates, call.num_rounds, torch_compile=call.torch_compile)
             case messages.EnergyCall():
                 return lane.energy(call.problem, call.candidate)
             case messages.CountCall():

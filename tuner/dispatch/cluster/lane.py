@@ -92,9 +92,17 @@ class ClusterLane:
         )
         return self._send(call)
 
-    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int) -> Future[FinalsTimes]:
+    def finals(
+        self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int, *, torch_compile: bool = False
+    ) -> Future[FinalsTimes]:
         """Queues the finals."""
-        call = messages.FinalsCall(card=self.uuid, problem=problem, candidates=candidates, num_rounds=num_rounds)
+        call = messages.FinalsCall(
+            card=self.uuid,
+            problem=problem,
+            candidates=candidates,
+            num_rounds=num_rounds,
+            torch_compile=torch_compile,
+        )
         return self._send(call)
 
     def energy(self, problem: Problem, candidate: Candidate) -> Future[EnergyReport]:

@@ -17,7 +17,7 @@ from tuner.workers.builder.shipping import ShippedKernel
 from tuner.workers.simulated.evaluator import PreparedModel
 
 #: Grows when a message changes so that the other side would misread it.
-PROTOCOL: Literal[2] = 2
+PROTOCOL: Literal[3] = 3
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Announcement(_Message):
     """What a worker says of itself when it joins."""
 
     #: Must be `PROTOCOL`.
-    protocol: Literal[2] = PROTOCOL
+    protocol: Literal[3] = PROTOCOL
     tuner_version: str
     #: Another one at each joining.
     joining: str
@@ -84,6 +84,7 @@ class FinalsCall(_Message):
     problem: Problem
     candidates: tuple[Candidate, ...]
     num_rounds: int
+    torch_compile: bool = False
 
 
 class EnergyCall(_Message):

@@ -11,7 +11,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.records import Best, FinalRow, Verdict
-from tuner.core.trial.torch_time import TorchTime
+from tuner.core.trial.torch_time import TorchCalls, TorchTime
 
 
 def row(kind: PlanKind, time_us: float | None, interval: tuple[float, float] | None = None) -> FinalRow:
@@ -90,5 +90,22 @@ def test_where_pytorch_was_timed_the_sentence_ends_with_the_winners_speed_over_i
     assert verdict_sentence(fused).endswith("(cuBLASLt in a graph); 1.38 times PyTorch's speed.")
     library = replace(best(Verdict.DO_NOT_FUSE, PlanKind.LIBRARY, *rows), torch=torch)
     assert verdict_sentence(library).endswith("; library has 1.10 times PyTorch's speed.")
+    compiled = replace(fused, torch=replace(torch, calls=TorchCalls.COMPILED))
+    assert verdict_sentence(compiled).endswith("; 1.38 times torch.compile's speed.")
     without = replace(fused, torch=TorchTime(reason="PyTorch cannot be imported"))
     assert "PyTorch" not in verdict_sentence(without)
+
+
+def test_where_torch_compile_is_the_library_the_sentence_names_it_once() -> None:
+    torch = TorchTime(time_us=100.0, library_speedup=0.9, num_rounds=20, calls=TorchCalls.COMPILED)
+    rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.FUSED, 80.0)
+
+    def said(verdict: Verdict, winner: PlanKind) -> str:
+        return verdict_sentence(replace(best(verdict, winner, *rows), torch=torch))
+
+    assert said(Verdict.DO_NOT_FUSE, PlanKind.LIBRARY).startswith("Do not fuse: torch.compile is the fastest, and")
+    won = said(Verdict.FUSED_WINS, PlanKind.FUSED)
+    assert won == "Fused wins by 25.0 % over the library (torch.compile in a graph)."
+    tied = said(Verdict.TIE, PlanKind.LIBRARY)
+    assert tied.startswith("Fused and torch.compile tie within")
+    assert "the simpler one, torch.compile, is what is recommended" in tied
