@@ -185,6 +185,8 @@ def main() -> None:
     options = parser.parse_args()
     artifact = AttentionArtifact(options.artifact)
     manifest = artifact.manifest
+    if manifest.get("launch_order"):
+        sys.exit("this artifact has products in front of its attention: run it with tuner.runtime.load_artifact")
     tensors = random_tensors(manifest)
     draw_lengths(manifest, tensors, options.lengths)
     stream = cupy.cuda.Stream(non_blocking=True)

@@ -17,9 +17,12 @@ WIRE_HEADER = "Tuner-Wire-Version"
 SIGNATURE_HEADER = "Tuner-Signature"
 
 #: Of an artifact's manifest. It grows when a field goes or changes its name or its meaning.
-#: Format 1 called `start_gate` `gate`. Format 3 has `attentions`, and without a product no `kernel`.
-MANIFEST_FORMAT = 3
-#: Of a manifest without attentions, which programs of that format read too.
+#: Format 1 called `start_gate` `gate`. Format 3 has `attentions`, and without a product no `kernel`. Format 4 has
+#: `launch_order`: before, each attention was launched in front of all products.
+MANIFEST_FORMAT = 4
+#: Of a manifest whose attentions come first, or that writes to a cache, which programs of that format read too.
+ATTENTIONS_FORMAT = 3
+#: The same without attentions and caches.
 PRODUCTS_FORMAT = 2
 
 #: What the programs print for `--version`, as click fills it in.

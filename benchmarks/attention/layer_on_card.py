@@ -24,7 +24,7 @@ from tuner.workers.gpu.check import check_numbers
 from tuner.workers.gpu.compare import Comparer
 from tuner.workers.gpu.cublaslt import CublasLt
 from tuner.workers.gpu.problem_on_card import ProblemOnCard
-from tuner.workers.gpu.products_behind import stream_at
+from tuner.workers.gpu.products_around import stream_at
 from tuner.workers.gpu.session import Kernels
 from tuner.workers.gpu.squares import InputSquares
 from tuner.workers.gpu.timing import Timer

@@ -20,6 +20,8 @@ from tuner.errors import InvalidInput
 BATCHES, CONTEXTS = (1, 16), (512, 2048)
 #: Bytes a second that the floor counts with where the card's own are not known.
 BANDWIDTH = 4.4e12
+#: Runs whose time depends on the context.
+_ATTENDING = (LayerRun.ATTENTION, LayerRun.LAYER, LayerRun.QKV_ATTENTION, LayerRun.FROM_QKV)
 #: A job's search takes no longer, seconds.
 _SECONDS_PER_JOB = 300.0
 #: Geometric mean of the library's time over the verdict's, at least.
@@ -54,7 +56,7 @@ class LayerRow:
         of any other run serves all of them."""
         found = {}
         for run in self.runs:
-            has_attention = run in (LayerRun.ATTENTION, LayerRun.LAYER)
+            has_attention = run in _ATTENDING
             name = self._named(str(run)) + (f"/{self.context}" if has_attention else "")
             length = self.context if has_attention else max(CONTEXTS)
             found[name] = decoder_layer(
@@ -95,15 +97,22 @@ def _rows() -> tuple[LayerRow, ...]:
 
 
 ROWS = _rows()
+#: Not in the mean, and measured where they are named: norm, qkv, attention and o_proj as one job.
+ONE_JOB_ROWS = tuple(
+    LayerRow(model=model, tp=tp, runs=(LayerRun.QKV_ATTENTION,), batch=batch, context=context)
+    for model, tp in (("llama3-70b", 8), ("llama3-8b", 1))
+    for batch, context in product(BATCHES, CONTEXTS)
+)
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
-    """Those of these names, or of names that begin so; all where nothing is named.
+    """Those of these names, or of names that begin so; where nothing is named all that are in the mean.
 
     Raises:
         InvalidInput: there is none.
     """
-    chosen = tuple(row for row in ROWS if not names or any(row.name.startswith(name) for name in names))
+    known = (*ROWS, *ONE_JOB_ROWS) if names else ROWS
+    chosen = tuple(row for row in known if not names or any(row.name.startswith(name) for name in names))
     if not chosen:
         raise InvalidInput("row", f"no row is called {' '.join(names)}", f"a row is called like {ROWS[0].name}")
     return chosen

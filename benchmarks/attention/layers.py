@@ -48,7 +48,7 @@ from tuner.workers.builder.places import places_here
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.source.render import device_text
 
-from .layer_rows import MEAN_BAR, ROWS, LayerRow, choose_rows, spec_of
+from .layer_rows import MEAN_BAR, ONE_JOB_ROWS, ROWS, LayerRow, choose_rows, spec_of
 
 Row = dict[str, Any]
 
@@ -142,9 +142,8 @@ class Results:
     def put(self, row: LayerRow, found: Row) -> None:
         """Adds a row and writes the file."""
         self.rows[row.name] = {"row": row.name, **found}
-        ordered = [self.rows[one.name] for one in ROWS if one.name in self.rows]
-        complete = len(ordered) == len(ROWS)
-        write_report(self.path, ordered, self._machine | {"complete": complete, **summary_of(ordered)})
+        ordered, summary = in_order(self.rows)
+        write_report(self.path, ordered, self._machine | summary)
 
 
 def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -159,11 +158,17 @@ def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         found |= {row["row"]: {**row, "run": row.get("run", run)} for row in report["rows"]}
     for name in found:
         choose_rows([name])
-    ordered = [found[one.name] for one in ROWS if one.name in found]
-    complete = len(ordered) == len(ROWS)
+    ordered, summary = in_order(found)
     remark = "rows of several runs: each says when and at which commit it was measured"
-    meta = {**reports[-1]["meta"], "complete": complete, **summary_of(ordered), "remark": remark}
+    meta = {**reports[-1]["meta"], **summary, "remark": remark}
     return {"meta": meta, "rows": ordered}
+
+
+def in_order(rows: Mapping[str, Row]) -> tuple[list[Row], dict[str, Any]]:
+    """Those that are there, the ones that are in no mean last, and what all of the others come to."""
+    of_mean = [rows[one.name] for one in ROWS if one.name in rows]
+    others = [rows[one.name] for one in ONE_JOB_ROWS if one.name in rows]
+    return [*of_mean, *others], {"complete": len(of_mean) == len(ROWS), **summary_of(of_mean)}
 
 
 def summary_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 import subprocess
 import sys
@@ -13,17 +12,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.attention_jobs import best_of_job, without_torch
 from tests.support.attentions import alone, attention
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import ATTENTION_EXAMPLE, problem
-from tuner.client import Client
 from tuner.core.legal.attention import attention_gpu_problem
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
-from tuner.demo import running_server
 from tuner.workers.source.attention import AttentionBuffers, NextWeights, pack_attention_args
 
 cupy = pytest.importorskip("cupy")
@@ -247,14 +245,8 @@ def test_the_library_is_right_and_timed(on_card: OnCard, workload: Workload) -> 
     "workload", [ALONE, PAIR, attention(new_tokens=3, d_out=256)], ids=["alone", "pair", "new tokens"]
 )
 def test_without_pytorch_batched_products_are_the_baseline_and_say_so(on_card: OnCard, workload: Workload) -> None:
-    find_spec = importlib.util.find_spec
-
-    def without_torch(name: str, package: str | None = None) -> Any:
-        return None if name == "torch" else find_spec(name, package)
-
     on_card.session._prepared = None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.util, "find_spec", without_torch)
+    with without_torch():
         outcome = on_card.evaluate(workload, on_card.ready(workload, LIBRARY).work)
         prepared = on_card.session._prepare(problem(workload))
     assert isinstance(outcome, Measured), outcome
@@ -343,23 +335,9 @@ def check_operator(archive: Path) -> None:
     ids=["alone", "pair", "pages"],
 )  # fmt: skip
 def test_a_job_ends_with_a_verdict_and_a_kernel_that_runs_from_its_zip(pair: dict[str, Any], tmp_path: Path) -> None:
-    with running_server(tmp_path / "data", "auto") as url, Client(url) as client:
-        asked = {"pair": {**pair, "dtype": "bf16"}, "budget": {"trials": 24, "seconds": 150}}
-        job_id = client.submit(asked)["id"]
-        for _ in client.events(job_id, timeout_s=240):
-            pass
-        job = client.job(job_id)
-        assert job["state"] == "succeeded", job
-        best = client.best(job_id)
-        assert best["artifact"] is not None
-        content = client.artifact(best["artifact"]["digest"]).content
+    best, content = best_of_job(pair, tmp_path)
     kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
     assert kinds == ["library", "two_launches", "two_launches_pdl"]
-    assert not best["simulated"], "another service has the card: run these tests one after the other"
-    assert best["library"] is not None
-    assert "scaled_dot_product_attention" in best["library"]["attention"]
-    for row in best["finals"]:
-        print(row["candidate"]["plan_kind"], row["time_us"], row["speedup"], row["candidate"]["schedule"])
     archive = tmp_path / "best.zip"
     archive.write_bytes(content)
     ran = subprocess.run([sys.executable, str(ATTENTION_EXAMPLE), str(archive)], capture_output=True, text=True)

@@ -90,7 +90,7 @@ class ChainAttention(TypedDict):
 
 
 class Chain(TypedDict):
-    """Up to eight GEMMs in topological order, or an attention and a GEMM that reads it."""
+    """Up to eight ops in topological order, of which one may be an attention."""
 
     kind: Literal["chain"]
     m: int

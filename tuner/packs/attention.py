@@ -145,6 +145,9 @@ def _ops_of(workload: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
         problem = f"has {len(attentions)} attentions and {len(products)} products"
         raise InvalidInput("workload", problem, "give one attention with at most one product behind it")
     product = products[0] if products else None
+    if product and product["name"] == attentions[0]["source"]:
+        problem = f"{product['name']} stands in front of {attentions[0]['name']}, and packs have no place for it"
+        raise InvalidInput("workload", problem, "fetch its artifact, whose manifest says how to launch it")
     odd = [name for name in _OPTIONS if product and product.get(name)]
     if product and product["activation"] != "identity":
         odd.append(product["activation"])

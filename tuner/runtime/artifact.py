@@ -34,7 +34,7 @@ from .driver import (
 from .native import RuntimeFailure
 
 #: The newest format of a manifest that it reads.
-NEWEST_FORMAT = 3
+NEWEST_FORMAT = 4
 _NAMES = {"fp16": ("float16", "bits"), "bf16": ("bfloat16", "bits"), "fp32": ("float32",), "int32": ("int32",)}
 _BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 #: Tensors that only the launches read and write: the artifact has room for them where the caller gives none.
@@ -106,9 +106,21 @@ class Artifact:
             raise RuntimeFailure(-1, f"there is no tensor {unknown[0]}: give {', '.join(sorted(known))}")
         addresses = {name: self._address(tensor, tensors.get(name), paged) for name, tensor in known.items()}
         num_pages = {name: view(tensors[name]).shape[0] for name in paged}
-        launches = [launch for one in self._attentions for launch in one.launches(addresses, num_pages)]
-        launches += self._products.launches(addresses) if self._products else []
+        of_products = self._products.launches(addresses) if self._products else ()
+        packed: dict[str, list[tuple[Launch, ...]]] = {
+            "attentions": [(*one.launches(addresses, num_pages),) for one in self._attentions],
+            "launches": [(launch,) for launch in of_products],
+        }
+        launches = [launch for one in self._order for launch in packed[one["list"]][one["index"]]]
         return Launches(launches, tensors)
+
+    @property
+    def _order(self) -> list[Json]:
+        """Of all launches: what the manifest says; where it says nothing, attentions first."""
+        lists = ("attentions", "launches")
+        first = [{"list": name, "index": i} for name in lists for i in range(len(self.manifest.get(name, ())))]
+        found: list[Json] = self.manifest.get("launch_order", first)
+        return found
 
     @property
     def _paged(self) -> set[str]:

@@ -34,6 +34,11 @@ class Attention:
         ops = artifact.manifest["workload"]["ops"]
         attentions = [op for op in ops if op.get("op") == "attention"]
         products = [op for op in ops if op.get("op") != "attention"]
+        if "launch_order" in artifact.manifest:
+            problem = (
+                f"there are products in front of {attentions[0]['name']}, and a call has no place for their operands"
+            )
+            raise RuntimeFailure(-1, f"{problem}: load it with load_artifact, and bind its tensors by their names")
         if len(attentions) != 1 or len(products) > 1:
             raise RuntimeFailure(-1, "the artifact is not of one attention with at most one product behind it")
         #: The ops, as the manifest has them.

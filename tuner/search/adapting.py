@@ -76,10 +76,17 @@ def _adapt_with_attention(space: AttentionSpace, found: Found) -> Candidate | No
         return None
     if space.products is None:
         return Candidate(plan_kind=kind, schedule=space.with_product(attention, None))
-    before = replace(found.workload, attentions=())
-    alone = Candidate(plan_kind=kind, schedule=replace(schedule, attentions=()))
-    behind = adapt(space.products, replace(found, workload=before, candidate=alone))
-    return behind and replace(behind, schedule=space.with_product(attention, behind.schedule))
+    alone = Candidate(plan_kind=_kind_of(kind, len(space.workload.ops)), schedule=replace(schedule, attentions=()))
+    products = adapt(space.products, replace(found, workload=found.workload.products, candidate=alone))
+    return products and Candidate(plan_kind=kind, schedule=space.with_product(attention, products.schedule))
+
+
+def _kind_of(kind: PlanKind, num_products: int) -> PlanKind:
+    """The kind that launches so many products as `kind` does them and an attention."""
+    if not kind.is_apart or kind.is_for(num_products):
+        return kind
+    alike = (one for one in PlanKind if one.is_apart and one.is_programmatic is kind.is_programmatic)
+    return next(one for one in alike if one.is_for(num_products) and not one.is_side_by_side)
 
 
 def _forms(space: Space, before: Workload, schedule: Schedule) -> Iterator[Tiling]:

@@ -18,7 +18,7 @@ from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
 from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
-from tuner.core.schedule.candidate import fused
+from tuner.core.schedule.candidate import in_fewest_launches
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.attention import AttentionSpace
 from tuner.core.space.attention_policies import policy_schedules
@@ -28,7 +28,7 @@ from tuner.search.attention_beside import may_ask, schedules_beside
 _OF_CLUSTER = 2
 #: First guesses of the product that are put behind the best attention.
 NUM_PRODUCTS = 4
-#: A single product's first guesses, of which these are the shortest forecasts. Those of a chain take too long.
+#: First guesses of products with a launch each; these are the shortest forecasts. Those of a chain take too long.
 _NUM_FORECAST = 8
 #: Products of which a CTA is to fit an SM beside one of the attention.
 _NUM_BESIDE = 2
@@ -68,7 +68,7 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
         yield from fresh(_policies(space, ranked, None))
         return
     asking = list(dict.fromkeys((best, _widest(space, times_us) or leading[min(1, len(leading) - 1)])))
-    if len(space.workload.ops) == 1:
+    if _has_launches_of_one(space):
         few = list(islice(others, NUM_PRODUCTS - 1))
         mixed = zip_longest(islice(of_clusters, len(leading)), (space.with_product(best, one) for one in few))
         yield from fresh(one for pair in mixed for one in pair if one is not None)
@@ -86,12 +86,17 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
 
 
 def _products(space: AttentionSpace, products: Iterator[Schedule]) -> Iterator[Schedule]:
-    """First guesses of what stands behind; of a single product the shortest forecasts first."""
-    if space.products is None or len(space.workload.ops) > 1:
+    """First guesses of the products; of those with a launch each the shortest forecasts first."""
+    if space.products is None or not _has_launches_of_one(space):
         return products
     workload, few = space.products.workload, list(islice(products, _NUM_FORECAST))
-    few.sort(key=lambda one: forecast_us(workload, space.gpu, fused(one)))
+    few.sort(key=lambda one: forecast_us(workload, space.gpu, in_fewest_launches(workload, one)))
     return chain(few, products)
+
+
+def _has_launches_of_one(space: AttentionSpace) -> bool:
+    """Whether there is a product, and no launch computes two."""
+    return max(map(len, space.workload.sides), default=0) == 1
 
 
 def _clusters(ranked: Sequence[AttentionSchedule]) -> Iterable[int]:
@@ -128,10 +133,10 @@ def _beside_each_other(
 ) -> Iterator[Schedule]:
     """Of these attentions and products those that share SMs, in turns: what promises most of each pair comes first. Of
     products that cut the weights into the same tiles one is enough."""
-    of_tiles: dict[tuple[int, int], Schedule] = {}
+    of_tiles: dict[tuple[tuple[int, int], ...], Schedule] = {}
     for product in products:
         if next(schedules_beside(space, attentions[0], product), None):
-            of_tiles.setdefault((product.tiling.tiles[0].n, product.tiling.tiles[0].k), product)
+            of_tiles.setdefault(tuple((tile.n, tile.k) for tile in product.tiling.tiles), product)
     fit = list(of_tiles.values())[:_NUM_BESIDE]
     pairs = [(attention, product) for attention in attentions for product in fit]
     for in_turn in zip_longest(*(schedules_beside(space, attention, product) for attention, product in pairs)):

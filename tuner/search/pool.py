@@ -65,7 +65,9 @@ class Pool:
         whole = list(islice(space, NUM_DRAWN + 1))
         self._whole = whole if len(whole) <= NUM_DRAWN else None
         #: Ways to cut the ops into runs, for the kind that has them.
-        self._run_starts = run_starts_of(len(space.workload.ops)) if kind.is_in_runs else ()
+        self._run_starts = (
+            run_starts_of(len(space.workload.ops), space.workload.forced_start) if kind.is_in_runs else ()
+        )
 
     def drawn(self, period: int) -> list[Schedule]:
         """Schedules from all over the space, others in each period."""

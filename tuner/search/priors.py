@@ -57,6 +57,8 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
     ops, others = workload.ops, found.workload.ops
     if workload.kind != found.workload.kind or len(ops) != len(others):
         return math.inf
+    if workload.num_in_front != found.workload.num_in_front:
+        return math.inf
     if [op.gated for op in ops] != [op.gated for op in others]:
         return math.inf
     if any(workload.producers_of(op) != found.workload.producers_of(op) for op in range(len(ops))):

@@ -243,8 +243,8 @@ class Searcher:
         """The kinds that are searched, that whose turn it is first."""
         first, runs = self._main, self._runs
         others = (runs,) if runs else ()
-        if first is self._apart:
-            return (first,)
+        if first is self._apart:  # where no launch computes all ops
+            return (*others, first) if self._num_given % 2 else (first, *others)
         if is_apart:
             return self._apart, first, *others
         if runs and self._num_given % APART_EVERY == RUNS_TURN:
@@ -337,14 +337,15 @@ class Searcher:
         return None
 
     def _sharing_sms(self) -> list[Schedule]:
-        """First guesses of an attention and its product whose CTAs fit an SM together."""
-        if not isinstance(self._space, AttentionSpace) or len(self._space.workload.ops) != 1:
+        """First guesses of an attention and products with a launch each whose CTAs fit an SM together."""
+        if not isinstance(self._space, AttentionSpace) or self._main is not self._apart:
             return []
         return [schedule for schedule in self._seeds() if shares_an_sm(self._space, schedule)]
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
         """What needs no model: forecasts for fused, then the policies' orders of the best of these. For the others it
-        is, every other time, what is best when fused; for runs in the cut with the best forecast."""
+        is, every other time, what is best when fused; for runs in the cut with the best forecast. Where no launch
+        computes all ops, these take the first guesses, whose tasks wait within a run."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
         if kind is self._main:
@@ -352,7 +353,9 @@ class Searcher:
             guesses = seeds if len(given) < NUM_SEEDS else self._orders_of_policies()
         elif len(given) % 2 == 0:
             best = self._kinds[self._main].best() or self._seeds()
-            if kind.is_in_runs:
+            if kind.is_in_runs and self._main is self._apart:
+                guesses = (guess for one in islice(self._seeds(), NUM_SEEDS) for guess in self._in_runs(one)[:1])
+            elif kind.is_in_runs:
                 guesses = self._in_runs(first) if (first := next(iter(best), None)) else ()
             else:
                 guesses = self._new_tilings_first(kind, best)

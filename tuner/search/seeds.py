@@ -18,7 +18,7 @@ from tuner.core.model import forecast
 from tuner.core.model.runs import ranked_ways
 from tuner.core.plan.rasters import COLUMN, ROW
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
-from tuner.core.schedule.candidate import Candidate, fused
+from tuner.core.schedule.candidate import Candidate, in_fewest_launches
 from tuner.core.schedule.ordering import (
     Assignment,
     Granularity,
@@ -92,7 +92,7 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
 
 def drawn_guesses(space: AnySpace, seed: int) -> list[Schedule]:
     """The schedules of a random draw with the shortest forecasts, each of another tiling: the best one of each engine,
-    and the next best of all. Of an attention's space those of the product behind it."""
+    and the next best of all. Of an attention's space those of the products around it."""
     products = space.products if isinstance(space, AttentionSpace) else space
     if products is None:
         return []
@@ -146,8 +146,8 @@ def by_slice(space: AnySpace, schedule: Schedule) -> list[Schedule]:
 
 
 def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
-    """A fused schedule in each cut into runs that the proof allows, the shortest forecast first. Where there is an
-    attention, the products behind it are cut."""
+    """A schedule in each cut into runs that the proof allows, the shortest forecast first. Where there is an attention,
+    the products around it are cut."""
     if isinstance(space, AttentionSpace):
         products = replace(schedule, attentions=())
         behind = runs_by_forecast(space.products, products) if space.products else []
@@ -163,7 +163,7 @@ def _shortest(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
     """The first one of the shortest forecast, where there is any. The others are forecast no further than to it."""
     best, best_us = list[Schedule](), math.inf
     for schedule in schedules:
-        time_us = forecast_us(space, fused(schedule), best_us)
+        time_us = forecast_us(space, in_fewest_launches(space.workload, schedule), best_us)
         if not best or time_us < best_us:
             best, best_us = [schedule], time_us
     return best
@@ -180,7 +180,7 @@ def _best_drawn(space: Space, schedules: Iterable[Schedule]) -> list[Schedule]:
         tiling, engine = schedule.tiling, schedule.tiling.engine
         last_us = sorted(time_us for time_us, _ in by_tiling.values())[NUM_DRAWN - 1 : NUM_DRAWN]
         limit_us = max(of_engine.get(engine, math.inf), *last_us) if last_us else math.inf
-        time_us = forecast_us(space, fused(schedule), limit_us)
+        time_us = forecast_us(space, in_fewest_launches(space.workload, schedule), limit_us)
         of_engine[engine] = min(time_us, of_engine.get(engine, math.inf))
         if tiling not in by_tiling or time_us < by_tiling[tiling][0]:
             by_tiling[tiling] = time_us, schedule

@@ -35,7 +35,10 @@ def form_digest(workload: Workload) -> str:
     tell how far any two of a form are apart."""
     data = workload.to_json()
     any_size = {"m": 1} if workload.kind is WorkloadKind.CHAIN else {"m": 1, "n": 1, "k": 1}
-    return _digest({**data, "ops": [_of_any_size(op, any_size) for op in data["ops"]]})
+    ops = [_of_any_size(op, any_size) for op in data["ops"]]
+    if workload.turned_for is not None:  # its cache is the attention's
+        ops = [op | {"rotary": op["rotary"] | {"max_length": 1}} if "rotary" in op else op for op in ops]
+    return _digest({**data, "ops": ops})
 
 
 def _of_any_size(op: dict[str, Any], any_size: dict[str, int]) -> dict[str, Any]:

@@ -156,9 +156,9 @@ class DecoderAttention(AttentionSizes):
 
 
 class DecoderLayer(AttentionSizes):
-    """A decode step of a model's layer on one rank, from its attention on to the next layer's qkv."""
+    """A decode step of a model's layer on one rank, from its attention on to the next layer's qkv, or from its qkv."""
 
-    kind: Literal["decoder-layer"] = Field(description="a model's attention, o_proj, gate_up, down and next qkv")
+    kind: Literal["decoder-layer"] = Field(description="a model's attention, o_proj, gate_up, down, and a qkv")
     model: str = Field(description="e.g. `llama3-8b`")
     tp: int = Field(default=1, ge=1, le=64, description="ranks that share the layer")
     run: LayerRunName = LayerRun.LAYER

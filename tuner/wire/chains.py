@@ -123,7 +123,7 @@ AnyOp = Annotated[
 
 
 class Chain(Strict):
-    """Up to eight GEMMs in topological order, or an attention and a GEMM that reads it."""
+    """Up to eight GEMMs in topological order, one attention among them at most."""
 
     kind: Literal["chain"] = Field(description="up to eight ops, each of which reads inputs and earlier ops")
     m: Size = Field(description="rows of every tensor")
@@ -144,7 +144,19 @@ class Chain(Strict):
                 rows = f"{shape.sequences} sequences of {shape.new_tokens} new tokens"
                 problem = f"is {self.m}, and {attention.name} has {attention.m} rows: {rows}"
                 raise InvalidInput("m", problem, f"give {attention.m}")
-        return Workload(kind=WorkloadKind.CHAIN, ops=products, dtype=self.dtype, attentions=attentions)
+        return Workload(
+            kind=WorkloadKind.CHAIN,
+            ops=products,
+            dtype=self.dtype,
+            attentions=attentions,
+            num_in_front=self._num_in_front,
+        )
+
+    @property
+    def _num_in_front(self) -> int:
+        """Products in front of the first attention; none where there is no attention."""
+        places = (number for number, op in enumerate(self.ops) if isinstance(op, ChainAttention))
+        return next(places, 0)
 
     @classmethod
     def from_workload(cls, workload: Workload) -> Self:

@@ -30,5 +30,5 @@ class LibraryRecipeView(View):
     beside: bool = Field(description="whether two products that share nothing run side by side, on two streams")
     calls: list[LibraryCallView]
     attention: str = Field(
-        description="whose attention goes in front of them, by which kernel; empty where there is none"
+        description="whose attention runs at its place among them, by which kernel; empty where there is none"
     )

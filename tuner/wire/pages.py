@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind
+from tuner.core.proof.candidate_plans import launches_of
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
@@ -123,10 +124,10 @@ class OpRow(View):
         """The ops of a chain, in `best`'s launches; none of a pair."""
         if workload.kind is not WorkloadKind.CHAIN:
             return []
-        rows, names = [], {op.name for op in workload.all_ops}
-        for index, op in enumerate(workload.all_ops):
+        rows, names, launches = [], {op.name for op in workload.all_ops}, _launches(workload, best)
+        for op in workload.all_ops:
             if isinstance(op, AttentionOp):
-                rows.append(cls._of_attention(op, names, _launch_of(index, best)))
+                rows.append(cls._of_attention(op, names, launches.get(op.name)))
                 continue
             residual = (op.residual_source or f"{op.name}.residual") if op.residual else ""
             rows.append(
@@ -138,7 +139,7 @@ class OpRow(View):
                     norm=op.norm or ("a given factor a row" if op.row_scale else ""),
                     adds=" and ".join(what for what in (residual, "a bias" if op.bias else "") if what),
                     activation="" if op.activation is Activation.IDENTITY else str(op.activation),
-                    launch=_launch_of(index, best),
+                    launch=launches.get(op.name),
                 )
             )
         return rows
@@ -149,7 +150,7 @@ class OpRow(View):
             name=op.name,
             sizes=op.describe(),
             reads=op.source,
-            reads_ops={read.field: read.tensor for read in op.reads if read.tensor in names},
+            reads_ops={"source": op.source} if op.source in names else {},
             norm="",
             adds="",
             activation="softmax",
@@ -157,12 +158,12 @@ class OpRow(View):
         )
 
 
-def _launch_of(op: int, best: Candidate | None) -> int | None:
+def _launches(workload: Workload, best: Candidate | None) -> dict[str, int]:
+    """Of each op the number of its launch, from 1; of none where none is known."""
     if best is None or best.schedule is None:
-        return None
-    if best.plan_kind.is_in_runs:
-        return 1 + sum(start <= op for start in best.schedule.ordering.run_starts)
-    return 1 if best.plan_kind.is_fused else 1 + op
+        return {}
+    launches = enumerate(launches_of(workload, best), start=1)
+    return {workload.numbered_ops[op].name: number for number, launch in launches for op in launch}
 
 
 class JobPage(View):

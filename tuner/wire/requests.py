@@ -237,6 +237,20 @@ EXAMPLES: dict[str, Any] = {
             }
         },
     },
+    "rank_of_a_layer": {
+        "summary": "A rank's run between two all-reduces: norm, qkv, attention and o_proj",
+        "value": {
+            "pair": {
+                "kind": "decoder-layer",
+                "model": "llama3-70b",
+                "tp": 8,
+                "run": "qkv_attention",
+                "sequences": 1,
+                "max_length": 2048,
+                "dtype": "bf16",
+            }
+        },
+    },
     "decoder_block": {
         "summary": "What lies between two attentions of a model's layer",
         "value": {"pair": {"kind": "decoder-block", "model": "llama3-8b", "m": 16}},

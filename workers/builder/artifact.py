@@ -12,12 +12,13 @@ from tuner.core.plan.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.rotary import CACHES
 from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.proof.launch_order import launches_in_front
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
-from tuner.versions import MANIFEST_FORMAT, PRODUCTS_FORMAT
+from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, PRODUCTS_FORMAT
 
 from ..source.append import APPEND_KERNEL, append_parameter_bytes
 from ..source.attention import ATTENTION_KERNEL, attention_source
@@ -97,7 +98,7 @@ def assemble(
     files |= {cubin_name(one.variant): one.launchable.cubin for one in variants if one.launchable}
     programmatic = candidate.plan_kind.is_programmatic
     manifest: dict[str, Any] = {
-        "format": MANIFEST_FORMAT if attentions or workload.rotary_op is not None else PRODUCTS_FORMAT,
+        "format": _format(workload),
         "simulated": environment.simulated,
         "plan_kind": str(candidate.plan_kind),
         "workload": workload.to_json(),
@@ -115,6 +116,7 @@ def assemble(
         "intermediates": INTERMEDIATES,
         "tensors": _tensors(workload, schedule.tiling),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
+        **({"launch_order": _launch_order(workload, plans)} if workload.num_in_front else {}),
         "concurrency": _CONCURRENCY,
         "files": {
             name: {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)} for name, data in files.items()
@@ -123,6 +125,21 @@ def assemble(
     }
     text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
     return ArtifactFiles(files={**files, "manifest.json": text.encode()}, manifest=manifest)
+
+
+def _format(workload: Workload) -> int:
+    """The oldest whose programs run it right."""
+    if workload.num_in_front:
+        return MANIFEST_FORMAT
+    return ATTENTIONS_FORMAT if workload.attentions or workload.rotary_op is not None else PRODUCTS_FORMAT
+
+
+def _launch_order(workload: Workload, plans: tuple[VerifiedPlan, ...]) -> list[dict[str, Any]]:
+    """Of all launches, where an attention does not come first: the list that each is in, and its place there."""
+    front = launches_in_front(workload, [plan.graph.op_indices for plan in plans])
+    order = [{"list": "launches", "index": index} for index in range(len(plans))]
+    order[front:front] = [{"list": "attentions", "index": index} for index in range(len(workload.attentions))]
+    return order
 
 
 def _products(
@@ -335,8 +352,9 @@ def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
             add(f"{op.name}.row_scale", "row_scale", [op.m], "fp32")
         add(op.name, "output" if workload.leaves(i) else "intermediate", [op.m, op.c_columns])
         if op.rotary:
+            cache = workload.cache_name_of(op)
             for name in CACHES:
-                add(f"{op.name}.{name}", "cache", list(op.rotary.cache_shape(op.m)))
-            add(f"{op.name}.lengths", "lengths", [op.rotary.num_sequences(op.m)], "int32")
+                add(f"{cache}.{name}", "cache", list(op.rotary.cache_shape(op.m)))
+            add(f"{cache}.lengths", "lengths", [op.rotary.num_sequences(op.m)], "int32")
             add(f"{op.name}.frequencies", "frequencies", [op.rotary.head_dim // 2], "fp32")
     return tensors

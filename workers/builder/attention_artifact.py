@@ -44,6 +44,11 @@ _CACHE = (
     "{shape}. The new tokens' keys and values are in it before the launch, as the last ones of each length. It is read "
     "behind the programmatic wait, and never written"
 )
+_WRITTEN_CACHE = (
+    "{shape}. The launch of {writer} writes the new tokens' keys and values to it, as the last ones of each length. It "
+    "is read behind the programmatic wait. The next run's launch of {writer} writes to it behind a wait of its own, "
+    "when this launch has ended"
+)
 _CONTIGUOUS = "[sequences, kv_heads, max_length, head_dim], contiguous"
 _HEADS_FIRST = "[num_pages, kv_heads, page_tokens, head_dim], whose pages a table gives to sequences"
 _TOKENS_FIRST = "[num_pages, page_tokens, kv_heads, head_dim], whose pages a table gives to sequences"
@@ -81,8 +86,8 @@ class AttentionKernel:
 
     @property
     def takes_append(self) -> bool:
-        """Whether there is a kernel that may go in front: of contiguous caches alone."""
-        return self.op.form.paged is None
+        """Whether there is a kernel that may go in front: of contiguous caches, where no product makes the queries."""
+        return self.op.form.paged is None and self.workload.op_index(self.op.source) is None
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -136,8 +141,10 @@ def attention_tensors(workload: Workload) -> list[dict[str, Any]]:
     for op in workload.attentions:
         shape, is_read = op.shape, workload.reader_of(op) is not None
         cache = list(op.cache_shape)
+        is_input = workload.op_index(op.source) is None  # else it is a product's output
+        queries = [(op.source, "input", [op.m, op.n], str(workload.dtype))] if is_input else []
         for name, role, sizes, dtype in (
-            (op.source, "input", [op.m, op.n], str(workload.dtype)),
+            *queries,
             (f"{op.name}.keys", "cache", cache, str(workload.dtype)),
             (f"{op.name}.values", "cache", cache, str(workload.dtype)),
             (f"{op.name}.lengths", "lengths", [shape.sequences], "int32"),
@@ -183,10 +190,16 @@ def attention_recipe(
         "workspace": _workspace(one),
         "lengths": {"tensor": f"{op.name}.lengths", "max": op.shape.max_length, "meaning": _LENGTHS},
         **_pages(op),
-        "cache": _CACHE.format(shape=_cache_words(op)),
+        "cache": _cache_meaning(one.workload, op),
         **({} if append is None else {"append": append}),
         "stream": 0,
     }
+
+
+def _cache_meaning(workload: Workload, op: AttentionOp) -> str:
+    if workload.turned_for == op:
+        return _WRITTEN_CACHE.format(shape=_cache_words(op), writer=op.source)
+    return _CACHE.format(shape=_cache_words(op))
 
 
 def _cache_words(op: AttentionOp) -> str:

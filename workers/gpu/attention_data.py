@@ -4,11 +4,17 @@ Caches rotate as weights do, so every launch of a chain reads its keys and value
 their own: a padded slot, one token, what lies at the edges of tiles. Behind the longest of these their cache is NaN.
 
 Pages of a cache are given to sequences in random order. Behind a check's contexts the table has numbers of no page.
+
+Queries may be what a product in front writes, and so may the cache's new rows. What follows is then judged by a
+reference that starts from these rows as the launch wrote them. They were NaN before, and their own references come
+first. So rows that are stale, wrong or read too early are found out, and roundings of scores need no bound of their
+own.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import cupy
@@ -22,11 +28,13 @@ from tuner.core.trial.evaluator import Problem
 
 from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers
+from .attended_cache import AttendedCache
 from .attention_cache import hide_numbers, hide_pages, hide_rows
 from .attention_reference import attend, gathered
 from .data import ProblemData, from_bits
 from .outputs import NAN_BITS
 from .reference import ROUNDOFF, SMALLEST_STEP, Reference
+from .turned import Turned
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
@@ -83,14 +91,29 @@ class AttentionData(ProblemData):
 
     def __init__(self, problem: Problem, l2_bytes: int, watch: Stopwatch) -> None:
         """As `ProblemData`."""
-        #: Of the checks with odd numbers, which end in NaN.
+        #: Of the checks with odd numbers, which end in NaN, where they share one.
         self._ragged_cache: dict[str, Array] = {}
+        #: By check: what the launch wrote in front of the attention, and the references that start from it.
+        self._followed: dict[int, tuple[Array, dict[int, Reference]]] = {}
         super().__init__(problem, l2_bytes, watch)
+        if self.writer is not None:
+            self._behind(0, self.writer)  # of nothing: CuPy compiles now what a candidate's check would wait for
+            watch.ended("references")
 
     @property
     def attention(self) -> AttentionOp:
         """The one that there is."""
         return self.problem.workload.attentions[0]
+
+    @property
+    def writer(self) -> int | None:
+        """Index of the product that writes the queries; None where they are an input."""
+        return self.workload.op_index(self.attention.source)
+
+    @property
+    def writes_cache(self) -> bool:
+        """Whether that one writes the cache's new rows, too."""
+        return self.workload.turned_for is not None
 
     def slot_ops(self, slot: int) -> WithAttentions:
         """Operand addresses of one launch of the chain."""
@@ -111,13 +134,16 @@ class AttentionData(ProblemData):
         return len(self._weights)
 
     def inputs_at(self, given: AttentionAddresses) -> dict[str, Array]:
-        """The inputs, of a slot or of a check, whose queries and lengths lie there."""
-        op = self.attention
-        return next(
-            inputs
-            for inputs in (*self._inputs, *self._check_inputs)
-            if (inputs[op.source].data.ptr, inputs[op.operands[2]].data.ptr) == (given.q, given.lengths)
-        )
+        """The inputs, of a slot or of a check, whose lengths lie there."""
+        lengths = self.attention.operands[2]
+        found = (*self._inputs, *self._check_inputs)
+        return next(inputs for inputs in found if inputs[lengths].data.ptr == given.lengths)
+
+    def queries_at(self, given: AttentionAddresses) -> Array:
+        """The queries that lie there, as bits [m, n]."""
+        if self.writer is None:
+            return self.inputs_at(given)[self.attention.source]
+        return next(out[self.writer].bits for out in self.outputs if out[self.writer].address == given.q)
 
     def contiguous_cache(self, inputs: dict[str, Array]) -> tuple[Array, Array]:
         """Keys and values [sequences, KV heads, max_length, head_dim]: the inputs, or of pages a copy in order, which
@@ -131,8 +157,7 @@ class AttentionData(ProblemData):
 
     def has_nan(self, inputs: dict[str, Array]) -> bool:
         """Whether these are inputs whose cache is NaN behind its contexts."""
-        name = self.attention.operands[1]
-        return bool(self._ragged_cache) and inputs[name] is self._ragged_cache[name]
+        return any(inputs is one for one in self._check_inputs[1::2])
 
     def output_at(self, given: AttentionAddresses) -> Array:
         """The bits of the output that lies there."""
@@ -149,9 +174,52 @@ class AttentionData(ProblemData):
         shape = self.attention.shape
         return tuple(drawn.integers(0, shape.max_length, shape.sequences, endpoint=True).tolist())
 
+    def wanted(self, seed_index: int) -> Iterator[tuple[int, Reference]]:
+        """Those that start from what the launch wrote are last."""
+        yield from super().wanted(seed_index)
+        if self.writer is not None:
+            yield from self._behind(seed_index, self.writer).items()
+
+    def _behind(self, seed_index: int, writer: int) -> dict[int, Reference]:
+        """What follows from what a checked launch left in front of the attention; made once for all that leave the
+        same bits."""
+        written = self.written(writer, seed_index)
+        if (known := self._followed.get(seed_index)) is not None and bool((known[0] == written).all()):
+            return known[1]
+        inputs, first = self._check_inputs[seed_index], self.references[seed_index]
+        attended = self._attended(inputs, self.outputs[0][writer].bits)
+        behind = range(self.workload.num_in_front, len(self.workload.ops))
+        found = self._references(inputs, {**first, **attended}, behind)
+        found = {index: reference for index, reference in found.items() if index not in first}
+        self._followed[seed_index] = written.copy(), found
+        return found
+
+    def _first_references(self, inputs: dict[str, Array]) -> dict[int, Reference]:
+        """Where a product writes queries those in front of the attention alone."""
+        if self.writer is not None:
+            return self._references(inputs, {}, range(self.workload.num_in_front))
+        attended = self._attended(inputs, inputs[self.attention.source])
+        return self._references(inputs, attended, range(len(self.workload.ops)))
+
+    def _cache_of(self, op_index: int) -> Turned:
+        if not self.writes_cache:
+            return super()._cache_of(op_index)
+        return AttendedCache(self.workload.ops[op_index], self.attention, self.workload.dtype)
+
+    def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
+        """Of a cache whose new rows a launch writes, all others."""
+        found = super()._only_read(inputs)
+        for cache in self.caches.values():
+            if isinstance(cache, AttendedCache):
+                found = [(name, array) for name, array in found if name not in self.attention.operands[:2]]
+                found += cache.only_read(inputs)
+        return found
+
     def _with_attention(self, slot: int, inputs: dict[str, Array]) -> WithAttentions:
-        op, out = self.attention, self.outputs[slot][len(self.workload.ops)].address
-        q, keys, values, lengths, *table = (int(inputs[name].data.ptr) for name in (op.source, *op.operands))
+        op, outputs = self.attention, self.outputs[slot]
+        out = outputs[len(self.workload.ops)].address
+        q = int(inputs[op.source].data.ptr) if self.writer is None else outputs[self.writer].address
+        keys, values, lengths, *table = (int(inputs[name].data.ptr) for name in op.operands)
         addresses = AttentionAddresses(q=q, keys=keys, values=values, lengths=lengths, out=out, pages=sum(table))
         return WithAttentions.of(self._op_buffers(slot, inputs), (addresses,))
 
@@ -176,16 +244,22 @@ class AttentionData(ProblemData):
         return self._inputs_at(self.attention.timed_lengths, self._draw_cache())
 
     def _draw_check_inputs(self, seed: int) -> dict[str, Array]:
-        keys, values, _, *table = self.attention.operands
-        cache = {name: self._inputs[0][name] for name in (keys, values, *table)}
-        if seed % 2 == 1:
-            cache = self._ragged_cache = self._ragged_cache or self._draw_ragged()
+        """Checks share their caches, where no launch writes to them."""
+        op, is_odd = self.attention, seed % 2 == 1
+        if self.writes_cache:
+            cache = self._draw_ragged(edge_lengths(op, seed)) if is_odd else self._draw_cache()
+        elif is_odd:
+            ends = map(max, edge_lengths(op, 1), edge_lengths(op, 3))
+            cache = self._ragged_cache = self._ragged_cache or self._draw_ragged([*ends])
+        else:
+            keys, values, _, *table = op.operands
+            cache = {name: self._inputs[0][name] for name in (keys, values, *table)}
         return self._inputs_at(self.check_lengths(seed), cache)
 
     def _inputs_at(self, lengths: tuple[int, ...], cache: dict[str, Array]) -> dict[str, Array]:
-        """All inputs: those of the product behind too, but what the attention writes."""
+        """All inputs: those of the products too, but what the attention writes."""
         op = self.attention
-        found = {op.source: self._draw((op.m, op.n), 1.0), **cache}
+        found = dict(cache) if self.writer is not None else {op.source: self._draw((op.m, op.n), 1.0), **cache}
         found[op.operands[2]] = cupy.asarray(np.array(lengths, dtype=np.int32))
         others = super()._draw_inputs()
         return found | {name: array for name, array in others.items() if name != op.name}
@@ -201,12 +275,10 @@ class AttentionData(ProblemData):
         order = np.random.default_rng(self.problem.seed).permutation(paged.num_pages).astype(np.int32)
         return cupy.asarray(order.reshape(self.attention.shape.sequences, -1))
 
-    def _draw_ragged(self) -> dict[str, Array]:
-        """A cache with NaN behind the longest context that a check with an odd number has in it. Of the table what lies
-        there is no page."""
+    def _draw_ragged(self, ends: Sequence[int]) -> dict[str, Array]:
+        """A cache with NaN behind the sequences' ends. Of the table what lies there is no page."""
         op, paged = self.attention, self.attention.form.paged
         cache = self._draw_cache()
-        ends = np.maximum(edge_lengths(op, 1), edge_lengths(op, 3)).tolist()
         tables = [cache[name] for name in op.operands[3:]]
         for name in op.operands[:2]:
             if paged is None:
@@ -222,15 +294,17 @@ class AttentionData(ProblemData):
             return len(self.workload.ops)
         return super()._wrote(op_index)
 
-    def _attended(self, inputs: dict[str, Array]) -> dict[int, Reference]:
-        """Its bound. The kernel and the library round each weight to the element type, which is independent of the
-        others. What is computed in fp32 has an error of all weights together. The output is rounded."""
+    def _attended(self, inputs: dict[str, Array], queries: Array) -> dict[int, Reference]:
+        """The attention's output for these inputs and queries [m, n].
+
+        Its bound. The kernel and the library round each weight to the element type, which is independent of the others.
+        What is computed in fp32 has an error of all weights together. The output is rounded."""
         op, dtype, shape = self.attention, self.workload.dtype, self.attention.shape
         lengths = inputs[op.operands[2]]
         keys, values = self.contiguous_cache(inputs)
-        queries = inputs[op.source].reshape(shape.sequences, shape.new_tokens, -1, shape.head_dim)
+        by_head = queries.reshape(shape.sequences, shape.new_tokens, -1, shape.head_dim)
         found = attend(
-            shape, queries, keys, values, lengths.get().tolist(), cupy, form=op.form,
+            shape, by_head, keys, values, lengths.get().tolist(), cupy, form=op.form,
             widen=lambda bits: from_bits(bits, dtype, as_type=cupy.float64),
         )  # fmt: skip
         wanted, deviation, magnitude = (part.reshape(op.m, op.n) for part in found)

@@ -9,6 +9,7 @@ import numpy as np
 from cuda.bindings import driver
 
 from tuner.core.insight.tracing import Stamps
+from tuner.core.proof.launch_order import launches_in_front
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER
 
 from ..source.attention import (
@@ -27,7 +28,7 @@ from ..source.attention_launchable import AttentionLaunchable
 from ..source.launch_args import OpBuffers
 from ..source.launchable import LaunchRefused
 from .attention_data import AttentionAddresses, WithAttentions
-from .baselines import ChainRunner
+from .baselines import ChainRunner, StreamsRunner
 from .launch import FP32_NAN, Guarded, PlanOnDevice, check, launch_config, programmatic_attribute
 from .tensor_maps import encode
 
@@ -138,16 +139,27 @@ class AttentionOnDevice:
 
 
 class AttentionRunner:
-    """Attentions in front of the products, each with launches of its own, on one stream."""
+    """Attentions between products that write what they read and products that read them, each with launches of its
+    own, on one stream."""
 
     def __init__(self, attentions: tuple[AttentionOnDevice, ...], products: ChainRunner | None) -> None:
-        """`products` where there are any."""
+        """`products` where there are any.
+
+        Raises:
+            LaunchRefused: products on both sides run on two streams.
+        """
         self._attentions, self._products = attentions, products
+        plans = products.plans if products else ()
+        of_products = [plan.plan.graph.op_indices for plan in plans]
+        self._in_front = launches_in_front(attentions[0].launchable.workload, of_products)
+        if self._in_front and isinstance(products, StreamsRunner):
+            raise LaunchRefused("an attention runs between products, and these run on two streams side by side")
 
     @property
     def plans(self) -> tuple[AttentionOnDevice | PlanOnDevice, ...]:
         """Of all launches, in order."""
-        return (*self._attentions, *(self._products.plans if self._products else ()))
+        plans = self._products.plans if self._products else ()
+        return (*plans[: self._in_front], *self._attentions, *plans[self._in_front :])
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues the launches in order.
@@ -157,12 +169,17 @@ class AttentionRunner:
         """
         if not isinstance(ops, WithAttentions):
             raise TypeError("a workload with an attention needs its queries, caches and lengths")
+        products, of_products = self._products, tuple(ops)
+        if products is not None and self._in_front:
+            products.enqueue_some(of_products, stream, 0, self._in_front)
         for attention, given in zip(self._attentions, ops.attentions, strict=True):
             reader = attention.launchable.workload.reader_of(attention.launchable.op)
             weights = ops[attention.launchable.workload.ops.index(reader)].w if reader else 0
             attention.launch(given, weights, stream)
-        if self._products is not None:
-            self._products.enqueue(tuple(ops), stream)
+        if products is not None and self._in_front:
+            products.enqueue_some(of_products, stream, self._in_front, len(products.plans))
+        elif products is not None:
+            products.enqueue(of_products, stream)
 
     def abort_record(self) -> str | None:
         """What an attention refused, else the products' first one: an attention waits for no CTA but of its cluster."""

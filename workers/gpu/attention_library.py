@@ -1,4 +1,4 @@
-"""The library's side of an attention: PyTorch's `scaled_dot_product_attention`, and cuBLASLt's product behind it.
+"""The library's side of an attention: PyTorch's `scaled_dot_product_attention`, and cuBLASLt's products around it.
 
 PyTorch has the vendor's fused kernels (cuDNN's) and flash decoding. Each backend that takes the problem is timed with
 each of cuBLASLt's algorithms, and the best is the baseline. Nothing else of it is used: its calls are captured in a
@@ -21,24 +21,24 @@ from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.errors import WorkerError
 
 from ..source.launch_args import OpBuffers
-from .attention_data import AttentionData, WithAttentions
+from .attention_data import AttentionAddresses, AttentionData, WithAttentions
 from .attention_products import IN_ORDER
 from .cublaslt import CublasLt
-from .products_behind import InFrontOfProducts, ProductsBehind
+from .products_around import ProductsAround, WithProducts
 from .torch_baseline import TORCH_NAMES
 
 #: PyTorch's backends by their names there, those that are fused first; the last one takes anything.
 BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
 
 
-class AttentionLibrary(InFrontOfProducts):
+class AttentionLibrary(WithProducts):
     """PyTorch's attention by one backend, and cuBLASLt by one of its algorithms; a `Runner`."""
 
-    #: Products that read the attention run behind it.
+    #: Products that read the attention run behind it, those that it reads in front of it.
     can_run_beside = False
 
     def __init__(self, lt: CublasLt, data: AttentionData, tools: Any) -> None:
-        """Finds the backends that take the problem; `tools` as `ProductsBehind` has them.
+        """Finds the backends that take the problem; `tools` as `ProductsAround` has them.
 
         Raises:
             WorkerError: PyTorch cannot be imported, or has no backend for it.
@@ -52,7 +52,7 @@ class AttentionLibrary(InFrontOfProducts):
         self._torch, self._data, self._lt_version = torch, data, lt.version
         self._dtype = getattr(torch, TORCH_NAMES[data.workload.dtype])
         self._bits = f"int{8 * data.workload.dtype.size_bytes}"
-        self._products = ProductsBehind(lt, data, tools)
+        self._products = ProductsAround(lt, data, tools)
         self._timed_mask = self._mask(data.inputs_of_slot(0))
         self.backends = self._found_backends()
         self._choice = 0
@@ -79,7 +79,8 @@ class AttentionLibrary(InFrontOfProducts):
         given = ops.attentions[0]
         inputs = self._data.inputs_at(given)
         with self._torch.cuda.stream(self._torch.cuda.ExternalStream(stream)):
-            mask, (q, keys, values) = self._mask(inputs), self._tensors(inputs)
+            self._products.enqueue_in_front(tuple(ops), stream)
+            mask, (q, keys, values) = self._mask(inputs), self._tensors(given)
             if mask is not None:
                 keys, values = keys.nan_to_num(0.0), values.nan_to_num(0.0)
             attended = self._attend((q, keys, values), mask, (self._backend, *BACKENDS))
@@ -87,21 +88,23 @@ class AttentionLibrary(InFrontOfProducts):
                 attended = attended.masked_fill(~mask.any(dim=-1)[:, 0, :, None, None], 0)
             out = self._tensor(self._data.output_at(given))
             out.copy_(attended.reshape(out.shape))
-            self._products.enqueue(tuple(ops), out.data_ptr(), stream)
+            self._products.enqueue_behind(tuple(ops), out.data_ptr(), stream)
 
     def captured(self) -> TorchGraph:
         """A chain of runs over the slots."""
         data, has_product = self._data, bool(self._data.workload.ops)
+        given = [data.slot_ops(slot) for slot in range(data.num_slots)]
         slots = range(data.chain_length)
         # before, since a capture may not hand over memory
-        tensors = [self._tensors(data.inputs_of_slot(slot)) for slot in range(data.num_slots)]
+        tensors = [self._tensors(ops.attentions[0]) for ops in given]
 
         def run(slot: int) -> Any:
+            ops, stream = tuple(given[slot % data.num_slots]), self._torch.cuda.current_stream().cuda_stream
+            self._products.enqueue_in_front(ops, stream)
             attended = self._attend(tensors[slot % data.num_slots], self._timed_mask, (self._backend,))
             if has_product:
                 attended = attended.contiguous()
-                stream = self._torch.cuda.current_stream().cuda_stream
-                self._products.enqueue(tuple(data.slot_ops(slot)), attended.data_ptr(), stream)
+                self._products.enqueue_behind(ops, attended.data_ptr(), stream)
             return attended
 
         return TorchGraph(self._torch, [partial(run, slot) for slot in slots], kept=tensors)
@@ -124,7 +127,7 @@ class AttentionLibrary(InFrontOfProducts):
 
     def _found_backends(self) -> list[str]:
         """Those that are fused and take the problem; where none does, the one that takes anything."""
-        found, tensors = list[str](), self._tensors(self._data.inputs_of_slot(0))
+        found, tensors = list[str](), self._tensors(self._data.slot_ops(0).attentions[0])
         for name in BACKENDS:
             if found and name == BACKENDS[-1]:
                 break
@@ -175,10 +178,12 @@ class AttentionLibrary(InFrontOfProducts):
             is_seen &= places >= ends - op.form.window
         return is_seen[:, None]
 
-    def _tensors(self, inputs: dict[str, Any]) -> tuple[Any, Any, Any]:
+    def _tensors(self, given: AttentionAddresses) -> tuple[Any, Any, Any]:
         """Queries [sequences, new tokens, heads, head_dim], keys, values."""
+        inputs = self._data.inputs_at(given)
         op, (first, end) = self._data.attention, self._seen(inputs)
-        q = self._tensor(inputs[op.source]).view(op.shape.sequences, op.shape.new_tokens, -1, op.shape.head_dim)
+        queries = self._tensor(self._data.queries_at(given))
+        q = queries.view(op.shape.sequences, op.shape.new_tokens, -1, op.shape.head_dim)
         cache = self._data.contiguous_cache(inputs)
         keys, values = (self._tensor(bits)[:, :, first:end] for bits in cache)
         return q, keys, values

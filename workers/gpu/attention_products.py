@@ -20,7 +20,7 @@ from .batched_gemm import BatchedGemm, BatchedShape
 from .cublaslt import WORKSPACE_BYTES, CublasLt
 from .data import from_bits
 from .outputs import bits_type
-from .products_behind import InFrontOfProducts, ProductsBehind
+from .products_around import ProductsAround, WithProducts
 
 #: What a recipe says of it.
 NO_FUSED_ATTENTION = (
@@ -32,14 +32,14 @@ _THREADS = 256
 _IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 
 
-class AttentionProducts(InFrontOfProducts):
-    """Scores, softmax, sums of values, and the product behind them; a `Runner`."""
+class AttentionProducts(WithProducts):
+    """Scores, softmax, sums of values, and the products around them; a `Runner`."""
 
-    #: Products that read the attention run behind it.
+    #: Products that read the attention run behind it, those that it reads in front of it.
     can_run_beside = False
 
     def __init__(self, lt: CublasLt, data: AttentionData, tools: Any) -> None:
-        """`tools` has the kernel `tuner_softmax`, and those of `ProductsBehind`.
+        """`tools` has the kernel `tuner_softmax`, and those of `ProductsAround`.
 
         Raises:
             WorkerError: the library offers no algorithm.
@@ -51,7 +51,7 @@ class AttentionProducts(InFrontOfProducts):
         scores = BatchedShape(m=tokens, n=columns, k=shape.head_dim, is_transposed=True, is_wide=True, **of_cache)
         sums = BatchedShape(m=shape.head_dim, n=columns, k=tokens, is_transposed=False, is_wide=False, **of_cache)
         self._scores, self._sums = BatchedGemm(lt, dtype, scores), BatchedGemm(lt, dtype, sums)
-        self._products = ProductsBehind(lt, data, tools)
+        self._products = ProductsAround(lt, data, tools)
         self._workspace = cupy.empty(WORKSPACE_BYTES, dtype=cupy.uint8)
         self._wide = cupy.empty((batch, columns, tokens), dtype=cupy.float32)
         self._weights = cupy.empty((batch, columns, tokens), dtype=bits_type(dtype))
@@ -80,11 +80,12 @@ class AttentionProducts(InFrontOfProducts):
         """Enqueues one run; `stream` is the current one."""
         assert isinstance(ops, WithAttentions)
         given, inputs = ops.attentions[0], self._data.inputs_at(ops.attentions[0])
+        self._products.enqueue_in_front(tuple(ops), stream)
         keys, values = (int(cache.data.ptr) for cache in self._cache_of(inputs))
         shape, workspace, algorithm = self._data.attention.shape, self._workspace.data.ptr, self._choice
         q, out = given.q, given.out
         if self._gathered:
-            queries = inputs[self._data.attention.source].reshape(
+            queries = self._data.queries_at(given).reshape(
                 shape.sequences, shape.new_tokens, shape.kv_heads, shape.query_heads, shape.head_dim
             )
             self._gathered[0][...] = queries.transpose(0, 2, 1, 3, 4)
@@ -98,7 +99,7 @@ class AttentionProducts(InFrontOfProducts):
                 shape.sequences, shape.new_tokens, shape.kv_heads, shape.query_heads, shape.head_dim
             )
             rows[...] = self._gathered[1].transpose(0, 2, 1, 3, 4)
-        self._products.enqueue(tuple(ops), given.out, stream)
+        self._products.enqueue_behind(tuple(ops), given.out, stream)
 
     def _slots_in_order(self) -> dict[int, tuple[Any, Any]]:
         slots = [self._data.inputs_of_slot(slot) for slot in range(self._data.num_slots)]

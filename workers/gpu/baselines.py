@@ -115,9 +115,13 @@ class ChainRunner:
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues the launches in order."""
-        ops = self._prepared(ops, stream)
-        for plan in self.plans:
-            self._kernel.launch(plan, ops, stream)
+        self.enqueue_some(ops, stream, 0, len(self.plans))
+
+    def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
+        """Enqueues those launches alone; what is made ready for all of them goes in front of the first one."""
+        given = self._prepared(ops, stream) if begin == 0 else self.squares.given_to(ops)
+        for plan in self.plans[begin:end]:
+            self._kernel.launch(plan, given, stream)
 
     def _prepared(self, ops: tuple[OpBuffers, ...], stream: int) -> tuple[OpBuffers, ...]:
         """What the launches are given, behind what makes the squares of inputs."""
@@ -237,11 +241,10 @@ class LibraryRunner:
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues one product per op."""
-        self._norms.begin()
         if not self._beside:
-            for index, buffer in enumerate(ops):
-                self._launch(index, buffer, stream, self._workspaces[0])
+            self.enqueue_some(ops, stream, 0, len(ops))
             return
+        self._norms.begin()
         for index, buffer in enumerate(ops):  # several may read one normed input
             self._norms.input_of(index, buffer)
         forked = [side.fork(stream) for side in self._sides]
@@ -251,6 +254,13 @@ class LibraryRunner:
                 self._launch(index, ops[index], own, self._workspaces[index])
         for side in self._sides:
             side.join(stream)
+
+    def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
+        """Enqueues those of a run's ops alone, one after the other; a run begins with the first one."""
+        if begin == 0:
+            self._norms.begin()
+        for index in range(begin, end):
+            self._launch(index, ops[index], stream, self._workspaces[0])
 
     def _launch(self, index: int, buffer: OpBuffers, stream: int, workspace: Any) -> None:
         """Enqueues one op; `stream` is the current one."""

@@ -6,6 +6,7 @@ allocator would have it. A chain of launches walks the slots, so every launch re
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import cupy
@@ -20,7 +21,7 @@ from ..source.launch_args import OpBuffers, RotaryBuffers
 from .integrity import Region, region
 from .outputs import GuardedOutput, bits_type
 from .reference import Operands, Reference, reference
-from .turned import TurnedCache, draw_lengths
+from .turned import Turned, TurnedCache, draw_lengths
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
@@ -96,8 +97,8 @@ class ProblemData:
         self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._draw_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
-        #: By index, of the op that is turned: what all slots write their keys and values to.
-        self.caches = {i: TurnedCache(op, dtype) for i, op in enumerate(ops) if op.rotary}
+        #: By index, of the op that is turned: what it writes its keys and values to.
+        self.caches = {i: self._cache_of(i) for i, op in enumerate(ops) if op.rotary}
         written = self.workload.numbered_ops
         shared = {
             i: GuardedOutput(op.m, op.c_columns, dtype) for i, op in enumerate(written) if not self.workload.leaves(i)
@@ -108,7 +109,8 @@ class ProblemData:
         ]
         cupy.cuda.Device().synchronize()
         watch.ended("inputs")
-        self.references = [self._reference(inputs) for inputs in self._check_inputs]
+        #: By check and op, of those that the inputs alone tell.
+        self.references = [self._first_references(inputs) for inputs in self._check_inputs]
         cupy.cuda.Device().synchronize()
         watch.ended("references")
         self._flush = cupy.zeros(3 * l2_bytes // 4, dtype=cupy.uint32)
@@ -134,27 +136,32 @@ class ProblemData:
         return self._op_buffers(0, self._check_inputs[seed_index])
 
     def poison(self) -> None:
-        """NaN into all that a checked launch must write, and a mark into the caches that it writes some rows of."""
+        """NaN into all that a checked launch must write, and into caches what shows which rows it writes."""
         for output in self.outputs[0].values():
             output.poison()
         for cache in self.caches.values():
-            cache.poison()
+            cache.poison(self._check_inputs)
 
     def written(self, op_index: int, seed_index: int) -> Array:
         """What a checked launch left of an op, as bits [m, n]: of what is turned queries, keys and values."""
         bits = self.outputs[0][op_index].bits
         if op_index not in self.caches:
             return bits
-        return self.caches[op_index].beside(bits, self._check_inputs[seed_index][self._lengths_of(op_index)])
+        return self.caches[op_index].beside(bits, self._check_inputs[seed_index])
 
     def strayed(self, op_index: int, seed_index: int) -> str:
         """Where a checked launch wrote that it must not, beside an op's output, in words; empty where it did not."""
         if op_index not in self.caches:
             return ""
-        return self.caches[op_index].strayed(self._check_inputs[seed_index][self._lengths_of(op_index)])
+        return self.caches[op_index].strayed(self._check_inputs[seed_index])
 
-    def _lengths_of(self, op_index: int) -> str:
-        return f"{self.workload.ops[op_index].name}.lengths"
+    def wanted(self, seed_index: int) -> Iterator[tuple[int, Reference]]:
+        """What a checked launch must have left of each op, by index. Each is to be judged before the next one is asked
+        for: what follows may start from what the launch wrote."""
+        yield from self.references[seed_index].items()
+
+    def _cache_of(self, op_index: int) -> Turned:
+        return TurnedCache(self.workload.ops[op_index], self.workload.dtype)
 
     def regions(self) -> list[Region]:
         """All that no launch may write: operands, references, and what lies around the outputs."""
@@ -205,7 +212,7 @@ class ProblemData:
         """Of the op that is turned; None of the others."""
         if op_index not in self.caches:
             return None
-        return self.caches[op_index].buffers(inputs[self._lengths_of(op_index)])
+        return self.caches[op_index].buffers(inputs)
 
     def _source_address(self, slot: int, op_index: int, inputs: dict[str, Array]) -> int:
         """Of what op `op_index` reads as A."""
@@ -259,8 +266,8 @@ class ProblemData:
                 inputs[factors_of(op)] = 0.5 + 1.5 * self._random.random(op.m, dtype=cupy.float32)
             if op.norm in inputs:
                 inputs[factors_of(op)] = self._squares(inputs[op.norm])
-            if op.rotary:
-                inputs[self._lengths_of(i)] = draw_lengths(op.rotary, op.m, self._num_drawn)
+            if op.rotary and self.workload.turned_for is None:
+                inputs[f"{op.name}.lengths"] = draw_lengths(op.rotary, op.m, self._num_drawn)
         self._num_drawn += 1
         return inputs
 
@@ -300,16 +307,22 @@ class ProblemData:
             bits[begin : begin + count] = to_bits(values, self.workload.dtype)
         return bits.reshape(shape)
 
-    def _reference(self, inputs: dict[str, Array]) -> dict[int, Reference]:
-        """The outputs of all ops for these inputs."""
+    def _first_references(self, inputs: dict[str, Array]) -> dict[int, Reference]:
+        """The outputs that these inputs tell."""
+        return self._references(inputs, {}, range(len(self.workload.ops)))
+
+    def _references(
+        self, inputs: dict[str, Array], known: dict[int, Reference], op_indices: range
+    ) -> dict[int, Reference]:
+        """The outputs of those ops for these inputs, behind those that are known."""
         dtype = self.workload.dtype
 
         def widened(bits: Array | None) -> Array | None:
             return None if bits is None else from_bits(bits, dtype, as_type=cupy.float64)
 
-        references: dict[int, Reference] = self._attended(inputs)
-        for i, op in enumerate(self.workload.ops):
-            producer = self._wrote(i)
+        references = dict(known)
+        for i in op_indices:
+            op, producer = self.workload.ops[i], self._wrote(i)
             added = self.workload.residual_producer_of(i)
             factors = inputs.get(factors_of(op)) if op.row_scale else None
             if op.norm:
@@ -323,7 +336,7 @@ class ProblemData:
                 residual=widened(inputs.get(residual_of(op))) if added is None else references[added].values,
                 row_scale=None if factors is None else factors.astype(cupy.float64),
                 residual_tolerance=None if added is None else references[added].tolerance,
-                turn=self.caches[i].turn(inputs[self._lengths_of(i)]) if i in self.caches else None,
+                turn=self.caches[i].turn(inputs) if i in self.caches else None,
             )
             references[i] = reference(
                 op,
@@ -333,10 +346,6 @@ class ProblemData:
                 is_normed=self.workload.writes_squares(i),
             )
         return references
-
-    def _attended(self, inputs: dict[str, Array]) -> dict[int, Reference]:
-        """The outputs of attentions, where there are any."""
-        return {}
 
     def _wrote(self, op_index: int) -> int | None:
         """Index of the op that wrote what op `op_index` reads as A; None for an input."""

@@ -15,6 +15,8 @@ import numpy as np
 
 _CTAS_PER_REGION = 64
 _THREADS = 256
+#: Of one launch: the second dimension of a grid. A cache whose new rows are written has a region between any two.
+_MOST_REGIONS = 65535
 
 
 class Overwritten(Exception):
@@ -58,5 +60,8 @@ class Integrity:
     def _fingerprints(self) -> np.ndarray[Any, np.dtype[np.uint64]]:
         cupy.cuda.Device().synchronize()  # what is judged ran on other streams
         sums = cupy.zeros(len(self._names), dtype=cupy.uint64)
-        self._kernel((_CTAS_PER_REGION, len(self._names)), (_THREADS,), (self._table, sums))
+        for begin in range(0, len(self._names), _MOST_REGIONS):
+            some = slice(begin, begin + _MOST_REGIONS)
+            grid = (_CTAS_PER_REGION, len(self._names[some]))
+            self._kernel(grid, (_THREADS,), (self._table[some], sums[some]))
         return sums.get()  # type: ignore[no-any-return]

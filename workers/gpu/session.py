@@ -309,12 +309,12 @@ def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels, *, traced
     if not work.plan_kind.is_ours:
         return prepared.library
     _check_asked(prepared, work)
-    if not work.attentions:
-        squares = None if traced else prepared.input_squares  # those that come with the input are there
-        return runner_of(work, kernels.load(work), traced=traced, input_squares=squares)
     attentions = kernels.load_attentions(work)
-    products = runner_of(work, kernels.load(work), traced=traced) if work.launchable else None
-    return AttentionRunner(attentions, products)
+    if attentions and work.launchable is None:
+        return AttentionRunner(attentions, None)
+    squares = None if traced else prepared.input_squares  # those that come with the input are there
+    products = runner_of(work, kernels.load(work), traced=traced, input_squares=squares)
+    return AttentionRunner(attentions, products) if attentions else products
 
 
 def _check_asked(prepared: ProblemOnCard, work: Work) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import cupy
@@ -17,6 +18,8 @@ from .outputs import GuardedOutput
 from .reference import Turn
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
+#: Of a slot or of a check, by tensor name.
+Inputs = Mapping[str, Array]
 
 #: Of Llama 3: a pair's radians a token are this to the power of -2 pair / head_dim.
 ROPE_THETA = 500_000.0
@@ -34,49 +37,89 @@ def draw_lengths(rotary: Rotary, rows: int, turn: int) -> Array:
     return cupy.asarray(lengths)
 
 
-class TurnedCache:
-    """Keys and values [sequences, KV heads, max_length, head_dim] between canaries, and the frequencies."""
+class Turned:
+    """What an op turns its rows by, and the cache [sequences, KV heads, max_length, head_dim] that it writes to."""
 
-    def __init__(self, op: GemmOp, dtype: Dtype) -> None:
+    def __init__(self, op: GemmOp, lengths: str) -> None:
+        """`lengths` is the input's name."""
         assert op.rotary is not None
-        self._rotary, self._m = op.rotary, op.m
-        shape = op.rotary.cache_shape(op.m)
-        self._guarded = [GuardedOutput(shape[0] * shape[1] * shape[2], shape[3], dtype) for _ in range(2)]
-        self._caches = [one.bits.reshape(shape) for one in self._guarded]
+        self._rotary, self._m, self._lengths = op.rotary, op.m, lengths
         pairs = np.arange(op.rotary.head_dim // 2)
         self.frequencies = cupy.asarray((ROPE_THETA ** (-pairs / pairs.size)).astype(np.float32))
 
-    def buffers(self, lengths: Array) -> RotaryBuffers:
+    def of(self, inputs: Inputs) -> tuple[Array, Array]:
+        """Keys and values that a launch over such inputs writes to, as bits."""
+        raise NotImplementedError
+
+    def poison(self, checks: Sequence[Inputs]) -> None:
+        """So that it shows what a launch over any of these inputs writes."""
+        raise NotImplementedError
+
+    def strayed(self, inputs: Inputs) -> str:
+        """Which cache was written where no new token is, in words; empty where none was."""
+        raise NotImplementedError
+
+    def buffers(self, inputs: Inputs) -> RotaryBuffers:
         """What a launch is given."""
-        keys, values = (int(one.address) for one in self._guarded)
-        return RotaryBuffers(
-            keys=keys, values=values, lengths=int(lengths.data.ptr), frequencies=int(self.frequencies.data.ptr)
-        )
+        keys, values = (int(cache.data.ptr) for cache in self.of(inputs))
+        lengths, frequencies = (int(array.data.ptr) for array in (inputs[self._lengths], self.frequencies))
+        return RotaryBuffers(keys=keys, values=values, lengths=lengths, frequencies=frequencies)
 
-    def poison(self) -> None:
-        """The mark that nobody has written, everywhere."""
-        for cache in self._caches:
-            fill(cache, UNTOUCHED)
-
-    def turn(self, lengths: Array) -> Turn:
+    def turn(self, inputs: Inputs) -> Turn:
         """By what the rows of a launch over such sequences are turned."""
-        at, is_kept = self._positions(lengths)
+        at, is_kept = self._positions(inputs)
         angles = at.astype(cupy.float32)[:, None] * self.frequencies
         return Turn(angles=angles.astype(cupy.float64), is_kept=is_kept)
 
-    def beside(self, queries: Array, lengths: Array) -> Array:
+    def beside(self, queries: Array, inputs: Inputs) -> Array:
         """Queries, keys and values of each row, as bits; zeros for what has no place."""
-        kept, sequences, places = self._kept(lengths)
+        kept, sequences, places = self.kept(inputs)
         found = [queries]
-        for cache in self._caches:
+        for cache in self.of(inputs):
             rows = cupy.zeros((self._m, self._rotary.kv_heads, self._rotary.head_dim), dtype=cache.dtype)
             rows[kept] = cache[sequences, :, places]
             found.append(rows.reshape(self._m, -1))
         return cupy.ascontiguousarray(cupy.concatenate(found, axis=1))
 
-    def strayed(self, lengths: Array) -> str:
-        """Which cache was written where no new token is, in words; empty where none was."""
-        _, sequences, places = self._kept(lengths)
+    def regions(self, name: str) -> list[Region]:
+        """What no launch may write."""
+        return [region(f"the frequencies of {name}", self.frequencies)]
+
+    def kept(self, inputs: Inputs) -> tuple[Array, Array, Array]:
+        """The rows that have a place, their sequences and positions."""
+        at, is_kept = self._positions(inputs)
+        rows = cupy.flatnonzero(is_kept)
+        return rows, rows // self._rotary.new_tokens, at[rows]
+
+    def _positions(self, inputs: Inputs) -> tuple[Array, Array]:
+        """Of each row's token in its sequence, and whether that has a place."""
+        rows, new = cupy.arange(self._m), self._rotary.new_tokens
+        at = inputs[self._lengths][rows // new] - new + rows % new
+        return at, (at >= 0) & (at < self._rotary.max_length)
+
+
+class TurnedCache(Turned):
+    """A cache that nobody reads: keys and values between canaries, which all launches write to."""
+
+    def __init__(self, op: GemmOp, dtype: Dtype) -> None:
+        super().__init__(op, f"{op.name}.lengths")
+        shape = self._rotary.cache_shape(op.m)
+        self._guarded = [GuardedOutput(shape[0] * shape[1] * shape[2], shape[3], dtype) for _ in range(2)]
+        keys, values = (one.bits.reshape(shape) for one in self._guarded)
+        self._caches = keys, values
+
+    def of(self, inputs: Inputs) -> tuple[Array, Array]:
+        """The same ones for all."""
+        return self._caches
+
+    def poison(self, checks: Sequence[Inputs]) -> None:
+        """The mark that nobody has written, everywhere."""
+        for cache in self._caches:
+            fill(cache, UNTOUCHED)
+
+    def strayed(self, inputs: Inputs) -> str:
+        """By the marks."""
+        _, sequences, places = self.kept(inputs)
         for what, cache in zip(("keys", "values"), self._caches, strict=True):
             others = cache != UNTOUCHED
             others[sequences, :, places] = False
@@ -85,20 +128,8 @@ class TurnedCache:
         return ""
 
     def regions(self, name: str) -> list[Region]:
-        """What no launch may write."""
-        found = [region(f"the frequencies of {name}", self.frequencies)]
+        """What lies around it, too."""
+        found = super().regions(name)
         for what, one in zip(("keys", "values"), self._guarded, strict=True):
             found += one.surroundings(f"the cache of {what} of {name}")
         return found
-
-    def _positions(self, lengths: Array) -> tuple[Array, Array]:
-        """Of each row's token in its sequence, and whether that has a place."""
-        rows, new = cupy.arange(self._m), self._rotary.new_tokens
-        at = lengths[rows // new] - new + rows % new
-        return at, (at >= 0) & (at < self._rotary.max_length)
-
-    def _kept(self, lengths: Array) -> tuple[Array, Array, Array]:
-        """The rows that have a place, their sequences and positions."""
-        at, is_kept = self._positions(lengths)
-        rows = cupy.flatnonzero(is_kept)
-        return rows, rows // self._rotary.new_tokens, at[rows]

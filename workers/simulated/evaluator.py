@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import __version__
-from tuner.core.insight.tracing import forecast_attentions, make_trace, no_trace, spans_from_timelines
+from tuner.core.insight.tracing import forecast_trace, no_trace
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
-from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import Procedure
 from tuner.core.problem.workload import Workload
@@ -353,19 +352,10 @@ class SimulatedEvaluator:
         fault = self._fault(candidate, {})
         if candidate.schedule is None or fault:
             return no_trace(fault.reason if fault else "the library's kernels carry no stamps", simulated=True)
-        workload, gpu = problem.workload, self._target.gpu
-        scale = self.slowdown(candidate)
         try:
-            verified = plans_for(workload, gpu, candidate)
-            spans, grids, begin_us = forecast_attentions(workload, gpu, candidate, scale)
+            return forecast_trace(problem.workload, self._target.gpu, candidate, self.slowdown(candidate))
         except (IllegalSchedule, PlanError) as error:
             return no_trace(str(error), simulated=True)
-        timelines = [simulate(plan) for plan in verified]
-        plans = [plan.plan for plan in verified]
-        spans += spans_from_timelines(plans, timelines, gpu.num_sms, scale, begin_us=begin_us, first_launch=len(grids))
-        grids += [timeline.num_ctas for timeline in timelines]
-        names = tuple(op.name for op in workload.numbered_ops)
-        return make_trace(spans, names, grids, simulated=True)
 
     def close(self) -> None:
         """Has no processes to end."""

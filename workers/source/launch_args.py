@@ -184,7 +184,7 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
             size += _CHAIN_OP.size
     for op in workload.ops:
         if op.rotary:
-            fields += _rotary_fields(op, size)
+            fields += _rotary_fields(op, workload.cache_name_of(op), size)
             size += _ROTARY.size
     if tiling.engine is Engine.WGMMA:
         size += -size % _EXTENSION_ALIGNMENT
@@ -202,8 +202,8 @@ def _output_meaning(op: GemmOp) -> str:
     return f"queries [m, {op.c_columns}], turned" if op.rotary else "output [m, n]"
 
 
-def _rotary_fields(op: GemmOp, begin: int) -> list[dict[str, Any]]:
-    """Of an op that is turned, as a manifest lists them."""
+def _rotary_fields(op: GemmOp, cache: str, begin: int) -> list[dict[str, Any]]:
+    """Of an op that is turned, as a manifest lists them; `cache` names whose the cache is."""
     assert op.rotary is not None
     pointers = {
         "keys": "cache of keys, appended to",
@@ -217,7 +217,7 @@ def _rotary_fields(op: GemmOp, begin: int) -> list[dict[str, Any]]:
             "offset": begin + 8 * index,
             "type": "pointer",
             "meaning": meaning,
-            "tensor": f"{op.name}.{name}",
+            "tensor": f"{op.name if name == 'frequencies' else cache}.{name}",
         }
         for index, (name, meaning) in enumerate(pointers.items())
     ]

@@ -80,12 +80,14 @@ def test_a_preset_and_a_file_of_ops_are_submitted(run: Run, tmp_path: Path) -> N
     attention = ["--sequences", "4", "--max-length", "512", "--dtype", "bf16"]
     of_model = ["--preset", "decoder-attention", "--model", "llama3-8b", "--no-projection", *attention]
     of_layer = ["--preset", "decoder-layer", "--model", "llama3-8b", *attention]
+    of_rank = ["--preset", "decoder-layer", "--model", "llama3-70b", "--tp", "8", "--run", "qkv_attention", *attention]
     by_sizes = ["--heads", "8", "--kv-heads", "2", "--head-dim", "64", "--d-out", "512", *attention]
     for options, names in (
         ([*preset, "--trials", "1000"], ["gate_up", "down"]),
         (["--chain", str(path)], ["a", "b"]),
         (of_model, ["attention"]),
         (of_layer, ["attention", "o_proj", "gate_up", "down", "qkv"]),
+        (of_rank, ["qkv", "attention", "o_proj"]),
         (by_sizes, ["attention", "o_proj"]),
     ):
         job = json.loads(run("submit", *options, "--json").stdout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.support.conformance import (
     attention,
+    between,
     chains,
     cluster,
     cluster_k,
@@ -41,5 +42,6 @@ TABLES = (
     turned,
     in_band,
     attention,
+    between,
 )
 CASES: tuple[Case, ...] = tuple(case for table in TABLES for case in table.CASES)

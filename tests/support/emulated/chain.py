@@ -25,6 +25,8 @@ from tuner.workers.source.tensor_maps import TensorMap, tensor_maps
 from tuner.workers.source.variants import Variant
 
 Array = np.ndarray[Any, Any]
+#: Of a launch: its plan, that on the device, its workspace, and where sums of parts begin in it.
+Memory = tuple[VerifiedPlan, Array, Array, int]
 
 #: So few SMs that every CTA has several tasks.
 FEW_SMS = replace(H200, num_sms=4)
@@ -133,16 +135,7 @@ class EmulatedChain:
         """The outputs of the last run. Before it all of them were NaN, or 1 where it is aborted, and squares and sums
         of parts were NaN. Before it, too, a guarded build is told of so many CTAs of other launches that are at work.
         `rows`: those of each run. `is_aborted`: each launch finds that another CTA of it has given up."""
-        library, memory = library_of(self.workload, tiling, changes, variant), []
-        for index, op in enumerate(self.workload.ops):
-            if self.workload.writes_squares(index):
-                words = norm_slots(self.workload, tiling, index) * slot_stride(op.m)
-                self._squares[index] = aligned(4 * words + 64).view(np.uint32)
-        for plan in plans:
-            words, layout = aligned(plan.words.nbytes).view(plan.words.dtype), workspace_layout(plan)
-            words[:] = plan.words
-            memory.append((plan, words, aligned(layout["bytes"] + 256, 0), layout["slots"]))
-        self.workspaces = [workspace for _, _, workspace, _ in memory]
+        library, memory = library_of(self.workload, tiling, changes, variant), self._memory_of(tiling, plans)
         num_runs = len(rows) or NUM_LAUNCHES
         for turn in range(num_runs):
             self._poison(ONE if is_aborted else NAN)
@@ -157,6 +150,20 @@ class EmulatedChain:
         for squares in self._squares.values():
             assert (squares[-16:] == CANARY).all(), "written behind the squares"
         return {op.name: from_bits(self._written(op), self.workload.dtype) for op in self.workload.ops}
+
+    def _memory_of(self, tiling: Tiling, plans: Sequence[VerifiedPlan]) -> list[Memory]:
+        """What the launches count in and hand to each other, zeroed."""
+        memory = []
+        for index, op in enumerate(self.workload.ops):
+            if self.workload.writes_squares(index):
+                words = norm_slots(self.workload, tiling, index) * slot_stride(op.m)
+                self._squares[index] = aligned(4 * words + 64).view(np.uint32)
+        for plan in plans:
+            words, layout = aligned(plan.words.nbytes).view(plan.words.dtype), workspace_layout(plan)
+            words[:] = plan.words
+            memory.append((plan, words, aligned(layout["bytes"] + 256, 0), layout["slots"]))
+        self.workspaces = [workspace for _, _, workspace, _ in memory]
+        return memory
 
     def _written(self, op: GemmOp) -> Array:
         """All that an op makes: of what is turned the queries, and the new rows of both caches."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.attention import layers
-from benchmarks.attention.layer_rows import ROWS, choose_rows
+from benchmarks.attention.layer_rows import ONE_JOB_ROWS, ROWS, choose_rows
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput
@@ -33,7 +33,7 @@ def final(kind: str, us: float) -> Any:
 def test_the_rows_are_those_that_are_asked_for() -> None:
     eight = [row.name for row in ROWS if row.model == "llama3-8b"]
     assert eight == [f"llama3-8b/layer/{batch}/{context}" for batch in (1, 16) for context in (512, 2048)]
-    shard = choose_rows(["llama3-70b-tp8/qkv"])
+    shard = choose_rows(["llama3-70b-tp8/qkv-"])
     assert [(row.batch, row.context) for row in shard] == [(1, 512), (1, 2048), (16, 512), (16, 2048)]
     first, second = shard[0].parts
     assert [op.name for op in first.all_ops] == ["qkv"]
@@ -81,8 +81,24 @@ def test_a_row_says_which_kind_is_best_and_what_was_not_tried() -> None:
 def test_a_row_of_several_parts_is_judged_by_what_they_take_together() -> None:
     gpu = SimpleNamespace(dram_bytes_per_s=4.8e12)
     parts = [ended(library=8.0, two_launches_pdl=7.0), ended(library=12.0, two_launches_pdl=9.0)]
-    found = layers.layer_row(choose_rows(["llama3-70b-tp8/qkv"])[0], gpu, parts, None)  # type: ignore[arg-type]
+    found = layers.layer_row(choose_rows(["llama3-70b-tp8/qkv-"])[0], gpu, parts, None)  # type: ignore[arg-type]
     assert (found["winner"], found["verdict_speedup"]) == (PlanKind.TWO_LAUNCHES_PDL, 1.25)
+
+
+def test_rows_of_one_job_are_measured_where_they_are_named_and_are_in_no_mean(tmp_path: Path) -> None:
+    assert not set(choose_rows()) & set(ONE_JOB_ROWS)
+    (row,) = choose_rows(["llama3-70b-tp8/qkv_attention/16/2048"])
+    (part,) = row.parts
+    assert [op.name for op in part.all_ops] == ["qkv", "attention", "o_proj"]
+    assert part.turned_for == part.attentions[0]
+    apart = sum(one.rotated_bytes for one in choose_rows(["llama3-70b-tp8/qkv-attention/16/2048"])[0].parts)
+    assert part.rotated_bytes == apart
+    results = layers.Results(tmp_path / "layers.json", {"gpu": "none", "driver": "", "cuda": ""})
+    for one, speedup in ((row, 3.0), (ROWS[0], 1.2)):
+        results.put(one, {"verdict_speedup": speedup})
+    written = json.loads((tmp_path / "layers.json").read_text())
+    assert [one["row"] for one in written["rows"]] == [ROWS[0].name, row.name]
+    assert written["meta"]["mean_speedup"] == 1.2
 
 
 def test_the_mean_is_over_all_rows(tmp_path: Path) -> None:

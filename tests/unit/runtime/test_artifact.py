@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import struct
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support.attentions import alone, attention
+from tests.support.between import between
+from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200, wgmma
 from tests.support.chains import block
 from tests.support.forged import tied
@@ -24,7 +27,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import ArtifactFiles, Environment
-from tuner.runtime import Artifact, RuntimeFailure, load_artifact
+from tuner.runtime import Artifact, Attention, RuntimeFailure, load_artifact
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Built, Resources
@@ -215,6 +218,59 @@ def test_launches_of_an_attention_have_the_workers_parameters(recorder: Recorder
     assert {call.attribute for call in calls} == {PROGRAMMATIC}
 
 
+@pytest.mark.parametrize(
+    ("num_behind", "kind", "run_starts", "order"),
+    [
+        (1, PlanKind.N_LAUNCHES_PDL, (), "qkv attention o_proj"),
+        (0, PlanKind.TWO_LAUNCHES_PDL, (), "qkv attention"),
+        (3, PlanKind.RUNS, (1,), "qkv attention o_proj,gate_up,down"),
+    ],
+)
+def test_an_attention_is_launched_between_what_it_reads_and_what_reads_it(
+    recorder: Recorder,
+    num_behind: int,
+    kind: PlanKind,
+    run_starts: tuple[int, ...],
+    order: str,
+) -> None:
+    workload = between(num_behind=num_behind)
+    made, _ = artifact_of(workload, candidate_of(workload, kind, run_starts))
+    artifact, (recipe,) = Artifact(made.files), made.manifest["attentions"]
+    given = tensors_of(artifact)
+    assert "qkv" not in given, "the queries lie in memory of the artifact"
+    launches = artifact.bind(given)._launches
+    products, (attended,) = artifact._products, artifact._attentions
+    assert products is not None
+    recorder.clear()
+    for one, launch in zip(order.split(), launches, strict=True):
+        recipes = recipe if one == "attention" else made.manifest
+        recorder.cuda.fake_parameter_bytes(recipes["parameter"]["size_bytes"])
+        launch.enqueue(STREAM)
+    calls = recorder.calls("cuLaunchKernelEx")
+    at = {name: tensor.address for name, tensor in given.items()} | artifact._memory
+    for one, call in zip(order.split(), calls, strict=True):
+        fields = (recipe if one == "attention" else made.manifest)["parameter"]["fields"]
+        offsets = {field["name"]: field["offset"] for field in fields}
+        (first,) = struct.unpack_from("<Q", call.parameter, offsets["q" if one == "attention" else "words"])
+        if one == "attention":
+            assert first == at["qkv"]
+            (out,) = struct.unpack_from("<Q", call.parameter, offsets["out"])
+            assert out == at["attention"]
+        else:
+            assert first == products._words[plan_of(made.manifest, one)]
+            caches = struct.unpack_from("<4Q", call.parameter, offsets["qkv.keys"])
+            wanted = ("attention.keys", "attention.values", "attention.lengths", "qkv.frequencies")
+            assert caches == tuple(at[name] for name in wanted)
+    assert attended._append_function is None
+    with pytest.raises(RuntimeFailure, match="products in front of attention"):
+        Attention(artifact)
+
+
+def plan_of(manifest: dict[str, Any], ops: str) -> int:
+    """Of the launch of those products."""
+    return [",".join(launch["ops"]) for launch in manifest["launches"]].index(ops)
+
+
 def test_launches_of_one_artifact_share_what_lies_between_them(recorder: Recorder) -> None:
     made, _ = chain(PlanKind.FUSED_PDL, block(16))
     artifact = Artifact(made.files)
@@ -252,7 +308,7 @@ def test_what_is_no_artifact_is_refused_with_what_would_be_right(tmp_path: Path)
     made, _ = chain(PlanKind.FUSED_PDL, block(16))
     for files, says in (
         ({}, "has no manifest.json"),
-        (changed(made, format=4), "is of format 4, and this reads formats up to 3"),
+        (changed(made, format=5), "is of format 5, and this reads formats up to 4"),
         ({**made.files, "plan0.bin": b""}, "plan0.bin of the artifact is not the file that the manifest names"),
         (changed(made, kernel=made.manifest["kernel"] | {"cubin": None}), "there is nothing to run"),
     ):

@@ -9,6 +9,7 @@ import optuna
 import pytest
 
 from tests.support.attentions import attention, space_with
+from tests.support.between import between
 from tests.support.cases import H200
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.gpu import Target
@@ -195,6 +196,37 @@ def test_a_layer_begins_with_what_was_found_for_its_products_alone_and_tries_eve
     kinds = {trial.candidate.plan_kind for trial in run(layer, 20)}
     launched = {PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.RUNS, PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL}
     assert kinds == {PlanKind.LIBRARY, *launched}
+
+
+@pytest.mark.parametrize("num_behind", [0, 1, 3])
+def test_a_search_around_an_attention_tries_every_way_to_launch_its_products(num_behind: int) -> None:
+    workload = between(num_behind=num_behind)
+    trials = run(workload, 24)
+    kinds = {trial.candidate.plan_kind for trial in trials}
+    apart = {PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL}
+    apart = apart if num_behind else {PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL}
+    assert kinds == {PlanKind.LIBRARY, *apart, *([PlanKind.RUNS] if num_behind > 1 else [])}
+    assert all(isinstance(trial.outcome, Measured) for trial in trials)
+    in_runs = [trial.candidate.schedule for trial in trials if trial.candidate.plan_kind.is_in_runs]
+    assert all(schedule and 1 in schedule.ordering.run_starts for schedule in in_runs)
+    assert len({schedule.ordering.run_starts for schedule in in_runs if schedule}) > 1 or num_behind < 3
+
+
+def test_what_was_found_around_an_attention_is_made_legal_for_another_context() -> None:
+    before, now = between(sizes={"max_length": 1024}), between()
+    schedule = next(iter(first_guesses(space_with(before), 0)))
+    known = replace(
+        found(ALONE), workload=before, candidate=Candidate(plan_kind=PlanKind.N_LAUNCHES, schedule=schedule)
+    )
+    assert distance(now, OBJECTIVE, known) == 1
+    assert distance(now.products, OBJECTIVE, known) == float("inf")
+    products = replace(known, workload=replace(before.products, num_in_front=0))
+    assert distance(now, OBJECTIVE, products) == float("inf"), "its launches had other ops"
+    asked = Asked(space=space_with(now), objective=OBJECTIVE, kernel_version="k", num_trials=60)
+    (prior,) = choose_priors(asked, [known])
+    assert prior.candidate.plan_kind is PlanKind.N_LAUNCHES
+    assert prior.candidate.schedule is not None
+    assert prior.candidate.schedule.tiling == schedule.tiling
 
 
 def test_another_heads_kernel_or_a_lone_attention_teaches_nothing() -> None:

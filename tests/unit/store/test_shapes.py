@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.support.between import between
 from tests.support.builders import BEST, spec
 from tuner.core.trial.job import JobState
-from tuner.core.trial.questions import Question
+from tuner.core.trial.questions import Question, sized_ops
 from tuner.store import Store, bests, jobs, removal
+from tuner.store.result_keys import form_digest
 from tuner.store.shapes import ShapeIndex
 
 
@@ -46,3 +48,15 @@ def test_many_results_that_come_at_once_are_all_taken_in(store: Store) -> None:
     assert nearest(store, shapes, 900) == first
     kept = {m: keep(store, m) for m in range(1, 12)}
     assert nearest(store, shapes, 12) == kept[11]
+
+
+def test_a_layers_form_has_any_context_and_its_sizes_have_the_context() -> None:
+    """The cache that its qkv writes to is the attention's, so both name the longest context."""
+    short, long = between(), between(sizes={"max_length": 1024})
+    assert form_digest(short) == form_digest(long) == form_digest(between(sequences=8))
+    assert len({form_digest(one) for one in (short, between(rotary=False), between(num_behind=3), short.products)}) == 4
+    assert [sized_ops(one)[1] for one in (short, long)] == [(4, 256, 512), (4, 256, 1024)]
+    first = replace(short.ops[0], name="first", n=256, rotary=None)
+    qkv = replace(short.ops[0], source="first", norm="first")
+    further = replace(short, ops=(first, qkv, short.ops[1]), num_in_front=2)
+    assert sized_ops(further) == [(4, 256, 512), (4, 256, 256)], "an attention behind two products is one of the two"

@@ -13,6 +13,7 @@ from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import decoder_attention, decoder_block
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.trial.job import JobSpec
 from tuner.errors import InvalidInput
 from tuner.wire.best_query import BestQuery
 from tuner.wire.chains import Chain
@@ -42,6 +43,7 @@ def refusal(pair: dict[str, Any]) -> InvalidInput:
 LAYER = {"kind": "decoder-layer", "model": "llama3-8b", "sequences": 4, "max_length": 512}
 TURN = {"heads": 32, "kv_heads": 8, "head_dim": 128, "max_length": 512}
 QKV = {"name": "qkv", "source": "x", "norm": "x", "n": 6144, "k": 4096, "rotary": TURN}
+FRONT = {**LAYER, "run": "qkv_attention"}
 PAGED = {**ALONE, "page_tokens": 16}
 
 
@@ -78,6 +80,37 @@ def test_a_window_of_the_longest_context_is_none() -> None:
 
 def test_a_chain_may_spell_the_pair_op_by_op() -> None:
     assert workload_of(asked(chain(OP, O_PROJ)).pair) == workload_of(asked({**ALONE, "d_out": 4096}).pair)
+
+
+BEHIND = {**OP, "source": "qkv"}
+ADDED = {**O_PROJ, "residual": "x"}
+
+
+def test_an_attention_between_products_survives_its_json() -> None:
+    workload = workload_of(asked(chain(QKV, BEHIND, ADDED)).pair)
+    assert [op.name for op in workload.all_ops] == ["qkv", "attention", "o_proj"]
+    assert workload.num_in_front == 1
+    again = json.loads(pair_of(workload).model_dump_json())
+    assert [op["name"] for op in again["ops"]] == ["qkv", "attention", "o_proj"]
+    assert workload_of(asked(again).pair) == workload
+    spec = asked(again).to_spec("simulated:h200")
+    assert JobSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_a_models_layer_may_begin_with_its_qkv() -> None:
+    shard = {**FRONT, "model": "llama3-70b", "tp": 8, "max_length": 2048, "sequences": 1}
+    workload = workload_of(asked(shard).pair)
+    assert [op.name for op in workload.all_ops] == ["qkv", "attention", "o_proj"]
+    qkv, o_proj = workload.ops
+    assert (qkv.m, qkv.result_columns, qkv.k, qkv.norm) == (1, 1280, 8192, "residual")
+    assert (o_proj.k, o_proj.n, o_proj.residual) == (1024, 8192, False), "the residual is added behind the all-reduce"
+    assert workload.turned_for is workload.attentions[0]
+    layer = workload_of(asked({**LAYER, "run": "from_qkv"}).pair)
+    assert [op.name for op in layer.all_ops] == ["qkv", "attention", "o_proj", "gate_up", "down"]
+    assert [op.residual_source for op in layer.ops] == ["", "residual", "", "o_proj"]
+    assert [op.is_output for op in layer.ops] == [False] * 4
+    query = BestQuery.model_validate({**shard, "target": "simulated:h200"})
+    assert query.to_question(None).workload == workload
 
 
 def test_a_models_attention_is_made_of_its_sizes() -> None:
@@ -159,10 +192,13 @@ def test_a_layers_cache_may_have_pages_where_its_qkv_does_not_write() -> None:
         (chain(OP, O_PROJ, {**O_PROJ, "name": "up"}), "pair.ops", "up stands behind the attention", "the first"),
         ({**LAYER, "tp": 8}, "pair.run", "an all-reduce stands behind o_proj", "attention, mlp or qkv"),
         ({**LAYER, "page_tokens": 16}, "pair.page_tokens", "writes to a contiguous cache", "give rotary false"),
+        ({**LAYER, "tp": 8, "run": "from_qkv"}, "pair.run", "an all-reduce stands", "use qkv_attention, att"),
+        ({**FRONT, "rotary": False}, "pair.rotary", "a kernel would write to the cache", "leave it true"),
+        ({**FRONT, "page_tokens": 16}, "pair.page_tokens", "writes to a contiguous cache", "leave it out"),
         ({**LAYER, "window": 0}, "pair.window", "0 hides a query from itself", "1 or more"),
         ({**LAYER, "tp": 3}, "pair.tp", "3 ranks cannot share", "use 1, 2, 4, 8"),
         ({**LAYER, "model": "qwen3-8b"}, "pair.model", "norms its queries and keys", "llama3-8b"),
-        (chain({**O_PROJ, "name": "q", "source": "x"}, OP), "pair.ops", "attention reads q:", "cut the chain in front"),
+        (chain(OP, O_PROJ, {**OP, "name": "b"}), "pair.ops", "2 attentions", "cut the chain"),
         (chain(OP, {**OP, "name": "b", "source": "attention"}), "pair.ops", "2 attentions", "cut the chain"),
         (chain({**OP, "source": "o_proj"}, O_PROJ), "pair.ops", "a cycle", "break it"),
         (chain(OP, {**O_PROJ, "name": "attention.keys"}), "pair.ops", "name of an operand of attention", "another"),
@@ -177,6 +213,14 @@ def test_a_layers_cache_may_have_pages_where_its_qkv_does_not_write() -> None:
         (chain({**QKV, "residual": "r"}), "pair.qkv.residual", "a bias and a norm at most", "leave it out"),
         (chain(QKV, {**QKV, "name": "b"}), "pair.ops", "both write to a cache", "cut the chain"),
         (chain(QKV, {**O_PROJ, "source": "qkv"}), "pair.ops", "whose keys and values go to a cache", "leave rotary"),
+        (chain(QKV, {**BEHIND, "max_length": 256}), "pair.attention.max_length", "is 256, and qkv", "give both 512"),
+        (chain(QKV, {**BEHIND, "heads": 16}), "pair.attention.heads", "is 16, and qkv", "give both 32, or both 16"),
+        (chain(QKV, {**BEHIND, "page_tokens": 16}), "pair.attention.page_tokens", "contiguous cache", "leave page_tok"),
+        (chain({**QKV, "rotary": None}, BEHIND), "pair.attention.source", "reads qkv as [4, 4096]", "columns of all"),
+        (chain(O_PROJ, BEHIND), "pair.ops", "o_proj reads attention, which a later op writes", "topological"),
+        (chain(QKV, BEHIND, {**ADDED, "residual": "qkv"}), "pair.ops", "o_proj reads qkv, whose keys", "leave rotary"),
+        (chain(QKV, BEHIND, {**O_PROJ, "source": "y"}), "pair.ops", "does not read it", "let the first product"),
+        ({**FRONT, "tp": 3}, "pair.tp", "3 ranks cannot share", "use 1, 2, 4, 8"),
     ],
 )  # fmt: skip
 def test_what_is_no_attention_is_refused_by_its_field(

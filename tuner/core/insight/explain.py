@@ -5,7 +5,7 @@ All times but the bounds are the simulator's forecast. It ranks, it does not mea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 
 from tuner.core.insight.explain_attention import explain_attention
@@ -18,7 +18,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import Candidate, fused
+from tuner.core.schedule.candidate import Candidate, in_fewest_launches
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.attention import AttentionSpace
@@ -31,32 +31,42 @@ MAX_NEIGHBOURS = 60
 
 
 def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
-    """Sentences about the fused launch of a schedule; where there is an attention, about its launches.
+    """Sentences about the fused launch of a schedule; where there is an attention, about its launch and those of the
+    products around it.
 
     Raises:
         IllegalSchedule: the schedule is outside the legal space.
     """
     heading = f"{workload.describe()} on {gpu.name}: {schedule}."
+    schedule = replace(schedule, ordering=replace(schedule.ordering, run_starts=()))  # told of are other launches, too
     if not workload.attentions:
         return [heading, *_products(workload, gpu, schedule)]
     if len(workload.ops) <= 1:
         space = AttentionSpace(workload, gpu)
         return [heading, *explain_attention(workload, gpu, schedule), _next_best_apart(space, schedule)]
-    behind, alone = replace(workload, attentions=()), replace(schedule, attentions=())
-    return [heading, *explain_attention(workload, gpu, schedule), *_products(behind, gpu, alone)]
+    products = _products(workload, gpu, replace(schedule, attentions=()))
+    return [heading, *explain_attention(workload, gpu, schedule), *products]
 
 
-def _products(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
-    """Of one launch of all products."""
-    (plan,) = plans_for(workload, gpu, fused(schedule))
-    timeline = simulate(plan)
-    yield from _bounds(workload, gpu, plan)
-    yield from _waves(plan)
-    yield from _costs(workload, gpu, plan, timeline)
+def _products(whole: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
+    """Of one launch of all products, or of one for those of each side of an attention."""
+    workload = whole.products
+    plans = plans_for(workload, gpu, in_fewest_launches(workload, schedule))
+    launches = [(plan, simulate(plan)) for plan in plans]
+    yield from _bounds(workload, gpu, plans)
+    for plan, _ in launches:
+        yield from _waves(plan)
+    for plan, timeline in launches:
+        yield from _costs(workload, gpu, plan, timeline, of=_names(plan) if len(launches) > 1 else "")
     if workload.kind is WorkloadKind.CHAIN:
-        yield from explain_chain(workload, gpu, schedule, plan, timeline)
-    yield _policy(workload, gpu, schedule)
-    yield _next_best(workload, gpu, schedule, timeline.makespan_us)
+        yield from explain_chain(whole, gpu, schedule, launches)
+    if len(launches) == 1:
+        yield _policy(workload, gpu, schedule)
+    yield _next_best(workload, gpu, schedule, sum(timeline.makespan_us for _, timeline in launches))
+
+
+def _names(plan: VerifiedPlan) -> str:
+    return f" of {' and '.join(plan.graph.workload.ops[op].name for op in plan.graph.op_indices)}"
 
 
 def _policy(workload: Workload, gpu: Gpu, schedule: Schedule) -> str:
@@ -67,12 +77,13 @@ def _policy(workload: Workload, gpu: Gpu, schedule: Schedule) -> str:
     return f"Policy: the order is that of {' and of '.join(names)}."
 
 
-def _bounds(workload: Workload, gpu: Gpu, plan: VerifiedPlan) -> Iterator[str]:
+def _bounds(workload: Workload, gpu: Gpu, plans: Sequence[VerifiedPlan]) -> Iterator[str]:
     memory_us, product_us = dram_us(workload, gpu), tensor_us(workload, gpu)
     binding = "DRAM" if memory_us > product_us else "tensor cores"
+    whole_us = sum(wave_us(plan.graph, gpu, plan.plan.tasks) for plan in plans)
     yield (
         f"Bounds: DRAM {memory_us:.1f} us, tensor cores {product_us:.1f} us, so the {binding} bind; whole tiles on "
-        f"{gpu.num_sms} SMs {wave_us(plan.graph, gpu, plan.plan.tasks):.1f} us; traffic through all on-chip memory "
+        f"{gpu.num_sms} SMs {whole_us:.1f} us; traffic through all on-chip memory "
         f"{io_us(workload, gpu):.1f} us."
     )
 
@@ -93,17 +104,18 @@ def _waves(plan: VerifiedPlan) -> Iterator[str]:
         )
 
 
-def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline) -> Iterator[str]:
+def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline, of: str) -> Iterator[str]:
+    """`of` says which ops, where the launch has not all of them."""
     read = timeline.l2_hit_bytes + timeline.dram_bytes
-    ideal = io_bytes(workload, gpu.l2_bytes)
+    least = "" if of else f", {timeline.dram_bytes / io_bytes(workload, gpu.l2_bytes):.2f} of the least through this L2"
     yield (
-        f"Traffic: {timeline.dram_bytes / 1e6:.1f} MB through DRAM, {timeline.dram_bytes / ideal:.2f} of the least "
-        f"through this L2; {timeline.l2_hit_bytes / read:.0%} of what is read or written stays in the L2."
+        f"Traffic{of}: {timeline.dram_bytes / 1e6:.1f} MB through DRAM{least}; "
+        f"{timeline.l2_hit_bytes / read:.0%} of what is read or written stays in the L2."
     )
     lanes_us = timeline.makespan_us * timeline.num_ctas
     yield (
-        f"Waits: {timeline.waited_us / lanes_us:.1%} of the CTAs' time, on {plan.plan.num_signals} signals that stand "
-        f"for {plan.graph.num_edges(plan.plan.tasks):,} edges."
+        f"Waits{of}: {timeline.waited_us / lanes_us:.1%} of the CTAs' time, on {plan.plan.num_signals} signals that "
+        f"stand for {plan.graph.num_edges(plan.plan.tasks):,} edges."
     )
     busy_us = sum(end - start for _, _, _, start, _, _, end in timeline.rows)
     shares = {
@@ -115,7 +127,7 @@ def _costs(workload: Workload, gpu: Gpu, plan: VerifiedPlan, timeline: Timeline)
     }
     binding = max(shares, key=lambda name: shares[name])
     listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-    yield f"Forecast: {timeline.makespan_us:.1f} us. Of that: {listed}. What binds: {binding}."
+    yield f"Forecast{of}: {timeline.makespan_us:.1f} us. Of that: {listed}. What binds: {binding}."
 
 
 def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: float) -> str:
@@ -123,10 +135,10 @@ def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: fl
     neighbours = Space(workload, gpu).neighbours(schedule)
     for other in neighbours[:: -(-len(neighbours) // MAX_NEIGHBOURS) or 1]:
         try:
-            (plan,) = plans_for(workload, gpu, fused(other))
+            plans = plans_for(workload, gpu, in_fewest_launches(workload, other))
         except PlanError:
             continue
-        other_us = simulate(plan).makespan_us
+        other_us = sum(simulate(plan).makespan_us for plan in plans)
         if other_us < best_us:
             best_us, best = other_us, other
     if best is None:

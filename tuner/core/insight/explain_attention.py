@@ -11,27 +11,24 @@ from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.attention_policies import policies_of_attention
 
 
 def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
-    """Sentences about the launches of a schedule: of an attention, and of a launch for each product behind it.
+    """Sentences about the launches of a schedule: of an attention, and of a launch for each product around it.
 
     Raises:
         IllegalSchedule: the schedule is outside the legal space.
     """
-    apart = (kind for kind in PlanKind if kind.is_apart and not kind.is_programmatic and not kind.is_side_by_side)
-    candidate = Candidate(plan_kind=next(kind for kind in apart if kind.is_for(workload.num_ops)), schedule=schedule)
+    candidate = Candidate(plan_kind=apart_kind(workload.num_ops), schedule=schedule)
     memory_us, product_us = dram_us(workload, gpu), tensor_us(workload, gpu)
     yield (
         f"Bounds: DRAM {memory_us:.1f} us, of which keys and values "
         f"{1e6 * workload.cache_bytes / gpu.dram_bytes_per_s:.1f}; tensor cores {product_us:.1f} us."
     )
-    parts: list[str] = []
-    total_us = 0.0
+    times_us: dict[str, float] = {}
     plans = attention_plans_for(workload, gpu, candidate)
     for op, one, plan in zip(workload.attentions, schedule.attentions, plans, strict=True):
         num_bytes, num_tasks = loads_of(plan, op.timed_lengths, one.tile_tokens)
@@ -48,15 +45,13 @@ def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Itera
             f"Under way: {tiling.ring_bytes / 1024:.0f} KiB of keys and values in an SM, in {one.num_stages} stages; "
             f"{_meeting(plan.num_spans, one.cluster)}."
         )
-        time_us = attention_us(plan, op.timed_lengths, gpu, tiling=tiling)
-        parts.append(f"{op.name} {time_us:.1f} us")
-        total_us += time_us
+        times_us[op.name] = attention_us(plan, op.timed_lengths, gpu, tiling=tiling)
     for product in plans_for(workload, gpu, candidate):
-        time_us = simulate(product).makespan_us
-        parts.append(f"{' and '.join(workload.ops[op].name for op in product.graph.op_indices)} {time_us:.1f} us")
-        total_us += time_us
+        (index,) = product.graph.op_indices
+        times_us[workload.ops[index].name] = simulate(product).makespan_us
+    parts = ", ".join(f"{op.name} {times_us[op.name]:.1f} us" for op in workload.all_ops)
     yield (
-        f"Forecast: {', '.join(parts)}; {total_us:.1f} us plainly, and {PROGRAMMATIC_GAIN_US:.1f} us less for each "
+        f"Forecast: {parts}; {sum(times_us.values()):.1f} us plainly, and {PROGRAMMATIC_GAIN_US:.1f} us less for each "
         "launch that is programmatic."
     )
 

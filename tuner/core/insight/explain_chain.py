@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from tuner.core.model.runs import ranked_ways
 from tuner.core.model.simulate import Timeline
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import launches_of
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
@@ -20,26 +20,28 @@ NUM_WAYS = 3
 
 
 def explain_chain(
-    workload: Workload, gpu: Gpu, schedule: Schedule, plan: VerifiedPlan, timeline: Timeline
+    workload: Workload, gpu: Gpu, schedule: Schedule, launches: Sequence[tuple[VerifiedPlan, Timeline]]
 ) -> Iterator[str]:
-    """Sentences about the fused launch of a chain's schedule, by its timeline, and about other launches of it."""
+    """Sentences about the fewest launches of a chain's products, by their timelines, and about other launches of the
+    chain; `schedule` is that of its products alone."""
+    names = {op.name for op in workload.all_ops}
     for index, op in enumerate(workload.ops):
         named = [("reads", op.source), ("adds", op.residual_source), ("norms by", op.norm)]
-        read = ", ".join(f"{verb} {tensor}" for verb, tensor in named if workload.op_index(tensor) is not None)
+        read = ", ".join(f"{verb} {tensor}" for verb, tensor in named if tensor in names)
         turned = ", turns queries and keys, writes keys and values to a cache" if op.rotary else ""
+        plan, timeline = next(launch for launch in launches if index in launch[0].graph.op_indices)
         yield f"Op: {op.name} {read or 'reads inputs alone'}{turned}{_boundary(index, plan, timeline)}."
-    ways = ranked_ways(workload, gpu, schedule)
-    lines = "; ".join(f"{launches_of(workload, one)} {time_us:.1f} us" for time_us, one in ways[:NUM_WAYS])
+    ways = ranked_ways(workload.products, gpu, schedule)
+    if not ways:
+        return
+    lines = "; ".join(f"{launches_in_words(workload, one)} {time_us:.1f} us" for time_us, one in ways[:NUM_WAYS])
     yield f"Cuts: of {len(ways)} ways to launch it programmatically the shortest forecasts have {lines}."
 
 
-def launches_of(workload: Workload, candidate: Candidate) -> str:
+def launches_in_words(workload: Workload, candidate: Candidate) -> str:
     """``[o_proj] [gate_up down] [qkv]``."""
-    assert candidate.schedule
-    names = [op.name for op in workload.ops]
-    starts = candidate.schedule.ordering.run_starts if candidate.plan_kind.is_in_runs else ()
-    inner = starts or (() if candidate.plan_kind.is_fused else tuple(range(1, len(names))))
-    return " ".join(f"[{' '.join(names[begin:end])}]" for begin, end in pairwise((0, *inner, len(names))))
+    names = [op.name for op in workload.numbered_ops]
+    return " ".join(f"[{' '.join(names[op] for op in launch)}]" for launch in launches_of(workload, candidate))
 
 
 def _boundary(op: int, plan: VerifiedPlan, timeline: Timeline) -> str:

@@ -19,6 +19,7 @@ from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.launch_order import launches_in_front
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.inspection import TaskSpan, Trace
@@ -124,17 +125,21 @@ def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) ->
     # Weights may have come in while a task still waited for signals: then nothing is left to load once it is ready.
     tasks[:, _FIRST_TIME:] = np.maximum.accumulate(tasks[:, _FIRST_TIME:], axis=1)
     num_products = len(plans[0].graph.workload.ops) if plans else len(trace.op_names)
-    num_in_front = int((tasks[:, 1] >= num_products).sum())  # of attentions, whose launches are the first ones
-    is_known = bool(plans) and sum(plan.plan.num_tasks for plan in plans) == len(spans) - num_in_front
-    used = [
+    attended = np.flatnonzero(tasks[:, 1] >= num_products)  # in one piece: the launches of attentions
+    is_known = bool(plans) and sum(plan.plan.num_tasks for plan in plans) == len(spans) - len(attended)
+    num_ctas = [
         int(tasks[tasks[:, 0] == launch, 4].max(initial=-1)) + 1 for launch in range(1 + max(tasks[:, 0], default=0))
     ]
+    if is_known:
+        own = sorted(set(range(len(num_ctas))) - set(tasks[attended, 0].tolist()))
+        for launch, plan in zip(own, plans, strict=True):
+            num_ctas[launch] = plan.plan.num_ctas
     return Gantt(
         tasks=tasks,
         op_names=trace.op_names,
         num_sms=max(num_sms, int(tasks[:, 5].max(initial=-1)) + 1),
-        num_ctas=(*used[: -len(plans)], *(plan.plan.num_ctas for plan in plans)) if is_known else tuple(used),
-        signals=_signals(plans, num_in_front) if is_known else None,
+        num_ctas=tuple(num_ctas),
+        signals=_signals(plans, int(attended.min(initial=len(tasks))), len(attended)) if is_known else None,
         simulated=trace.simulated,
     )
 
@@ -147,29 +152,42 @@ def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
         IllegalSchedule, PlanError: the candidate is refused.
     """
     plans = plans_for(workload, gpu, candidate)
-    in_front, grids, begin_us = forecast_attentions(workload, gpu, candidate)
-    tables = [_table_of(in_front)]
-    for launch, plan in enumerate(plans, start=len(grids)):
-        timeline = simulate(plan)
-        tables.append(_table(launch, plan.plan, timeline, gpu.num_sms, begin_us))
-        begin_us += timeline.makespan_us
+    front = launches_in_front(workload, [plan.graph.op_indices for plan in plans])
+    tables, num_ctas, begin_us = list[Ints](), list[int](), 0.0
+    first = sum(plan.plan.num_tasks for plan in plans[:front])
+    for plan in plans[:front]:
+        begin_us = _append(tables, num_ctas, plan, begin_us, gpu.num_sms)
+    attended, grids, begin_us = forecast_attentions(workload, gpu, candidate, begin_us=begin_us, first_launch=front)
+    tables.append(_table_of(attended))
+    num_ctas += grids
+    for plan in plans[front:]:
+        begin_us = _append(tables, num_ctas, plan, begin_us, gpu.num_sms)
     tasks = np.concatenate(tables)
     tasks[:, _FIRST_TIME:] -= tasks[:, _FIRST_TIME].min()
     return Gantt(
         tasks=tasks,
         op_names=tuple(op.name for op in workload.numbered_ops),
         num_sms=gpu.num_sms,
-        num_ctas=(*grids, *(plan.plan.num_ctas for plan in plans)),
-        signals=_signals(plans, len(in_front)) if plans else None,
+        num_ctas=tuple(num_ctas),
+        signals=_signals(plans, first, len(attended)) if plans else None,
         simulated=True,
     )
 
 
-def _signals(plans: Sequence[VerifiedPlan], num_in_front: int) -> Signals:
-    """Of launches behind so many tasks that neither post nor wait: stream order stands for it."""
+def _append(tables: list[Ints], num_ctas: list[int], plan: VerifiedPlan, begin_us: float, num_sms: int) -> float:
+    """The next launch, simulated; when it ends."""
+    timeline = simulate(plan)
+    tables.append(_table(len(num_ctas), plan.plan, timeline, num_sms, begin_us))
+    num_ctas.append(plan.plan.num_ctas)
+    return begin_us + timeline.makespan_us
+
+
+def _signals(plans: Sequence[VerifiedPlan], first: int, count: int) -> Signals:
+    """Of all launches, of whose tasks the `count` from number `first` on neither post nor wait: stream order stands for
+    it."""
     found = signals_of([plan.plan for plan in plans], is_shared=any(plan.is_paired for plan in plans))
-    posts = np.concatenate([np.full(num_in_front, -1, dtype=np.int64), found.posts])
-    waits_of = np.concatenate([np.zeros((num_in_front, 2), dtype=np.int64), found.waits_of])
+    posts = np.insert(found.posts, first, np.full(count, -1, dtype=np.int64))
+    waits_of = np.insert(found.waits_of, first, np.zeros((count, 2), dtype=np.int64), axis=0)
     return Signals(posts=posts, waits_of=waits_of, waits=found.waits)
 
 

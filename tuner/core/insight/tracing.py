@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.model.attention import AttentionTimes, attention_timeline
-from tuner.core.model.simulate import Timeline
+from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import attention_plans_for
+from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.launch_order import launches_in_front
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.inspection import OpShares, TaskSpan, Trace
@@ -198,13 +199,21 @@ def spans_from_timelines(
 
 
 def spans_from_attention(
-    plan: AttentionPlan, rows: Sequence[AttentionTimes], launch: int, op: int, num_sms: int, scale: float
+    plan: AttentionPlan,
+    rows: Sequence[AttentionTimes],
+    launch: int,
+    op: int,
+    num_sms: int,
+    scale: float,
+    *,
+    begin_us: float = 0.0,
 ) -> tuple[TaskSpan, ...]:
-    """What a simulated run of an attention would have stamped; times are stretched by `scale`."""
+    """What a simulated run of an attention would have stamped, which begins at `begin_us`; times are stretched by
+    `scale`."""
     spans: list[TaskSpan] = []
     for row in rows:
         tile_m, tile_n = attention_tile(plan, *np.array(row.task, dtype=np.int64))
-        begin, loaded, computed, stored = (round(1e3 * scale * us) for us in row.times_us)
+        begin, loaded, computed, stored = (round(1e3 * scale * (begin_us + us)) for us in row.times_us)
         for cta in range(row.queue * plan.cluster, (row.queue + 1) * plan.cluster):
             spans.append(
                 TaskSpan(
@@ -217,22 +226,55 @@ def spans_from_attention(
 
 
 def forecast_attentions(
-    workload: Workload, gpu: Gpu, candidate: Candidate, scale: float = 1.0
+    workload: Workload,
+    gpu: Gpu,
+    candidate: Candidate,
+    scale: float = 1.0,
+    *,
+    begin_us: float = 0.0,
+    first_launch: int = 0,
 ) -> tuple[list[TaskSpan], list[int], float]:
     """What the launches of a candidate's attentions would stamp, the CTAs of each that have tasks, and when the last
-    one ends, microseconds that are not stretched by `scale`.
+    one ends, microseconds that are not stretched by `scale`. The first one begins at `begin_us`, and is the run's
+    launch of number `first_launch`.
 
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
     """
     plans = attention_plans_for(workload, gpu, candidate)
     schedules = candidate.schedule.attentions if candidate.schedule else ()
-    spans, end_us = list[TaskSpan](), 0.0
-    for launch, (op, one, plan) in enumerate(zip(workload.attentions, schedules, plans, strict=True)):
+    spans, num_products = list[TaskSpan](), len(workload.ops)
+    for index, (op, one, plan) in enumerate(zip(workload.attentions, schedules, plans, strict=True)):
         rows = attention_timeline(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape))
-        spans += spans_from_attention(plan, rows, launch, len(workload.ops) + launch, gpu.num_sms, scale)
-        end_us += max(row.times_us[-1] for row in rows)
-    return spans, [plan.num_queues * plan.cluster for plan in plans], end_us
+        launch = first_launch + index
+        spans += spans_from_attention(plan, rows, launch, num_products + index, gpu.num_sms, scale, begin_us=begin_us)
+        begin_us += max(row.times_us[-1] for row in rows)
+    return spans, [plan.num_queues * plan.cluster for plan in plans], begin_us
+
+
+def forecast_trace(workload: Workload, gpu: Gpu, candidate: Candidate, scale: float) -> Trace:
+    """What a simulated run of a candidate of ours would have stamped, its launches one after the other; times are
+    stretched by `scale`.
+
+    Raises:
+        IllegalSchedule, PlanError: the candidate is refused.
+    """
+    verified = plans_for(workload, gpu, candidate)
+    timelines, plans = [simulate(plan) for plan in verified], [plan.plan for plan in verified]
+    front = launches_in_front(workload, [plan.graph.op_indices for plan in verified])
+    begin_us = sum(timeline.makespan_us for timeline in timelines[:front])
+    attended, grids, end_us = forecast_attentions(
+        workload, gpu, candidate, scale, begin_us=begin_us, first_launch=front
+    )
+    last = front + len(grids)
+    spans = (
+        *spans_from_timelines(plans[:front], timelines[:front], gpu.num_sms, scale),
+        *attended,
+        *spans_from_timelines(plans[front:], timelines[front:], gpu.num_sms, scale, begin_us=end_us, first_launch=last),
+    )
+    of_products = [timeline.num_ctas for timeline in timelines]
+    num_ctas = [*of_products[:front], *grids, *of_products[front:]]
+    return make_trace(spans, tuple(op.name for op in workload.numbered_ops), num_ctas, simulated=True)
 
 
 def make_trace(
@@ -265,18 +307,22 @@ def trace_from_stamps(
     stamps: Sequence[Stamps],
     reason: str = "",
 ) -> Trace:
-    """The trace of a run on a card, the workload's attentions first; one without spans where there is a `reason`, or
-    the stamps tell no times."""
+    """The trace of a run on a card, whose stamps are in the order of its launches; one without spans where there is a
+    `reason`, or the stamps tell no times."""
     if reason:
         return no_trace(reason, simulated=False)
     ops, count = workload.ops, len(attentions)
+    front = launches_in_front(workload, [plan.graph.op_indices for plan in verified])
     try:
-        launches = [
-            stamped_attention(index, len(ops) + index, plan, words)
-            for index, (plan, words) in enumerate(zip(attentions, stamps[:count], strict=True))
+        attended = [
+            stamped_attention(front + index, len(ops) + index, plan, words)
+            for index, (plan, words) in enumerate(zip(attentions, stamps[front : front + count], strict=True))
         ]
-        products = zip(verified, stamps[count:], strict=True)
-        launches += [Stamped.of(count + index, plan.plan, table) for index, (plan, table) in enumerate(products)]
+        numbers = (*range(front), *range(front + count, len(stamps)))
+        launches = [
+            Stamped.of(number, plan.plan, stamps[number]) for number, plan in zip(numbers, verified, strict=True)
+        ]
+        launches[front:front] = attended
         spans = spans_from_stamps(launches)
     except ValueError as error:
         return no_trace(str(error), simulated=False)

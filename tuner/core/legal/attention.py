@@ -34,15 +34,34 @@ def attention_gpu_problem(gpu: Gpu) -> str | None:
 
 
 def attention_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
-    """Why an attention, and what reads it, cannot be launched this way: it has a launch of its own in each kind, and
-    what a kind fuses are the products behind it."""
-    if not kind.is_ours or (kind.is_apart and not kind.is_side_by_side):
+    """Why an attention, and the products around it, cannot be launched this way: it has a launch of its own in each
+    kind, and what a kind fuses are products of one of its sides."""
+    if not kind.is_ours or _is_apart(kind):
         return None
+    if (first_behind := workload.forced_start) is not None:
+        return _both_sides_problem(workload, kind, first_behind)
+    where = "in front of" if workload.num_in_front else "behind"
     if kind.is_in_runs and len(workload.ops) == 2:
-        return "two products behind an attention are one run or two: use fused_pdl or n_launches_pdl"
+        return f"two products {where} an attention are one run or two: use fused_pdl or n_launches_pdl"
     if len(workload.ops) > 1 and not kind.is_side_by_side:
         return None
     return "an attention has a launch of its own, and others are not built: use two_launches or two_launches_pdl"
+
+
+def _is_apart(kind: PlanKind) -> bool:
+    return kind.is_apart and not kind.is_side_by_side
+
+
+def _both_sides_problem(workload: Workload, kind: PlanKind, first_behind: int) -> str | None:
+    """Of products on both sides of the attention, by a kind that has not a launch for each op."""
+    front, behind = workload.ops[first_behind - 1].name, workload.ops[first_behind].name
+    stands = f"an attention has a launch of its own between {front} and {behind}"
+    if len(workload.ops) == 2:
+        kinds = [str(other) for other in PlanKind if _is_apart(other) and other.is_for(workload.num_ops)]
+        return f"{stands}: use {' or '.join(kinds)}"
+    if kind.is_in_runs:
+        return None
+    return f"{stands}, and no launch spans it: use runs, of which one begins with {behind}"
 
 
 def attention_problem(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> str | None:

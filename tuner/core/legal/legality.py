@@ -161,7 +161,8 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     if kind.is_programmatic and gpu.compute_capability < (9, 0):
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
-    if workload.attentions and (problem := attention_kind_problem(workload, kind)):
+    has_attention = bool(workload.attentions) or workload.forced_start is not None
+    if has_attention and (problem := attention_kind_problem(workload, kind)):
         return problem
     if kind.is_side_by_side and workload.num_ops != 2:
         return f"{workload.num_ops} ops: two streams are for a pair"
@@ -171,12 +172,16 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     return None
 
 
-def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...]) -> str | None:
-    """Why the ops cannot be launched in these runs, or which kind launches them so."""
+def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forced: int | None = None) -> str | None:
+    """Why the products cannot be launched in these runs, or which kind launches them so; a run begins with op `forced`,
+    where one is given."""
     if not kind.is_in_runs:
         return f"runs that begin at {run_starts}: only the kind runs has them, use none" if run_starts else None
     if list(run_starts) != sorted(set(run_starts) & set(range(1, num_ops))):
         return f"runs that begin at {run_starts}: give some of ops 1 to {num_ops - 1}, ascending"
+    if forced is not None and forced not in run_starts:
+        begins = f"runs that begin at {run_starts or 'op 0 alone'}"
+        return f"{begins}: an attention's launch stands in front of op {forced}, let a run begin with it"
     if not run_starts:
         return "one run of all ops is one launch: use fused_pdl"
     if len(run_starts) == num_ops - 1:
@@ -191,7 +196,8 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
         IllegalSchedule: it cannot, as a sentence.
     """
     problem = kind_problem(workload, gpu, kind)
-    problem = problem or runs_problem(len(workload.ops), kind, schedule.ordering.run_starts)
+    starts, forced = schedule.ordering.run_starts, workload.forced_start
+    problem = problem or runs_problem(len(workload.ops), kind, starts, forced)
     if kind.is_side_by_side and not schedule.ordering.assignment.is_static:
         problem = "tickets drawn do not tell how many CTAs have started: use static"
         if schedule.ordering.assignment is Assignment.FIRST_WAVE:
@@ -218,8 +224,8 @@ def is_legal(workload: Workload, gpu: Gpu, schedule: Schedule) -> bool:
 def _schedule_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
     problem = gpu_problem(gpu) or attentions_problem(workload, gpu, schedule.attentions)
     if workload.ops:
-        problem = problem or _kept_tiling_problem(workload, gpu, schedule.tiling)
-        problem = problem or _ordering_problem(workload, gpu, schedule)
+        problem = problem or _kept_tiling_problem(workload.products, gpu, schedule.tiling)
+        problem = problem or _ordering_problem(workload.products, gpu, schedule)
     elif schedule.tiling.tiles:
         problem = problem or f"{len(schedule.tiling.tiles)} tiles, and the workload has no product: give none"
     return problem

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self
 
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for, form_to_json
-from tuner.core.problem.dataflow import Flow, Read
+from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
 
@@ -81,7 +80,12 @@ class AttentionOp:
     @property
     def reads(self) -> tuple[Read, ...]:
         """Each tensor that it names."""
-        return (Read("source", self.source, (self.m, self.n)),)
+        return (Read("queries", self.source, (self.m, self.n)),)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names of those."""
+        return tuple(read.tensor for read in self.reads)
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -155,30 +159,3 @@ class AttentionOp:
         rows = f"{shape.sequences} x " if with_rows else ""
         heads = f"{shape.kv_heads * shape.query_heads} heads of {shape.head_dim} over {shape.kv_heads}"
         return f"{rows}{shape.max_length} tokens{drawn}{new}, {heads}{self.form.describe()}"
-
-
-def check_attentions(attentions: Sequence[AttentionOp], products: Sequence[Flow], dtype: Dtype) -> None:
-    """Whether launches are built for attentions among such products.
-
-    Raises:
-        InvalidInput: element types differ, or none are built: what would be right.
-    """
-    first = attentions[0]
-    if other := next((op for op in attentions if op.shape.dtype is not dtype), None):
-        problem = f"{other.name} is of {other.shape.dtype}, and the workload of {dtype}"
-        raise InvalidInput("dtype", problem, "give all ops one element type")
-    if len(attentions) > 1:
-        problem = f"{len(attentions)} attentions: what is built is one, in front of the products"
-        raise InvalidInput("ops", problem, "cut the chain in front of the second one, and tune each run by itself")
-    if any(product.name == first.source for product in products):
-        problem = f"{first.name} reads {first.source}: what is built is an attention in front of the products"
-        raise InvalidInput("ops", problem, f"cut the chain in front of {first.name}, and tune each run by itself")
-    for number, product in enumerate(products):
-        fields = [read.field for read in product.reads if read.tensor == first.name]
-        if number > 0 and not fields:
-            continue
-        if number > 0 or fields != ["source"]:
-            what = f"names it as {' and '.join(fields)}" if fields else "does not read it"
-            problem = f"{product.name} stands behind the attention {first.name}, and {what}"
-            remedy = f"let the first product alone, and its source alone, be {first.name}; or tune them by themselves"
-            raise InvalidInput("ops", problem, remedy)

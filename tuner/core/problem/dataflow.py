@@ -10,13 +10,13 @@ from tuner.errors import InvalidInput
 Shape = tuple[int, int]
 
 #: The size that a wrong shape is told of, by the field that names the tensor; else the field itself.
-_SIZE_OF = {"source": "k"}
+_SIZE_OF = {"source": "k", "queries": "source"}
 
 
 class Read(NamedTuple):
     """A tensor that an op names."""
 
-    #: The op's field that names it: ``source``, ``residual_source`` or ``norm``.
+    #: The op's field that names it: ``source``, ``residual_source`` or ``norm``; of an attention ``queries``.
     field: str
     tensor: str
     #: Rows and columns, as the op reads it.
@@ -79,7 +79,7 @@ def _out_of_order(flows: Sequence[Flow], flow: Flow, read: Read) -> InvalidInput
     if path:
         circle = ", which reads ".join([*path, path[0]])
         return InvalidInput("ops", f"a cycle: {circle}", "break it: let one of them read an input")
-    what = {"source": "reads", "residual_source": "adds"}.get(read.field, "norms")
+    what = {"source": "reads", "queries": "reads", "residual_source": "adds"}.get(read.field, "norms")
     return InvalidInput("ops", f"{flow.name} {what} {read.tensor}, which a later op writes", remedy)
 
 
@@ -111,6 +111,9 @@ def _misfit(flow: Flow, read: Read, shape: Shape, first: str) -> InvalidInput:
     match read.field:
         case "source":
             return InvalidInput(field, f"reads {shapes}", "make the consumer's m and k the producer's m and n")
+        case "queries":
+            remedy = "make the producer's m and n the attention's: new tokens of all sequences, columns of all heads"
+            return InvalidInput(field, f"reads {shapes}", remedy)
         case "norm":
             problem = f"norms {shapes}: that is a norm over a width that no op writes whole"
             return InvalidInput(field, problem, "norm what the op reads as A")

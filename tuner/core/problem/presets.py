@@ -70,10 +70,14 @@ class Run(StrEnum):
 
 
 class LayerRun(StrEnum):
-    """A decoder layer from its attention on, or neighbouring ops of it."""
+    """A decoder layer from its attention or its qkv on, or neighbouring ops of it."""
 
     #: All of it: attention, o_proj, gate_up, down, and the next layer's qkv.
     LAYER = "layer"
+    #: All of it, and its own qkv: norm, qkv, attention, o_proj, gate_up, down.
+    FROM_QKV = "from_qkv"
+    #: Norm, qkv, attention and o_proj, between two all-reduces.
+    QKV_ATTENTION = "qkv_attention"
     #: Attention and o_proj, in front of an all-reduce.
     ATTENTION = "attention"
     #: Norm, gate_up and down, between two of them.
@@ -81,6 +85,11 @@ class LayerRun(StrEnum):
     #: Norm and qkv, behind one.
     QKV = "qkv"
 
+
+#: Runs that begin with the qkv whose queries their attention reads, and whose keys and values are in its cache.
+_BEHIND_QKV = (LayerRun.FROM_QKV, LayerRun.QKV_ATTENTION)
+#: Runs that an all-reduce stands in, where ranks share the layer.
+_REDUCED = (LayerRun.LAYER, LayerRun.FROM_QKV)
 
 #: Names of models whose attention norms queries and keys.
 _NORMS_QUERIES = ("qwen3",)
@@ -143,21 +152,28 @@ def decoder_layer(
     page_tokens: int | None = None,
     **form: Any,
 ) -> Workload:
-    """A decode step of a layer of `model` from its attention on to the next layer's qkv, or a run of it, on one of `tp`
-    ranks. With `rotary` that qkv turns queries and keys, and writes keys and values to the next layer's cache; else a
-    kernel in front of the attention does, which is no op. `page_tokens` and `form` are for `form_for`.
+    """A decode step of a layer of `model` from its attention on to the next layer's qkv, from its own qkv on, or a run
+    of it, on one of `tp` ranks. With `rotary` qkv turns queries and keys, and writes keys and values to the cache: its
+    own attention's, or the next layer's; else a kernel in front of the attention does, which is no op. `page_tokens`
+    and `form` are for `form_for`.
 
     Raises:
         InvalidInput: as `decoder_attention` and `decoder_block`; or the whole layer is asked for although an all-reduce
-            stands in it; or qkv is to write to pages.
+            stands in it; or qkv is to write to pages; or a kernel that is no op stands behind its own qkv.
     """
     sizes, rows = _sizes_of(model), sequences * new_tokens
     _check_shared(model, sizes, tp)
-    if tp > 1 and run is LayerRun.LAYER:
+    if tp > 1 and run in _REDUCED:
         problem = f"at tp {tp} an all-reduce stands behind o_proj and behind down, and no kernel here does one"
-        raise InvalidInput("run", problem, "use attention, mlp or qkv, the runs between them, or tp 1")
-    if rotary and page_tokens is not None and run in (LayerRun.LAYER, LayerRun.QKV):
-        problem = "the next layer's qkv writes to a contiguous cache, and to no pages"
+        raise InvalidInput("run", problem, "use qkv_attention, attention, mlp or qkv, the runs between them, or tp 1")
+    if run in _BEHIND_QKV and not rotary:
+        problem = "between qkv and its attention a kernel would write to the cache, which is no op"
+        raise InvalidInput("rotary", problem, "leave it true, or tune qkv and what begins with the attention apart")
+    if rotary and page_tokens is not None and run in (LayerRun.LAYER, LayerRun.QKV, *_BEHIND_QKV):
+        problem = "qkv writes to a contiguous cache, and to no pages"
+        if run in _BEHIND_QKV:
+            remedy = "leave it out, or tune qkv and what begins with the attention apart"
+            raise InvalidInput("page_tokens", problem, remedy)
         raise InvalidInput("page_tokens", problem, "give rotary false, and write in front of the attention")
     heads = Rotary(
         heads=sizes.num_heads // tp,
@@ -177,6 +193,14 @@ def decoder_layer(
     attention = decoder_attention(model, **sized, tp=tp, dtype=dtype, page_tokens=page_tokens, **form)
     if run is LayerRun.ATTENTION:
         return attention
+    if run in _BEHIND_QKV:
+        (qkv,) = _turned(decoder_block(model, m=rows, tp=tp, dtype=dtype, run=Run.QKV), heads).ops
+        behind = attention.ops
+        if run is LayerRun.FROM_QKV:
+            o_proj, up, down, _ = decoder_block(model, m=rows, tp=tp, dtype=dtype).ops
+            behind = (o_proj, up, replace(down, is_output=False))
+        reading = tuple(replace(one, source=qkv.name) for one in attention.attentions)
+        return replace(attention, ops=(qkv, *behind), attentions=reading, num_in_front=1)
     block = _turned(decoder_block(model, m=rows, tp=tp, dtype=dtype), heads if rotary else None)
     return replace(attention, ops=block.ops)
 

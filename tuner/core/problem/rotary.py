@@ -14,7 +14,9 @@ from tuner.errors import InvalidInput
 
 #: Names of the operands, behind the op's: both caches, int32 lengths of the sequences, and fp32 radians a token.
 CACHES = ("keys", "values")
-OPERANDS = (*CACHES, "lengths", "frequencies")
+#: Those that an attention has, too, which reads the cache.
+WITH_ATTENTION = (*CACHES, "lengths")
+OPERANDS = (*WITH_ATTENTION, "frequencies")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Self
 
-from tuner.core.problem.attention_op import ATTENTION, AttentionOp, check_attentions
+from tuner.core.problem.attention_op import ATTENTION, AttentionOp
+from tuner.core.problem.attention_place import check_attentions, check_turned
 from tuner.core.problem.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gemm_op import (
@@ -19,6 +21,7 @@ from tuner.core.problem.gemm_op import (
     GemmOp,
     drop_defaults_of_chains,
 )
+from tuner.core.problem.rotary import WITH_ATTENTION
 from tuner.errors import InvalidInput
 
 __all__ = [
@@ -55,8 +58,8 @@ class WorkloadKind(StrEnum):
 class Workload:
     """Ops in topological order, one element type.
 
-    Products are `ops`. An attention that one of them reads is among `attentions`: its launch is one of its own, and for
-    the products' plans its output is an input.
+    Products are `ops`. An attention is among `attentions`: its launch is one of its own, and for the products' plans
+    its output is an input. It stands behind the first `num_in_front` products, and in front of the others.
     """
 
     #: Shape of the DAG.
@@ -67,6 +70,9 @@ class Workload:
     dtype: Dtype = Dtype.FP16
     #: The attentions, in topological order too.
     attentions: tuple[AttentionOp, ...] = ()
+    #: Products that stand in front of the attention, whose launch no launch of products spans. It stays where the
+    #: products are looked at alone, without the attention.
+    num_in_front: int = 0
 
     def __post_init__(self) -> None:
         if not self.num_ops:
@@ -74,36 +80,59 @@ class Workload:
         if self.num_ops > MAX_OPS:
             problem = f"{self.num_ops} ops, and a kernel has room for {MAX_OPS}"
             raise InvalidInput("ops", problem, f"give at most {MAX_OPS}: cut the chain, and tune each run by itself")
-        flows = [Flow(op.name, (op.m, op.c_columns), op.reads, op.operands) for op in self.all_ops]
+        if not 0 <= self.num_in_front <= len(self.ops):
+            problem = f"{self.num_in_front} products in front of the attention, and there are {len(self.ops)}"
+            raise InvalidInput("num_in_front", problem, f"give 0 to {len(self.ops)}")
+        flows = [Flow(op.name, (op.m, op.c_columns), op.reads, self.operands_of(op)) for op in self.all_ops]
         check_names(flows)
+        check_turned(self.ops, self.attentions)
         check_dataflow(flows)
-        self._check_rotary()
         if self.attentions:
             products = {op.name for op in self.ops}
-            check_attentions(self.attentions, [flow for flow in flows if flow.name in products], self.dtype)
-
-    def _check_rotary(self) -> None:
-        """That at most one op is turned, and that nobody here reads it.
-
-        Raises:
-            InvalidInput: names the op, and what would be right.
-        """
-        turned = [op for op in self.ops if op.rotary]
-        if len(turned) > 1:
-            problem = f"{turned[0].name} and {turned[1].name} both write to a cache, and a kernel has one such op"
-            raise InvalidInput("ops", problem, "cut the chain between them, and tune each run by itself")
-        for op in turned:
-            if reader := next(
-                (one.name for one in self.all_ops if op.name in {read.tensor for read in one.reads}), None
-            ):
-                problem = f"{reader} reads {op.name}, whose keys and values go to a cache"
-                remedy = "let an attention of the launch behind read its queries, or leave rotary out"
-                raise InvalidInput("ops", problem, remedy)
+            behind = [flow for flow in flows if flow.name in products][self.num_in_front :]
+            check_attentions(self.attentions, behind, self.dtype)
 
     @property
     def rotary_op(self) -> int | None:
         """Index of the product that is turned and writes to a cache; None where there is none."""
         return next((index for index, op in enumerate(self.ops) if op.rotary), None)
+
+    @property
+    def turned_for(self) -> AttentionOp | None:
+        """The attention that reads what the turned product makes, and so the cache that this writes to; None where
+        that is read by another workload."""
+        turned = {op.name for op in self.ops if op.rotary}
+        return next((one for one in self.attentions if one.source in turned), None)
+
+    def operands_of(self, op: GemmOp | AttentionOp) -> tuple[str, ...]:
+        """The names of the op's own tensors. A cache has one name: that of the attention that reads it here."""
+        reader = self.turned_for
+        if reader is None or not isinstance(op, GemmOp) or not op.rotary:
+            return op.operands
+        shared = {f"{op.name}.{name}" for name in WITH_ATTENTION}
+        return tuple(name for name in op.operands if name not in shared)
+
+    def cache_name_of(self, op: GemmOp) -> str:
+        """In front of ``.keys``, ``.values`` and ``.lengths`` of the cache that a turned product writes to."""
+        reader = self.turned_for
+        return op.name if reader is None else reader.name
+
+    @property
+    def forced_start(self) -> int | None:
+        """The product with which a launch has to begin, since the attention's launch stands between it and the product
+        before; None where there are no products on both sides."""
+        return self.num_in_front if 0 < self.num_in_front < len(self.ops) else None
+
+    @property
+    def sides(self) -> tuple[tuple[int, ...], ...]:
+        """The products of each side of the attention, as far as there are any: no launch has ops of both."""
+        sides = (range(self.num_in_front), range(self.num_in_front, len(self.ops)))
+        return tuple(tuple(side) for side in sides if side)
+
+    @cached_property
+    def products(self) -> Workload:
+        """Its products alone: an attention's output is an input. Where they are cut stays known."""
+        return replace(self, attentions=()) if self.attentions else self
 
     def reader_of(self, attention: AttentionOp) -> GemmOp | None:
         """The product that reads the attention's output; None where there is none."""
@@ -116,13 +145,8 @@ class Workload:
 
     @property
     def all_ops(self) -> tuple[GemmOp | AttentionOp, ...]:
-        """In topological order; an attention stands in front of the first product that reads it."""
-        left, found = list(self.attentions), list[GemmOp | AttentionOp]()
-        for op in self.ops:
-            found += [one for one in left if one.name in op.tensors]
-            left = [one for one in left if one not in found]
-            found.append(op)
-        return (*found, *left)
+        """In topological order, which is that of their launches."""
+        return (*self.ops[: self.num_in_front], *self.attentions, *self.ops[self.num_in_front :])
 
     @property
     def numbered_ops(self) -> tuple[GemmOp | AttentionOp, ...]:
@@ -156,22 +180,26 @@ class Workload:
         return self.op_index(self.ops[op_index].norm)
 
     def producers_of(self, op_index: int) -> tuple[int, ...]:
-        """Indices of all ops whose outputs op `op_index` reads, as A or in its epilogue, ascending."""
-        tensors = self.ops[op_index].tensors
+        """Indices of all ops whose outputs op `op_index` reads, as A or in its epilogue, or through an attention that
+        it reads; ascending."""
+        tensors = set(self.ops[op_index].tensors)
+        tensors |= {attention.source for attention in self.attentions if attention.name in tensors}
         return tuple(i for i, op in enumerate(self.ops) if op.name in tensors)
 
     @property
     def is_independent(self) -> bool:
-        """Whether there are several products, and none reads another's output: their tiles may run side by side."""
-        return len(self.ops) > 1 and not any(map(self.is_read, range(len(self.ops))))
+        """Whether there are several products, and none reads another's output, nor an attention between them: their
+        tiles may run side by side."""
+        return len(self.ops) > 1 and not self.num_in_front and not any(map(self.is_read, range(len(self.ops))))
 
     def writes_squares(self, op_index: int) -> bool:
         """Whether op `op_index` writes the sums of squares of its rows, since a norm needs them."""
         return any(op.norm == self.ops[op_index].name for op in self.ops)
 
     def is_read(self, op_index: int) -> bool:
-        """Whether an op of the workload reads the output of op `op_index`, as A or in its epilogue."""
-        return any(self.ops[op_index].name in op.tensors for op in self.ops)
+        """Whether an op of the workload reads the output of op `op_index`: as A, in its epilogue, or as queries."""
+        name = self.ops[op_index].name
+        return any(name in op.tensors for op in self.ops) or any(name == one.source for one in self.attentions)
 
     def leaves(self, op_index: int) -> bool:
         """Whether the caller reads the output of op `op_index`."""
@@ -204,7 +232,8 @@ class Workload:
     def compulsory_bytes(self) -> int:
         """Fewest bytes through DRAM with cold caches: each input and weight read once, each final output written
         once; intermediates stay in the cache."""
-        outputs = sum(op.m * op.result_columns for i, op in enumerate(self.ops) if self.leaves(i))
+        written = (op.result_columns - (0 if self.leaves(i) else op.c_columns) for i, op in enumerate(self.ops))
+        outputs = sum(op.m * columns for op, columns in zip(self.ops, written, strict=True))
         outputs += sum(op.m * op.n for op in self.attentions if self.reader_of(op) is None)
         return self.compulsory_read_bytes + outputs * self.dtype.size_bytes
 
@@ -216,7 +245,13 @@ class Workload:
         given = {read.tensor: read.shape[0] * read.shape[1] for read in reads}
         inputs = sum(size for tensor, size in given.items() if tensor not in names) * self.dtype.size_bytes
         epilogues = sum(map(self.own_epilogue_bytes, range(len(self.ops))))
-        return inputs + epilogues + self.weight_bytes + self.cache_bytes
+        return inputs + epilogues + self.weight_bytes + self.cache_bytes - self._new_cache_bytes
+
+    @property
+    def _new_cache_bytes(self) -> int:
+        """Keys and values that an attention reads, and a product of the workload writes: no need to fetch them."""
+        turned = {op.name: op.result_columns - op.c_columns for op in self.ops if op.rotary}
+        return sum(op.m * turned.get(op.source, 0) for op in self.attentions) * self.dtype.size_bytes
 
     def own_epilogue_bytes(self, op_index: int) -> int:
         """Bytes of what the epilogue of op `op_index` reads that is no named tensor: bias, a residual of its own, and
@@ -231,7 +266,8 @@ class Workload:
 
         What came later is left out while it has its default, so that digests outlive new options.
         """
-        return {"kind": self.kind, "ops": [op.to_json() for op in self.all_ops], "dtype": self.dtype}
+        data = {"kind": self.kind, "ops": [op.to_json() for op in self.all_ops], "dtype": self.dtype}
+        return data | ({"num_in_front": self.num_in_front} if self.num_in_front and not self.attentions else {})
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -241,13 +277,15 @@ class Workload:
             InvalidInput: a size, a name or the topological order is wrong.
         """
         dtype, gemms, attentions = Dtype(data["dtype"]), list[GemmOp](), list[AttentionOp]()
+        num_in_front = data.get("num_in_front", 0)
         for op in data["ops"]:
             if op.get("op") == ATTENTION:
+                num_in_front = num_in_front if attentions else len(gemms)
                 attentions.append(AttentionOp.from_json(op, dtype))
             else:
                 gemms.append(GemmOp.from_json(op))
         kind = WorkloadKind(data["kind"])
-        return cls(kind=kind, ops=tuple(gemms), dtype=dtype, attentions=tuple(attentions))
+        return cls(kind=kind, ops=tuple(gemms), dtype=dtype, attentions=tuple(attentions), num_in_front=num_in_front)
 
     @property
     def digest(self) -> str:
@@ -261,8 +299,11 @@ class Workload:
             shapes = " beside ".join(f"[{op.m}, {op.n}, {op.k}]" for op in self.ops)
             return f"{self.kind} {self.dtype} {shapes}"
         if self.attentions:
-            behind = "".join(f" -> {op.result_columns}{' rotary' if op.rotary else ''}" for op in self.ops)
-            return f"attention {self.dtype} {self.attentions[0].describe(with_rows=with_rows)}{behind}"
+            made = [f"{op.result_columns}{' rotary' if op.rotary else ''}" for op in self.ops]
+            front, behind = made[: self.num_in_front], made[self.num_in_front :]
+            front = [str(self.ops[0].k), *front] if front else []
+            steps = [*front, self.attentions[0].describe(with_rows=with_rows), *behind]
+            return f"attention {self.dtype} {' -> '.join(steps)}"
         dims = " -> ".join(str(d) for d in (self.ops[0].k, *(op.result_columns for op in self.ops)))
         extras = [str(op.activation) for op in self.ops if op.activation is not Activation.IDENTITY]
         shown = ("bias", "gated", "residual", "row_scale", "norm", "rotary")

@@ -40,14 +40,14 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     if candidate.plan_kind.is_side_by_side:
         graph = tile_graph(workload, schedule.tiling)
         return verify_paired_launches(*make_paired_plans(graph, schedule.ordering, gpu), graph, resources, gpu)
-    launches = launches_of(len(workload.ops), candidate)
+    launches = launches_of(workload, candidate)
     check_launches(workload, launches)
-    graphs = [tile_graph(workload, schedule.tiling, launch) for launch in launches]
+    graphs = [tile_graph(workload, schedule.tiling, launch) for launch in launches if launch[0] < len(workload.ops)]
     return tuple(verify(make_plan(graph, schedule.ordering, gpu), graph, resources, gpu) for graph in graphs)
 
 
 def attention_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[AttentionPlan, ...]:
-    """The plans of a candidate's launches of attentions, each of which goes in front of what reads it.
+    """The plans of a candidate's launches of attentions, each of which stands where `launches_of` says.
 
     Raises:
         IllegalSchedule, PlanError, ValueError: as `plans_for`.
@@ -61,34 +61,52 @@ def attention_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> t
     return tuple(attention_plan(op, one, gpu) for op, one in pairs)
 
 
-def launches_of(num_ops: int, candidate: Candidate) -> tuple[tuple[int, ...], ...]:
-    """The ops of each launch of a candidate of ours that is not side by side."""
+def launches_of(workload: Workload, candidate: Candidate) -> tuple[tuple[int, ...], ...]:
+    """The ops of each launch of a candidate of ours that is not side by side, in the order in which launches are
+    enqueued. Ops are numbered as `Workload.numbered_ops` has them: an attention, which has a launch of its own, behind
+    all products."""
+    num_ops, front = len(workload.ops), workload.num_in_front
     starts = [0, *range(1, num_ops)]
     if candidate.plan_kind.is_fused:
         starts = [0]
     elif candidate.plan_kind.is_in_runs and candidate.schedule is not None:
         starts = [0, *candidate.schedule.ordering.run_starts]
-    return tuple(tuple(range(begin, end)) for begin, end in pairwise([*starts, num_ops]))
+    products = [tuple(range(begin, end)) for begin, end in pairwise([*starts, num_ops])] if num_ops else []
+    attentions = [(num_ops + number,) for number in range(len(workload.attentions))]
+    in_front = [launch for launch in products if launch[0] < front]
+    return (*in_front, *attentions, *products[len(in_front) :])
 
 
 def check_launches(workload: Workload, launches: Sequence[tuple[int, ...]]) -> None:
-    """Launches one after the other compute each op once, and none reads what a later one writes. So stream order keeps
-    every edge between two of them, as long as each launch waits for the one before it before it ends.
+    """Launches one after the other, of ops numbered as `launches_of` has them, compute each op once, and none reads
+    what a later one writes. So stream order keeps every edge between two of them, as long as each launch waits for the
+    one before it before it ends. An attention has a launch of its own, and no launch has products of both its sides.
 
     Raises:
         CoverageError: names the op.
     """
+    ops, num_products = workload.numbered_ops, len(workload.ops)
     launch_of: dict[int, int] = {}
     for number, launch in enumerate(launches):
         for op in launch:
             if op in launch_of:
-                who = f"{workload.ops[op].name}: launches {launch_of[op]} and {number}"
+                who = f"{ops[op].name}: launches {launch_of[op]} and {number}"
                 raise CoverageError("an op is computed by two launches", who)
             launch_of[op] = number
-    for op, described in enumerate(workload.ops):
-        if op not in launch_of:
+        if len(launch) > 1 and max(launch) >= num_products:
+            raise CoverageError("an attention shares a launch", f"launch {number}: {_names(workload, launch)}")
+        if min(launch) < workload.num_in_front <= max(launch) < num_products:
+            raise CoverageError("a launch spans an attention", f"launch {number}: {_names(workload, launch)}")
+    index_of = {op.name: index for index, op in enumerate(ops)}
+    for index, described in enumerate(ops):
+        if index not in launch_of:
             raise CoverageError("an op is computed by no launch", described.name)
-        for producer in workload.producers_of(op):
-            if launch_of.get(producer, 0) > launch_of[op]:
-                who = f"{described.name}, of launch {launch_of[op]}, reads {workload.ops[producer].name}"
-                raise CoverageError("a launch reads what a later one writes", f"{who}, of launch {launch_of[producer]}")
+        for tensor in described.tensors:
+            writer = index_of.get(tensor, index)
+            if launch_of.get(writer, 0) > launch_of[index]:
+                who = f"{described.name}, of launch {launch_of[index]}, reads {tensor}, of launch {launch_of[writer]}"
+                raise CoverageError("a launch reads what a later one writes", who)
+
+
+def _names(workload: Workload, launch: tuple[int, ...]) -> str:
+    return " and ".join(workload.numbered_ops[op].name for op in launch)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 
@@ -24,3 +25,21 @@ LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)
 def fused(schedule: Schedule) -> Candidate:
     """One plain launch of a schedule for all ops."""
     return Candidate(plan_kind=PlanKind.FUSED, schedule=schedule)
+
+
+def in_fewest_launches(workload: Workload, schedule: Schedule) -> Candidate:
+    """A schedule in as few launches as the workload's products may have: a plain one for all of them, or one for those
+    of each side of an attention."""
+    forced = workload.forced_start
+    if forced is None:
+        return fused(schedule)
+    if len(workload.ops) > 2:
+        in_runs = replace(schedule, ordering=replace(schedule.ordering, run_starts=(forced,)))
+        return Candidate(plan_kind=PlanKind.RUNS, schedule=in_runs)
+    return Candidate(plan_kind=apart_kind(workload.num_ops), schedule=schedule)
+
+
+def apart_kind(num_ops: int) -> PlanKind:
+    """The kind with a plain launch for each of so many ops."""
+    plain = (kind for kind in PlanKind if kind.is_apart and not kind.is_programmatic and not kind.is_side_by_side)
+    return next(kind for kind in plain if kind.is_for(num_ops))

@@ -1,4 +1,4 @@
-"""The space of a workload with an attention: the attention's schedules, and those of the product behind it."""
+"""The space of a workload with an attention: the attention's schedules, and those of the products around it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class AttentionSpace:
         self.workload = workload
         self.gpu = gpu
         self.op = workload.attentions[0]
-        #: Of the product alone; None where there is none.
-        self.products = Space(replace(workload, attentions=()), gpu) if workload.ops else None
+        #: Of the products alone; None where there are none.
+        self.products = Space(workload.products, gpu) if workload.ops else None
 
     @cached_property
     def attentions(self) -> tuple[AttentionSchedule, ...]:

@@ -325,7 +325,8 @@ class Space:
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))
         if starts := ordering.run_starts:
-            yield from (replace(ordering, run_starts=other) for other in near_run_starts(len(ordering.rasters), starts))
+            others = near_run_starts(len(ordering.rasters), starts, self.workload.forced_start)
+            yield from (replace(ordering, run_starts=other) for other in others)
 
 
 def read_in_band(schedule: Schedule) -> Schedule:

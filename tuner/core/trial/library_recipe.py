@@ -40,7 +40,7 @@ class LibraryRecipe:
     beside: bool
     #: One per product.
     calls: tuple[LibraryCall, ...]
-    #: Whose attention goes in front of them, and by which kernel; empty where the workload has none.
+    #: Whose attention runs at its place among them, and by which kernel; empty where the workload has none.
     attention: str = ""
 
     def to_json(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import re
 
 from tests.support.cases import H200, decoder_block, ordering, tiling, wgmma
 from tuner.core.insight.explain import differences, explain
-from tuner.core.insight.explain_chain import launches_of
+from tuner.core.insight.explain_chain import launches_in_words
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
@@ -47,7 +47,7 @@ def test_launches_are_told_by_their_ops() -> None:
     chosen = Schedule(tiling=wgmma(*[(16, 64, 64)] * 4), ordering=starts)
     kinds = {PlanKind.RUNS: "[o] [up down] [qkv]", PlanKind.N_LAUNCHES: "[o] [up] [down] [qkv]"}
     for kind, text in {**kinds, PlanKind.FUSED: "[o up down qkv]"}.items():
-        assert launches_of(block, Candidate(plan_kind=kind, schedule=chosen)) == text
+        assert launches_in_words(block, Candidate(plan_kind=kind, schedule=chosen)) == text
 
 
 def test_the_edges_are_those_of_the_tasks_that_run() -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+
+import pytest
 
 from tests.support.attentions import alone, attention, space_with
+from tests.support.between import between
 from tests.support.cases import H200
 from tuner.core.insight.explain import explain
 from tuner.core.problem.attention_op import Lengths
@@ -46,3 +50,24 @@ def test_a_layer_is_explained_by_its_attention_and_by_the_boundaries_of_the_chai
     assert "Waves: gate_up has" in text
     assert "Op: qkv reads down, norms by down, turns queries and keys, writes keys and values to a cache" in text
     assert "Cuts: of 8 ways to launch it" in text
+
+
+@pytest.mark.parametrize("num_behind", [0, 1, 3])
+def test_products_on_both_sides_are_told_by_their_launches(num_behind: int) -> None:
+    workload = between(num_behind=num_behind)
+    schedule = next(iter(first_guesses(space_with(workload), 0)))
+    text = "\n".join(explain(workload, H200, schedule))
+    if num_behind == 3:
+        in_runs = replace(schedule, ordering=replace(schedule.ordering, run_starts=(1, 3)))
+        assert explain(workload, H200, in_runs)[1:] == text.splitlines()[1:], "whatever the runs it was launched in"
+    names = ["qkv", "attention", "o_proj", "gate_up", "down"][: 2 + num_behind]
+    forecast = next(line for line in text.splitlines() if line.startswith("Forecast: qkv "))
+    assert [part.split()[0] for part in forecast.removeprefix("Forecast: ").split(";")[0].split(", ")] == names
+    assert "Policy: the order" not in text
+    assert ("Op: qkv reads inputs alone, turns queries and keys" in text) == (num_behind > 0)
+    assert ("Op: o_proj reads attention" in text) == (num_behind > 0)
+    assert ("Forecast of qkv: " in text) == (num_behind > 0)
+    assert ("Forecast of o_proj and gate_up and down: " in text) == (num_behind == 3)
+    assert ("Cuts: of 4 ways" in text) == (num_behind == 3)
+    assert ("[qkv] [attention] [o_proj" in text) == (num_behind == 3)
+    assert "Next best: " in text

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from tests.support.attentions import alone, attention
+from tests.support.between import between
 from tests.support.cases import H200
-from tuner.core.legal.legality import check_kind, check_schedule, kind_problem
+from tuner.core.legal.legality import check_kind, check_schedule, kind_problem, runs_problem
+from tuner.core.model.runs import ways_to_launch
 from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.space.run_starts import near_run_starts, run_starts_of
 from tuner.errors import IllegalSchedule
 
 
@@ -110,3 +114,35 @@ def test_an_attention_has_launches_of_its_own_and_nothing_else(workload: Any) ->
     assert offered == {PlanKind.LIBRARY, PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL}
     with pytest.raises(IllegalSchedule, match=r"fused: an attention has a launch of its own.*use two_launches"):
         check_kind(workload, H200, PlanKind.FUSED, alone())
+
+
+def _kinds(workload: Workload) -> set[PlanKind]:
+    return {kind for kind in PlanKind if kind_problem(workload, H200, kind) is None} - {PlanKind.LIBRARY}
+
+
+def test_no_launch_spans_an_attention_between_products() -> None:
+    pair, layer = between(), between(num_behind=3)
+    assert _kinds(pair) == {PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL}
+    assert _kinds(layer) == {PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL, PlanKind.RUNS}
+    assert _kinds(between(num_behind=0)) == {PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL}
+    assert _kinds(pair.products) == {PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL}
+    assert _kinds(layer.products) == _kinds(layer)
+    stands = "an attention has a launch of its own between qkv and o_proj"
+    for kind in (PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.TWO_STREAMS):
+        assert kind_problem(pair, H200, kind) == f"{stands}: use n_launches or n_launches_pdl"
+        of_layer = kind_problem(layer, H200, kind)
+        assert of_layer == f"{stands}, and no launch spans it: use runs, of which one begins with o_proj"
+    assert kind_problem(pair, H200, PlanKind.RUNS) == f"{stands}: use n_launches or n_launches_pdl"
+
+
+def test_a_run_begins_behind_an_attention() -> None:
+    assert runs_problem(4, PlanKind.RUNS, (1,), 1) is None
+    assert runs_problem(4, PlanKind.RUNS, (1, 2), 1) is None
+    for starts in ((2,), (2, 3)):
+        problem = runs_problem(4, PlanKind.RUNS, starts, 1) or ""
+        assert "an attention's launch stands in front of op 1, let a run begin with it" in problem
+    assert "runs that begin at op 0 alone" in (runs_problem(4, PlanKind.RUNS, (), 1) or "")
+    assert "use n_launches_pdl" in (runs_problem(4, PlanKind.RUNS, (1, 2, 3), 1) or "")
+    assert run_starts_of(4, 2) == ((2,), (1, 2), (2, 3))
+    assert set(near_run_starts(4, (2,), 2)) == {(1, 2), (2, 3)}
+    assert [starts for _, starts in ways_to_launch(4, 2)] == [(2,), (1, 2), (2, 3), ()]

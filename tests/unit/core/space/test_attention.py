@@ -9,13 +9,13 @@ from itertools import islice
 import pytest
 
 from tests.support.attentions import attention, space_with
+from tests.support.between import between
 from tests.support.cases import H200
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.attention import AttentionSchedule
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.schedule.ordering import Schedule
-from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.attention import AttentionSpace
 from tuner.errors import IllegalSchedule
 
@@ -24,6 +24,8 @@ WORKLOADS = {
     "pair": attention(d_out=512),
     "long": attention(sequences=64, kv_heads=1, query_heads=8, head_dim=128, max_length=8192),
     "new tokens": attention(new_tokens=5, max_length=64, d_out=256),
+    "between": between(),
+    "in a layer": between(num_behind=3),
 }
 
 
@@ -39,7 +41,7 @@ def test_what_is_drawn_is_legal_proven_and_survives_its_json(name: str) -> None:
     for schedule in drawn:
         assert space.is_legal(schedule)
         assert Schedule.from_json(schedule.to_json()) == schedule
-        candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=schedule)
+        candidate = Candidate(plan_kind=apart_kind(space.workload.num_ops), schedule=schedule)
         (plan,) = attention_plans_for(space.workload, H200, candidate)
         assert plan.span_tokens == schedule.attentions[0].span_tokens
         assert len(plans_for(space.workload, H200, candidate)) == len(space.workload.ops)
@@ -53,7 +55,7 @@ def test_every_axis_is_offered_and_no_schedule_twice() -> None:
         assert varied == {field.name for field in fields(AttentionSchedule)} - constant
 
 
-@pytest.mark.parametrize("name", ["alone", "pair"])
+@pytest.mark.parametrize("name", ["alone", "pair", "between"])
 def test_neighbours_are_legal_and_differ_in_the_attention_or_in_the_product(name: str) -> None:
     space = space_with(WORKLOADS[name])
     for schedule in space.sample(random.Random(2), 5):

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.attentions import alone, attention, space_with
+from tests.support.between import between
+from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200
 from tests.support.on_card import problem
 from tuner.core.problem.workload import Workload
@@ -17,6 +19,7 @@ from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.search.seeds import first_guesses
+from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
 from tuner.workers.source.append import AppendBuffers, pack_append_args
@@ -124,6 +127,31 @@ def test_a_manifest_says_how_pages_are_given_and_how_many_there_may_be() -> None
     assert (pages["tensor"], pages["num_pages"], pages["page_tokens"]) == ("attention.pages", 88, 32)
     assert all(a_map["dims"][1] == 88 * pages["rows_per_page"] for a_map in recipe["tensor_maps"])
     assert "pages" not in manifest_of(attention(), alone(span_tokens=192))["attentions"][0]
+
+
+@pytest.mark.parametrize("rotary", [True, False], ids=["turned", "queries alone"])
+def test_a_manifest_with_products_in_front_says_the_order_and_has_one_cache(rotary: bool) -> None:
+    workload = between(rotary=rotary)
+    manifest = artifact_of(workload, candidate_of(workload))[0].manifest
+    (recipe,) = manifest["attentions"]
+    assert manifest["format"] == MANIFEST_FORMAT
+    order = [(one["list"], one["index"]) for one in manifest["launch_order"]]
+    assert order == [("launches", 0), ("attentions", 0), ("launches", 1)]
+    assert [launch["ops"] for launch in manifest["launches"]] == [["qkv"], ["o_proj"]]
+    roles = {tensor["name"]: tensor["role"] for tensor in manifest["tensors"]}
+    assert (roles["qkv"], roles["attention"]) == ("intermediate", "intermediate")
+    assert {name for name, role in roles.items() if role == "cache"} == {"attention.keys", "attention.values"}
+    assert [name for name, role in roles.items() if role == "lengths"] == ["attention.lengths"]
+    assert ("qkv.frequencies" in roles) == rotary
+    assert ("The launch of qkv writes" in recipe["cache"]) == rotary
+    assert "append" not in recipe
+    assert not any("append" in name for name in manifest["files"])
+
+
+def test_an_attention_in_front_of_all_products_keeps_the_older_format() -> None:
+    manifest = manifest_of(attention(), alone(span_tokens=192))
+    assert manifest["format"] == ATTENTIONS_FORMAT
+    assert "launch_order" not in manifest
 
 
 def test_the_kernel_in_front_has_the_parameter_that_its_device_code_reads() -> None:

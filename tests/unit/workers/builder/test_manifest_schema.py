@@ -8,12 +8,14 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.support.between import between
+from tests.support.between_made import artifact_of, candidate_of
 from tests.support.packs import TILINGS, ffn, make
 from tests.support.repository import ROOT
 from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
-from tuner.versions import MANIFEST_FORMAT, PRODUCTS_FORMAT
+from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, PRODUCTS_FORMAT
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "workers/builder/manifest.schema.json").read_text())
 KINDS = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)]
@@ -29,7 +31,7 @@ def rows(engine: Engine) -> int:
 
 def test_the_schema_is_of_this_format() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["properties"]["format"]["enum"] == [PRODUCTS_FORMAT, MANIFEST_FORMAT]
+    assert SCHEMA["properties"]["format"]["enum"] == [PRODUCTS_FORMAT, ATTENTIONS_FORMAT, MANIFEST_FORMAT]
 
 
 @pytest.mark.parametrize("engine", list(Engine))
@@ -37,6 +39,14 @@ def test_the_schema_is_of_this_format() -> None:
 def test_a_manifest_of_every_plan_kind_and_engine_is_what_the_schema_says(kind: PlanKind, engine: Engine) -> None:
     for simulated in (False, True):
         check(make(kind, TILINGS[engine], workload=ffn(rows(engine), full=True), simulated=simulated).kernel.manifest)
+
+
+def test_a_manifest_with_products_in_front_of_an_attention_is_what_the_schema_says() -> None:
+    manifest = json.loads(json.dumps(artifact_of(between(), candidate_of(between()))[0].manifest))
+    check(manifest)
+    manifest["launch_order"][0]["list"] = "kernels"
+    with pytest.raises(jsonschema.ValidationError, match="kernels"):
+        check(manifest)
 
 
 @pytest.mark.parametrize("fact", ["needs_all_ctas", "reads_weights_before_wait", "plain", "workspace"])

@@ -1,4 +1,4 @@
-"""The library's products behind an attention: cuBLASLt, with kernels for norms and gates, as for any chain."""
+"""The library's products around an attention: cuBLASLt, with kernels for norms, gates and heads, as for any chain."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .baselines import LibraryRunner
 from .cublaslt import CublasLt
 
 
-class ProductsBehind:
-    """All of a workload's products; none where the attention is alone."""
+class ProductsAround:
+    """All of a workload's products, in front of the attention and behind it; none where it is alone."""
 
     def __init__(self, lt: CublasLt, data: AttentionData, tools: Any) -> None:
         """`tools` as `LibraryRunner` has them.
@@ -26,6 +26,8 @@ class ProductsBehind:
             WorkerError: the library offers no algorithm, or a norm is of what its op does not read.
         """
         self._runner = LibraryRunner(lt, data, tools) if data.workload.ops else None
+        self._in_front, self._attention = data.workload.num_in_front, data.attention.name
+        self._sources = [op.source for op in data.workload.ops]
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
@@ -56,11 +58,21 @@ class ProductsBehind:
         """How to call the library as this does."""
         return self._runner.recipe().calls if self._runner else ()
 
-    def enqueue(self, ops: tuple[OpBuffers, ...], attended: int, stream: int) -> None:
-        """One run, whose first product reads the attention's results at that address."""
-        if self._runner:
+    def enqueue_in_front(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
+        """Of one run those that the attention's operands come from, or that stand before it anyway."""
+        if self._runner and self._in_front:
             with stream_at(stream):
-                self._runner.enqueue((replace(ops[0], a=attended), *ops[1:]), stream)
+                self._runner.enqueue_some(ops, stream, 0, self._in_front)
+
+    def enqueue_behind(self, ops: tuple[OpBuffers, ...], attended: int, stream: int) -> None:
+        """Of one run the others, which read the attention's results at that address."""
+        if self._runner:
+            given = [
+                replace(op, a=attended) if source == self._attention else op
+                for op, source in zip(ops, self._sources, strict=True)
+            ]
+            with stream_at(stream):
+                self._runner.enqueue_some(tuple(given), stream, self._in_front, len(given))
 
     def poison(self) -> None:
         """What lies between the products."""
@@ -68,10 +80,10 @@ class ProductsBehind:
             self._runner.poison()
 
 
-class InFrontOfProducts:
-    """What the library's ways of an attention share: by which choices it and the products behind it run."""
+class WithProducts:
+    """What the library's ways of an attention share: by which choices it and the products around it run."""
 
-    _products: ProductsBehind
+    _products: ProductsAround
     #: The attention's own.
     _choice: int
 

@@ -1,0 +1,69 @@
+"""An attention between products on the CPU: the launches in order are right, and what is stale is found out."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.support.between import between
+from tests.support.between_made import candidate_of
+from tests.support.emulated.between import EmulatedBetween
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+#: The longest, one token, an empty sequence, one that ends in a tile.
+LENGTHS = (200, 1, 0, 131)
+
+
+@pytest.fixture(params=[True, False], ids=["turned", "queries alone"], scope="module")
+def made(request: pytest.FixtureRequest) -> EmulatedBetween:
+    workload = between(rotary=request.param, norm=False, sizes={"max_length": 200})
+    return EmulatedBetween(workload, candidate_of(workload), LENGTHS)
+
+
+def test_launches_in_order_are_right_run_after_run(made: EmulatedBetween) -> None:
+    for seed in range(2):
+        made.draw(seed)
+        made.poison()
+        made.launch(made.order)
+        assert made.wrong() == []
+
+
+def test_queries_of_the_run_before_are_found_out(made: EmulatedBetween) -> None:
+    made.draw(0)
+    made.launch(made.order)
+    made.draw(1)
+    front, attention, behind = made.order
+    made.launch((attention, front, behind))
+    assert made.wrong() == ["attention"]
+
+
+def test_what_is_read_before_it_is_written_is_found_out(made: EmulatedBetween) -> None:
+    made.poison()
+    front, attention, behind = made.order
+    made.launch((attention, front, behind))
+    assert made.wrong() == ["attention", "o_proj"]
+
+
+def test_results_that_are_read_too_early_are_found_out(made: EmulatedBetween) -> None:
+    made.poison()
+    front, attention, behind = made.order
+    made.launch((front, behind, attention))
+    assert made.wrong() == ["o_proj"]
+
+
+def test_new_rows_of_the_run_before_are_found_out() -> None:
+    workload = between(norm=False, sizes={"max_length": 200})
+    made = EmulatedBetween(workload, candidate_of(workload), LENGTHS)
+    made.draw(0)
+    made.launch(made.order)
+    front, attention, behind = made.order
+    stale, cache = made.attention.k.copy(), made.attention.k
+    made.draw(1)
+    made.launch((front,))
+    made.attention.k = stale
+    made.launch((attention,))
+    made.attention.k = cache
+    made.launch((behind,))
+    assert made.wrong() == ["attention"]

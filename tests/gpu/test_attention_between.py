@@ -1,0 +1,317 @@
+"""An attention between products on a card: numbers, planted faults, runs without a pause, the library, an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.support.attention_jobs import without_torch
+from tests.support.between import between
+from tests.support.between_made import candidate_of
+from tests.support.conformance.launching import OnCard
+from tests.support.on_card import problem
+from tuner.core.insight.gantt import gantt_of_trace
+from tuner.core.insight.tracing import trace_from_stamps
+from tuner.core.legal.attention import attention_gpu_problem
+from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.schedule.candidate import LIBRARY, Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.outcome import Measured
+from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.attention_artifact import attention_kernels
+from tuner.workers.builder.prepare import prepare
+
+cupy = pytest.importorskip("cupy")
+
+#: Launches of a captured chain that follow each other without a pause.
+NUM_CHAINS = 20
+#: Of the global timer, by which clocks of SMs are brought together.
+TOLERANCE_NS = 2_000
+WORKLOADS: dict[str, dict[str, Any]] = {
+    "turned": {},
+    "turned, three new tokens": {"sizes": {"new_tokens": 3}, "dtype": Dtype.BF16},
+    "turned, heads of 128": {"sizes": {"head_dim": 128, "kv_heads": 1, "max_length": 700}, "dtype": Dtype.BF16},
+    "queries alone": {"rotary": False},
+    "attention last": {"num_behind": 0},
+    "a block behind": {"num_behind": 3},
+}
+NAMES = list(WORKLOADS)
+
+
+@pytest.fixture(autouse=True)
+def _has_kernels(on_card: OnCard) -> None:
+    if reason := attention_gpu_problem(on_card.gpu):
+        pytest.skip(reason)
+
+
+def candidates(workload: Workload) -> Iterator[Candidate]:
+    """Plain launches, programmatic ones, and a run behind the attention where there is one."""
+    if len(workload.ops) == 1:
+        kinds = [PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL]
+    else:
+        kinds = [PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL]
+    for kind in kinds:
+        yield candidate_of(workload, kind)
+    if len(workload.ops) > 2:
+        yield candidate_of(workload, PlanKind.RUNS, (1,))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_are_right_in_each_way_to_launch(on_card: OnCard, name: str) -> None:
+    workload = between(**WORKLOADS[name])
+    for candidate in candidates(workload):
+        outcome = on_card.measured(workload, candidate)
+        assert outcome.time_us > 1
+        assert outcome.rel_error > 0
+
+
+@pytest.mark.parametrize("name", ["turned", "turned, three new tokens", "queries alone", "attention last"])
+def test_the_library_is_right_and_timed(on_card: OnCard, name: str) -> None:
+    workload = between(**WORKLOADS[name])
+    outcome = on_card.evaluate(workload, on_card.ready(workload, LIBRARY).work)
+    assert isinstance(outcome, Measured), outcome
+    assert outcome.time_us > 1
+    tags = {metric.tag for metric in outcome.metrics}
+    assert {"library_algorithm_attention", "library_algorithm_qkv"} <= tags
+
+
+def test_without_pytorch_the_library_is_right_too(on_card: OnCard) -> None:
+    workload = between(sizes={"new_tokens": 2})
+    on_card.session._prepared = None
+    with without_torch():
+        outcome = on_card.evaluate(workload, on_card.ready(workload, LIBRARY).work)
+    on_card.session._prepared = None
+    assert isinstance(outcome, Measured), outcome
+
+
+def stale_queries(runner: Any, data: Any) -> None:
+    """An attention of each run reads the queries of the run before."""
+    one = runner._attentions[0]
+    launch, op = one.launch, data.attention
+    kept = cupy.zeros((op.m, op.n), dtype=cupy.uint16)
+
+    def late(given: Any, next_weights: int, stream: int) -> None:
+        launch(given._replace(q=kept.data.ptr), next_weights, stream)
+        cupy.cuda.runtime.memcpyAsync(kept.data.ptr, given.q, kept.nbytes, 3, stream)
+
+    one.launch = late
+
+
+def stale_rows(field: str) -> Callable[[Any, Any], None]:
+    """An attention reads a cache without the new rows: what lay there before any launch."""
+
+    def fault(runner: Any, data: Any) -> None:
+        one, name = runner._attentions[0], f"{data.attention.name}.{field}"
+        copies = {inputs[name].data.ptr: inputs[name].copy() for inputs in data._check_inputs}
+        launch = one.launch
+
+        def old(given: Any, next_weights: int, stream: int) -> None:
+            cache = copies[getattr(given, field)].data.ptr
+            launch(given._replace(**{field: cache}), next_weights, stream)
+
+        one.launch = old
+
+    return fault
+
+
+def attention_first(runner: Any, data: Any) -> None:
+    """Before what it reads is written."""
+    products = runner._products
+
+    def enqueue(ops: Any, stream: int) -> None:
+        runner._attentions[0].launch(ops.attentions[0], 0, stream)
+        products.enqueue(tuple(ops), stream)
+
+    runner.enqueue = enqueue
+
+
+def attention_last(runner: Any, data: Any) -> None:
+    """Behind what reads it."""
+    products = runner._products
+
+    def enqueue(ops: Any, stream: int) -> None:
+        products.enqueue(tuple(ops), stream)
+        runner._attentions[0].launch(ops.attentions[0], 0, stream)
+
+    runner.enqueue = enqueue
+
+
+@pytest.mark.parametrize(
+    ("fault", "wrong"),
+    [
+        (stale_queries, "attention"),
+        (stale_rows("keys"), "attention"),
+        (stale_rows("values"), "attention"),
+        (attention_first, "attention"),
+        (attention_last, "o_proj"),
+    ],
+    ids=["stale queries", "stale keys", "stale values", "too early", "too late"],
+)
+def test_a_planted_fault_is_found_out(on_card: OnCard, fault: Callable[[Any, Any], None], wrong: str) -> None:
+    from tuner.workers.gpu.attention_launch import AttentionRunner
+    from tuner.workers.gpu.check import WrongNumbers, check_numbers
+    from tuner.workers.gpu.session import Kernels, load_runner
+
+    workload = between()
+    prepared: Any = on_card.session._prepare(problem(workload))
+    work, kernels = on_card.ready(workload, candidate_of(workload)).work, Kernels()
+    try:
+        runner = load_runner(prepared, work, kernels)
+        assert isinstance(runner, AttentionRunner)
+        check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
+        fault(runner, prepared.data)
+        with pytest.raises(WrongNumbers, match=f"of {wrong} are wrong"):
+            check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
+        prepared.check_intact(load_runner(prepared, work, kernels))
+    finally:
+        kernels.unload()
+
+
+def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) -> None:
+    """The attention's last bits change with each launch, and so do those of the product that reads it."""
+    from tuner.workers.gpu.check import WrongNumbers, check_numbers
+    from tuner.workers.gpu.session import Kernels, load_runner
+
+    workload = between(rotary=False)
+    prepared: Any = on_card.session._prepare(problem(workload))
+    work, kernels = on_card.ready(workload, candidate_of(workload)).work, Kernels()
+    runner: Any = load_runner(prepared, work, kernels)
+    one, count = runner._attentions[0], iter(range(100))
+    launch = one.launch
+
+    def unstable(given: Any, next_weights: int, stream: int) -> None:
+        launch(given, next_weights, stream)
+        with cupy.cuda.ExternalStream(stream):
+            prepared.data.output_at(given)[...] ^= next(count) % 2
+
+    one.launch = unstable
+    with pytest.raises(WrongNumbers, match="a second launch of attention gave other bits"):
+        check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
+    kernels.unload()
+
+
+def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard) -> None:
+    from tuner.workers.gpu.check import WrongNumbers, check_numbers
+    from tuner.workers.gpu.integrity import Overwritten
+    from tuner.workers.gpu.session import Kernels, load_runner
+
+    workload = between()
+    prepared: Any = on_card.session._prepare(problem(workload))
+    work, kernels = on_card.ready(workload, candidate_of(workload)).work, Kernels()
+    runner = load_runner(prepared, work, kernels)
+    cache = prepared.data.caches[0]
+    buffers = cache.buffers
+    shift = 2 * workload.attentions[0].shape.head_dim  # bytes of a row
+
+    def off_by_one(inputs: Any) -> Any:
+        found = buffers(inputs)
+        return type(found)(
+            keys=found.keys - shift, values=found.values, lengths=found.lengths, frequencies=found.frequencies
+        )
+
+    cache.buffers = off_by_one
+    with pytest.raises(WrongNumbers, match="of qkv are wrong"):
+        check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
+    with pytest.raises(Overwritten, match="keys, where no new token is"):
+        prepared.check_intact(runner)
+    kernels.unload()
+    on_card.session._prepared = None
+
+
+@pytest.mark.parametrize("name", ["turned", "a block behind", "attention last"])
+def test_runs_without_a_pause_leave_what_each_leaves_alone(on_card: OnCard, name: str) -> None:
+    """A launch that overwrote queries, or read them, while another one still used them would show here."""
+    from tuner.workers.gpu.session import Kernels, load_runner
+
+    workload = between(**WORKLOADS[name])
+    prepared: Any = on_card.session._prepare(problem(workload))
+    kind = PlanKind.TWO_LAUNCHES_PDL if len(workload.ops) == 1 else PlanKind.N_LAUNCHES_PDL
+    kernels, data = Kernels(), prepared.data
+    runner = load_runner(prepared, on_card.ready(workload, candidate_of(workload, kind)).work, kernels)
+    leaving = [index for index in data.outputs[0] if workload.leaves(index)]
+    assert leaving
+    assert data.num_slots > 1
+    alone = []
+    for slot in range(data.num_slots):
+        assert prepared.run_once(runner, data.slot_ops(slot)) is None
+        alone.append({index: data.outputs[slot][index].bits.copy() for index in leaving})
+    graph = prepared.timer.capture(runner)
+    for _ in range(NUM_CHAINS):
+        for outputs in data.outputs:
+            for index in leaving:
+                outputs[index].poison()
+        cupy.cuda.Device().synchronize()
+        graph.launch(prepared.stream)
+        prepared.stream.synchronize()
+        for outputs, wanted in zip(data.outputs, alone, strict=True):
+            assert all(bool((outputs[index].bits == wanted[index]).all()) for index in leaving)
+    assert runner.abort_record() is None
+    prepared.check_intact(runner)
+    kernels.unload()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "launches"),
+    [
+        ("turned", PlanKind.N_LAUNCHES_PDL, [[0], [2], [1]]),
+        ("attention last", PlanKind.TWO_LAUNCHES_PDL, [[0], [1]]),
+        ("a block behind", PlanKind.RUNS, [[0], [4], [1, 2, 3]]),
+    ],
+)
+def test_a_trace_has_the_attention_where_it_runs(
+    on_card: OnCard, name: str, kind: PlanKind, launches: list[list[int]]
+) -> None:
+    workload = between(**WORKLOADS[name])
+    candidate = candidate_of(workload, kind, (1,) if kind.is_in_runs else ())
+    made = prepare(workload, on_card.gpu, candidate, on_card.builder, {}, traced=True)
+    answer = on_card.session.trace(problem(workload), made.work)
+    assert answer.reason == ""
+    attentions = [one.plan for one in made.work.attentions]
+    trace = trace_from_stamps(workload, attentions, made.plans, answer.stamps)
+    assert trace.reason == ""
+    gantt = gantt_of_trace(trace, made.plans, on_card.gpu.num_sms)
+    of_launch = [gantt.tasks[gantt.tasks[:, 0] == launch] for launch in range(len(gantt.num_ctas))]
+    assert [sorted(set(rows[:, 1].tolist())) for rows in of_launch] == launches
+    ends = [int(rows[:, 10].max()) for rows in of_launch]
+    late = [later > earlier - TOLERANCE_NS for earlier, later in pairwise(ends)]
+    assert all(late), "a launch ended before the one in front of it"
+
+
+@pytest.mark.parametrize("name", ["turned", "queries alone", "attention last", "a block behind"])
+def test_the_runtime_runs_an_artifact_in_the_same_order(on_card: OnCard, name: str) -> None:
+    from tuner.runtime import Artifact
+    from tuner.workers.gpu.session import Kernels, load_runner
+
+    workload = between(**WORKLOADS[name])
+    prepared: Any = on_card.session._prepare(problem(workload))
+    candidate, kernels, data = next(reversed([*candidates(workload)])), Kernels(), prepared.data
+    made = on_card.ready(workload, candidate)
+    assert prepared.run_once(load_runner(prepared, made.work, kernels), data.check_ops(0)) is None
+    last = max(index for index in data.outputs[0] if workload.leaves(index))
+    wanted = data.outputs[0][last].bits.copy()
+    files = assemble(
+        problem(workload), candidate, made.plans, made.source, made.work.launchable,
+        Environment(gpu_name=on_card.gpu.name, simulated=False), {}, made.work.spin_limit_cycles,
+        attentions=attention_kernels(workload, on_card.gpu, candidate, made.work.attentions),
+    ).files  # fmt: skip
+    out = cupy.full(wanted.shape, 0x7FFF, dtype=cupy.uint16)
+    given = dict(data._check_inputs[0]) | {workload.numbered_ops[last].name: out}
+    for index, op in enumerate(workload.ops):
+        given[f"{op.name}.w"] = data._weights[0][index]
+        if index in data.caches:
+            given[f"{op.name}.frequencies"] = data.caches[index].frequencies
+    data.poison()
+    cupy.cuda.Device().synchronize()
+    artifact = Artifact(files)
+    launches = artifact.bind(given)
+    for _ in range(3):
+        launches.enqueue(prepared.stream.ptr)
+    prepared.stream.synchronize()
+    assert artifact.refused() == ""
+    assert not artifact.aborted()
+    assert bool((out == wanted).all())
+    kernels.unload()

@@ -1,0 +1,68 @@
+"""A job of products around an attention on a card, and its artifact by the runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.attention_jobs import best_of_job
+from tests.support.conformance.launching import OnCard
+from tests.support.on_card import problem
+from tuner.core.legal.attention import attention_gpu_problem
+from tuner.core.problem.presets import LayerRun, decoder_layer
+from tuner.core.problem.workload import Dtype
+from tuner.core.schedule.plan_kinds import PlanKind
+
+cupy = pytest.importorskip("cupy")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "layer",
+    [
+        {"model": "llama3-70b", "tp": 8, "sequences": 16, "max_length": 2048, "run": "qkv_attention"},
+        {"model": "llama3-8b", "sequences": 1, "max_length": 512, "run": "from_qkv"},
+    ],
+    ids=["shard", "layer"],
+)
+def test_a_job_of_products_around_an_attention_ends_with_a_kernel_that_the_runtime_runs(
+    on_card: OnCard, layer: dict[str, Any], tmp_path: Path
+) -> None:
+    if reason := attention_gpu_problem(on_card.gpu):
+        pytest.skip(reason)
+    from tuner.runtime import load_artifact
+    from tuner.workers.gpu.check import _check_seed
+    from tuner.workers.protocol.messages import Work
+
+    best, content = best_of_job({"kind": "decoder-layer", **layer}, tmp_path)
+    kinds = {row["candidate"]["plan_kind"] for row in best["finals"]}
+    assert {"library", "n_launches", "n_launches_pdl"} <= kinds
+    assert not kinds & {"fused", "fused_pdl", "two_streams"}
+    (tmp_path / "best.zip").write_bytes(content)
+    workload = decoder_layer(
+        layer["model"], sequences=layer["sequences"], max_length=layer["max_length"], tp=layer.get("tp", 1),
+        run=LayerRun(layer["run"]), dtype=Dtype.BF16,
+    )  # fmt: skip
+    prepared: Any = on_card.session._prepare(problem(workload))
+    artifact, data = load_artifact(tmp_path / "best.zip"), prepared.data
+    assert artifact.manifest["launch_order"][0] == {"list": "launches", "index": 0}
+    given = dict(data._check_inputs[0])
+    for index, op in enumerate(workload.numbered_ops):
+        given[op.name] = data.outputs[0][index].bits
+        if index < len(workload.ops):
+            given[f"{op.name}.w"] = data._weights[0][index]
+            if index in data.caches:
+                given[f"{op.name}.frequencies"] = data.caches[index].frequencies
+    launches = artifact.bind({name: array for name, array in given.items() if name in artifact.tensors})
+
+    def run(ops: Any) -> None:
+        cupy.cuda.Device().synchronize()  # the poison is on another stream
+        for _ in range(3):
+            launches.enqueue(prepared.stream.ptr)
+        prepared.stream.synchronize()
+
+    _check_seed(data, prepared.comparer, run, Work(plan_kind=PlanKind.LIBRARY), 0)
+    assert artifact.refused() == ""
+    assert not artifact.aborted()

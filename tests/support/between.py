@@ -1,0 +1,59 @@
+"""Workloads whose attention stands between products: what makes its queries, and what reads its results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
+
+#: Of the attention, and of the product in front that writes to its cache.
+SIZES: dict[str, Any] = {"kv_heads": 2, "head_dim": 64, "max_length": 512, "new_tokens": 1}
+
+
+def between(
+    *,
+    sequences: int = 4,
+    hidden: int = 256,
+    query_heads: int = 2,
+    rotary: bool = True,
+    norm: bool = True,
+    num_behind: int = 1,
+    dtype: Dtype = Dtype.FP16,
+    sizes: dict[str, Any] | None = None,
+) -> Workload:
+    """[norm ->] qkv -> attention -> o_proj (+ the stream), and behind it up to two more: norm -> gate_up, down.
+
+    Without `rotary` the product in front makes queries alone, and somebody else has written the cache.
+    """
+    given = SIZES | (sizes or {})
+    shape = DecodeAttention(sequences=sequences, query_heads=query_heads, dtype=dtype, **given)
+    attention = AttentionOp(name="attention", shape=shape, source="qkv")
+    heads = Rotary(heads=given["kv_heads"] * query_heads, **given)
+    qkv = GemmOp(
+        name="qkv",
+        m=attention.m,
+        n=heads.num_pairs if rotary else heads.query_columns,
+        k=hidden,
+        source="x",
+        norm="x" if norm else "",
+        rotary=heads if rotary else None,
+    )
+    m, inner = attention.m, 2 * hidden
+    behind = (
+        GemmOp(name="o_proj", m=m, n=hidden, k=attention.n, source="attention", residual=True, residual_source="x"),
+        GemmOp(
+            name="gate_up", m=m, n=inner, k=hidden, source="o_proj", norm="o_proj", gated=True,
+            activation=Activation.SILU,
+        ),
+        GemmOp(name="down", m=m, n=hidden, k=inner, source="gate_up", residual=True, residual_source="o_proj"),
+    )  # fmt: skip
+    return Workload(
+        kind=WorkloadKind.CHAIN,
+        ops=(qkv, *behind[:num_behind]),
+        dtype=dtype,
+        attentions=(attention,),
+        num_in_front=1,
+    )

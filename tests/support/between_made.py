@@ -1,0 +1,48 @@
+"""Candidates and artifacts of workloads whose attention stands between products."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from tests.support.attentions import alone
+from tests.support.cases import H200, wgmma
+from tests.support.forged import tied
+from tests.support.on_card import problem
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.tiling import Tile
+from tuner.core.trial.evaluator import ArtifactFiles, Environment
+from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.attention_artifact import attention_kernels
+from tuner.workers.source.render import render
+
+HERE = Environment(gpu_name="H200", simulated=False, cuda="13.0")
+
+
+def candidate_of(
+    workload: Workload, kind: PlanKind = PlanKind.N_LAUNCHES_PDL, run_starts: tuple[int, ...] = ()
+) -> Candidate:
+    """Small tiles of warp-specialised kernels, and an attention of spans."""
+    num_ops = len(workload.ops)
+    ordering = Ordering(rasters=(Raster(),) * num_ops, assignment=Assignment.STATIC, run_starts=run_starts)
+    (attention,) = alone(span_tokens=192, speculative=True, cluster=1).attentions
+    tiling = replace(wgmma((16, 32, 64)), tiles=(Tile(m=16, n=32, k=64),) * num_ops)
+    return Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering, attentions=(attention,)))
+
+
+def artifact_of(workload: Workload, candidate: Candidate) -> tuple[ArtifactFiles, tuple[VerifiedPlan, ...]]:
+    """An artifact that nothing compiled, whose kernels are any modules, and its plans of products."""
+    assert candidate.schedule
+    plans, cubin = plans_for(workload, H200, candidate), b"\x7fELF any"
+    kernels = attention_kernels(workload, H200, candidate)
+    source = render(workload, candidate.schedule.tiling)
+    made = assemble(problem(workload), candidate, plans, source, tied(plans, cubin), HERE, {}, 55, attentions=kernels)
+    manifest = json.loads(made.files["manifest.json"])
+    manifest["attentions"][0]["kernel"]["cubin"] = manifest["kernel"]["cubin"]
+    files = {**made.files, "manifest.json": json.dumps(manifest).encode()}
+    return replace(made, files=files, manifest=manifest), plans

@@ -1,0 +1,114 @@
+"""Products around an attention on the CPU, each launch by its own device code, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.support.cases import H200
+from tests.support.emulated.attention import EmulatedAttention, attention_library
+from tests.support.emulated.chain import FP32_NAN, NAN, Array, EmulatedChain, from_bits
+from tests.support.emulated.source import library_of
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import attention_plans_for, launches_of, plans_for
+from tuner.core.schedule.candidate import Candidate
+from tuner.workers.source.variants import Variant
+
+#: Of an fp16 output: roundings of what is multiplied and of itself.
+MOST = 2e-3
+
+
+class EmulatedBetween(EmulatedChain):
+    """Tensors of a workload whose attention stands between products, and a candidate's launches over them."""
+
+    def __init__(self, workload: Workload, candidate: Candidate, lengths: Sequence[int]) -> None:
+        """Draws and builds them; `lengths` are the sequences'."""
+        super().__init__(workload)
+        op = workload.attentions[0]
+        self._put(op.name, np.zeros((op.m, op.n)))
+        self.attention = EmulatedAttention(op=op.shape, lengths=lengths, form=op.form)
+        #: The product in front whose output are the queries.
+        self.front = workload.ops[workload.num_in_front - 1]
+        self._is_turned = workload.turned_for is not None
+        if self._is_turned:
+            cache = self.caches[self.front.name]
+            cache.lengths[:] = lengths
+            for held, drawn in zip(cache._caches, (self.attention.k, self.attention.v), strict=True):
+                held[...] = drawn
+            self.attention.k, self.attention.v = cache._caches
+        self.attention.q = self._tensors[self.front.name].reshape(self.attention.q.shape)
+        assert candidate.schedule
+        (self._schedule,), (self._plan,) = candidate.schedule.attentions, attention_plans_for(workload, H200, candidate)
+        self._tiling = self._schedule.tiling_of(op.shape)
+        plans = plans_for(workload, H200, candidate)
+        #: The indices of the ops of each launch, the attention's behind those of all products.
+        self.order = launches_of(workload, candidate)
+        self._products = dict(zip((plan.graph.op_indices for plan in plans), plans, strict=True))
+        tiling = candidate.schedule.tiling
+        memory = self._memory_of(tiling, plans)
+        self._held = {plan.graph.op_indices: one for plan, one in zip(plans, memory, strict=True)}
+        self._of_products = library_of(workload, tiling, (), Variant.MEASURED)
+        self._of_attention = attention_library(self._tiling, op.shape, form=op.form)
+
+    def new_rows(self) -> list[tuple[Array, tuple[Any, ...]]]:
+        """Of both caches the bits, and where in them the tokens are that the product in front writes."""
+        cache = self.caches[self.front.name]
+        kept = cache._is_kept()
+        sequences = np.arange(len(kept)) // cache.rotary.new_tokens
+        return [(held, (sequences[kept], slice(None), cache.positions()[kept])) for held in cache._caches]
+
+    def poison(self) -> None:
+        """NaN in all that a run writes."""
+        for op in self.workload.ops:
+            self._tensors[op.name][...] = NAN
+        for squares in self._squares.values():
+            squares[...] = FP32_NAN
+        for held, rows in self.new_rows() if self._is_turned else ():
+            held[rows] = NAN
+
+    def draw(self, seed: int) -> None:
+        """Other numbers in what the product in front reads, and in the squares of their rows."""
+        source = self._tensors[self.front.source]
+        drawn = np.asarray(np.random.default_rng(seed).standard_normal(source.shape))
+        self._put(self.front.source, drawn)
+
+    def launch(self, order: Sequence[tuple[int, ...]]) -> None:
+        """Launches in that order, over what is there."""
+        attention = len(self.workload.ops)
+        for ops in order:
+            if ops == (attention,):
+                found = self.attention.run(
+                    self._of_attention, self._plan, self._tiling, speculative=self._schedule.speculative
+                )
+                written = self._tensors[self.workload.attentions[0].name]
+                written[...] = found.reshape(written.shape)
+                continue
+            plan, words, workspace, first_sum = self._held[ops]
+            workspace[first_sum:] = 0xFF
+            self._launch(self._of_products, plan, words, workspace)
+
+    def wrong(self) -> list[str]:
+        """Of all ops those that are wrong: each is judged by what it read, as the launches in front left it."""
+        dtype, name = self.workload.dtype, self.workload.attentions[0].name
+        wanted = self.expected() | {name: self.attention.expected().reshape(self._tensors[name].shape)}
+        got = {op.name: from_bits(self._made(op.name), dtype) for op in self.workload.all_ops}
+        return [one for one, rows in got.items() if not error_of(rows, wanted[one]) < MOST]
+
+    def _made(self, name: str) -> Array:
+        """Of what is turned queries, keys and values."""
+        if name != self.front.name or not self._is_turned:
+            return self._tensors[name]
+        cache = self.caches[name]
+        rows = [self._tensors[name]]
+        for held, at in self.new_rows():
+            new = np.zeros((self.front.m, cache.rotary.kv_heads, cache.rotary.head_dim), np.uint16)
+            new[cache._is_kept()] = held[at]
+            rows.append(new.reshape(self.front.m, -1))
+        return np.concatenate(rows, axis=1)
+
+
+def error_of(got: Array, wanted: Array) -> float:
+    """||got - wanted|| / ||wanted||."""
+    return float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))

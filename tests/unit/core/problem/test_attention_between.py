@@ -1,0 +1,139 @@
+"""An attention between products: who reads whom, one cache, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.between import between
+from tuner.core.problem.attention_form import form_for
+from tuner.core.problem.workload import GemmOp, Workload
+from tuner.errors import InvalidInput
+
+
+@pytest.mark.parametrize("num_behind", [0, 1, 3])
+@pytest.mark.parametrize("rotary", [True, False])
+def test_ops_are_in_the_order_of_their_launches_and_survive_json(rotary: bool, num_behind: int) -> None:
+    workload = between(rotary=rotary, num_behind=num_behind)
+    names = ["qkv", "attention", "o_proj", "gate_up", "down"][: 2 + num_behind]
+    assert [op.name for op in workload.all_ops] == names
+    back = Workload.from_json(json.loads(json.dumps(workload.to_json())))
+    assert (back, back.digest) == (workload, workload.digest)
+    assert workload.forced_start == (1 if num_behind else None)
+    assert workload.sides == (((0,), tuple(range(1, 1 + num_behind))) if num_behind else ((0,),))
+
+
+def test_edges_go_through_the_attention() -> None:
+    workload = between()
+    assert workload.producers_of(1) == (0,)
+    assert workload.producer_of(1) is None  # of one launch's tiles there is none
+    assert workload.is_read(0)
+    assert not workload.leaves(0)
+    assert not workload.is_independent
+    assert [workload.leaves(op) for op in (1, 2)] == [True, False]
+    alone = between(num_behind=0)
+    assert [alone.leaves(op) for op in (0, 1)] == [False, True]
+
+
+def test_the_products_alone_stay_cut_where_the_attention_stands() -> None:
+    workload = between()
+    products = workload.products
+    assert (products.attentions, products.forced_start, products.is_independent) == ((), 1, False)
+    assert Workload.from_json(products.to_json()) == products
+    assert products.digest != replace(products, num_in_front=0).digest
+    assert products.products is products
+
+
+def test_a_cache_has_one_name_where_it_is_written_and_read() -> None:
+    workload = between()
+    qkv, o_proj = workload.ops
+    own = workload.operands_of(qkv)
+    assert "qkv.frequencies" in own
+    assert not {"qkv.keys", "qkv.values", "qkv.lengths"} & set(own)
+    assert workload.operands_of(workload.attentions[0]) == ("attention.keys", "attention.values", "attention.lengths")
+    assert workload.operands_of(o_proj) == o_proj.operands
+    assert workload.cache_name_of(qkv) == "attention"
+    assert workload.products.cache_name_of(qkv) == "qkv"
+    assert workload.turned_for is workload.attentions[0]
+    assert between(rotary=False).turned_for is None
+
+
+def test_bytes_count_new_keys_and_values_as_written_and_not_as_read() -> None:
+    """4 rows; qkv has 512 columns of which 256 are keys and values; the cache has 512 tokens a sequence."""
+    workload = between(norm=False)
+    weights, cache, x, new, out = 512 * 256 + 256 * 256, 2 * 4 * 512 * 128, 4 * 256, 4 * 256, 4 * 256
+    assert workload.compulsory_read_bytes == 2 * (weights + cache + x - new)
+    assert workload.compulsory_bytes == 2 * (weights + cache + x - new + new + out)
+    plain = between(norm=False, rotary=False)
+    assert plain.compulsory_bytes == 2 * (256 * 256 * 2 + cache + x + out)
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "problem"),
+    [
+        ({"kv_heads": 1, "query_heads": 4}, "kv_heads", "is 1, and qkv"),
+        ({"query_heads": 4}, "heads", "is 8, and qkv"),
+        ({"head_dim": 128, "query_heads": 1}, "heads", "is 2, and qkv"),
+        ({"head_dim": 128}, "head_dim", "is 128, and qkv"),
+        ({"max_length": 256}, "max_length", "is 256, and qkv"),
+        ({"new_tokens": 2, "sequences": 2}, "new_tokens", "is 2, and qkv"),
+        ({"sequences": 8}, "sequences", "is 8, and qkv"),
+    ],
+)
+def test_an_attention_of_another_cache_than_the_product_writes_is_refused(
+    changed: dict[str, int], field: str, problem: str
+) -> None:
+    workload = between(num_behind=0)
+    (attention,) = workload.attentions
+    other = replace(attention, shape=replace(attention.shape, **changed))
+    with pytest.raises(InvalidInput, match=problem) as caught:
+        replace(workload, attentions=(other,))
+    assert caught.value.field == f"attention.{field}"
+    assert "give both" in caught.value.remedy
+
+
+def test_pages_are_not_written_to_by_a_product_in_front() -> None:
+    workload = between()
+    (attention,) = workload.attentions
+    paged = replace(attention, form=form_for(attention.shape, page_tokens=16))
+    with pytest.raises(InvalidInput, match=r"attention\.page_tokens: qkv writes to a contiguous cache") as caught:
+        replace(workload, attentions=(paged,))
+    assert "leave rotary out" in caught.value.remedy
+    plain = between(rotary=False)
+    assert replace(plain, attentions=(paged,)).attentions == (paged,)
+
+
+def test_queries_of_another_shape_are_refused() -> None:
+    plain = between(rotary=False)
+    wide = replace(plain.ops[0], n=512)
+    with pytest.raises(InvalidInput, match=r"attention\.source: reads qkv as \[4, 256\], but it is \[4, 512\]"):
+        replace(plain, ops=(wide, plain.ops[1]))
+
+
+def _next_qkv(workload: Workload) -> GemmOp:
+    return replace(workload.ops[0], name="next_qkv", source="o_proj", norm="o_proj")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda w: {"ops": (w.ops[0], replace(w.ops[1], source="y"))}, "o_proj stands behind .* does not read it"),
+        (lambda w: {"ops": (w.ops[0], replace(w.ops[1], residual_source="qkv"))}, "o_proj reads qkv, whose keys"),
+        (lambda w: {"ops": (*w.ops, _next_qkv(w))}, "qkv and next_qkv both write to a cache"),
+        (lambda w: {"num_in_front": 3}, "num_in_front: 3 products in front of the attention, and there are 2"),
+        (
+            lambda w: {"attentions": (*w.attentions, replace(w.attentions[0], name="b"))},
+            "2 attentions: what is built is one",
+        ),
+        (lambda w: {"num_in_front": 0}, "attention reads qkv, which a later op writes"),
+        (lambda w: {"num_in_front": 2}, "o_proj reads attention, which a later op writes"),
+    ],
+)
+def test_what_stands_wrong_around_an_attention_is_refused(change: Any, problem: str) -> None:
+    workload = between()
+    with pytest.raises(InvalidInput, match=problem) as caught:
+        replace(workload, **change(workload))
+    assert caught.value.remedy

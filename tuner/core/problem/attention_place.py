@@ -1,0 +1,82 @@
+"""Where an attention may stand among the products of a workload, and which of them writes to its cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.dataflow import Flow
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.gemm_op import GemmOp
+from tuner.errors import InvalidInput
+
+
+def check_attentions(attentions: Sequence[AttentionOp], behind: Sequence[Flow], dtype: Dtype) -> None:
+    """Whether there is one attention of the workload's element type, and of the products behind it the first one alone
+    reads it, as A alone.
+
+    Raises:
+        InvalidInput: what would be right.
+    """
+    first = attentions[0]
+    if other := next((op for op in attentions if op.shape.dtype is not dtype), None):
+        problem = f"{other.name} is of {other.shape.dtype}, and the workload of {dtype}"
+        raise InvalidInput("dtype", problem, "give all ops one element type")
+    if len(attentions) > 1:
+        problem = f"{len(attentions)} attentions: what is built is one"
+        raise InvalidInput("ops", problem, "cut the chain in front of the second one, and tune each run by itself")
+    for number, product in enumerate(behind):
+        fields = [read.field for read in product.reads if read.tensor == first.name]
+        if number > 0 and not fields:
+            continue
+        if number > 0 or fields != ["source"]:
+            what = f"names it as {' and '.join(fields)}" if fields else "does not read it"
+            problem = f"{product.name} stands behind the attention {first.name}, and {what}"
+            remedy = f"let the first product alone, and its source alone, be {first.name}; or tune them by themselves"
+            raise InvalidInput("ops", problem, remedy)
+
+
+def check_turned(products: Sequence[GemmOp], attentions: Sequence[AttentionOp]) -> None:
+    """That at most one product is turned, and that nobody reads it but an attention of its own cache.
+
+    Raises:
+        InvalidInput: names the op, and what would be right.
+    """
+    turned = [op for op in products if op.rotary]
+    if len(turned) > 1:
+        problem = f"{turned[0].name} and {turned[1].name} both write to a cache, and a kernel has one such op"
+        raise InvalidInput("ops", problem, "cut the chain between them, and tune each run by itself")
+    for op in turned:
+        if reader := next((one.name for one in products if op.name in one.tensors), None):
+            problem = f"{reader} reads {op.name}, whose keys and values go to a cache"
+            remedy = "let an attention behind it read its queries, or leave rotary out"
+            raise InvalidInput("ops", problem, remedy)
+        for attention in attentions:
+            if attention.source == op.name:
+                _check_one_cache(op, attention)
+
+
+def _check_one_cache(op: GemmOp, attention: AttentionOp) -> None:
+    """That the attention reads the cache that the product writes to.
+
+    Raises:
+        InvalidInput: names the size of the attention that is another's.
+    """
+    rotary, shape = op.rotary, attention.shape
+    assert rotary
+    if attention.form.paged is not None:
+        problem = f"{op.name} writes to a contiguous cache, and {attention.name} reads pages"
+        remedy = f"leave page_tokens out; or leave rotary out of {op.name}, and write in front of {attention.name}"
+        raise InvalidInput(f"{attention.name}.page_tokens", problem, remedy)
+    sizes = (
+        ("kv_heads", shape.kv_heads, rotary.kv_heads),
+        ("heads", shape.kv_heads * shape.query_heads, rotary.heads),
+        ("head_dim", shape.head_dim, rotary.head_dim),
+        ("new_tokens", shape.new_tokens, rotary.new_tokens),
+        ("max_length", shape.max_length, rotary.max_length),
+        ("sequences", shape.sequences, rotary.num_sequences(op.m)),
+    )
+    for field, read, written in sizes:
+        if read != written:
+            problem = f"is {read}, and {op.name}, whose queries and cache it reads, has {written}"
+            raise InvalidInput(f"{attention.name}.{field}", problem, f"give both {written}, or both {read}")
