@@ -27,6 +27,7 @@ from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.search.attention_beside import sharing_sms
+from tuner.search.beside_next import beside_next
 from tuner.search.kind_search import KindSearch
 from tuner.search.meanwhile import Begin
 from tuner.search.pool import canonical, in_runs
@@ -280,10 +281,7 @@ class Searcher:
 
     def _founding(self) -> Candidate | None:
         """The best schedule of a variation for its base, which has not tried it."""
-        for base, schedule in self._variations.unfounded():
-            if not self._is_given(candidate := Candidate(plan_kind=base, schedule=schedule)):
-                return candidate
-        return None
+        return next((one for one in self._variations.unfounded() if not self._is_given(one)), None)
 
     def _repeat(self) -> Candidate | None:
         """What launches the best fused schedule op by op, where that was not tried and the last such trial is a while
@@ -324,12 +322,13 @@ class Searcher:
         return self._ranked_runs[schedule]
 
     def _vary(self, variations: Sequence[Pair]) -> Candidate | None:
-        """The best schedule that a variation has not tried, of the first of these that has one. Every other time it is
-        a first guess whose two launches share SMs, which pays only where they overlap."""
+        """The best schedule that a variation has not tried, of the first of these that has one; every other time one
+        whose launches share SMs, which pays only where they overlap: a first guess, or the best of a chain."""
         for kind, base in variations:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
-                ranked = [*sharing_sms(self._space, self._seeds()), *ranked]
+                sharing = sharing_sms(self._space, self._seeds())
+                ranked = [*sharing, *beside_next(self._space, ranked[:1]), *ranked]
             best = (canonical(kind, schedule) for schedule in ranked)
             schedule = next((schedule for schedule in best if schedule not in varied), None)
             if schedule is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.stats import median
@@ -51,17 +52,17 @@ class Variations:
         promises = {pair: self._promise(*pair) for pair in self.pairs if self._is_ahead(*pair)}
         return sorted((pair for pair in promises if promises[pair] < math.inf), key=promises.__getitem__)
 
-    def unfounded(self) -> list[tuple[PlanKind, Schedule]]:
+    def unfounded(self) -> list[Candidate]:
         """Of each that is tried the best schedule, for its base where that was not given it: a prior came to the
         variation alone, and a base's model knows its own trials."""
-        found = list[tuple[PlanKind, Schedule]]()
+        found = list[Candidate]()
         for kind, base in self.pairs:
             measured = [(value, schedule) for schedule, value in self.values[kind].items() if value is not None]
             if not measured:
                 continue
             best = min(measured, key=lambda one: one[0])[1]
             if all(canonical(kind, schedule) != best for schedule in self._kinds[base].given):
-                found.append((base, canonical(base, best)))
+                found.append(Candidate(plan_kind=base, schedule=canonical(base, best)))
         return found
 
     def _is_ahead(self, kind: PlanKind, base: PlanKind) -> bool:

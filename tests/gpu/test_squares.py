@@ -1,0 +1,67 @@
+"""The kernel in front of a norm of an input: sums of squares of rows, by few CTAs and by one for each row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+import pytest
+
+from tests.support.on_card import problem
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Dtype, GemmOp, Workload, WorkloadKind
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.source.render import device_text
+
+pytest.importorskip("cupy")
+
+from tuner.workers.gpu.data import ProblemData, from_bits
+from tuner.workers.gpu.squares import InputSquares, squares_grid
+from tuner.workers.protocol.stopwatch import Stopwatch
+
+NUM_RUNS = 3
+
+
+@pytest.fixture(scope="module")
+def function(builder: Builder, gpu: Gpu) -> Any:
+    tools = cupy.cuda.function.Module()
+    tools.load(builder.build(device_text("tools.cu"), gpu.arch).cubin)
+    return tools.get_function("tuner_squares")
+
+
+def normed(m: int, k: int, dtype: Dtype) -> Workload:
+    """One product of a normed input."""
+    op = GemmOp(name="up", m=m, n=64, k=k, source="x", norm="x", eps=1e-5)
+    down = GemmOp(name="down", m=m, n=64, k=64, source="up")
+    return Workload(kind=WorkloadKind.CHAIN, ops=(op, down), dtype=dtype)
+
+
+@pytest.mark.parametrize("is_programmatic", [True, False])
+@pytest.mark.parametrize("dtype", list(Dtype))
+@pytest.mark.parametrize(("m", "k"), [(1, 8192), (3, 96), (16, 8192), (17, 3584), (64, 8192), (130, 1032), (700, 512)])
+def test_they_are_what_numpy_says_behind_what_was_there(
+    function: Any, m: int, k: int, dtype: Dtype, is_programmatic: bool
+) -> None:
+    workload = normed(m, k, dtype)
+    data = ProblemData(problem(workload), 1 << 20, Stopwatch())
+    squares, stream = InputSquares(workload, function), cupy.cuda.Stream(non_blocking=True)
+    inputs = data._check_inputs[1]
+    inputs["x.squares"][:] = cupy.nan
+    cupy.cuda.Device().synchronize()
+    for _ in range(NUM_RUNS):
+        squares.enqueue(data.check_ops(1), stream.ptr, is_programmatic=is_programmatic)
+    stream.synchronize()
+    found = inputs["x.squares"].get()
+    wanted = (from_bits(inputs["x"], dtype, as_type=cupy.float64).get() ** 2).sum(axis=1)
+    np.testing.assert_allclose(found[:m], wanted, rtol=2e-6)
+    assert np.isnan(found[m:]).all(), "what lies behind the last row is not written"
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 16, 64, 128, 513, 4096])
+def test_every_row_has_a_group_of_warps(rows: int) -> None:
+    num_ctas, warps_of_row = squares_grid(rows, 8192, is_programmatic=True)
+    assert num_ctas <= min(rows, max(4, -(-rows // 16)))
+    assert 32 % warps_of_row == 0
+    assert num_ctas * (32 // warps_of_row) >= min(rows, 32 * num_ctas)
+    assert squares_grid(rows, 8192, is_programmatic=False)[0] == rows
