@@ -55,11 +55,16 @@ def may_ask(space: AttentionSpace, attention: AttentionSchedule) -> bool:
     return _ASKING_SHARE * plan.num_ctas >= space.gpu.num_sms
 
 
-def sharing_an_sm(space: AnySpace, seeds: Iterable[Schedule]) -> list[Schedule]:
-    """First guesses of an attention and products with a launch each whose CTAs fit an SM together."""
-    if not isinstance(space, AttentionSpace):
+def has_launches_of_one(workload: Workload) -> bool:
+    """Whether there is a product, and no launch computes two."""
+    return max(map(len, workload.sides), default=0) == 1
+
+
+def sharing_sms(space: AnySpace, guesses: Iterable[Schedule]) -> list[Schedule]:
+    """Of an attention and products with a launch each those whose CTAs fit an SM together; of all else none."""
+    if not isinstance(space, AttentionSpace) or not has_launches_of_one(space.workload):
         return []
-    return [schedule for schedule in seeds if shares_an_sm(space, schedule)]
+    return [schedule for schedule in guesses if shares_an_sm(space, schedule)]
 
 
 def shares_an_sm(space: AttentionSpace, schedule: Schedule) -> bool:

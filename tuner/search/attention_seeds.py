@@ -22,7 +22,7 @@ from tuner.core.schedule.candidate import in_fewest_launches
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.attention import AttentionSpace
 from tuner.core.space.attention_policies import policy_schedules
-from tuner.search.attention_beside import may_ask, schedules_beside
+from tuner.search.attention_beside import has_launches_of_one, may_ask, schedules_beside
 
 #: Schedules of a cluster's size that are tried first.
 _OF_CLUSTER = 2
@@ -68,7 +68,7 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
         yield from fresh(_policies(space, ranked, None))
         return
     asking = list(dict.fromkeys((best, _widest(space, times_us) or leading[min(1, len(leading) - 1)])))
-    if _has_launches_of_one(space):
+    if has_launches_of_one(space.workload):
         few = list(islice(others, NUM_PRODUCTS - 1))
         mixed = zip_longest(islice(of_clusters, len(leading)), (space.with_product(best, one) for one in few))
         yield from fresh(one for pair in mixed for one in pair if one is not None)
@@ -87,16 +87,11 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
 
 def _products(space: AttentionSpace, products: Iterator[Schedule]) -> Iterator[Schedule]:
     """First guesses of the products; of those with a launch each the shortest forecasts first."""
-    if space.products is None or not _has_launches_of_one(space):
+    if space.products is None or not has_launches_of_one(space.workload):
         return products
     workload, few = space.products.workload, list(islice(products, _NUM_FORECAST))
     few.sort(key=lambda one: forecast_us(workload, space.gpu, in_fewest_launches(workload, one)))
     return chain(few, products)
-
-
-def _has_launches_of_one(space: AttentionSpace) -> bool:
-    """Whether there is a product, and no launch computes two."""
-    return max(map(len, space.workload.sides), default=0) == 1
 
 
 def _clusters(ranked: Sequence[AttentionSchedule]) -> Iterable[int]:

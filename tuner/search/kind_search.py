@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import optuna
 from optuna.trial import TrialState, create_trial
 
@@ -61,6 +63,17 @@ class KindSearch:
         else:
             params = to_params(schedule)
             self._study.add_trial(create_trial(state=state, value=value, params=params, distributions=self._axes))
+
+    def new_tilings_first(self, best: Iterable[Schedule]) -> Iterator[Schedule]:
+        """Another kind's best, as this one takes them over, those of tilings that it was not given first: the best when
+        fused are mostly one tiling in many orders, and most of these mean nothing to separate launches."""
+        known, given = list[Schedule](), {schedule.tiling for schedule in self.given}
+        for guess in best:
+            if guess.tiling in given:
+                known.append(guess)
+            else:
+                yield guess
+        yield from known
 
     def best(self) -> list[Schedule]:
         """What was measured, the fastest first."""

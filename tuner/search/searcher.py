@@ -26,7 +26,7 @@ from tuner.core.schedule.plan_kinds import PlanKind, in_turn
 from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
-from tuner.search.attention_beside import sharing_an_sm
+from tuner.search.attention_beside import sharing_sms
 from tuner.search.beside_next import beside_next
 from tuner.search.kind_search import KindSearch
 from tuner.search.meanwhile import Begin
@@ -327,7 +327,7 @@ class Searcher:
         for kind, base in variations:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
-                sharing = sharing_an_sm(self._space, self._seeds()) if self._main is self._apart else ()
+                sharing = sharing_sms(self._space, self._seeds())
                 ranked = [*sharing, *beside_next(self._space, ranked[:1]), *ranked]
             best = (canonical(kind, schedule) for schedule in ranked)
             schedule = next((schedule for schedule in best if schedule not in varied), None)
@@ -337,8 +337,7 @@ class Searcher:
 
     def _guess(self, kind: PlanKind) -> Schedule | None:
         """What needs no model: forecasts for fused, then the policies' orders of the best of these. For the others it
-        is, every other time, what is best when fused; for runs in the cut with the best forecast. Where no launch
-        computes all ops, these take the first guesses, whose tasks wait within a run."""
+        is, every other time, what is best when fused, or else first guesses; for runs in the best cut by forecast."""
         given = self._kinds[kind].given
         guesses: Iterable[Schedule] = ()
         if kind is self._main:
@@ -351,19 +350,8 @@ class Searcher:
             elif kind.is_in_runs:
                 guesses = self._in_runs(first) if (first := next(iter(best), None)) else ()
             else:
-                guesses = self._new_tilings_first(kind, best)
+                guesses = self._kinds[kind].new_tilings_first(canonical(kind, one) for one in best)
         return next((guess for guess in guesses if guess not in given), None)
-
-    def _new_tilings_first(self, kind: PlanKind, best: Iterable[Schedule]) -> Iterator[Schedule]:
-        """As the kind takes them over, those of tilings that it was not given come first: the best when fused are
-        mostly one tiling in many orders, and most of these mean nothing to separate launches."""
-        known, given = list[Schedule](), {schedule.tiling for schedule in self._kinds[kind].given}
-        for guess in (canonical(kind, schedule) for schedule in best):
-            if guess.tiling in given:
-                known.append(guess)
-            else:
-                yield guess
-        yield from known
 
     def _orders_of_policies(self) -> tuple[Schedule, ...]:
         """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing

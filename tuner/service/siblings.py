@@ -26,7 +26,7 @@ from tuner.store import Store, batches
 
 #: Of each job, so many of its fastest are tried by the others; a job tries so many in all, the nearest rows' first.
 NUM_SHARED = 2
-MOST_TRIED = 14
+MOST_TRIED = 12
 #: Of these, so many are the job's own fastest kernel in other orders, which needs no build.
 NUM_REORDERED = 5
 #: So many of a job's fastest say what it knows.

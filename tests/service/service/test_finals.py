@@ -22,6 +22,18 @@ def test_a_truncated_trial_is_a_finalist_only_where_its_kind_has_no_other() -> N
     assert [one.number for one in choose_finalists(history)] == [0, 3, 2]
 
 
+def test_a_library_that_was_slow_beside_a_trial_does_not_keep_a_faster_one_from_the_finals() -> None:
+    kind = PlanKind.TWO_LAUNCHES_PDL
+    slow = trial(1, measured(30.0, library_us=41.0, speedup=41.0 / 30.0), kind)
+    fast = trial(2, measured(27.7, library_us=37.0, speedup=37.0 / 27.7), kind)
+    hardly_faster = trial(3, measured(29.5, library_us=39.0, speedup=39.0 / 29.5), kind)
+    truncated = trial(4, measured(20.0, library_us=20.0, speedup=1.0, truncated=True), kind)
+    assert [one.number for one in choose_finalists([LIBRARY, slow, hardly_faster, truncated])] == [0, 1]
+    assert [one.number for one in choose_finalists([LIBRARY, slow, fast, hardly_faster, truncated])] == [0, 1, 2]
+    slower_library = trial(5, measured(110.0, library_us=120.0, speedup=120.0 / 110.0), PlanKind.LIBRARY)
+    assert [one.number for one in choose_finalists([LIBRARY, slower_library])] == [5], "of the library there is one"
+
+
 def test_the_incumbent_is_the_best_of_ours_whose_rounds_did_not_end_early() -> None:
     assert best_speedup([LIBRARY, trial(1, failed())]) is None
     assert best_speedup([LIBRARY, trial(1, measured(200.0)), trial(2, measured(50.0, truncated=True))]) == 0.5

@@ -221,5 +221,5 @@ def test_the_best_prior_of_a_variation_is_tried_as_what_it_varies(kind: PlanKind
     found = searcher.ask()
     assert found is not None
     assert found == of_base[1]
-    again = Searcher(question.space, seed=0, history=[*history, tried(3, found, 52.0)], priors=priors, num_trials=60)
-    assert again.ask() not in of_base, "of several the best one alone"
+    other = Searcher(question.space, seed=0, history=[*history, tried(3, found, 52.0)], priors=priors, num_trials=60)
+    assert other.ask() not in of_base, "of several the best one alone"
