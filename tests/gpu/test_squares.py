@@ -1,4 +1,4 @@
-"""The kernel in front of a norm of an input: sums of squares of rows, by few CTAs and by one for each row."""
+"""The kernel in front of a norm of an input: sums of squares of its rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuner.workers.source.render import device_text
 pytest.importorskip("cupy")
 
 from tuner.workers.gpu.data import ProblemData, from_bits
-from tuner.workers.gpu.squares import InputSquares, squares_grid
+from tuner.workers.gpu.squares import InputSquares
 from tuner.workers.protocol.stopwatch import Stopwatch
 
 NUM_RUNS = 3
@@ -56,12 +56,3 @@ def test_they_are_what_numpy_says_behind_what_was_there(
     wanted = (from_bits(inputs["x"], dtype, as_type=cupy.float64).get() ** 2).sum(axis=1)
     np.testing.assert_allclose(found[:m], wanted, rtol=2e-6)
     assert np.isnan(found[m:]).all(), "what lies behind the last row is not written"
-
-
-@pytest.mark.parametrize("rows", [1, 2, 5, 16, 64, 128, 513, 4096])
-def test_every_row_has_a_group_of_warps(rows: int) -> None:
-    num_ctas, warps_of_row = squares_grid(rows, 8192, is_programmatic=True)
-    assert num_ctas <= min(rows, max(4, -(-rows // 16)))
-    assert 32 % warps_of_row == 0
-    assert num_ctas * (32 // warps_of_row) >= min(rows, 32 * num_ctas)
-    assert squares_grid(rows, 8192, is_programmatic=False)[0] == rows

@@ -27,7 +27,6 @@ from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
 from tuner.search.attention_beside import sharing_sms
-from tuner.search.beside_next import beside_next
 from tuner.search.kind_search import KindSearch
 from tuner.search.meanwhile import Begin
 from tuner.search.pool import canonical, in_runs
@@ -322,13 +321,13 @@ class Searcher:
         return self._ranked_runs[schedule]
 
     def _vary(self, variations: Sequence[Pair]) -> Candidate | None:
-        """The best schedule that a variation has not tried, of the first of these that has one; every other time one
-        whose launches share SMs, which pays only where they overlap: a first guess, or the best of a chain."""
+        """The best schedule that a variation has not tried, of the first of these that has one. Every other time it is
+        a first guess whose launches share SMs, which pays only where they overlap."""
         for kind, base in variations:
             ranked, varied = self._kinds[base].best(), self._variations.values[kind]
             if kind.is_programmatic and len(varied) % 2 == 1:
                 sharing = sharing_sms(self._space, self._seeds())
-                ranked = [*sharing, *beside_next(self._space, ranked[:1]), *ranked]
+                ranked = [*sharing, *ranked]
             best = (canonical(kind, schedule) for schedule in ranked)
             schedule = next((schedule for schedule in best if schedule not in varied), None)
             if schedule is not None:

@@ -17,12 +17,8 @@ from tuner.core.schedule.tiling import Tiling
 from ..source.launch_args import WORD_BYTES, OpBuffers
 from .launch import FP32_NAN, IS_BF16, Guarded, check, fill, launch_config, programmatic_attribute
 
-#: Threads and warps of a CTA of `tuner_squares`.
-_THREADS, _WARPS = 1024, 32
-#: CTAs of a programmatic one at least, and elements that each of them sums up at most where that makes more. A CTA of
-#: ours takes all of an SM: where it meets one of these it begins behind it, and its weights with it. So these are few,
-#: as many as the SMs that schedules leave.
-_FEW_CTAS, _MOST_ELEMENTS = 4, 1 << 17
+#: Threads of a CTA of `tuner_squares`, which takes a row.
+_SQUARES_THREADS = 512
 
 
 class SquaresTables:
@@ -61,16 +57,6 @@ class SquaresTables:
         return f"what lies around the squares of {names[0]}" if names else ""
 
 
-def squares_grid(rows: int, columns: int, *, is_programmatic: bool) -> tuple[int, int]:
-    """CTAs of `tuner_squares`, and warps that share a row: few CTAs where the next launch begins beside them, else one
-    for each row."""
-    if not is_programmatic:
-        return rows, _WARPS
-    num_ctas = min(rows, max(_FEW_CTAS, -(-rows * columns // _MOST_ELEMENTS)))
-    rows_of_cta = -(-rows // num_ctas)
-    return num_ctas, max(1, _WARPS >> (rows_of_cta - 1).bit_length())
-
-
 class InputSquares:
     """The squares of inputs that are normed, by a small kernel in front of ours.
 
@@ -84,17 +70,14 @@ class InputSquares:
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int, *, is_programmatic: bool) -> None:
         """Enqueues it once for each such input; a programmatic one may begin while the launch before it ends."""
         for source, squares, rows, columns in dict.fromkeys(self._needed(ops)):
-            num_ctas, warps_of_row = squares_grid(rows, columns, is_programmatic=is_programmatic)
             values = (
                 ctypes.c_void_p(source),
                 ctypes.c_void_p(squares),
-                ctypes.c_uint32(rows),
                 ctypes.c_uint32(columns),
-                ctypes.c_uint32(warps_of_row),
                 ctypes.c_int(IS_BF16[self._workload.dtype]),
             )
             pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-            config = launch_config(num_ctas, _THREADS, 0, stream)
+            config = launch_config(rows, _SQUARES_THREADS, 0, stream)
             config.attrs = [programmatic_attribute()] if is_programmatic else []
             config.numAttrs = len(config.attrs)
             check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))

@@ -235,48 +235,36 @@ extern "C" __global__ void __launch_bounds__(1024) tuner_norm(const u16* x, cons
   }
 }
 
-// Sums of the squares of the rows of x [m, k], an input that is normed. So many warps share a row, a power of two. In a
-// programmatic launch the next one may begin at once. Beyond the last column a lane reads that again, and counts it as zero: a
-// load that a branch could skip would wait for the one before it.
-extern "C" __global__ void __launch_bounds__(1024) tuner_squares(const u16* x, float* squares, u32 m, u32 k, u32 warps_of_row,
-                                                                 int is_bf16) {
+// Sums of the squares of the rows of x [m, k], a CTA for each row: what comes with an input that is normed. In a programmatic
+// launch the next one may begin at once.
+extern "C" __global__ void __launch_bounds__(1024) tuner_squares(const u16* x, float* squares, u32 k, int is_bf16) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-  constexpr u32 kLoadsInFlight = 8;
   __shared__ float of_warp[32];
-  const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, num_rows = blockDim.x / 32 / warps_of_row;
-  const u32 own = lane + 32 * (warp % warps_of_row), stride = 32 * warps_of_row;  // in eights of columns, or in columns
-  for (u32 first = blockIdx.x * num_rows; first < m; first += gridDim.x * num_rows) {
-    const u32 index = first + warp / warps_of_row;
-    const u16* row = x + static_cast<long long>(min(index, m - 1)) * k;
-    float sum = 0.0f;
-    const auto add = [&](float value) { sum += value * value; };
-    if (k % 8 == 0) {
-      for (u32 column = 8 * own; column < k; column += 8 * stride * kLoadsInFlight) {
-        Elements<8> found[kLoadsInFlight];
+  const u16* row = x + static_cast<long long>(blockIdx.x) * k;
+  float sum = 0.0f;
+  const auto add = [&](u16 bits) {
+    const float value = is_bf16 ? widen<true>(bits) : widen<false>(bits);
+    sum += value * value;
+  };
+  if (k % 8 == 0) {
+    for (u32 column = 8 * threadIdx.x; column < k; column += 8 * blockDim.x) {
+      const Elements<8> eight = load<8>(row + column);
 #pragma unroll
-        for (u32 i = 0; i < kLoadsInFlight; ++i) found[i] = load<8>(row + min(column + 8 * stride * i, k - 8));
-#pragma unroll
-        for (u32 i = 0; i < kLoadsInFlight; ++i) {
-          if (column + 8 * stride * i >= k) break;
-#pragma unroll
-          for (int c = 0; c < 8; ++c) add(is_bf16 ? widen<true>(found[i].bits[c]) : widen<false>(found[i].bits[c]));
-        }
-      }
-    } else {
-      for (u32 column = own; column < k; column += stride) add(is_bf16 ? widen<true>(row[column]) : widen<false>(row[column]));
+      for (int c = 0; c < 8; ++c) add(eight.bits[c]);
     }
-    for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
-    if (lane == 0) of_warp[warp] = sum;
-    __syncthreads();
-    if (lane == 0 && warp % warps_of_row == 0 && index < m) {
-      for (u32 i = 1; i < warps_of_row; ++i) sum += of_warp[warp + i];
-      squares[index] = sum;
-    }
-    __syncthreads();
+  } else {
+    for (u32 column = threadIdx.x; column < k; column += blockDim.x) add(row[column]);
   }
+  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  sum = 0.0f;
+  for (int warp = 0; warp < blockDim.x / 32; ++warp) sum += of_warp[warp];
+  squares[blockIdx.x] = sum;
 }
 
 __device__ __forceinline__ float over_cta(float value, bool is_sum, float* of_warp) {
