@@ -6,8 +6,9 @@ The files are what `benchmarks.search.measure --samples` wrote of jobs without p
 of card count as one row. A row of the result for each value: in how many rows and trials it was `tried`, how many of
 these trials were within a per cent of the best of their row (`near`, and `near_on` for each card), and by how much the
 best of them was behind that (`behind`, the median over the rows). `kept` says how many of the winners that ship with
-the program for these cards have it. A value is `unused` where no trial near the best and no kept winner has it, though
-it was tried in half of the rows and in 30 trials at least. `--least-trials` leaves out shorter jobs.
+the program for these cards have it, and `kept_near` how many of those that are within a per cent of their row's best.
+A value is `unused` where no trial near the best and no such winner has it. It is `judged` where it was tried in half of
+the rows and in 30 trials at least. `--least-trials` leaves out shorter jobs.
 
 Numbers that say how much of a thing there is are two values: none (or one), and more.
 """
@@ -55,7 +56,8 @@ class Tally:
 
     #: Over the best of their row, by row.
     speeds: dict[Row, list[float]] = field(default_factory=lambda: defaultdict(list))
-    num_kept: int = 0
+    #: Of the kept winners, over the best of their row.
+    kept: list[float] = field(default_factory=list)
 
 
 def values_of(schedule: Schedule) -> frozenset[Value]:
@@ -83,8 +85,10 @@ def trials_of(jobs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Row, Schedule
                 yield row, schedule, median([library_us / time_us for time_us, library_us in counted])
 
 
-def tallies(jobs: Iterable[Mapping[str, Any]], kept: Iterable[Schedule]) -> tuple[dict[Value, Tally], list[Row]]:
-    """By value; and the rows that there are."""
+def tallies(
+    jobs: Iterable[Mapping[str, Any]], kept: Iterable[tuple[Schedule, float]]
+) -> tuple[dict[Value, Tally], list[Row]]:
+    """By value; and the rows that there are. `kept` are winners, each with its speed over the best of its row."""
     trials = list(trials_of(jobs))
     best = defaultdict[Row, float](float)
     for row, _, speedup in trials:
@@ -93,9 +97,9 @@ def tallies(jobs: Iterable[Mapping[str, Any]], kept: Iterable[Schedule]) -> tupl
     for row, schedule, speedup in trials:
         for value in values_of(schedule):
             found[value].speeds[row].append(speedup / best[row])
-    for schedule in kept:
+    for schedule, speed in kept:
         for value in values_of(schedule):
-            found[value].num_kept += 1
+            found[value].kept.append(speed)
     return found, list(best)
 
 
@@ -107,7 +111,7 @@ def rows_of(found: Mapping[Value, Tally], of: Sequence[Row], within: float) -> l
         near_on = dict.fromkeys(cards, 0)
         for (card, _), of_row in tally.speeds.items():
             near_on[card] += sum(speed >= 1 - within for speed in of_row)
-        num_near = sum(near_on.values())
+        num_near, kept_near = sum(near_on.values()), sum(speed >= 1 - within for speed in tally.kept)
         is_judged = len(speeds) >= LEAST_TRIALS and len(tally.speeds) >= LEAST_SHARE_OF_ROWS * len(of)
         rows.append(
             {
@@ -119,8 +123,9 @@ def rows_of(found: Mapping[Value, Tally], of: Sequence[Row], within: float) -> l
                 "near_on": near_on,
                 "near_bound": round(proportion_upper_bound(num_near, len(speeds)), 4),
                 "behind": round(median([1 - max(of_row) for of_row in tally.speeds.values()]), 4) if speeds else None,
-                "kept": tally.num_kept,
-                "unused": is_judged and not num_near and not tally.num_kept,
+                "kept": len(tally.kept),
+                "kept_near": kept_near,
+                "unused": bool(speeds) and not num_near and not kept_near,
                 "judged": is_judged,
             }
         )
@@ -132,6 +137,16 @@ def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
     for path in paths:
         with gzip.open(path, "rt") as file:
             yield from map(json.loads, file)
+
+
+def kept_on(card: str) -> Iterator[tuple[Schedule, float]]:
+    """The winners that ship with the program for a card, each with its speed over the best of its row."""
+    winners, best = ShippedWinners().of(card), defaultdict[str, float](float)
+    for one in winners:
+        best[one.source] = max(best[one.source], one.speedup)
+    for one in winners:
+        if one.candidate.schedule:
+            yield one.candidate.schedule, one.speedup / best[one.source]
 
 
 def _machines(cards: Sequence[str]) -> dict[str, Any]:
@@ -150,14 +165,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     jobs = [job for job in read(options.samples) if len(job["trials"]) >= options.least_trials]
     cards = sorted({job.get("target", CARD) for job in jobs})
-    kept = [one.candidate.schedule for card in cards for one in ShippedWinners().of(card)]
-    found, of = tallies(jobs, [schedule for schedule in kept if schedule])
+    kept = [one for card in cards for one in kept_on(card)]
+    found, of = tallies(jobs, kept)
     rows = rows_of(found, of, options.within)
     for row in rows:
-        mark = "unused" if row["unused"] else "" if row["judged"] else "too few"
+        mark = ("unused" if row["unused"] else "") + ("" if row["judged"] else ", too few")
         print(
             f"{row['axis']:18} {row['value']:16} {row['tried']:5} trials in {row['rows']:3} of {len(of)} rows, "
-            f"{row['near']:4} near, {row['behind']} behind, {row['kept']:4} kept  {mark}"
+            f"{row['near']:4} near, {row['behind']} behind, {row['kept']:4} kept, {row['kept_near']} near  {mark}"
         )
     if options.out:
         counted = {"rows": len(of), "jobs": len(jobs), "kept": len(kept), "within": options.within}

@@ -174,6 +174,7 @@ def test_a_planted_fault_is_found_out(on_card: OnCard, fault: Callable[[Any, Any
 def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) -> None:
     """The attention's last bits change with each launch, and so do those of the product that reads it."""
     from tuner.workers.gpu.check import WrongNumbers, check_numbers
+    from tuner.workers.gpu.products_around import stream_at
     from tuner.workers.gpu.session import Kernels, load_runner
 
     workload = between(rotary=False)
@@ -185,7 +186,7 @@ def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) 
 
     def unstable(given: Any, next_weights: int, stream: int) -> None:
         launch(given, next_weights, stream)
-        with cupy.cuda.ExternalStream(stream):
+        with stream_at(stream):
             prepared.data.output_at(given)[...] ^= next(count) % 2
 
     one.launch = unstable

@@ -144,6 +144,16 @@ def workloads(draw: st.DrawFn) -> Workload:
             return fork(m, dims)
 
 
+#: Legal, and not offered.
+RASTERS_BY_NAME = (Raster(kind=RasterKind.HILBERT),)
+INTERLEAVES_BY_NAME = (
+    Interleave(kind=InterleaveKind.HALF_ROWS),
+    Interleave(kind=InterleaveKind.BANDS, rows=1, lag=1),
+    Interleave(kind=InterleaveKind.BANDS, rows=2, lag=1),
+    Interleave(kind=InterleaveKind.BANDS, rows=1, chunks=2),
+)
+SYNCS_BY_NAME = ((Granularity.BATCH, 2), (Granularity.BATCH, 4))
+
 rasters = st.one_of(
     st.sampled_from([Raster(kind=kind) for kind in WIDTHLESS]),
     st.builds(

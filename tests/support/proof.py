@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tests.support import mutants, oracle
-from tests.support.cases import chain_of_three, fork, small_gpu, tiling
+from tests.support.cases import (
+    INTERLEAVES_BY_NAME,
+    RASTERS_BY_NAME,
+    SYNCS_BY_NAME,
+    chain_of_three,
+    fork,
+    small_gpu,
+    tiling,
+)
 from tests.support.chain_graphs import CHAIN_GRAPHS
 from tests.support.epilogue_mutants import OF_EPILOGUES
 from tuner.core.legal.ordering_rules import interleave_problem, position_problem, raster_problem, sync_problem
@@ -127,11 +135,13 @@ def refusal(plan: Plan, graph: TileGraph, resident: int) -> str | None:
 
 
 def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
-    """A legal combination of offered values; the deal is drawn on its own."""
+    """A legal combination of values, offered or legal by name alone; the deal is drawn on its own."""
     workload, tiles = graph.workload, graph.tiling.tiles
-    interleave = rng.choice([value for value in INTERLEAVES if interleave_problem(workload, tiles, value) is None])
-    blocks = merge_blocks(workload, tiles, graph.op_indices, interleave)
-    sync = rng.choice([value for value in SYNCS if sync_problem(graph, interleave, *value) is None])
+    known = (*INTERLEAVES, *INTERLEAVES_BY_NAME)
+    interleave = rng.choice([value for value in known if interleave_problem(workload, tiles, value) is None])
+    blocks, rasters = merge_blocks(workload, tiles, graph.op_indices, interleave), (*RASTERS, *RASTERS_BY_NAME)
+    syncs = (*SYNCS, *SYNCS_BY_NAME)
+    sync = rng.choice([value for value in syncs if sync_problem(graph, interleave, *value) is None])
     split_tiles, assignment = rng.choice(tuple(SplitTiles)), rng.choice(ASSIGNMENTS)
     orders = [value for value in SplitOrder if split_order_problem(graph, value) is None]
     order = rng.choice(orders)
@@ -141,7 +151,7 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
     positions = [value for value in WaitPosition if position_problem(parted, *sync, value) is None]
     return Ordering(
         rasters=tuple(
-            rng.choice([raster for raster in RASTERS if raster_problem(raster, block_shapes(blocks, op), "") is None])
+            rng.choice([one for one in rasters if raster_problem(one, block_shapes(blocks, op), "") is None])
             for op in graph.op_indices
         ),
         interleave=interleave,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from tests.support.cases import SYNCS_BY_NAME
 from tests.support.conformance.case import Case, cross
 from tests.support.conformance.schedules import portable
 from tests.support.conformance.workloads import apart, by_dtype
@@ -85,7 +86,7 @@ def unequal_heights() -> dict[str, Schedule]:
             ((up, 64, 64), (down, columns, 32)), granularity=granularity, sync_width=width, warps=8
         )
         for up, down, columns in ((128, 64, 128), (64, 128, 128), (128, 192, 64), (64, 192, 64))
-        for granularity, width in SYNCS
+        for granularity, width in (*SYNCS, *SYNCS_BY_NAME)
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from tests.support.cases import SYNCS_BY_NAME
 from tests.support.covering import covering_sample
 from tests.support.on_card import schedule
 from tests.support.spaces import space_of
@@ -127,7 +128,7 @@ def plain_schedules(case: str, split_tiles: SplitTiles = SplitTiles.ALL) -> dict
             assignment=assignment,
             split_tiles=split_tiles,
         )
-        for (granularity, width), position in product(SYNCS, WaitPosition)
+        for (granularity, width), position in product((*SYNCS, *SYNCS_BY_NAME), WaitPosition)
         if position_problem(graph, granularity, width, position) is None
         for assignment in ASSIGNMENTS
         if assignment not in UNTAILED[split_tiles]

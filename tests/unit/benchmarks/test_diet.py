@@ -28,7 +28,7 @@ def job(name: str, *trials: tuple[Schedule, float], dropped: str | None = None) 
     }
 
 
-def rows(jobs: list[dict[str, Any]], *kept: Schedule) -> dict[tuple[str, str], dict[str, Any]]:
+def rows(jobs: list[dict[str, Any]], *kept: tuple[Schedule, float]) -> dict[tuple[str, str], dict[str, Any]]:
     found, of = tallies(jobs, kept)
     return {(row["axis"], row["value"]): row for row in rows_of(found, of, within=0.01)}
 
@@ -44,13 +44,15 @@ def test_a_value_that_is_never_near_the_best_is_unused() -> None:
 def test_a_trial_near_the_best_of_any_row_or_a_kept_winner_keeps_a_value() -> None:
     slow = job("a", (STATIC, 1.2), *[(TICKET, 1.1)] * LEAST_TRIALS)
     assert not rows([slow, job("b", (STATIC, 1.0), (TICKET, 0.995))])["assignment", "ticket"]["unused"]
-    assert not rows([slow], TICKET)["assignment", "ticket"]["unused"]
-    assert rows([slow], STATIC)["assignment", "ticket"]["unused"]
+    assert not rows([slow], (TICKET, 0.995))["assignment", "ticket"]["unused"]
+    assert rows([slow], (STATIC, 1.0))["assignment", "ticket"]["unused"]
+    behind = rows([slow], (TICKET, 0.98))["assignment", "ticket"]
+    assert (behind["kept"], behind["kept_near"], behind["unused"]) == (1, 0, True)
 
 
 def test_what_was_tried_in_few_trials_or_few_rows_is_not_judged() -> None:
     few = job("a", (STATIC, 1.2), *[(TICKET, 1.1)] * (LEAST_TRIALS - 1))
-    assert not rows([few])["assignment", "ticket"]["unused"]
+    assert not rows([few])["assignment", "ticket"]["judged"]
     others = [job(name, (STATIC, 1.0)) for name in "bcd"]
     assert not rows([job("a", (STATIC, 1.2), *[(TICKET, 1.1)] * LEAST_TRIALS), *others])["assignment", "ticket"][
         "judged"

@@ -37,7 +37,6 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import (
-    ASSIGNMENTS,
     Granularity,
     Interleave,
     Ordering,
@@ -49,7 +48,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
-from tuner.core.space.ordering_values import GRIDS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.orderings import Choices, GridAssignment, Merge, Orderings
 from tuner.core.space.run_starts import near_run_starts
 from tuner.core.space.simt_tilings import SimtTilings

@@ -25,7 +25,6 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
-    ASSIGNMENTS,
     InterleaveKind,
     Ordering,
     Raster,
@@ -36,7 +35,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space.ordering_values import INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.ordering_values import ASSIGNMENTS, INTERLEAVES, RASTERS, SYNCS
 
 #: 20 x 18 and 20 x 12 tiles, so that no offered value is another's second name, on 17 SMs.
 PAIR = ffn_pair(m=320, d_in=32, d_hidden=18 * 32, d_out=12 * 32)

@@ -8,8 +8,17 @@ from itertools import islice
 
 import pytest
 
-from tests.support.cases import H200, chain_of_three, small_gpu, wgmma
+from tests.support.cases import (
+    H200,
+    INTERLEAVES_BY_NAME,
+    RASTERS_BY_NAME,
+    SYNCS_BY_NAME,
+    chain_of_three,
+    small_gpu,
+    wgmma,
+)
 from tests.support.cases import ordering as plain
+from tests.support.cases import tiling as tiled
 from tests.support.lanes import soak_unless
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
@@ -19,8 +28,9 @@ from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import ASSIGNMENTS as ALL_ASSIGNMENTS
 from tuner.core.schedule.ordering import (
-    ASSIGNMENTS,
+    Assignment,
     Granularity,
     InterleaveKind,
     Ordering,
@@ -32,7 +42,7 @@ from tuner.core.schedule.ordering import (
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
-from tuner.core.space.ordering_values import GRIDS, INTERLEAVES, RASTERS, SYNCS
+from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 
@@ -113,10 +123,23 @@ def test_every_legal_ordering_is_another_plan_and_no_plan_is_lost(workload: Work
 
 def stands_alone(ordering: Ordering) -> bool:
     """Whether its values may contradict each other, so that no plainer name stands for them."""
-    return ordering.granularity in (Granularity.BATCH, Granularity.BARRIER) or ordering.interleave.kind in (
-        InterleaveKind.HALF_ROWS,
-        InterleaveKind.PROPORTIONAL,
-    )
+    return ordering.granularity is Granularity.BARRIER or ordering.interleave.kind is InterleaveKind.PROPORTIONAL
+
+
+def test_what_no_schedule_near_the_best_uses_is_legal_by_name_and_not_offered() -> None:
+    workload, shape = ffn_pair(m=256, d_in=64, d_hidden=256, d_out=256), tiled((16, 32), (16, 32))
+    for interleave in INTERLEAVES_BY_NAME:
+        assert interleave not in INTERLEAVES
+        check_schedule(workload, H200, Schedule(tiling=shape, ordering=plain(interleave=interleave)))
+    for raster in RASTERS_BY_NAME:
+        assert raster not in RASTERS
+        check_schedule(workload, H200, Schedule(tiling=shape, ordering=plain(rasters=(raster, raster))))
+    for granularity, width in SYNCS_BY_NAME:
+        assert (granularity, width) not in SYNCS
+        batches = plain(granularity=granularity, sync_width=width)
+        check_schedule(workload, H200, Schedule(tiling=shape, ordering=batches))
+    assert set(ALL_ASSIGNMENTS) - set(ASSIGNMENTS) == {Assignment.SHARES}
+    check_schedule(workload, H200, Schedule(tiling=shape, ordering=plain(assignment=Assignment.SHARES)))
 
 
 def test_orderings_are_a_sequence() -> None:
