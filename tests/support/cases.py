@@ -145,7 +145,6 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 #: Legal, and not offered.
-RASTERS_BY_NAME = (Raster(kind=RasterKind.HILBERT),)
 INTERLEAVES_BY_NAME = (
     Interleave(kind=InterleaveKind.HALF_ROWS),
     Interleave(kind=InterleaveKind.BANDS, rows=1, lag=1),

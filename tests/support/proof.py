@@ -15,7 +15,6 @@ import numpy as np
 from tests.support import mutants, oracle
 from tests.support.cases import (
     INTERLEAVES_BY_NAME,
-    RASTERS_BY_NAME,
     SYNCS_BY_NAME,
     chain_of_three,
     fork,
@@ -139,7 +138,7 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
     workload, tiles = graph.workload, graph.tiling.tiles
     known = (*INTERLEAVES, *INTERLEAVES_BY_NAME)
     interleave = rng.choice([value for value in known if interleave_problem(workload, tiles, value) is None])
-    blocks, rasters = merge_blocks(workload, tiles, graph.op_indices, interleave), (*RASTERS, *RASTERS_BY_NAME)
+    blocks = merge_blocks(workload, tiles, graph.op_indices, interleave)
     syncs = (*SYNCS, *SYNCS_BY_NAME)
     sync = rng.choice([value for value in syncs if sync_problem(graph, interleave, *value) is None])
     split_tiles, assignment = rng.choice(tuple(SplitTiles)), rng.choice(ASSIGNMENTS)
@@ -151,7 +150,7 @@ def random_ordering(graph: TileGraph, rng: random.Random) -> Ordering:
     positions = [value for value in WaitPosition if position_problem(parted, *sync, value) is None]
     return Ordering(
         rasters=tuple(
-            rng.choice([one for one in rasters if raster_problem(one, block_shapes(blocks, op), "") is None])
+            rng.choice([one for one in RASTERS if raster_problem(one, block_shapes(blocks, op), "") is None])
             for op in graph.op_indices
         ),
         interleave=interleave,

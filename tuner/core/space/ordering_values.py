@@ -13,6 +13,7 @@ RASTERS = (
     *(Raster(kind=RasterKind.PANEL, width=width) for width in (2, 4, 8, 16)),
     *(Raster(kind=RasterKind.SNAKE, width=width) for width in (1, 2, 4, 8)),
     Raster(kind=RasterKind.MORTON),
+    Raster(kind=RasterKind.HILBERT),
 )
 INTERLEAVES = (
     Interleave(),

@@ -11,7 +11,6 @@ import pytest
 from tests.support.cases import (
     H200,
     INTERLEAVES_BY_NAME,
-    RASTERS_BY_NAME,
     SYNCS_BY_NAME,
     chain_of_three,
     small_gpu,
@@ -131,9 +130,6 @@ def test_what_no_schedule_near_the_best_uses_is_legal_by_name_and_not_offered() 
     for interleave in INTERLEAVES_BY_NAME:
         assert interleave not in INTERLEAVES
         check_schedule(workload, H200, Schedule(tiling=shape, ordering=plain(interleave=interleave)))
-    for raster in RASTERS_BY_NAME:
-        assert raster not in RASTERS
-        check_schedule(workload, H200, Schedule(tiling=shape, ordering=plain(rasters=(raster, raster))))
     for granularity, width in SYNCS_BY_NAME:
         assert (granularity, width) not in SYNCS
         batches = plain(granularity=granularity, sync_width=width)
