@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 from tests.service.dispatch.clusters import HERE
 from tests.soak.held import child
@@ -45,11 +44,13 @@ class HeldEvaluator(SimulatedEvaluator):
             return Failed(stage=Stage.LAUNCH, kind=lost.kind, reason=str(lost), stage_s=dict(prepared.stage_s))
         return super().measure(problem, prepared, incumbent_speedup)
 
-    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **asked: Any) -> FinalsTimes:
+    def finals(
+        self, problem: Problem, candidates: tuple[Candidate, ...], *, num_rounds: int, torch_compile: bool = False
+    ) -> FinalsTimes:
         """As a supervisor holds them, in a child and in a fresh one; a child that is lost is nobody's fault here."""
         works = tuple(messages.Work(plan_kind=candidate.plan_kind) for candidate in candidates)
-        hold_finals(self._asking, self._processes, problem, works, **asked)
-        return super().finals(problem, candidates, **asked)
+        hold_finals(self._asking, self._processes, problem, works, num_rounds)
+        return super().finals(problem, candidates, num_rounds=num_rounds, torch_compile=torch_compile)
 
 
 def children(pid: int) -> list[int]:
