@@ -194,6 +194,8 @@ def verdict_line(best: Json) -> str:
     beside = f"; {torch['winner_speedup']:.2f} times {whose_speed} speed" if torch.get("winner_speedup") else ""
     if torch.get("is_library"):
         beside = "; the library is torch.compile"
+    elif compiled and torch.get("reason"):
+        beside = f"; torch.compile has no time: {torch['reason']}"
     whose = (best.get("library") or {}).get("attention", "")
     library = f"; the library's attention: {whose}" if whose else ""
     band = f"within {100 * best['tie_band']:.1f} % is a tie"

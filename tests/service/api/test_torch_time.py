@@ -171,3 +171,4 @@ def test_a_result_judged_against_torch_compile_answers_no_question_of_the_librar
 def test_a_simulated_gpu_says_that_it_has_no_pytorch(api: Api) -> None:
     best = api.get(f"/jobs/{finished_beside(api)}/best")
     assert (best["torch"]["calls"], best["torch"]["reason"]) == ("compiled", "a simulated GPU has no PyTorch")
+    assert "; torch.compile has no time: a simulated GPU has no PyTorch" in verdict_line(best)
