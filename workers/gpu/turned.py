@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def draw_lengths(rotary: Rotary, rows: int, turn: int) -> Array:
     return cupy.asarray(lengths)
 
 
-class Turned:
+class Turned(ABC):
     """What an op turns its rows by, and the cache [sequences, KV heads, max_length, head_dim] that it writes to."""
 
     def __init__(self, op: GemmOp, lengths: str) -> None:
@@ -47,17 +48,17 @@ class Turned:
         pairs = np.arange(op.rotary.head_dim // 2)
         self.frequencies = cupy.asarray((ROPE_THETA ** (-pairs / pairs.size)).astype(np.float32))
 
+    @abstractmethod
     def of(self, inputs: Inputs) -> tuple[Array, Array]:
         """Keys and values that a launch over such inputs writes to, as bits."""
-        raise NotImplementedError
 
+    @abstractmethod
     def poison(self, checks: Sequence[Inputs]) -> None:
         """So that it shows what a launch over any of these inputs writes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def strayed(self, inputs: Inputs) -> str:
         """Which cache was written where no new token is, in words; empty where none was."""
-        raise NotImplementedError
 
     def buffers(self, inputs: Inputs) -> RotaryBuffers:
         """What a launch is given."""
