@@ -22,21 +22,21 @@ def test_a_run_that_is_cut_leaves_its_jobs_and_the_next_goes_on(
     command = ["--gpu", "simulated:h200", "--trials", "6", "--out", str(out)]
     command += [word for name in ROWS for word in ("--row", name)]
 
-    def run_until_cut(row: Any, *options: Any) -> Any:
+    def run_until_stopped(row: Any, *options: Any) -> Any:
         begun.append(row.name)
         if row.name == ROWS[1] and begun.count(ROWS[1]) == 2:
             raise KeyboardInterrupt
         return run_job(row, *options)
 
-    monkeypatch.setattr(shared, "run_job", run_until_cut)
+    monkeypatch.setattr(shared, "run_job", run_until_stopped)
     with pytest.raises(KeyboardInterrupt):
         shared.main(command)
-    cut = json.loads(out.read_text())["rows"]
-    assert [(row["row"], row["cards"]) for row in cut] == [(ROWS[0], 1), (ROWS[0], 2), (ROWS[0], 1), (ROWS[1], 1)]
-    assert [name for row in cut for name in ("speedup", "loss") if name in row] == ["speedup", "loss"]
+    partial = json.loads(out.read_text())["rows"]
+    assert [(row["row"], row["cards"]) for row in partial] == [(ROWS[0], 1), (ROWS[0], 2), (ROWS[0], 1), (ROWS[1], 1)]
+    assert [name for row in partial for name in ("speedup", "loss") if name in row] == ["speedup", "loss"]
     shared.main(command)
     again = json.loads(out.read_text())["rows"]
-    assert again[:3] == cut[:3]
+    assert again[:3] == partial[:3]
     assert [(row["row"], row["cards"]) for row in again[3:]] == [(ROWS[1], 1), (ROWS[1], 2), (ROWS[1], 1)]
 
 
