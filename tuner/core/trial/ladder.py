@@ -159,8 +159,9 @@ def choose_kernels(measurements: Sequence[Measurement], slack: float) -> tuple[t
 
 
 def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float = DEFAULT_SLACK) -> Ladder:
-    """The ladder of what was measured; every number of rows up to the largest is in one rung. Where a kernel runs at two
-    numbers of rows that follow each other, and gains between them, it runs for all rows between.
+    """The ladder of what was measured; every number of rows up to the largest is in one rung.
+
+    Where a kernel runs at two numbers of rows that follow each other, and gains between, it runs for all rows between.
 
     Raises:
         ValueError: nothing was measured, or one number of rows twice.
