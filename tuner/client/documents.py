@@ -69,16 +69,10 @@ class ChainOp(TypedDict):
     rotary: NotRequired[ChainRotary | None]
 
 
-class ChainAttention(TypedDict):
-    """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
+class AttentionSizes(TypedDict):
+    """What decode attention is, beside its element type and its heads."""
 
-    op: Literal["attention"]
-    name: str
-    source: NotRequired[str]
     sequences: int
-    heads: int
-    kv_heads: int
-    head_dim: int
     max_length: int
     new_tokens: NotRequired[int]
     lengths: NotRequired[str]
@@ -86,7 +80,23 @@ class ChainAttention(TypedDict):
     heads_first: NotRequired[bool]
     window: NotRequired[int | None]
     soft_cap: NotRequired[float | None]
+
+
+class AttentionHeads(AttentionSizes):
+    """All sizes."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
     scale: NotRequired[float | None]
+
+
+class ChainAttention(AttentionHeads):
+    """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
+
+    op: Literal["attention"]
+    name: str
+    source: NotRequired[str]
 
 
 class Chain(TypedDict):
@@ -98,8 +108,50 @@ class Chain(TypedDict):
     dtype: NotRequired[str]
 
 
-#: What `POST /jobs` takes as `pair`, beside presets.
+class DecoderBlock(TypedDict):
+    """What lies between two attentions of a model's decoder layer on one rank, or a run of it."""
+
+    kind: Literal["decoder-block"]
+    model: str
+    m: int
+    tp: NotRequired[int]
+    run: NotRequired[str]
+    dtype: NotRequired[str]
+
+
+class Attention(AttentionHeads):
+    """Decode attention by its sizes, alone or with the projection of its results."""
+
+    kind: Literal["attention"]
+    d_out: NotRequired[int | None]
+    dtype: NotRequired[str]
+
+
+class DecoderAttention(AttentionSizes):
+    """The attention of a model's decoder layer on one rank, with or without o_proj behind it."""
+
+    kind: Literal["decoder-attention"]
+    model: str
+    tp: NotRequired[int]
+    projection: NotRequired[bool]
+    dtype: NotRequired[str]
+
+
+class DecoderLayer(AttentionSizes):
+    """A decode step of a model's layer on one rank, or a run of it."""
+
+    kind: Literal["decoder-layer"]
+    model: str
+    tp: NotRequired[int]
+    run: NotRequired[str]
+    rotary: NotRequired[bool]
+    dtype: NotRequired[str]
+
+
+#: What `POST /jobs` takes as `pair`, and what it answers.
 Pair = FfnPair | IndependentPair | Chain
+#: What it takes beside that: ops of a model by its name, and an attention by its sizes. The answer has their chain.
+Asked = Pair | DecoderBlock | DecoderAttention | DecoderLayer | Attention
 
 
 class Objective(TypedDict):
