@@ -108,50 +108,8 @@ class Chain(TypedDict):
     dtype: NotRequired[str]
 
 
-class DecoderBlock(TypedDict):
-    """What lies between two attentions of a model's decoder layer on one rank, or a run of it."""
-
-    kind: Literal["decoder-block"]
-    model: str
-    m: int
-    tp: NotRequired[int]
-    run: NotRequired[str]
-    dtype: NotRequired[str]
-
-
-class Attention(AttentionHeads):
-    """Decode attention by its sizes, alone or with the projection of its results."""
-
-    kind: Literal["attention"]
-    d_out: NotRequired[int | None]
-    dtype: NotRequired[str]
-
-
-class DecoderAttention(AttentionSizes):
-    """The attention of a model's decoder layer on one rank, with or without o_proj behind it."""
-
-    kind: Literal["decoder-attention"]
-    model: str
-    tp: NotRequired[int]
-    projection: NotRequired[bool]
-    dtype: NotRequired[str]
-
-
-class DecoderLayer(AttentionSizes):
-    """A decode step of a model's layer on one rank, or a run of it."""
-
-    kind: Literal["decoder-layer"]
-    model: str
-    tp: NotRequired[int]
-    run: NotRequired[str]
-    rotary: NotRequired[bool]
-    dtype: NotRequired[str]
-
-
-#: What `POST /jobs` takes as `pair`, and what it answers.
+#: As the service answers it.
 Pair = FfnPair | IndependentPair | Chain
-#: What it takes beside that: ops of a model by its name, and an attention by its sizes. The answer has their chain.
-Asked = Pair | DecoderBlock | DecoderAttention | DecoderLayer | Attention
 
 
 class Objective(TypedDict):

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from tuner.client.documents import Asked, JobDetail
+from tuner.client.asked import Asked
+from tuner.client.documents import JobDetail
 from tuner.client.errors import ClientError
 from tuner.client.http import Client
 from tuner.core.problem.gpu import SIMULATED_PREFIX
