@@ -324,8 +324,7 @@ class Runner:
             GaveWay: another job's turn came first.
         """
         turn, gives_way = Turn(self._store, self._claims, job, self._clock), False
-        number, incumbent = len(past), best_speedup(past)
-        progress = Progress(patience, past)
+        number, incumbent, progress = len(past), best_speedup(past), Progress(patience, past)
         index_of = {prior.candidate: index for index, prior in enumerate(priors)}
         with (
             self._helpers.for_job(job.id, self._lane) as helpers,

@@ -46,12 +46,18 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> tuner.Result:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "listen", listen)
-        return tuner.tune(PAIR, target=TARGET, trials=8, data=tmp_path_factory.mktemp("here"), progress=False)
+        data = tmp_path_factory.mktemp("here")
+        return tuner.tune(
+            PAIR, target=TARGET, trials=8, patience=7, priors="none", energy_within=5, data=data, progress=False
+        )
 
 
 def test_what_is_tuned_in_this_process_is_what_the_api_answers(result: tuner.Result) -> None:
     assert result.job["state"] == "succeeded"
     assert result.job["pair"] == {**SMALL_PAIR, **result.job["pair"]}
+    assert (result.job["budget"]["trials"], result.job["budget"]["patience"]) == (8, 7)
+    assert (result.job["priors"], result.job["objective"]["energy_within_percent"]) == ("none", 5)
+    assert result.job["objective"]["torch_compile"] is False
     assert [trial["number"] for trial in result.trials] == list(range(8))
     assert result.simulated
     assert result.verdict == result.best["verdict"]
