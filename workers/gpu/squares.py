@@ -65,10 +65,31 @@ class InputSquares:
 
     def __init__(self, workload: Workload, function: Any) -> None:
         """`function` is the CuPy function `tuner_squares`."""
-        self._workload, self._function = workload, function.ptr
+        # name, rows of a CTA, threads, whether SMs keep all for shared memory
+        import os
+
+        from .launch import prefer_shared_memory
+
+        how = os.environ.get("SQUARES", "base")
+        kinds = {
+            "base": ("tuner_squares", 1, 512, False), "carveout": ("tuner_squares", 1, 512, True),
+            "prefetch": ("tuner_squares_prefetch", 1, 512, False),
+            "prefetch-carveout": ("tuner_squares_prefetch", 1, 512, True),
+            "late": ("tuner_squares_late", 1, 512, True),
+            "warp": ("tuner_squares_warp", 1, 32, True), "warp4": ("tuner_squares_warp", 4, 128, True),
+            "warp-plain": ("tuner_squares_warp_plain", 1, 32, True), "none": ("tuner_squares", 1, 512, False),
+        }
+        name, self._rows, self._threads, carves = kinds[how]
+        self._how, self._count = how, 0
+        self._workload, self._function = workload, function.get_function(name).ptr
+        if carves:
+            prefer_shared_memory(self._function)
+        print("squares:", how, flush=True)
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int, *, is_programmatic: bool) -> None:
         """Enqueues it once for each such input; a programmatic one may begin while the launch before it ends."""
+        if self._how == "none" and is_programmatic:
+            return  # the bound: the squares that came with the data are there
         for source, squares, rows, columns in dict.fromkeys(self._needed(ops)):
             values = (
                 ctypes.c_void_p(source),
@@ -77,7 +98,8 @@ class InputSquares:
                 ctypes.c_int(IS_BF16[self._workload.dtype]),
             )
             pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-            config = launch_config(rows, _SQUARES_THREADS, 0, stream)
+            rows_of_cta = self._rows if rows % self._rows == 0 else 1
+            config = launch_config(rows // rows_of_cta, self._threads // self._rows * rows_of_cta, 0, stream)
             config.attrs = [programmatic_attribute()] if is_programmatic else []
             config.numAttrs = len(config.attrs)
             check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))

@@ -267,6 +267,97 @@ extern "C" __global__ void __launch_bounds__(1024) tuner_squares(const u16* x, f
   squares[blockIdx.x] = sum;
 }
 
+// Experiment. The row comes into the L2 before the launch in front has ended.
+__device__ __forceinline__ void prefetch_row(const u16* row, u32 k, u32 index, u32 count) {
+#if __CUDA_ARCH__ >= 900
+  for (u32 column = 64 * index; column < k; column += 64 * count)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(row + column));
+#endif
+}
+
+template <int kLate>
+__device__ __forceinline__ void squares_of_cta(const u16* x, float* squares, u32 k, int is_bf16) {
+  const u16* row = x + static_cast<long long>(blockIdx.x) * k;
+#if __CUDA_ARCH__ >= 900
+  prefetch_row(row, k, threadIdx.x, blockDim.x);
+  if (!kLate) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  __shared__ float of_warp[32];
+  float sum = 0.0f;
+  for (u32 column = 8 * threadIdx.x; column < k; column += 8 * blockDim.x) {
+    const Elements<8> eight = load<8>(row + column);
+#pragma unroll
+    for (int c = 0; c < 8; ++c) {
+      const float value = is_bf16 ? widen<true>(eight.bits[c]) : widen<false>(eight.bits[c]);
+      sum += value * value;
+    }
+  }
+#if __CUDA_ARCH__ >= 900
+  if (kLate) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  sum = 0.0f;
+  for (int warp = 0; warp < blockDim.x / 32; ++warp) sum += of_warp[warp];
+  squares[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(1024) tuner_squares_prefetch(const u16* x, float* squares, u32 k, int is_bf16) {
+  squares_of_cta<0>(x, squares, k, is_bf16);
+}
+
+extern "C" __global__ void __launch_bounds__(1024) tuner_squares_late(const u16* x, float* squares, u32 k, int is_bf16) {
+  squares_of_cta<1>(x, squares, k, is_bf16);
+}
+
+// A warp for each row, no shared memory.
+template <int kPrefetch>
+__device__ __forceinline__ void squares_of_warp(const u16* x, float* squares, u32 k, int is_bf16) {
+  const u32 index = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  const u16* row = x + static_cast<long long>(index) * k;
+#if __CUDA_ARCH__ >= 900
+  if (kPrefetch) prefetch_row(row, k, lane, 32);
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+  constexpr u32 kInFlight = 16;
+  float sum = 0.0f;
+  for (u32 column = 8 * lane; column < k; column += 256 * kInFlight) {
+    uint4 found[kInFlight];
+#pragma unroll
+    for (u32 i = 0; i < kInFlight; ++i) {
+      const u16* address = row + min(column + 256 * i, k - 8);
+      asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(found[i].x), "=r"(found[i].y), "=r"(found[i].z), "=r"(found[i].w)
+                   : "l"(address));
+    }
+#pragma unroll
+    for (u32 i = 0; i < kInFlight; ++i) {
+      const bool counts = column + 256 * i < k;
+      const u32 words[4] = {found[i].x, found[i].y, found[i].z, found[i].w};
+#pragma unroll
+      for (int c = 0; c < 8; ++c) {
+        const u16 bits = static_cast<u16>(words[c / 2] >> (16 * (c % 2)));
+        const float value = is_bf16 ? widen<true>(bits) : widen<false>(bits);
+        sum += counts ? value * value : 0.0f;
+      }
+    }
+  }
+  for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, distance);
+  if (lane == 0) squares[index] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(256) tuner_squares_warp(const u16* x, float* squares, u32 k, int is_bf16) {
+  squares_of_warp<1>(x, squares, k, is_bf16);
+}
+
+extern "C" __global__ void __launch_bounds__(256) tuner_squares_warp_plain(const u16* x, float* squares, u32 k, int is_bf16) {
+  squares_of_warp<0>(x, squares, k, is_bf16);
+}
+
 __device__ __forceinline__ float over_cta(float value, bool is_sum, float* of_warp) {
   for (int distance = 16; distance > 0; distance /= 2) {
     const float other = __shfl_xor_sync(0xFFFFFFFFu, value, distance);
