@@ -165,8 +165,8 @@ class Attention:
     ) -> None:
         """On PyTorch's current stream. `next_weights` are those of the launch behind."""
         buffers = AttentionBuffers(
-            k_map=encode(self._map, self.op.dtype, k.data_ptr(), self.variant.promotion_bytes),
-            v_map=encode(self._map, self.op.dtype, v.data_ptr(), self.variant.promotion_bytes),
+            k=encode(self._map, self.op.dtype, k.data_ptr(), self.variant.promotion_bytes),
+            v=encode(self._map, self.op.dtype, v.data_ptr(), self.variant.promotion_bytes),
             q=q.data_ptr(),
             out=out.data_ptr(),
             lengths=lengths.data_ptr(),

@@ -112,8 +112,8 @@ def workers_attention(one: Prepared) -> bytes:
         dims[1] = NUM_PAGES * recipe["pages"]["rows_per_page"]
         found = type(found)(**{**vars(found), "dims": tuple(dims)})
     buffers = AttentionBuffers(
-        k_map=encoded(recorder, found, shape.dtype, given["keys"]),
-        v_map=encoded(recorder, found, shape.dtype, given["values"]),
+        k=encoded(recorder, found, shape.dtype, given["keys"]),
+        v=encoded(recorder, found, shape.dtype, given["values"]),
         q=given["q"],
         out=one.memory.address if one.made.plans else given["y"],
         lengths=given["lengths"],

@@ -101,8 +101,8 @@ def test_a_recipe_fills_in_the_parameter_that_our_launches_have(
     maps = {"keys_map": bytes(range(128)), "values_map": bytes(range(128, 256))}
     space = ADDRESSES["workspace"]
     buffers = AttentionBuffers(
-        k_map=maps["keys_map"],
-        v_map=maps["values_map"],
+        k=maps["keys_map"],
+        v=maps["values_map"],
         **{name: ADDRESSES[name] for name in ("q", "out", "lengths", "tasks", "queues")},
         arrivals=space + recipe["workspace"]["arrivals"],
         partials=space + recipe["workspace"]["partials"],
