@@ -165,6 +165,15 @@ CASES = {
         speculative=False,
         pages=(64, False),
     ),
+    "pages of 64, tokens before heads, no cluster": Case(
+        op={"sequences": 3, "kv_heads": 3, "query_heads": 2, "head_dim": 128, "max_length": 260},
+        lengths=(260, 65, 191),
+        tiling=(8, 32, 4, 4),
+        span=96,
+        queues=4,
+        speculative=False,
+        pages=(64, False),
+    ),
     "many pages": Case(
         op={"sequences": 2, "kv_heads": 1, "query_heads": 8, "head_dim": 64, "max_length": 1200},
         lengths=(1190, 641),

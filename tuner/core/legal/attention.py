@@ -24,9 +24,9 @@ from tuner.errors import IllegalSchedule
 FINISH_WARPS = (0, 1, 2, 3, 4)
 PARTS_AT_ONCE = (4, 8, 16, 32)
 NEXT_PERCENTS = (0, 25, 50, 75, 100)
-#: Registers beside those that hold sums, queries or loads, by which no kernel of a form spilled for sm_90a: addresses,
-#: scores, maxima. With several teams of warps, with eight warps in one, and where those that multiply end tasks too,
-#: there are more.
+#: Registers beside those that hold sums, queries or loads, by which no kernel of a form spilled for sm_90a, nor one of
+#: the mma engine for sm_80: addresses, scores, maxima. With several teams of warps, with eight warps in one, where those
+#: that multiply end tasks too, and where a warp's lanes copy, there are more.
 _BESIDE_ONE_TEAM, _BESIDE_TEAMS, _BESIDE_LOADS = 72, 80, 64
 #: What the tma engine is written for: bulk copies by tensor maps, clusters.
 _TMA_CAPABILITY = (9, 0)
@@ -143,6 +143,7 @@ def num_math_registers(tiling: AttentionTiling) -> int:
     """Of a thread that multiplies: sums of values and fragments of queries, and what goes with them."""
     held = 6 * (tiling.columns // 8) * (tiling.head_dim // 16)
     is_plain = tiling.num_teams == 1 and tiling.math_warps < 8 and tiling.finish_warps > 0
+    is_plain &= tiling.engine is AttentionEngine.TMA
     return held + (_BESIDE_ONE_TEAM if is_plain else _BESIDE_TEAMS)
 
 

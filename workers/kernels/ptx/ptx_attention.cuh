@@ -41,7 +41,7 @@ __device__ __forceinline__ void wait_phase(u32 barrier, u32 parity) {
   asm volatile(
       "{\n.reg .pred done;\n"
       "AGAIN:\nmbarrier.test_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra READY;\nnanosleep.u32 20;\nbra AGAIN;\nREADY:\n}" ::"r"(barrier),
+      "@done bra READY;\nbra AGAIN;\nREADY:\n}" ::"r"(barrier),
       "r"(parity)
       : "memory");
 #endif
