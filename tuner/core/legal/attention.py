@@ -25,8 +25,8 @@ FINISH_WARPS = (0, 1, 2, 3, 4)
 PARTS_AT_ONCE = (4, 8, 16, 32)
 NEXT_PERCENTS = (0, 25, 50, 75, 100)
 #: Registers beside those that hold sums, queries or loads, by which no kernel of a form spilled for sm_90a, nor one of
-#: the mma engine for sm_80: addresses, scores, maxima. With several teams of warps, with eight warps in one, where those
-#: that multiply end tasks too, and where a warp's lanes copy, there are more.
+#: the mma engine for sm_80: addresses, scores, maxima. With several teams of warps, with eight warps in one, where
+#: those that multiply end tasks too, and where a warp's lanes copy, there are more.
 _BESIDE_ONE_TEAM, _BESIDE_TEAMS, _BESIDE_LOADS = 72, 80, 64
 #: What the tma engine is written for: bulk copies by tensor maps, clusters.
 _TMA_CAPABILITY = (9, 0)
