@@ -212,7 +212,7 @@ TELL_OF_KEYS = "  cp_async_arrive(ring.k_full(stage));\n"
         ("pages of 16", "row, first + box", "row, first"),
         ("pages of 16", "static_cast<long long>(hand.task.sequence()) * args.max_pages", "0"),
         *soaked(
-            ("ragged", "(chunk % 8 ^ ((token + below) & 7))", "(chunk % 8)"),
+            ("ragged", "(to ^ (token % 8 * kChunkBytes))", "to"),
             ("ragged", "row + 8 * chunk", "row"),
             ("ragged", BRING_KEYS, BRING_KEYS.replace("num_tokens", "num_tokens - 1")),
             ("ragged", "chunk / 8 * (kBoxTokens * 128)", "chunk / 8 * (kBoxTokens * 64)"),
@@ -220,7 +220,7 @@ TELL_OF_KEYS = "  cp_async_arrive(ring.k_full(stage));\n"
             ("pages of 16", "num_tokens - box * kBoxTokens", "num_tokens - 2 * box * kBoxTokens"),
             ("many pages", "first + 32 + lane", "first + lane"),
             ("window", "skipped_tiles(args, task.span(), length) + cluster_rank()", "cluster_rank()"),
-            ("pages of 64, tokens before heads, no cluster", "args.lines_per_head == 0 ? 1 : args.num_kv_heads", "1"),
+            ("pages of 64, tokens before heads, no cluster", "kRowBytes * args.num_kv_heads", "kRowBytes"),
             ("pages of 64, tokens before heads, no cluster", "+ line * 128", ""),
         ),
     ],
@@ -246,7 +246,7 @@ def test_nothing_behind_the_cache_is_read_by_a_warps_copies() -> None:
     case = replace(CASES["soft cap"], lengths=(63, 200), queues=12)
     assert worst(case, engine=AttentionEngine.MMA) < case.most
     with pytest.raises(AssertionError, match="from outside of queries and cache"):
-        worst(case, ("token + below < num_tokens ? kChunkBytes : 0", "kChunkBytes"), engine=AttentionEngine.MMA)
+        worst(case, ("if (num_tokens < kBoxTokens)", "if (num_tokens < 1)"), engine=AttentionEngine.MMA)
 
 
 def run_out_of_range(

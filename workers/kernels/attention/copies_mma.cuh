@@ -37,18 +37,39 @@ __device__ __forceinline__ void announce(const AttentionArgs&, const Ring& ring,
   mbarrier_arrive(ring.task_full(slot));
 }
 
+// All lanes: a box's tokens, from the lane's first chunk on, which is row_bytes from that of the next token. The swizzle is an
+// xor of address bits that the token's low bits alone set, so that all but eight copies differ by constants.
+template <bool kIsWhole>
+__device__ __forceinline__ void copy_tokens(u32 to, const unsigned char* from, int row_bytes, int num_tokens) {
+  constexpr int kSteps = kBoxTokens / kRowsAtOnce, kTogether = kSteps < 8 ? kSteps : 8;
+#pragma unroll 1
+  for (int first = 0; first < kSteps; first += kTogether) {
+#pragma unroll
+    for (int step = 0; step < kTogether; ++step) {
+      const int token = step * kRowsAtOnce;
+      const int valid = kIsWhole || first * kRowsAtOnce + token < num_tokens ? kChunkBytes : 0;
+      cp_async<kChunkBytes, kEvictFirst>((to ^ (token % 8 * kChunkBytes)) + token * 128, from + token * row_bytes, valid);
+    }
+    to += kTogether * kRowsAtOnce * 128;
+    from += kTogether * kRowsAtOnce * row_bytes;
+  }
+}
+
 // All lanes: a box of one cache from that row on, of whose tokens so many are read; below 1 none.
 __device__ __forceinline__ void copy_box(const AttentionArgs& args, u32 box, const CacheRows& cache, int row, int line,
                                          int num_tokens) {
+  constexpr int kRowBytes = 2 * kHeadDim;  // of one head
   const int lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % kChunks, below = lane / kChunks;
-  const int row_bytes = 2 * kHeadDim * (args.lines_per_head == 0 ? 1 : args.num_kv_heads);
+  const bool is_dense = !kIsPaged || args.lines_per_head == 0;
+  const int row_bytes = is_dense ? kRowBytes : kRowBytes * args.num_kv_heads;
   const unsigned char* from = cache.first + static_cast<long long>(row + below) * row_bytes + line * 128 + chunk * kChunkBytes;
-  const u32 to = box + chunk / 8 * (kBoxTokens * 128) + below * 128;
-#pragma unroll 8
-  for (int token = 0; token < kBoxTokens; token += kRowsAtOnce) {
-    const u32 in_line = (chunk % 8 ^ ((token + below) & 7)) * kChunkBytes;
-    cp_async<kChunkBytes, kEvictFirst>(to + token * 128 + in_line, from, token + below < num_tokens ? kChunkBytes : 0);
-    from += kRowsAtOnce * row_bytes;
+  const u32 to = box + chunk / 8 * (kBoxTokens * 128) + below * 128 + (chunk % 8 ^ below) * kChunkBytes;
+  if (num_tokens < kBoxTokens) {
+    copy_tokens<false>(to, from, row_bytes, num_tokens - below);
+  } else if (is_dense) {
+    copy_tokens<true>(to, from, kRowBytes, 0);
+  } else {
+    copy_tokens<true>(to, from, row_bytes, 0);
   }
 }
 
