@@ -355,6 +355,9 @@ def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
             cache = workload.cache_name_of(op)
             for name in CACHES:
                 add(f"{cache}.{name}", "cache", list(op.rotary.cache_shape(op.m)))
-            add(f"{cache}.lengths", "lengths", [op.rotary.num_sequences(op.m)], "int32")
+            sequences = op.rotary.num_sequences(op.m)
+            add(f"{cache}.lengths", "lengths", [sequences], "int32")
+            if paged := op.rotary.paged(op.m):
+                add(f"{cache}.pages", "pages", [sequences, paged.pages_of(op.rotary)], "int32")
             add(f"{op.name}.frequencies", "frequencies", [op.rotary.head_dim // 2], "fp32")
     return tensors

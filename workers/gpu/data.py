@@ -21,7 +21,7 @@ from ..source.launch_args import OpBuffers, RotaryBuffers
 from .integrity import Region, region
 from .outputs import GuardedOutput, bits_type
 from .reference import Operands, Reference, reference
-from .turned import Turned, TurnedCache, draw_lengths
+from .turned import Turned, TurnedCache, draw_lengths, draw_pages
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
@@ -267,7 +267,9 @@ class ProblemData:
             if op.norm in inputs:
                 inputs[factors_of(op)] = self._squares(inputs[op.norm])
             if op.rotary and self.workload.turned_for is None:
-                inputs[f"{op.name}.lengths"] = draw_lengths(op.rotary, op.m, self._num_drawn)
+                lengths = inputs[f"{op.name}.lengths"] = draw_lengths(op.rotary, op.m, self._num_drawn)
+                if op.rotary.page_tokens is not None:
+                    inputs[f"{op.name}.pages"] = draw_pages(op.rotary, op.m, self._num_drawn, lengths)
         self._num_drawn += 1
         return inputs
 

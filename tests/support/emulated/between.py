@@ -38,6 +38,7 @@ class EmulatedBetween(EmulatedChain):
             for held, drawn in zip(cache._caches, (self.attention.k, self.attention.v), strict=True):
                 held[...] = drawn
             self.attention.k, self.attention.v = cache._caches
+            cache.pages = self.attention.pages
         self.attention.q = self._tensors[self.front.name].reshape(self.attention.q.shape)
         assert candidate.schedule
         (self._schedule,), (self._plan,) = candidate.schedule.attentions, attention_plans_for(workload, H200, candidate)
@@ -55,9 +56,7 @@ class EmulatedBetween(EmulatedChain):
     def new_rows(self) -> list[tuple[Array, tuple[Any, ...]]]:
         """Of both caches the bits, and where in them the tokens are that the product in front writes."""
         cache = self.caches[self.front.name]
-        kept = cache._is_kept()
-        sequences = np.arange(len(kept)) // cache.rotary.new_tokens
-        return [(held, (sequences[kept], slice(None), cache.positions()[kept])) for held in cache._caches]
+        return [cache.new_rows(held) for held in cache._caches]
 
     def poison(self) -> None:
         """NaN in all that a run writes."""
@@ -104,7 +103,7 @@ class EmulatedBetween(EmulatedChain):
         rows = [self._tensors[name]]
         for held, at in self.new_rows():
             new = np.zeros((self.front.m, cache.rotary.kv_heads, cache.rotary.head_dim), np.uint16)
-            new[cache._is_kept()] = held[at]
+            new[cache.is_kept()] = held[at]
             rows.append(new.reshape(self.front.m, -1))
         return np.concatenate(rows, axis=1)
 

@@ -44,6 +44,10 @@ _BF16 = block(30, **SMALL, dtype=Dtype.BF16)
 #: Heads of which a tile has some; one and three new tokens of each sequence.
 _TURNED = Rotary(heads=4, kv_heads=2, head_dim=64, max_length=37)
 _THREE_TOKENS = Rotary(heads=2, kv_heads=1, head_dim=128, max_length=300, new_tokens=3)
+#: The same to pages, of which the last one of a context is not full.
+_PAGED = replace(_TURNED, page_tokens=16)
+_TOKENS_FIRST = replace(_TURNED, page_tokens=32, heads_first=False)
+_THREE_PAGED = replace(_THREE_TOKENS, page_tokens=64)
 
 CASES = {
     "simt": Emulated(workload=block(3, **SMALL), tiling=_DOTS),
@@ -150,6 +154,25 @@ CASES = {
         tiling=wgmma((16, 64, 64), (16, 24, 64), (16, 64, 64), (16, 24, 64), swap_ab=True, cluster_k=2, in_band=True),
         ordering=STATIC,
         is_fused=True,
+    ),
+    "pages, simt": Emulated(workload=block(3, **SMALL, rotary=_PAGED), tiling=_DOTS),
+    "pages, mma, parts, fused": Emulated(
+        workload=block(40, **SMALL, rotary=_TOKENS_FIRST),
+        tiling=_mma(*((16, 64, 64),) * 3, (16, 32, 64), split_k=(1, 2, 3, 2)),
+        is_fused=True,
+    ),
+    "pages": Emulated(workload=block(13, **SMALL, rotary=_PAGED), tiling=wgmma(*_LOW)),
+    "pages, three tokens": Emulated(
+        workload=block(15, **SMALL, rotary=_THREE_PAGED, dtype=Dtype.BF16),
+        tiling=_PARTS,
+        ordering=TILES,
+        is_fused=True,
+    ),
+    "pages, swapped, shared k": Emulated(
+        workload=block(60, **SMALL, rotary=replace(_THREE_PAGED, heads_first=False), dtype=Dtype.BF16),
+        tiling=wgmma(
+            *((64, 128, 64), (64, 56, 64), (64, 128, 64), (64, 64, 64)), num_warps=8, swap_ab=True, cluster_k=2
+        ),
     ),
     "fan-out": Emulated(workload=side_by_side(16, width=256, each=64), tiling=wgmma(*((16, 64, 64),) * 4)),
 }

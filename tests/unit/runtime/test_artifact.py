@@ -20,8 +20,8 @@ from tests.support.chains import block
 from tests.support.forged import tied
 from tests.support.native.recorder import Recorder
 from tests.support.on_card import problem
-from tuner.core.problem.rotary import OPERANDS, Rotary
-from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
@@ -129,11 +129,19 @@ def encoded(recorder: Recorder, tensor_map: Any, dtype: Dtype, address: int) -> 
     return ctypes.string_at(at, 128)
 
 
-def buffers_of(artifact: Artifact, workload: Workload, given: dict[str, OnDevice]) -> tuple[OpBuffers, ...]:
+def buffers_of(
+    artifact: Artifact, workload: Workload, given: dict[str, OnDevice], num_pages: int = 0
+) -> tuple[OpBuffers, ...]:
     """What the worker's launcher is given of the same tensors."""
 
     def at(name: str) -> int:
         return given[name].address if name in given else artifact._memory.get(name, 0)
+
+    def cache_of(op: GemmOp) -> RotaryBuffers | None:
+        if op.rotary is None:
+            return None
+        found = {name: at(f"{op.name}.{name}") for name in op.rotary.operands}
+        return RotaryBuffers(**found, num_pages=num_pages)
 
     return tuple(
         OpBuffers(
@@ -144,7 +152,7 @@ def buffers_of(artifact: Artifact, workload: Workload, given: dict[str, OnDevice
             residual=at(op.residual_source or f"{op.name}.residual"),
             row_scale=at(f"{op.norm}.squares") if op.norm else at(f"{op.name}.row_scale"),
             squares=at(f"{op.name}.squares"),
-            rotary=RotaryBuffers(**{name: at(f"{op.name}.{name}") for name in OPERANDS}) if op.rotary else None,
+            rotary=cache_of(op),
             m=op.m,
             n=op.n,
             k=op.k,
