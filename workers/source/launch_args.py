@@ -13,6 +13,7 @@ from tuner.core.legal.wgmma import MAX_CTAS
 from tuner.core.plan.norm_slots import norm_slots, slot_stride, slots_read
 from tuner.core.plan.split_k import slot_bytes
 from tuner.core.plan.words import HEADER_WORDS
+from tuner.core.problem.rotary import CACHES
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine, Tiling
@@ -25,6 +26,12 @@ WORD_BYTES = 4
 #: Of the parts of a workspace: `kFixupAlignment` in fixup.cuh.
 WORKSPACE_ALIGNMENT_BYTES = 256
 
+#: Of the table of a paged cache that an op writes to.
+_TABLE = (
+    "int32 page numbers of each sequence, read when a launch runs: 0 to num_pages - 1. A token whose page is not there "
+    "is not written, and told in the words `refused`. A cache may have another number of pages: give it as the field "
+    "num_pages_field"
+)
 _HEAD_BYTES = 104
 _OP_BYTES = 64
 #: Behind all ops, for each of them, where one has a norm or writes squares: `ChainArgs`.
@@ -203,7 +210,25 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
             name = f"{workload.ops[tensor_map.op].name}.{tensor_map.operand}_map"
             fields.append(field(name, size, f"bytes[{MAP_BYTES}]", "the encoded tensor map of that name"))
             size += MAP_BYTES
-    return {"size_bytes": size, "spin_limit_cycles": spin_limit_cycles, "fields": fields}
+    layout = {"size_bytes": size, "spin_limit_cycles": spin_limit_cycles, "fields": fields}
+    return layout | _written_pages(workload)
+
+
+def _written_pages(workload: Workload) -> dict[str, Any]:
+    """Of the cache that an op writes to, where that has pages: its table, and which field has their number."""
+    for op in workload.ops:
+        if op.rotary and (paged := op.rotary.paged(op.m)):
+            cache = workload.cache_name_of(op)
+            pages = {
+                "tensor": f"{cache}.pages",
+                "caches": [f"{cache}.{name}" for name in CACHES],
+                "num_pages_field": f"{op.name}.num_pages",
+                "num_pages": paged.num_pages,
+                "page_tokens": paged.page_tokens,
+                "meaning": _TABLE,
+            }
+            return {"pages": pages}
+    return {}
 
 
 def _output_meaning(op: GemmOp) -> str:
