@@ -271,6 +271,26 @@ def test_what_a_launch_cannot_use_is_told_and_nothing_is_written_for_it(
     on_card.session._prepared = None
 
 
+@pytest.mark.parametrize("pages", [{}, {"page_tokens": 64}], ids=["", "pages"])
+def test_a_cache_that_does_not_fit_is_refused_before_anything_is_allocated(
+    on_card: OnCard, pages: dict[str, Any]
+) -> None:
+    from tuner.core.trial.outcome import Failed, FailureKind
+
+    sizes = {"kv_heads": 8, "head_dim": 128, "max_length": 2**14}
+    _, total_bytes = cupy.cuda.runtime.memGetInfo()
+    workload = between(sequences=total_bytes // 5 // 2**26, sizes=sizes, pages=pages)
+    on_card.session._prepared = None
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    before = pool.total_bytes()
+    outcome = on_card.session.evaluate(problem(workload), on_card.ready(workload, LIBRARY).work).outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.kind is FailureKind.OUT_OF_MEMORY
+    assert "the caches of its checks" in outcome.reason
+    assert pool.total_bytes() - before < 2**26, "less than a sequence's cache"
+
+
 @pytest.mark.parametrize("name", ["turned", "pages", "a block behind", "attention last"])
 def test_runs_without_a_pause_leave_what_each_leaves_alone(on_card: OnCard, name: str) -> None:
     """A launch that overwrote queries, or read them, while another one still used them would show here."""
