@@ -11,7 +11,7 @@ import pytest
 from tests.support.attention_cases import CASES, Case, form_of, plan_of, tiling_of
 from tests.support.cases import H200
 from tests.support.compiled import compile_source
-from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, attention_library
+from tests.support.emulated.attention import WAITS_LAST, EmulatedAttention, asked_of_l2, attention_library
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless
 from tuner.core.insight.tracing import Stamped, stamped_attention
@@ -333,11 +333,8 @@ def test_clusters_without_tasks_ask_for_their_share_of_the_weights_alone() -> No
 @pytest.mark.parametrize("name", ["ragged", "pages of 16"])
 def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str) -> None:
     """Queries, lengths, page numbers and cache."""
-    waits_last = "request_all(args, ring, own), wait_for_prerequisites();"
-    changes = [("  wait_for_prerequisites();\n  forget", "  forget")]
-    changes += [("    request_all(args, ring, own);", f"    {waits_last}")]
     with pytest.raises(AssertionError, match="launches before may still write"):
-        worst(CASES[name], *changes)
+        worst(CASES[name], *WAITS_LAST)
 
 
 @pytest.mark.parametrize(("row_bytes", "taken_bytes"), [(24, 16), (32, 8), (32, 48)])

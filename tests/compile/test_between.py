@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.between import between
 from tests.support.between_made import candidate_of
+from tests.support.emulated.attention import WAITS_LAST
 from tests.support.emulated.between import EmulatedBetween
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -61,6 +62,13 @@ def test_results_that_are_read_too_early_are_found_out(made: EmulatedBetween) ->
     front, attention, behind = made.order
     made.launch((front, behind, attention))
     assert made.wrong() == ["o_proj"]
+
+
+def test_pages_of_new_tokens_that_are_requested_before_the_wait_are_found_out() -> None:
+    workload = between(**WAYS["turned, pages of 16"], norm=False, sizes={"max_length": 200})
+    made = EmulatedBetween(workload, candidate_of(workload), LENGTHS, WAITS_LAST)
+    with pytest.raises(AssertionError, match="launches before may still write"):
+        made.launch(made.order)
 
 
 @pytest.mark.parametrize("name", ["turned", "turned, pages of 16"])

@@ -13,7 +13,7 @@ import ctypes
 import hashlib
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from .driver import (
     Launch,
     driver,
 )
+from .launch_values import REFUSED_BYTES, pages_of, refusal
 from .native import RuntimeFailure
 
 #: The newest format of a manifest that it reads.
@@ -40,8 +41,6 @@ _BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 #: Tensors that only the launches read and write: the artifact has room for them where the caller gives none.
 _BETWEEN = ("intermediate", "squares")
 _ALIGNMENT = {"int32": 4}
-#: What a launch leaves of what it refused: four words, of which the first says what.
-_REFUSED_BYTES, _REFUSALS = 16, {1: "length", 2: "page"}
 
 Json = dict[str, Any]
 
@@ -132,15 +131,15 @@ class Artifact:
     def refused(self) -> str:
         """What an attention's launches, or those that write to its cache, found wrong first among lengths and pages, as
         a sentence; empty where nothing was. It waits for the device."""
-        return next((found for one in self._told if (found := one.refused())), "")
+        return next((found for one in self._given_lengths if (found := one.refused())), "")
 
     def forget_refused(self) -> None:
         """So that `refused` tells of what comes. It waits for the device."""
-        for one in self._told:
+        for one in self._given_lengths:
             one.forget_refused()
 
     @property
-    def _told(self) -> list[_Attention | _Products]:
+    def _given_lengths(self) -> list[_Attention | _Products]:
         """Whose launches are given lengths and pages."""
         return [*self._attentions, *([self._products] if self._products else [])]
 
@@ -219,7 +218,7 @@ class _Products:
         artifact, manifest = self._artifact, self._artifact.manifest
         of_cache: dict[str, int] = {}
         if written := manifest["parameter"].get("pages"):
-            of_cache[written["num_pages_field"]] = _pages_of(written["caches"], num_pages)
+            of_cache[written["num_pages_field"]] = pages_of(written["caches"], num_pages)
         for index, launch in enumerate(manifest["launches"]):
             own = {"words": self._words[index], "workspace": self._workspaces[launch["workspace"]["index"]]} | of_cache
             header = artifact.file(launch["plan"])
@@ -242,12 +241,12 @@ class _Products:
 
     def refused(self) -> str:
         """What a launch found wrong first among lengths and pages of new tokens, as a sentence."""
-        return next((found for at in self._refused if (found := _refusal(self._artifact.driver, at))), "")
+        return next((found for at in self._refused if (found := refusal(self._artifact.driver, at))), "")
 
     def forget_refused(self) -> None:
         """Makes the words as new, once all that was enqueued has ended."""
         for at in self._refused:
-            self._artifact.driver.zero(at, _REFUSED_BYTES)
+            self._artifact.driver.zero(at, REFUSED_BYTES)
 
     @property
     def _refused(self) -> list[int]:
@@ -302,7 +301,7 @@ class _Attention:
         if "pages" not in self._recipe:
             return None
         op = self._recipe["op"]
-        return _pages_of([f"{op}.keys", f"{op}.values"], num_pages)
+        return pages_of([f"{op}.keys", f"{op}.values"], num_pages)
 
     def _in_front(self, append: Json, addresses: Mapping[str, int]) -> Launch:
         if missing := [one["name"] for one in append["tensors"] if not addresses[one["name"]]]:
@@ -318,32 +317,13 @@ class _Attention:
         """What a launch found wrong first, as a sentence."""
         at = self._own["refused"]
         assert isinstance(at, int)
-        return _refusal(self._artifact.driver, at)
+        return refusal(self._artifact.driver, at)
 
     def forget_refused(self) -> None:
         """Makes the words as new, once all that was enqueued has ended."""
         at = self._own["refused"]
         assert isinstance(at, int)
-        self._artifact.driver.zero(at, _REFUSED_BYTES)
-
-
-def _pages_of(caches: Sequence[str], num_pages: Mapping[str, int]) -> int:
-    """That both caches have.
-
-    Raises:
-        RuntimeFailure: they have not as many.
-    """
-    found = {num_pages[name] for name in caches}
-    if len(found) > 1:
-        raise RuntimeFailure(-1, f"{' and '.join(caches)} have {sorted(found)} pages: give both as many")
-    return found.pop()
-
-
-def _refusal(cuda: Driver, at: int) -> str:
-    """What a launch left there of what it could not use, as a sentence; empty for nothing."""
-    kind, sequence, value, end = (cuda.word(at + 4 * index) for index in range(4))
-    signed = value - (1 << 32) if value >> 31 else value
-    return f"sequence {sequence} has the {_REFUSALS[kind]} {signed}: use 0 to {end - 1}" if kind else ""
+        self._artifact.driver.zero(at, REFUSED_BYTES)
 
 
 def _packed(cuda: Driver, function: ctypes.c_void_p, parameter: bytes, recipe: Json) -> Launch:

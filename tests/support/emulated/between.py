@@ -23,8 +23,14 @@ MOST = 2e-3
 class EmulatedBetween(EmulatedChain):
     """Tensors of a workload whose attention stands between products, and a candidate's launches over them."""
 
-    def __init__(self, workload: Workload, candidate: Candidate, lengths: Sequence[int]) -> None:
-        """Draws and builds them; `lengths` are the sequences'."""
+    def __init__(
+        self,
+        workload: Workload,
+        candidate: Candidate,
+        lengths: Sequence[int],
+        changes: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Draws and builds them; `lengths` are the sequences', `changes` are made in the attention's source."""
         super().__init__(workload)
         op = workload.attentions[0]
         self._put(op.name, np.zeros((op.m, op.n)))
@@ -51,7 +57,7 @@ class EmulatedBetween(EmulatedChain):
         memory = self._memory_of(tiling, plans)
         self._held = {plan.graph.op_indices: one for plan, one in zip(plans, memory, strict=True)}
         self._of_products = library_of(workload, tiling, (), Variant.MEASURED)
-        self._of_attention = attention_library(self._tiling, op.shape, form=op.form)
+        self._of_attention = attention_library(self._tiling, op.shape, changes, form=op.form)
 
     def new_rows(self) -> list[tuple[Array, tuple[Any, ...]]]:
         """Of both caches the bits, and where in them the tokens are that the product in front writes."""

@@ -155,24 +155,18 @@ CASES = {
         ordering=STATIC,
         is_fused=True,
     ),
-    "pages, simt": Emulated(workload=block(3, **SMALL, rotary=_PAGED), tiling=_DOTS),
-    "pages, mma, parts, fused": Emulated(
-        workload=block(40, **SMALL, rotary=_TOKENS_FIRST),
-        tiling=_mma(*((16, 64, 64),) * 3, (16, 32, 64), split_k=(1, 2, 3, 2)),
-        is_fused=True,
-    ),
-    "pages": Emulated(workload=block(13, **SMALL, rotary=_PAGED), tiling=wgmma(*_LOW)),
-    "pages, three tokens": Emulated(
-        workload=block(15, **SMALL, rotary=_THREE_PAGED, dtype=Dtype.BF16),
-        tiling=_PARTS,
-        ordering=TILES,
-        is_fused=True,
-    ),
-    "pages, swapped, shared k": Emulated(
-        workload=block(60, **SMALL, rotary=replace(_THREE_PAGED, heads_first=False), dtype=Dtype.BF16),
-        tiling=wgmma(
-            *((64, 128, 64), (64, 56, 64), (64, 128, 64), (64, 64, 64)), num_warps=8, swap_ab=True, cluster_k=2
-        ),
-    ),
     "fan-out": Emulated(workload=side_by_side(16, width=256, each=64), tiling=wgmma(*((16, 64, 64),) * 4)),
+}
+#: Some of those that turn, whose caches have pages.
+CASES |= {
+    f"pages{name.removeprefix('turned')}": replace(
+        CASES[name], workload=block(rows, **SMALL, rotary=rotary, dtype=CASES[name].workload.dtype)
+    )
+    for name, rows, rotary in (
+        ("turned, simt", 3, _PAGED),
+        ("turned, mma, parts, fused", 40, _TOKENS_FIRST),
+        ("turned", 13, _PAGED),
+        ("turned, three tokens", 15, _THREE_PAGED),
+        ("turned, swapped, shared k", 60, replace(_THREE_PAGED, heads_first=False)),
+    )
 }

@@ -131,8 +131,7 @@ extern "C" __global__ void tuner_epilogue(const u16* sums, u16* out, const u16* 
 }
 
 // What a library's user has behind the product that makes queries, keys and values: sums [m, 2n], the first halves of all heads
-// and then the second ones. Turns queries and keys by position * frequency, and writes keys and values to the cache: a contiguous
-// one, or the pages that a table gives to the sequences, heads first or tokens first.
+// and then the second ones. Turns queries and keys by position * frequency, and writes keys and values to the cache or its pages.
 struct Rotary {
   const u16* sums;
   u16 *q, *keys, *values;
@@ -142,15 +141,15 @@ struct Rotary {
   int heads, kv_heads, head_dim, max_length, new_tokens, page_tokens, heads_first, num_pages;
 };
 
-// The line of a KV head that a token has in the cache; below 0 where it has none.
+// A token's line of a KV head; below 0 for none.
 __device__ long long line_of(const Rotary& r, int sequence, int kv_head, int position) {
   if (position < 0 || position >= r.max_length) return -1;
   if (r.pages == nullptr) return (static_cast<long long>(sequence) * r.kv_heads + kv_head) * r.max_length + position;
   const int max_pages = (r.max_length + r.page_tokens - 1) / r.page_tokens, in_page = position % r.page_tokens;
   const long long page = r.pages[static_cast<long long>(sequence) * max_pages + position / r.page_tokens];
   if (page < 0 || page >= r.num_pages) return -1;
-  return r.heads_first ? (page * r.kv_heads + kv_head) * r.page_tokens + in_page
-                       : (page * r.page_tokens + in_page) * r.kv_heads + kv_head;
+  const long long first = r.heads_first ? page * r.kv_heads + kv_head : page * r.page_tokens + in_page;
+  return r.heads_first ? first * r.page_tokens + in_page : first * r.kv_heads + kv_head;
 }
 
 // Each thread takes 8 pairs of a head.
@@ -184,13 +183,12 @@ __device__ void turn_and_append(const Rotary& r) {
   *reinterpret_cast<Vector*>(to + half) = y;
 }
 
-extern "C" __global__ void __launch_bounds__(128) tuner_rotary(const u16* sums, u16* q, u16* keys, u16* values,
-                                                               const int* lengths, const int* pages, const float* frequencies,
-                                                               u32 m, int heads, int kv_heads, int head_dim, int max_length,
-                                                               int new_tokens, int page_tokens, int heads_first, int num_pages,
-                                                               int is_bf16) {
-  const Rotary r{sums,     q,        keys,       values,     lengths,     pages,       frequencies, m,
-                 heads,    kv_heads, head_dim,   max_length, new_tokens,  page_tokens, heads_first, num_pages};
+extern "C" __global__ void __launch_bounds__(128)
+    tuner_rotary(const u16* sums, u16* q, u16* keys, u16* values, const int* lengths, const int* pages, const float* frequencies,
+                 u32 m, int heads, int kv_heads, int head_dim, int max_length, int new_tokens, int page_tokens, int heads_first,
+                 int num_pages, int is_bf16) {
+  const Rotary r{sums, q, keys, values, lengths, pages, frequencies, m, heads, kv_heads, head_dim, max_length, new_tokens,
+                 page_tokens, heads_first, num_pages};
   is_bf16 ? turn_and_append<true>(r) : turn_and_append<false>(r);
 }
 

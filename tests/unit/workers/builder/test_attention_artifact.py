@@ -140,9 +140,9 @@ def test_a_manifest_of_a_product_that_writes_to_pages_has_one_table_for_it_and_t
     values = {field["name"]: field.get("value") for field in manifest["parameter"]["fields"]}
     assert values[written["num_pages_field"]] == recipe["pages"]["num_pages"] == 4 * 16
     assert values["qkv.max_pages"] == 16
-    told = {tuple(launch["ops"]): launch["workspace"].get("refused") for launch in manifest["launches"]}
-    assert told[("qkv",)]["offset"] == 160
-    assert told[("o_proj",)] is None
+    refused = {tuple(launch["ops"]): launch["workspace"].get("refused") for launch in manifest["launches"]}
+    assert refused[("qkv",)]["offset"] == 160
+    assert refused[("o_proj",)] is None
 
 
 @pytest.mark.parametrize("rotary", [True, False], ids=["turned", "queries alone"])
