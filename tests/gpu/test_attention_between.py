@@ -258,8 +258,8 @@ def test_what_a_launch_cannot_use_is_told_and_nothing_is_written_for_it(
     assert prepared.run_once(runner, data.check_ops(0)) is None
     right = data.written(0, 0).copy()
     kept = given.copy()
+    data.poison()  # of the rows that the right values name
     given.reshape(-1)[31 if field == "pages" else 0] = value
-    data.poison()
     assert says in str(prepared.run_once(runner, data.check_ops(0)))
     assert says in str(runner._products.plans[0].refused())
     given[...] = kept
