@@ -42,13 +42,15 @@ class IndependentPair(TypedDict):
 
 
 class ChainRotary(TypedDict):
-    """Rotary embedding of queries and keys, and the write of keys and values to a contiguous cache."""
+    """Rotary embedding of queries and keys, and the write of keys and values to the cache."""
 
     heads: int
     kv_heads: int
     head_dim: int
     max_length: int
     new_tokens: NotRequired[int]
+    page_tokens: NotRequired[int | None]
+    heads_first: NotRequired[bool]
 
 
 class ChainOp(TypedDict):
