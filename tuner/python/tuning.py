@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from tuner.client.documents import JobDetail, Pair
+from tuner.client.asked import Asked
+from tuner.client.documents import JobDetail
 from tuner.client.errors import ClientError
 from tuner.client.http import Client
 from tuner.core.problem.gpu import SIMULATED_PREFIX
@@ -26,7 +27,7 @@ _ENDED = ("succeeded", "failed", "cancelled")
 
 
 def tune(
-    pair: Pair,
+    pair: Asked,
     *,
     target: str | None = None,
     trials: int | None = None,
@@ -61,7 +62,7 @@ def tune(
         l2: what the L2 holds when a sample starts.
         regime: the card's power state.
         energy_within: the answer takes the least energy of what is so many per cent slower than the fastest at most.
-        torch_compile: whether it is judged against torch.compile, too.
+        torch_compile: whether the finals are judged against torch.compile, too, where PyTorch is installed.
         reuse: whether a finished job of the same problem will do.
         url: of a service.
         token: for that service.

@@ -44,6 +44,7 @@ class SubmitForm(View):
     sequences: str = Field(default="1", description="of an attention: sequences of a launch")
     max_length: str = Field(default="1024", description="of an attention: tokens of the longest context")
     new_tokens: str = Field(default="1", description="of an attention: of each sequence")
+    page_tokens: str = Field(default="", description="of an attention: of a page of its cache; contiguous where empty")
     m: str = Field(default="16", description="rows, or several of them: 1, 16, 64")
     d_in: str = "4096"
     d_hidden: str = "14336"
@@ -112,7 +113,8 @@ class SubmitForm(View):
         pair |= {"run": self.run} if self.run else {}
         if pair["kind"] == "decoder-block":
             return pair | {"m": _whole("m", self.m)}
-        return pair | {name: _whole(name, getattr(self, name)) for name in _OF_ATTENTION}
+        pages = {"page_tokens": _whole("page_tokens", self.page_tokens)} if self.page_tokens else {}
+        return pair | {name: _whole(name, getattr(self, name)) for name in _OF_ATTENTION} | pages
 
     def _rows(self) -> list[int]:
         rows = sorted({_whole("m", text.strip()) for text in self.m.split(",") if text.strip()})
@@ -166,7 +168,7 @@ def as_client(url: str, body: Mapping[str, Any]) -> str:
     """The same by `tuner-client`."""
     pair, budget = body["pair"] if "pair" in body else body["shapes"][0], body["budget"]
     preset = pair["kind"] if pair.get("kind", FFN) != FFN else ""
-    spelled = ("model", "tp", "run", *_OF_ATTENTION, *_SIZES, "activation", "dtype")
+    spelled = ("model", "tp", "run", *_OF_ATTENTION, "page_tokens", *_SIZES, "activation", "dtype")
     options = {"preset": preset} if preset else {}
     if "m" in pair:
         options["m"] = ",".join(map(str, pair["m"] if isinstance(pair["m"], list) else [pair["m"]]))

@@ -38,7 +38,7 @@ def test_a_model_on_several_ranks_and_rows_is_a_batch_of_the_shape_of_one_rank()
         ({"what": "attention and o_proj", "sequences": "4"}, "decoder-attention", ["attention", "o_proj"]),
         ({"what": "decoder block", "m": "8", "dtype": "bf16"}, "decoder-block", ["o_proj", "gate_up", "down", "qkv"]),
         (
-            {"what": "decoder layer", "max_length": "512", "new_tokens": "2"},
+            {"what": "decoder layer", "max_length": "512", "new_tokens": "2", "page_tokens": "32"},
             "decoder-layer",
             ["attention", "o_proj", "gate_up", "down", "qkv"],
         ),
@@ -59,6 +59,10 @@ def test_presets_of_a_decoder_layer_are_bodies_that_the_api_and_the_client_take(
     assert given["sequences"] == body["pair"].get("sequences")
     assert given["projection"] is (False if fields["what"] == "attention" else None)
     assert given["run"] == fields.get("run")
+    assert given["page_tokens"] == body["pair"].get("page_tokens")
+    assert [op.form.paged is not None for op in workload.attentions] == ["page_tokens" in fields] * bool(
+        workload.attentions
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,7 @@ def test_presets_of_a_decoder_layer_are_bodies_that_the_api_and_the_client_take(
         ({"what": "decoder layer", "model": "llama3-8b", "run": "o_proj"}, "run"),
         ({"what": "attention", "model": "llama3-8b", "run": "mlp"}, "run"),
         ({"what": "attention", "model": "llama3-8b", "max_length": "long"}, "max_length"),
+        ({"what": "decoder layer", "model": "llama3-8b", "page_tokens": "few"}, "page_tokens"),
         ({"what": "decoder block", "model": "llama3-8b", "m": "1,16"}, "m"),
         ({"m": "none"}, "m"),
         ({"m": ""}, "m"),
