@@ -12,7 +12,7 @@ import pytest
 from tests.support.attention_cases import CASES, ENGINES_OF_CASES, Case, form_of, plan_of, tiling_of
 from tests.support.cases import H200
 from tests.support.compiled import compile_source
-from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, attention_library
+from tests.support.emulated.attention import WAITS_LAST, EmulatedAttention, asked_of_l2, attention_library
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless, soaked
 from tuner.core.insight.tracing import Stamped, stamped_attention
@@ -425,11 +425,8 @@ def test_clusters_without_tasks_ask_for_their_share_of_the_weights_alone() -> No
 )
 def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str, engine: str) -> None:
     """Queries, lengths, page numbers and cache."""
-    waits_last = "request_all(args, ring, own), wait_for_prerequisites();"
-    changes = [("  wait_for_prerequisites();\n  forget", "  forget")]
-    changes += [("    request_all(args, ring, own);", f"    {waits_last}")]
     with pytest.raises(AssertionError, match="launches before may still write"):
-        worst(CASES[name], *changes, engine=AttentionEngine(engine))
+        worst(CASES[name], *WAITS_LAST, engine=AttentionEngine(engine))
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")

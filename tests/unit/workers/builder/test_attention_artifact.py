@@ -20,7 +20,7 @@ from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.search.seeds import first_guesses
-from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT
+from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
 from tuner.workers.source.append import AppendBuffers, pack_append_args
@@ -153,12 +153,28 @@ def test_a_manifest_says_how_pages_are_given_and_how_many_there_may_be() -> None
     assert ["tensor maps" in meaning for meaning in meanings] == [True, False]
 
 
+def test_a_manifest_of_a_product_that_writes_to_pages_has_one_table_for_it_and_the_attention() -> None:
+    workload = between(pages={"page_tokens": 32})
+    manifest = artifact_of(workload, candidate_of(workload))[0].manifest
+    (recipe,), written = manifest["attentions"], manifest["parameter"]["pages"]
+    assert manifest["format"] == MANIFEST_FORMAT
+    assert recipe["pages"]["tensor"] == written["tensor"] == "attention.pages"
+    assert written["caches"] == ["attention.keys", "attention.values"]
+    assert [tensor["shape"] for tensor in manifest["tensors"] if tensor["role"] == "pages"] == [[4, 16]]
+    values = {field["name"]: field.get("value") for field in manifest["parameter"]["fields"]}
+    assert values[written["num_pages_field"]] == recipe["pages"]["num_pages"] == 4 * 16
+    assert values["qkv.max_pages"] == 16
+    refused = {tuple(launch["ops"]): launch["workspace"].get("refused") for launch in manifest["launches"]}
+    assert refused[("qkv",)]["offset"] == 160
+    assert refused[("o_proj",)] is None
+
+
 @pytest.mark.parametrize("rotary", [True, False], ids=["turned", "queries alone"])
 def test_a_manifest_with_products_in_front_says_the_order_and_has_one_cache(rotary: bool) -> None:
     workload = between(rotary=rotary)
     manifest = artifact_of(workload, candidate_of(workload))[0].manifest
     (recipe,) = manifest["attentions"]
-    assert manifest["format"] == MANIFEST_FORMAT
+    assert manifest["format"] == ORDERED_FORMAT
     order = [(one["list"], one["index"]) for one in manifest["launch_order"]]
     assert order == [("launches", 0), ("attentions", 0), ("launches", 1)]
     assert [launch["ops"] for launch in manifest["launches"]] == [["qkv"], ["o_proj"]]
