@@ -16,8 +16,9 @@ from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem
 from tuner.core.insight.gantt import gantt_of_trace
 from tuner.core.insight.tracing import trace_from_stamps
-from tuner.core.legal.attention import attention_gpu_problem
+from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
@@ -51,7 +52,7 @@ NAMES = list(WORKLOADS)
 
 @pytest.fixture(autouse=True)
 def _has_kernels(on_card: OnCard) -> None:
-    if reason := attention_gpu_problem(on_card.gpu):
+    if reason := attention_engine_problem(AttentionEngine.TMA, on_card.gpu):
         pytest.skip(reason)
 
 

@@ -10,9 +10,10 @@ import pytest
 from tests.support.attention_jobs import best_of_job
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem
-from tuner.core.legal.attention import attention_gpu_problem
+from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.problem.presets import LayerRun, decoder_layer
 from tuner.core.problem.workload import Dtype
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
 
 cupy = pytest.importorskip("cupy")
@@ -35,7 +36,7 @@ SHARD = {"model": "llama3-70b", "tp": 8, "sequences": 16, "max_length": 2048, "r
 def test_a_job_of_products_around_an_attention_ends_with_a_kernel_that_the_runtime_runs(
     on_card: OnCard, layer: dict[str, Any], tmp_path: Path
 ) -> None:
-    if reason := attention_gpu_problem(on_card.gpu):
+    if reason := attention_engine_problem(AttentionEngine.TMA, on_card.gpu):
         pytest.skip(reason)
     from tuner.runtime import load_artifact
     from tuner.workers.gpu.check import _check_seed

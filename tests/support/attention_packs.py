@@ -14,6 +14,7 @@ from tests.support.packs import REAL, SIMULATED, without_source
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -49,11 +50,17 @@ def make_attention(
     form: dict[str, Any] | None = None,
     simulated: bool = False,
     schedule: Schedule | None = None,
+    by: AttentionEngine = AttentionEngine.TMA,
     **sizes: Any,
 ) -> MadeAttention:
-    """An attention's artifact, with a product of `d_out` columns behind it; `sizes` and `form` are `attention`'s."""
+    """An attention's artifact, with a product of `d_out` columns behind it; `sizes` and `form` are `attention`'s. The
+    attention is computed by the engine `by`, and the product by `engine`."""
     workload = attention(d_out=d_out, form=form, **sizes)
     schedule = schedule or schedule_of(workload, engine=engine, next_percent=next_percent)
+    if by is AttentionEngine.MMA:
+        (one,) = schedule.attentions
+        span = one.span_tokens // one.cluster
+        schedule = replace(schedule, attentions=(replace(one, engine=by, cluster=1, span_tokens=span),))
     candidate = Candidate(plan_kind=kind, schedule=schedule)
     plans = plans_for(workload, H200, candidate)
     (one,) = attention_kernels(workload, H200, candidate)

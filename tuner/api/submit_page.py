@@ -17,6 +17,7 @@ from tuner.core.access.caller import Caller
 from tuner.core.problem.attention_form import PAGE_TOKENS
 from tuner.core.problem.presets import MODELS
 from tuner.core.problem.workload import Activation, Dtype
+from tuner.core.trial.job import PriorsChoice
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.batches import BatchRequest
@@ -94,4 +95,5 @@ def _show(
         targets=[target.id for target, _ in service.targets()],
         activations=tuple(Activation),
         dtypes=tuple(Dtype),
+        priors={PriorsChoice.NEAREST: "earlier winners", PriorsChoice.NONE: "nothing: a fair search"},
     )

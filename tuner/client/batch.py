@@ -65,10 +65,9 @@ def num_ended(batch: Json) -> int:
 
 
 def line(batch: Json) -> str:
-    """`12/80 trials, about 40 s left; 1 of 4 jobs (simulated)`."""
-    eta_s = batch["eta_s"]
-    left = "" if not eta_s else f", about {eta_s:.0f} s left"
-    trials = f"{batch['num_trials']}/{batch['num_planned']} trials{left}"
+    """`12/80 trials, about 40 s left, card busy 84 %; 1 of 4 jobs (simulated)`."""
+    pace = render.pace_line({**batch, "eta_s": batch["eta_s"] or None}, {})
+    trials = ", ".join([f"{batch['num_trials']}/{batch['num_planned']} trials", *([pace] if pace else [])])
     return f"{trials}; {num_ended(batch)} of {batch['num_jobs']} jobs{render.mark(batch['simulated'])}"
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from tuner.core.problem.presets import MODELS, LayerRun, Run
+from tuner.core.trial.job import PriorsChoice
 from tuner.errors import InvalidInput
 from tuner.wire.view import View
 
@@ -54,6 +55,12 @@ class SubmitForm(View):
     target: str = ""
     trials: str = "60"
     seconds: str = "600"
+    patience: str = Field(default="", description="trials without progress that end a search; empty for none")
+    priors: str = Field(default=str(PriorsChoice.NEAREST), description="whether it begins with earlier winners")
+    energy_within: str = Field(
+        default="",
+        description="per cent over the fastest, within which the least energy is taken; empty for the fastest",
+    )
     project: str = ""
     labels: str = ""
 
@@ -71,6 +78,12 @@ class SubmitForm(View):
         body: dict[str, Any] = {
             "budget": {"trials": _whole("trials", self.trials), "seconds": _number("seconds", self.seconds)}
         }
+        if self.patience:
+            body["budget"]["patience"] = _whole("patience", self.patience)
+        if self.priors != PriorsChoice.NEAREST:
+            body["priors"] = self.priors
+        if self.energy_within:
+            body["objective"] = {"energy_within_percent": _number("energy_within", self.energy_within)}
         if self.target:
             body["target"] = self.target
         if self.project:
@@ -160,8 +173,10 @@ def as_client(url: str, body: Mapping[str, Any]) -> str:
     if "m" in pair:
         options["m"] = ",".join(map(str, pair["m"] if isinstance(pair["m"], list) else [pair["m"]]))
     options |= {name.replace("_", "-"): pair[name] for name in spelled if name in pair}
-    options |= {name: body[name] for name in ("target", "project") if name in body}
-    options |= {"trials": budget["trials"], "seconds": f"{budget['seconds']:g}"}
+    options |= {name: body[name] for name in ("target", "project", "priors") if name in body}
+    options |= {**budget, "seconds": f"{budget['seconds']:g}"}
+    if "objective" in body:
+        options["energy-within"] = f"{body['objective']['energy_within_percent']:g}"
     named = [*options.items(), *(("label", one) for one in body.get("labels", ()))]
     words = [f"--{name} {shlex.quote(str(value))}" for name, value in named]
     flags = ["--gated"] if pair.get("gated") else [] if pair.get("projection", True) else ["--no-projection"]

@@ -218,8 +218,8 @@ def test_launches_of_an_attention_have_the_workers_parameters(recorder: Recorder
     at = {name: tensor.address for name, tensor in given.items()}
     found = cache_map(shape, kernel.schedule.tiling_of(shape))
     attended = AttentionBuffers(
-        k_map=encoded(recorder, found, shape.dtype, at["attention.keys"]),
-        v_map=encoded(recorder, found, shape.dtype, at["attention.values"]),
+        k=encoded(recorder, found, shape.dtype, at["attention.keys"]),
+        v=encoded(recorder, found, shape.dtype, at["attention.values"]),
         q=at["q"],
         out=at["attention"],
         lengths=at["attention.lengths"],
