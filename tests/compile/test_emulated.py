@@ -168,7 +168,7 @@ def test_a_page_that_is_not_in_the_cache_is_told_and_not_written(name: str, is_b
     cache.pages[0, -1] = page
     assert cache.is_kept().sum() < (cache.positions() >= 0).sum()
     assert refused_of(chain, CASES[name]) == f"sequence 0 has the page {page}: use 0 to {cache.num_pages - 1}"
-    if is_behind:
+    if is_behind and name == "pages, simt":  # what is planted lies in the code that all engines have
         with pytest.raises(AssertionError, match="written where no new token is"):
             refused_of(chain, CASES[name], ("token.page >= num_pages", "token.page > num_pages"))
 
