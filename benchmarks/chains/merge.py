@@ -59,7 +59,8 @@ def last_of(rows: Sequence[Json]) -> Json:
     for before in reversed(in_time):
         row = with_torch(row, before)
     jobs = {job["date"]: job for one in in_time for job in (*one.get("jobs", ()), _job_of(one))}
-    return {"torch_compile_us": None} | row | {"jobs": [jobs[date] for date in sorted(jobs, key=datetime.fromisoformat)]}
+    in_order = [jobs[date] for date in sorted(jobs, key=datetime.fromisoformat)]
+    return {"torch_compile_us": None} | row | {"jobs": in_order}
 
 
 def _job_of(row: Json) -> Json:
