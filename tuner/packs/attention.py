@@ -170,13 +170,16 @@ def _ops_of(workload: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     """
     attentions = [op for op in workload["ops"] if op.get("op") == ATTENTION]
     products = [op for op in workload["ops"] if op.get("op") != ATTENTION]
-    if len(attentions) != 1 or len(products) > 1:
-        problem = f"has {len(attentions)} attentions and {len(products)} products"
-        raise InvalidInput("workload", problem, "give one attention with at most one product behind it")
-    product = products[0] if products else None
-    if product and product["name"] == attentions[0]["source"]:
-        problem = f"{product['name']} stands in front of {attentions[0]['name']}"
+    if len(attentions) != 1:
+        raise InvalidInput("workload", f"has {len(attentions)} attentions", "give one")
+    front = [product["name"] for product in products if product["name"] == attentions[0]["source"]]
+    if front:
+        problem = f"{front[0]} stands in front of {attentions[0]['name']}"
         raise InvalidInput("workload", problem, "give it among the layers, whose tensors have names")
+    if len(products) > 1:
+        problem = f"has {len(products)} products behind its attention"
+        raise InvalidInput("workload", problem, "give one at most, or give it among the layers")
+    product = products[0] if products else None
     odd = [name for name in _OPTIONS if product and product.get(name)]
     if product and product["activation"] != "identity":
         odd.append(product["activation"])

@@ -19,6 +19,8 @@ from .attention import AttentionShape, Table, check_table, is_plain_call
 from .contents import Kernel
 
 Json = dict[str, Any]
+#: Of a product, for people.
+_OPTIONS = ("norm", "row_scale", "bias", "gated", "rotary", "residual")
 #: Of an attention, and of a cache that a product writes to: what differs from line to line of a table. How long the
 #: contexts were that were timed is no matter of the shape.
 _SIZES = ("sequences", "max_length", "lengths")
@@ -103,7 +105,7 @@ class LayerShape:
 
     def __str__(self) -> str:
         attention = str(self.attention).partition(", ")[2]
-        return f"{self.dtype} {', '.join(self.names)}: {self.d_in} -> {self.d_out}, {attention}"
+        return f"{self.dtype} {self.d_in} -> {' -> '.join(map(_words, self.ops))}: {attention}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +135,15 @@ def _check_shape(shape: LayerShape, kernel: Kernel) -> None:
     if (found := LayerShape.of_workload(kernel.manifest["workload"])) != shape:
         problem = f"{shape}: {kernel.digest[:12]} computes {found}"
         raise InvalidInput("kernel", problem, "give the kernel of this shape")
+
+
+def _words(op: Json) -> str:
+    """An op's name, columns and options."""
+    if op.get("op") == ATTENTION:
+        return str(op["name"])
+    columns = 2 * op["n"] if op.get("rotary") else op["n"]
+    activation = [] if op["activation"] == "identity" else [op["activation"]]
+    return " ".join([op["name"], str(columns), *(name for name in _OPTIONS if op.get(name)), *activation])
 
 
 def _without_sizes(op: Mapping[str, Any]) -> Json:

@@ -314,7 +314,10 @@ def test_a_pack_says_which_layers_it_has_and_what_serves_a_context(recorder: Rec
     assert found(4, 500) == (native.OK, 500, digests[2])
     assert found(4, 501)[:2] == (native.LIBRARY, 5000)
     assert [found(*asked)[0] for asked in ((1, 901), (2, 500))] == [native.NONE] * 2
-    assert b"no answer for 2 sequences of up to 500 tokens of fp16 qkv, attention, o_proj" in c.tuner_error()
+    assert (
+        b"no answer for 2 sequences of up to 500 tokens of fp16 256 -> qkv 512 norm rotary -> attention"
+        in c.tuner_error()
+    )
     assert c.tuner_layer_find(pack, 2, 1, 1, ctypes.byref(choice)) == native.NONE
     assert b"has 2 layers, and no number 2" in c.tuner_error()
     handle = ctypes.c_void_p()
