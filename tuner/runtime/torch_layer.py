@@ -1,4 +1,4 @@
-"""`torch.ops.tuner.decoder_layer`: a decode step of a layer from its qkv on, an operator that torch.compile takes whole.
+"""`torch.ops.tuner.decoder_layer`: a decode step of a layer from its qkv on, which torch.compile takes whole.
 
 import tuner.runtime.torch_layer as op
 number = op.register(pack.layer("qkv", "attention", "o_proj", sequences=16, length=2048))   # once, for all layers
@@ -243,7 +243,7 @@ def _turned_and_written(qkv: torch.Tensor, given: Operands, frequencies: torch.T
 
 
 def _page_tokens(given: Operands) -> int:
-    return given.keys.shape[2 if given.heads_first else 1]
+    return int(given.keys.shape[2 if given.heads_first else 1])
 
 
 def _write(
@@ -298,12 +298,19 @@ def _on_cuda(*arguments: Any) -> torch.Tensor:
     given = Operands(*arguments)
     _check(given)
     known = _registered[given.number]
-    if known is not None and given.squares is None and "squares" in known.names:
-        given = given._replace(squares=_squares(given.x))
+    if known is not None and "squares" in known.names:
+        given = given._replace(squares=_with_room(known, _squares(given.x) if given.squares is None else given.squares))
     if known is None or not _is_its(known, given):
         return by_torch(*given)
     found: torch.Tensor = known.layer({name: getattr(given, argument) for argument, name in known.names.items()})
     return found
+
+
+def _with_room(known: _Registered, squares: torch.Tensor) -> torch.Tensor:
+    """As many as the kernels read: they read some behind the last row."""
+    (wanted,), _ = known.shapes["squares"]
+    missing = wanted - squares.shape[0] if squares.dim() == 1 else 0
+    return torch.nn.functional.pad(squares, (0, missing)) if missing > 0 else squares
 
 
 def _is_its(known: _Registered, given: Operands) -> bool:
@@ -314,7 +321,7 @@ def _is_its(known: _Registered, given: Operands) -> bool:
         one, skipped = getattr(given, argument), int(known.has_pages and argument in ("keys", "values"))
         if tuple(one.shape)[skipped:] != shape[skipped:] or one.dtype is not dtype or not one.is_contiguous():
             return False
-    return given.keys.shape == given.values.shape
+    return bool(given.keys.shape == given.values.shape)
 
 
 def _fake(*arguments: Any) -> torch.Tensor:

@@ -210,8 +210,8 @@ def test_shapes_that_do_not_meet_and_gradients_are_refused(op: Any) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [{}, {"num_behind": 3}, {"rotary": False}, {"norm": False}],
-    ids=["run", "block", "queries alone", "no norm"],
+    [{}, {"num_behind": 3}, {"rotary": False}, {"norm": False}, {"sequences": 3}],
+    ids=["run", "block", "queries alone", "no norm", "rows with room behind"],
 )
 def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
     op: Any, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
@@ -223,6 +223,7 @@ def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
     dtypes = {"fp16": torch.float16, "fp32": torch.float32, "int32": torch.int32}
     made = {name: torch.zeros(one["shape"], dtype=dtypes[one["dtype"]]) for name, one in layer.tensors.items()}
     number, norm, turned = op.register(layer), asked.get("norm", True), asked.get("rotary", True)
+    rows = asked.get("sequences", 4)
     own = op.Operands(
         x=made["x"], squares=None, w_qkv=made["qkv.w"], b_qkv=None, frequencies=made.get("qkv.frequencies"),
         keys=made["attention.keys"], values=made["attention.values"], lengths=made["attention.lengths"], pages=None,
@@ -234,14 +235,16 @@ def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
 
     def num_launched(given: Any) -> int:
         recorder.clear()
-        assert op._on_cuda(*given).shape == (4, 256)
+        assert op._on_cuda(*given).shape == (rows, 256)
         return len(recorder.calls("cuLaunchKernelEx"))
 
     assert num_launched(own) == count
     assert {call.stream for call in recorder.calls("cuLaunchKernelEx")} == {STREAM}
     assert num_launched(own._replace(w_o=own.w_o.clone())) == count, "another layer's weight"
     if norm:
-        assert num_launched(own._replace(squares=made["x.squares"])) == count
+        assert made["x.squares"].shape == (4,)
+        for squares in (made["x.squares"], made["x.squares"][:rows]):
+            assert num_launched(own._replace(squares=squares)) == count
     others = [
         {"lengths": own.lengths.long()}, {"w_qkv": own.w_qkv.T.contiguous().T}, {"scale": 0.3}, {"window": 400},
         {"soft_cap": 3.0}, {"eps": 0.1}, {"residual": False}, {"number": 0},
