@@ -44,7 +44,6 @@ NUM_TOKENS = 64
 #: round independently.
 LAYERS_BAR = 0.1
 NUM_TURNS = 25
-
 Tensors = Mapping[str, torch.Tensor]
 
 
@@ -53,6 +52,13 @@ class Launches(Protocol):
 
     def enqueue(self, stream: int) -> None:
         """On a stream, by its address."""
+
+
+class Steps(Protocol):
+    """A decoder that reads one token of each sequence at a time."""
+
+    lengths: torch.Tensor
+    tokens: torch.Tensor
 
 
 #: From tensors by name to launches over them: `bind` of an artifact, or a formula's.
@@ -271,7 +277,7 @@ def generate(decoder: Decoder, num_tokens: int) -> tuple[torch.Tensor, torch.Ten
     return torch.stack(read), torch.stack(logits)
 
 
-def retell(tuned: TunedDecoder, read: torch.Tensor, begin: int, replay: Callable[[], torch.Tensor]) -> torch.Tensor:
+def retell(tuned: Steps, read: torch.Tensor, begin: int, replay: Callable[[], torch.Tensor]) -> torch.Tensor:
     """The logits of a tuned decoder that reads the same tokens from a context of `begin` tokens on."""
     tuned.lengths.fill_(begin)
     logits = []
@@ -286,7 +292,7 @@ def worst_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
     return max(rel_error(one, other) for one, other in zip(found, wanted, strict=True))
 
 
-def milliseconds(graph: torch.cuda.CUDAGraph, tuned: TunedDecoder, begin: int) -> float:
+def milliseconds(graph: torch.cuda.CUDAGraph, tuned: Steps, begin: int) -> float:
     """Of one replay at a context of `begin` tokens: the median of some. A replay that is not timed runs before each."""
     times = []
     for _ in range(NUM_TURNS):
@@ -326,6 +332,8 @@ def on_card(artifacts: Sequence[Path], last: Path | None, batch: int, length: in
     caches = caches_of(decoder)
     read, wanted = generate(decoder, NUM_TOKENS)
     kernels = [runtime.load_artifact(path, shares_sms=True) for path in (*artifacts, *([last] if last else []))]
+    if "launch_order" in kernels[0].manifest:
+        raise SystemExit("this layer begins with its own qkv: put it into a pack, and run llama_from_qkv.py")
     whole = Both(kernels[0].bind)
     binds = [kernels[0].bind, kernels[1].bind] if len(artifacts) == 2 else [whole.attention, whole.block]
     binds += [kernels[-1].bind] if last and len(artifacts) == 2 else []
@@ -338,7 +346,7 @@ def on_card(artifacts: Sequence[Path], last: Path | None, batch: int, length: in
 
     error = worst_error(retell(tuned, read, length // 2, replay), wanted)
     print(f"batch {batch}: {milliseconds(graph, tuned, length // 2):.3f} ms a step")
-    return _judged(f"logits of {NUM_TOKENS} tokens", error, LAYERS_BAR, [kernel.refused() for kernel in kernels])
+    return judged(f"logits of {NUM_TOKENS} tokens", error, LAYERS_BAR, [kernel.refused() for kernel in kernels])
 
 
 def tiny() -> int:
@@ -355,10 +363,11 @@ def tiny() -> int:
         lambda tensors: Formula(attention_by_pytorch, tensors),
         lambda tensors: Formula(lambda given: block_by_pytorch(given, weights.eps), tensors),
     )
-    return _judged("tiny: logits of 8 tokens", worst_error(retell(tuned, read, 32, tuned.step), wanted), LOGITS_BAR, [])
+    return judged("tiny: logits of 8 tokens", worst_error(retell(tuned, read, 32, tuned.step), wanted), LOGITS_BAR, [])
 
 
-def _judged(what: str, error: float, bar: float, refusals: Sequence[str]) -> int:
+def judged(what: str, error: float, bar: float, refusals: Sequence[str]) -> int:
+    """Says so; 1 where something was refused, or the error is beyond the bar."""
     problems = [one for one in refusals if one] + ([] if error <= bar else ["they do not agree"])
     print(f"{what}: {error:.4f} from transformers' (at most {bar}) {'; '.join(problems)}")
     return 1 if problems else 0

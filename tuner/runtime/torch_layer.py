@@ -13,7 +13,7 @@ they are None they are computed here. `frequencies` are fp32 radians a token [he
 bias have the first halves of all heads first, then the second halves, as `halves_first` makes them; queries and keys
 are turned, and keys and values of the new tokens are written to the caches. Without them `w_qkv` makes queries alone.
 Caches, lengths and pages are those of `attention_proj`. `residual` says whether `x` is added behind o_proj. With
-`w_gate_up` and `w_down` a norm, a gated SiLU and `down` follow, with o_proj's rows as its residual. `number` names what
+`w_up` and `w_down` a norm, a gated SiLU and `down` follow, with o_proj's rows as its residual. `number` names what
 was registered. For 0, for tensors of the CPU, and for shapes or options that are not those of `number`, PyTorch's own
 operators compute it. It is for inference: there is no gradient. A first call belongs in front of a capture.
 """
@@ -31,7 +31,7 @@ from .torch_attention import by_torch as attention_by_torch
 
 _SCHEMA = (
     "(Tensor x, Tensor? squares, Tensor w_qkv, Tensor? b_qkv, Tensor? frequencies, Tensor(a!) keys, "
-    "Tensor(b!) values, Tensor lengths, Tensor? pages, Tensor w_o, Tensor? w_gate_up, Tensor? w_down, float? eps, "
+    "Tensor(b!) values, Tensor lengths, Tensor? pages, Tensor w_o, Tensor? w_up, Tensor? w_down, float? eps, "
     "bool residual, bool heads_first, float scale, int window, float soft_cap, int number) -> Tensor"
 )
 _library = torch.library.Library("tuner", "FRAGMENT")
@@ -54,7 +54,7 @@ class Operands(NamedTuple):
     lengths: torch.Tensor
     pages: torch.Tensor | None
     w_o: torch.Tensor
-    w_gate_up: torch.Tensor | None
+    w_up: torch.Tensor | None
     w_down: torch.Tensor | None
     eps: float | None
     residual: bool
@@ -116,14 +116,14 @@ def register(layer: Layer) -> int:
     _check_product(front, source=front["source"], norm=front["source"], may=("bias", "norm", "rotary"))
     _check_product(o_proj, source=attention["name"], residual=front["source"], may=())
     if block:
-        gate_up, down = block
-        _check_product(gate_up, source=o_proj["name"], norm=o_proj["name"], may=("gated", "norm"), activation="silu")
-        _check_product(down, source=gate_up["name"], residual=o_proj["name"], may=())
-        is_block = gate_up.get("gated") and gate_up.get("norm") and down.get("residual")
-        if not is_block or gate_up["eps"] != front.get("eps", gate_up["eps"]):
+        up_proj, down = block
+        _check_product(up_proj, source=o_proj["name"], norm=o_proj["name"], may=("gated", "norm"), activation="silu")
+        _check_product(down, source=up_proj["name"], residual=o_proj["name"], may=())
+        is_block = up_proj.get("gated") and up_proj.get("norm") and down.get("residual")
+        if not is_block or up_proj["eps"] != front.get("eps", up_proj["eps"]):
             others = f"another eps than {front['name']}, or {down['name']} no residual"
-            raise _refused(f"{gate_up['name']} has no gate or no norm, {others}", _BY_NAME)
-        names |= {"w_gate_up": f"{gate_up['name']}.w", "w_down": f"{down['name']}.w"}
+            raise _refused(f"{up_proj['name']} has no gate or no norm, {others}", _BY_NAME)
+        names |= {"w_up": f"{up_proj['name']}.w", "w_down": f"{down['name']}.w"}
     known = layer.tensors
     names = {argument: name for argument, name in names.items() if name in known}
     shapes = {
@@ -199,10 +199,10 @@ def by_torch(*arguments: Any) -> torch.Tensor:
     stream = functions.linear(attended, given.w_o)
     if given.residual:
         stream = stream + given.x
-    if given.w_gate_up is None or given.w_down is None:
+    if given.w_up is None or given.w_down is None:
         return stream
     normed = stream if given.eps is None else _normed(stream, None, given.eps)
-    gate, up = functions.linear(normed, given.w_gate_up).chunk(2, dim=-1)
+    gate, up = functions.linear(normed, given.w_up).chunk(2, dim=-1)
     return functions.linear(functions.silu(gate) * up, given.w_down) + stream
 
 
@@ -213,7 +213,8 @@ def _normed(rows: torch.Tensor, squares: torch.Tensor | None, eps: float) -> tor
 
 
 def _squares(rows: torch.Tensor) -> torch.Tensor:
-    return rows.to(_wide(rows)).square().sum(dim=1)
+    """By two kernels: nothing as wide as the rows is written."""
+    return torch.linalg.vector_norm(rows, dim=1, dtype=_wide(rows)).square_()
 
 
 def _wide(rows: torch.Tensor) -> torch.dtype:
@@ -279,8 +280,8 @@ def _check(given: Operands) -> None:
     rows, sequences = given.x.shape[0], given.lengths.shape[0]
     if sequences == 0 or rows % sequences:
         raise ValueError(f"x has {rows} rows for {sequences} sequences: give as many to each")
-    if (given.w_gate_up is None) != (given.w_down is None):
-        raise ValueError("w_gate_up and w_down go together: give both, or neither")
+    if (given.w_up is None) != (given.w_down is None):
+        raise ValueError("w_up and w_down go together: give both, or neither")
     if torch.is_grad_enabled():
         for one in given[:12]:
             if isinstance(one, torch.Tensor) and one.requires_grad:

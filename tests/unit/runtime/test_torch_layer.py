@@ -105,7 +105,7 @@ def expected(given: tuple[Any, ...], asked: dict[str, Any]) -> tuple[Any, Any, A
     """The rows and both caches, in float64 by NumPy, head by head."""
     tensors = [None if one is None else one.numpy() for one in given[:12]]
     wide = [one.astype(np.float64) if one is not None and one.dtype.kind == "f" else one for one in tensors]
-    x, _, w_qkv, b_qkv, frequencies, keys, values, lengths, pages, w_o, w_gate_up, w_down = wide
+    x, _, w_qkv, b_qkv, frequencies, keys, values, lengths, pages, w_o, w_up, w_down = wide
     eps, residual = given[12:14]
     form = {name: asked[name] for name in ("window", "soft_cap", "page_tokens", "heads_first") if name in asked}
     made, keys, values = form_for(SHAPE, **form), keys.copy(), values.copy()
@@ -149,8 +149,8 @@ def expected(given: tuple[Any, ...], asked: dict[str, Any]) -> tuple[Any, Any, A
     shaped = queries.reshape(SHAPE.sequences, SHAPE.new_tokens, -1, SHAPE.head_dim)
     attended = attention(SHAPE, shaped, k, v, list(LENGTHS), np, made).reshape(rows, -1)
     stream = attended @ w_o.T + (x if residual else 0)
-    if w_gate_up is not None:
-        gate, up = np.split(normed(stream) @ w_gate_up.T, 2, axis=1)
+    if w_up is not None:
+        gate, up = np.split(normed(stream) @ w_up.T, 2, axis=1)
         stream = (gate / (1 + np.exp(-gate)) * up) @ w_down.T + stream
     return stream, keys, values
 
@@ -199,7 +199,7 @@ def test_shapes_that_do_not_meet_and_gradients_are_refused(op: Any) -> None:
         torch.ops.tuner.decoder_layer(x[None], *rest)
     with pytest.raises(ValueError, match="x has 7 rows for 4 sequences"):
         torch.ops.tuner.decoder_layer(x[:7], *rest)
-    with pytest.raises(ValueError, match="w_gate_up and w_down go together"):
+    with pytest.raises(ValueError, match="w_up and w_down go together"):
         torch.ops.tuner.decoder_layer(x, *rest[:9], torch.zeros(4, HIDDEN), *rest[10:])
     x.requires_grad_()
     with pytest.raises(NotImplementedError, match="no gradient: call it under"):
@@ -227,7 +227,7 @@ def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
     own = op.Operands(
         x=made["x"], squares=None, w_qkv=made["qkv.w"], b_qkv=None, frequencies=made.get("qkv.frequencies"),
         keys=made["attention.keys"], values=made["attention.values"], lengths=made["attention.lengths"], pages=None,
-        w_o=made["o_proj.w"], w_gate_up=made.get("gate_up.w"), w_down=made.get("down.w"),
+        w_o=made["o_proj.w"], w_up=made.get("gate_up.w"), w_down=made.get("down.w"),
         eps=1e-5 if norm else None, residual=True, heads_first=True, scale=64**-0.5, window=0, soft_cap=0.0,
         number=number,
     )  # fmt: skip
@@ -276,8 +276,8 @@ def test_a_layer_that_the_operator_has_no_argument_for_is_refused_by_what_differ
     refused("o_proj has bias: call the layer", replace(plain, ops=(qkv, replace(o_proj, bias=True))))
     refused("o_proj has the residual other", replace(plain, ops=(qkv, replace(o_proj, residual_source="other"))))
     block = between(num_behind=3)
-    gate_up = replace(block.ops[2], eps=1e-6)
-    refused("gate_up has no gate", replace(block, ops=(*block.ops[:2], gate_up, block.ops[3])))
+    other = replace(block.ops[2], eps=1e-6)
+    refused("gate_up has no gate", replace(block, ops=(*block.ops[:2], other, block.ops[3])))
 
 
 def test_halves_first_is_what_a_product_that_is_turned_has(op: Any) -> None:
