@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.conformance.launching import OnCard
-from tests.support.on_card import problem
+from tests.support.on_card import ATTENTION_EXAMPLE, problem
 from tests.support.packs_on_card import attention_on_card
 from tuner.core.legal.attention import attention_gpu_problem
 from tuner.core.problem.workload import Dtype, Workload
@@ -265,6 +267,19 @@ def test_the_operator_leaves_the_same_bits_and_agrees_with_pytorchs_own(one: OnC
             assert float((cache.double() - other.double()).norm() / cache.double().norm()) < 1e-2
     assert one.layer.refused() == ""
     torch_layer.forget(number)
+
+
+def test_the_example_runs_the_files_alone_and_checks_the_cache(one: OnCardLayer, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name, data in one.kernel.files.items():
+        (folder / name).write_bytes(data)
+    lengths = ",".join(map(str, (one.longest, 7, 0, one.longest - 1)))
+    command = [sys.executable, str(ATTENTION_EXAMPLE), str(folder)]
+    for more in ([], ["--lengths", lengths]):
+        ran = subprocess.run([*command, *more], capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert "relative error" in ran.stdout
 
 
 @pytest.mark.parametrize("one", ["qkv, attention, o_proj"], indirect=True)
