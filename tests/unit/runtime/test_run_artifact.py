@@ -1,4 +1,4 @@
-"""The examples that run an artifact from its zip alone: what they conclude of errors. On a card they run in tests/gpu."""
+"""What the examples that run an artifact from its zip alone conclude of errors. On a card they run in tests/gpu."""
 
 from __future__ import annotations
 
