@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 from llama_decode import LLAMA_3_8B, LOGITS_BAR, TINY, Decoder, build, captured
 from llama_layers import Weights, halves_first
-from llama_told import LAYERS_BAR, NUM_TOKENS, caches_of, generate, judged, milliseconds, retell, worst_error
+from llama_logits import LAYERS_BAR, NUM_TOKENS, caches_of, generate, judged, milliseconds, retell, worst_error
 
 import tuner.runtime as runtime
 from tuner.runtime import torch_layer
