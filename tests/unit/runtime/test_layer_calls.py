@@ -18,13 +18,20 @@ from tests.support.between_made import candidate_of
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.unit.runtime.test_artifact import encoded
 from tuner.core.problem.workload import Dtype, GemmOp
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.index import ATTENTIONS_VERSION
 from tuner.packs.programs import Part, program_of
 from tuner.packs.write import write_pack
 from tuner.runtime import native
 from tuner.runtime.native import RuntimeFailure
-from tuner.workers.source.attention import AttentionBuffers, cache_map, next_weights_of, pack_attention_args
+from tuner.workers.source.attention import (
+    AttentionBuffers,
+    cache_bytes,
+    cache_map,
+    next_weights_of,
+    pack_attention_args,
+)
 from tuner.workers.source.launch_args import OpBuffers, RotaryBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.tensor_maps import tensor_maps
 
@@ -40,12 +47,22 @@ LAYERS: dict[str, dict[str, Any]] = {
 
 
 def make_layer(
-    kind: PlanKind = PlanKind.N_LAUNCHES_PDL, run_starts: tuple[int, ...] = (), *, simulated: bool = False, **asked: Any
+    kind: PlanKind = PlanKind.N_LAUNCHES_PDL,
+    run_starts: tuple[int, ...] = (),
+    *,
+    simulated: bool = False,
+    by: AttentionEngine = AttentionEngine.TMA,
+    **asked: Any,
 ) -> MadeAttention:
+    """`by` computes the attention."""
     workload = between(**asked)
     if len(workload.ops) == 1:
         kind = PlanKind.TWO_LAUNCHES_PDL
-    return made_of(workload, candidate_of(workload, kind, run_starts), simulated=simulated)
+    candidate = candidate_of(workload, kind, run_starts)
+    assert candidate.schedule
+    attentions = tuple(replace(one, engine=by) for one in candidate.schedule.attentions)
+    candidate = replace(candidate, schedule=replace(candidate.schedule, attentions=attentions))
+    return made_of(workload, candidate, simulated=simulated)
 
 
 class Prepared:
@@ -139,9 +156,15 @@ def workers_attention(one: Prepared) -> bytes:
         found = type(found)(**{**vars(found), "dims": tuple(dims)})
     keys, values = (one.at[f"attention.{name}"] for name in ("keys", "values"))
     reader = one.made.workload.reader_of(op)
+
+    def of(address: int) -> bytes:
+        return cache_bytes(
+            found, kernel.schedule.engine, address, lambda a, at: encoded(one.recorder, a, op.shape.dtype, at)
+        )
+
     buffers = AttentionBuffers(
-        k_map=encoded(one.recorder, found, op.shape.dtype, keys),
-        v_map=encoded(one.recorder, found, op.shape.dtype, values),
+        k=of(keys),
+        v=of(values),
         q=one.address(op.source),
         out=one.address(op.name),
         lengths=one.at["attention.lengths"],
@@ -163,7 +186,8 @@ def workers_attention(one: Prepared) -> bytes:
 
 def workers_op(one: Prepared, op: GemmOp) -> OpBuffers:
     at, cache = one.address, one.made.workload.cache_name_of(op) if op.rotary else ""
-    rotary = {name: at(f"{cache}.{name}") for name in ("keys", "values", "lengths")}
+    rotary = {name: at(f"{cache}.{name}") for name in ("keys", "values", "lengths", "pages")}
+    rotary |= {"num_pages": NUM_PAGES if one.made.attention.op.form.paged else 0}
     return OpBuffers(
         a=at(op.source),
         w=at(f"{op.name}.w"),
@@ -197,6 +221,9 @@ CASES: dict[str, dict[str, Any]] = {
     "plainly": {"kind": PlanKind.N_LAUNCHES},
     "one launch behind": {"kind": PlanKind.RUNS, "run_starts": (1,), "num_behind": 3},
     "new tokens": {"sizes": {"new_tokens": 3}, "dtype": Dtype.BF16},
+    "to pages": {"pages": {"page_tokens": 16, "heads_first": False}},
+    "by mma": {"by": AttentionEngine.MMA},
+    "by mma, to pages": {"by": AttentionEngine.MMA, "pages": {"page_tokens": 64}, "num_behind": 3},
 }
 
 
@@ -231,11 +258,7 @@ def test_a_layer_that_begins_with_its_attention_runs_it_first(recorder: Recorder
     workload = make_attention(d_out=512, form={"page_tokens": 16}).workload
     o_proj = workload.ops[0]
     layer = replace(workload, ops=(o_proj, GemmOp(name="up", m=o_proj.m, n=256, k=512, source="o_proj")))
-    candidate = candidate_of(layer)
-    assert candidate.schedule
-    attentions = tuple(replace(one, speculative=False) for one in candidate.schedule.attentions)
-    candidate = replace(candidate, schedule=replace(candidate.schedule, attentions=attentions))
-    with prepared(recorder, made_of(layer, candidate), tmp_path) as one:
+    with prepared(recorder, made_of(layer, candidate_of(layer)), tmp_path) as one:
         wanted = [workers_attention(one)]
         wanted += [workers_products(one, part, is_programmatic=True) for part in one.program.parts[1:]]
         recorder.clear()
@@ -344,6 +367,12 @@ def test_what_was_refused_and_an_abort_in_front_or_behind_are_told_until_reset(
         assert said() == (native.ABORTED, 1, 3, 900, 701)
         one.checked(one.c.tuner_layer_reset(one.layer, STREAM))
         assert said() == (native.OK, 0, 0, 0, 0)
+        assert [part.tells_refused for part in one.program.parts] == [True, False, False], "qkv writes to the cache"
+        record = struct.pack("<4i", 2, 1, 99, 80)
+        ctypes.memmove(one.memory.address + (one.program.parts[0].abort_offset or 0) + 32, record, 16)
+        assert said() == (native.ABORTED, 2, 1, 99, 80)
+        one.checked(one.c.tuner_layer_reset(one.layer, STREAM))
+        assert said()[0] == native.OK
         aborts = [part.abort_offset for part in one.program.parts]
         assert [at is None for at in aborts] == [False, True, False]
         for at in (aborts[0], aborts[2]):
