@@ -53,13 +53,14 @@ def merged(reports: Sequence[Json]) -> Json:
 
 def last_of(rows: Sequence[Json]) -> Json:
     """The row whose job was measured last, with all jobs; of one job's rows the last of `rows`, which may have got what
-    torch.compile took."""
+    torch.compile took. That is null where it was not tried."""
     in_time = sorted(rows, key=lambda row: datetime.fromisoformat(row["date"]))
     row = in_time[-1]
     for before in reversed(in_time):
         row = with_torch(row, before)
     jobs = {job["date"]: job for one in in_time for job in (*one.get("jobs", ()), _job_of(one))}
-    return row | {"jobs": [jobs[date] for date in sorted(jobs, key=datetime.fromisoformat)]}
+    in_order = [jobs[date] for date in sorted(jobs, key=datetime.fromisoformat)]
+    return {"torch_compile_us": None} | row | {"jobs": in_order}
 
 
 def _job_of(row: Json) -> Json:

@@ -175,6 +175,7 @@ def test_teams_that_take_turns_store_one_tile_while_the_next_one_is_multiplied(
     ("workload", "chosen"),
     [
         (attention(lengths=Lengths.UNIFORM), alone(span_tokens=192, speculative=True)),
+        (attention(lengths=Lengths.UNIFORM), alone(span_tokens=192, speculative=True, engine=AttentionEngine.MMA)),
         (attention(), alone(cluster=4, tile_tokens=32, num_stages=8, span_tokens=128)),
         (attention(lengths=Lengths.UNIFORM), alone(tile_tokens=16, num_stages=16, span_tokens=16, by_length=True)),
         (attention(d_out=520), BEHIND["wgmma, 100 % asked for early"]),

@@ -56,11 +56,7 @@ def make_attention(
     """An attention's artifact, with a product of `d_out` columns behind it; `sizes` and `form` are `attention`'s. The
     attention is computed by the engine `by`, and the product by `engine`."""
     workload = attention(d_out=d_out, form=form, **sizes)
-    schedule = schedule or schedule_of(workload, engine=engine, next_percent=next_percent)
-    if by is AttentionEngine.MMA:
-        (one,) = schedule.attentions
-        span = one.span_tokens // one.cluster
-        schedule = replace(schedule, attentions=(replace(one, engine=by, cluster=1, span_tokens=span),))
+    schedule = schedule or schedule_of(workload, engine=engine, next_percent=next_percent, by=by)
     candidate = Candidate(plan_kind=kind, schedule=schedule)
     plans = plans_for(workload, H200, candidate)
     (one,) = attention_kernels(workload, H200, candidate)
@@ -99,14 +95,17 @@ def without_sources(entry: AttentionEntry) -> AttentionEntry:
     return replace(entry, rungs=tuple(rungs))
 
 
-def schedule_of(workload: Workload, *, engine: Engine, next_percent: int = 0) -> Schedule:
-    """One of the attention, and of the product behind it if there is one, by that engine."""
+def schedule_of(
+    workload: Workload, *, engine: Engine, next_percent: int = 0, by: AttentionEngine = AttentionEngine.TMA
+) -> Schedule:
+    """One of the attention by the engine `by`, and of the product behind it if there is one by `engine`."""
     if not workload.ops:
-        return alone(span_tokens=192)
+        return alone(span_tokens=192, engine=by)
     guesses = (one for one in first_guesses(space_with(workload), 0) if one.attentions[0].next_percent == 0)
     guess = next(one for one in guesses if one.tiling.engine is engine)
-    one = replace(guess.attentions[0], span_tokens=64 * guess.attentions[0].cluster, tile_tokens=64, num_stages=4)
-    return replace(guess, attentions=(replace(one, math_warps=8, next_percent=next_percent),))
+    cluster = guess.attentions[0].cluster if by is AttentionEngine.TMA else 1
+    one = replace(guess.attentions[0], span_tokens=64 * cluster, tile_tokens=64, num_stages=4, cluster=cluster)
+    return replace(guess, attentions=(replace(one, math_warps=8, next_percent=next_percent, engine=by),))
 
 
 def _forged(one: AttentionKernel) -> AttentionLaunchable:

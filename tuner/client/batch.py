@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from tuner.client import render
@@ -72,7 +71,7 @@ def line(batch: Json) -> str:
 
 
 def _show_live(updates: Iterator[Json], console: Console) -> Iterator[Json]:
-    with Progress(BarColumn(), TextColumn("{task.fields[line]}"), console=console) as bar:
+    with render.live_bar(console) as bar:
         task = bar.add_task("", line="")
         for batch in updates:
             done = {"completed": batch["num_trials"], "total": batch["num_planned"]}

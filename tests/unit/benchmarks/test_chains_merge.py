@@ -50,6 +50,7 @@ def test_a_row_of_a_later_run_replaces_it_and_each_says_its_run(tmp_path: Path) 
 def test_a_row_is_of_the_job_that_was_measured_last_whatever_it_found_and_has_all_jobs() -> None:
     first, second, third = report("a", row(16, 1.3)), report("b", row(16, 1.1)), report("c", row(16, 1.2))
     (found,) = merge.merged([third, first, second])["rows"]
+    assert found["torch_compile_us"] is None, "what was not tried is null"
     assert (found["verdict_speedup"], found["commit"]) == (1.2, "c")
     assert [(job["commit"], job["over_vendor_library"], job["fastest_us"]) for job in found["jobs"]] == [
         ("a", 1.3, 100.0),

@@ -23,6 +23,7 @@ from tests.support.on_card import problem
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -32,7 +33,7 @@ from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Built, Resources
 from tuner.workers.source.append import AppendBuffers, pack_append_args
-from tuner.workers.source.attention import AttentionBuffers, cache_map, pack_attention_args
+from tuner.workers.source.attention import AttentionBuffers, cache_bytes, cache_map, pack_attention_args
 from tuner.workers.source.launch_args import OpBuffers, RotaryBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps
@@ -66,10 +67,11 @@ def chain(kind: PlanKind, workload: Workload) -> tuple[ArtifactFiles, Any]:
     return assemble(problem(workload), candidate, plans, source, cubin, HERE, {}, 55), plans
 
 
-def attention_alone() -> tuple[ArtifactFiles, Any]:
+def attention_alone(engine: AttentionEngine = AttentionEngine.TMA) -> tuple[ArtifactFiles, Any]:
     """An artifact of an attention with what goes in front, and the attention's kernel."""
     workload = attention(new_tokens=2)
-    candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, cluster=1))
+    schedule = alone(span_tokens=192, cluster=1, engine=engine)
+    candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=schedule)
     resources = Resources(registers_per_thread=40, static_smem_bytes=0, spill_bytes=0, stack_bytes=0, warnings=())
     built = Built(
         key="k" * 64, cubin=b"\x7fELF append", resources=resources, compiler="13.0", compile_s=0.1, cached=False
@@ -207,8 +209,11 @@ def test_launches_of_a_chain_have_the_workers_parameters(
 
 
 @pytest.mark.parametrize("append", [False, True], ids=["alone", "with what goes in front"])
-def test_launches_of_an_attention_have_the_workers_parameters(recorder: Recorder, append: bool) -> None:
-    made, kernel = attention_alone()
+@pytest.mark.parametrize("engine", AttentionEngine)
+def test_launches_of_an_attention_have_the_workers_parameters(
+    recorder: Recorder, engine: AttentionEngine, append: bool
+) -> None:
+    made, kernel = attention_alone(engine)
     artifact = Artifact(made.files)
     given = tensors_of(artifact, *(["optional"] if append else []))
     recipe = made.manifest["attentions"][0]
@@ -217,9 +222,15 @@ def test_launches_of_an_attention_have_the_workers_parameters(recorder: Recorder
     own, shape = artifact._attentions[0]._own, kernel.op.shape
     at = {name: tensor.address for name, tensor in given.items()}
     found = cache_map(shape, kernel.schedule.tiling_of(shape))
+
+    def of(cache: str) -> bytes:
+        return cache_bytes(
+            found, engine, at[f"attention.{cache}"], lambda a, address: encoded(recorder, a, shape.dtype, address)
+        )
+
     attended = AttentionBuffers(
-        k=encoded(recorder, found, shape.dtype, at["attention.keys"]),
-        v=encoded(recorder, found, shape.dtype, at["attention.values"]),
+        k=of("keys"),
+        v=of("values"),
         q=at["q"],
         out=at["attention"],
         lengths=at["attention.lengths"],
