@@ -1,8 +1,10 @@
 """A decode step of transformers' own Llama whose layers are tuner's launches, one behind the other.
 
     tuner-client submit --preset decoder-layer --model llama3-8b --sequences 1 --max-length 1024 --dtype bf16 --watch
-    tuner-client fetch best --job JOB --format zip --output layer.zip
-    python examples/llama_layers.py --layer layer.zip --batch 1
+    tuner-client pack --job JOB -o layer.tunerpack
+    python examples/llama_layers.py --pack layer.tunerpack --batch 1
+
+A fetched artifact will do as well: `--layer layer.zip`.
 
 A layer is one artifact: its attention, and all products from o_proj on to the next layer's qkv, with their norms,
 residuals and activation. That qkv turns queries and keys, and writes keys and values to the next layer's cache. Each
@@ -26,7 +28,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,14 +37,9 @@ from typing import Any, Protocol
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
-from llama_decode import LLAMA_3_8B, LOGITS_BAR, TINY, Decoder, build, captured, rel_error
+from llama_decode import LLAMA_3_8B, LOGITS_BAR, TINY, Decoder, build, captured
+from llama_logits import LAYERS_BAR, NUM_TOKENS, caches_of, generate, judged, milliseconds, retell, worst_error
 from transformers import LlamaForCausalLM
-
-NUM_TOKENS = 64
-#: At most, over that many tokens of 32 layers in bf16: theirs and ours are each about 0.06 from a model in fp32, and
-#: round independently.
-LAYERS_BAR = 0.1
-NUM_TURNS = 25
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -251,56 +247,6 @@ def block_by_pytorch(given: Tensors, eps: float) -> None:
     turn_and_write(qkv, given["qkv"], *cache)
 
 
-def caches_of(decoder: Decoder) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Copies of each layer's keys and values, as they are now."""
-    return [(layer.keys.clone(), layer.values.clone()) for layer in decoder.cache.layers]
-
-
-def generate(decoder: Decoder, num_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What transformers' model says of so many tokens, each the likeliest behind the one before: the tokens that it
-    read and the logits, each [num_tokens, sequences, ...]. The cache is then as many tokens longer."""
-    tokens, logits, positions = decoder.tokens, [], decoder.positions
-    read = []
-    for step in range(num_tokens):
-        found = decoder.model(
-            input_ids=tokens, position_ids=positions + step, past_key_values=decoder.cache, use_cache=True
-        ).logits
-        read.append(tokens[:, 0])
-        logits.append(found[:, 0])
-        tokens = found.argmax(dim=-1)
-    return torch.stack(read), torch.stack(logits)
-
-
-def retell(tuned: TunedDecoder, read: torch.Tensor, begin: int, replay: Callable[[], torch.Tensor]) -> torch.Tensor:
-    """The logits of a tuned decoder that reads the same tokens from a context of `begin` tokens on."""
-    tuned.lengths.fill_(begin)
-    logits = []
-    for tokens in read:
-        tuned.tokens.copy_(tokens)
-        logits.append(replay().clone())
-    return torch.stack(logits)
-
-
-def worst_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Of all tokens, the greatest distance."""
-    return max(rel_error(one, other) for one, other in zip(found, wanted, strict=True))
-
-
-def milliseconds(graph: torch.cuda.CUDAGraph, tuned: TunedDecoder, begin: int) -> float:
-    """Of one replay at a context of `begin` tokens: the median of some. A replay that is not timed runs before each."""
-    times = []
-    for _ in range(NUM_TURNS):
-        tuned.lengths.fill_(begin)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        graph.replay()
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
-
-
 class Both:
     """Launches of a whole layer, bound when the tensors of both of its parts are there; a part alone does nothing."""
 
@@ -317,18 +263,34 @@ class Both:
         return self._bind({**self._before, **tensors})
 
 
-def on_card(artifacts: Sequence[Path], last: Path | None, batch: int, length: int, layers: int) -> int:
-    """The whole model; 1 where the logits do not agree."""
+def loaded(paths: Sequence[Path], pack: Path | None, batch: int, length: int) -> list[Any]:
+    """The artifacts of these paths; or the whole layer of a pack, from its attention on.
+
+    Raises:
+        SystemExit: the pack leaves it to the library, or the layer begins with its own qkv.
+    """
     import tuner.runtime as runtime
 
+    if pack is None:
+        found = [runtime.load_artifact(path, shares_sms=True) for path in paths]
+    else:
+        layer = runtime.load(pack).layer(sequences=batch, length=length, shares_sms=True)
+        if layer is None:
+            raise SystemExit(f"the pack leaves {batch} sequences of {length} tokens to the library")
+        found = [layer.artifact]
+    if "launch_order" in found[0].manifest:
+        raise SystemExit("this layer begins with its own qkv: run it with llama_from_qkv.py")
+    return found
+
+
+def on_card(kernels: Sequence[Any], batch: int, length: int, layers: int) -> int:
+    """The whole model; 1 where the logits do not agree."""
     model = build(LLAMA_3_8B | {"num_hidden_layers": layers}, "cuda")
     decoder = Decoder.of(model, batch, length)
     caches = caches_of(decoder)
     read, wanted = generate(decoder, NUM_TOKENS)
-    kernels = [runtime.load_artifact(path, shares_sms=True) for path in (*artifacts, *([last] if last else []))]
     whole = Both(kernels[0].bind)
-    binds = [kernels[0].bind, kernels[1].bind] if len(artifacts) == 2 else [whole.attention, whole.block]
-    binds += [kernels[-1].bind] if last and len(artifacts) == 2 else []
+    binds = [one.bind for one in kernels] if len(kernels) > 1 else [whole.attention, whole.block]
     tuned = TunedDecoder(Weights.taken_from(model), caches, length // 2, *binds)
     graph, logits = captured(tuned.step)
 
@@ -338,7 +300,7 @@ def on_card(artifacts: Sequence[Path], last: Path | None, batch: int, length: in
 
     error = worst_error(retell(tuned, read, length // 2, replay), wanted)
     print(f"batch {batch}: {milliseconds(graph, tuned, length // 2):.3f} ms a step")
-    return _judged(f"logits of {NUM_TOKENS} tokens", error, LAYERS_BAR, [kernel.refused() for kernel in kernels])
+    return judged(f"logits of {NUM_TOKENS} tokens", error, LAYERS_BAR, [kernel.refused() for kernel in kernels])
 
 
 def tiny() -> int:
@@ -355,19 +317,14 @@ def tiny() -> int:
         lambda tensors: Formula(attention_by_pytorch, tensors),
         lambda tensors: Formula(lambda given: block_by_pytorch(given, weights.eps), tensors),
     )
-    return _judged("tiny: logits of 8 tokens", worst_error(retell(tuned, read, 32, tuned.step), wanted), LOGITS_BAR, [])
-
-
-def _judged(what: str, error: float, bar: float, refusals: Sequence[str]) -> int:
-    problems = [one for one in refusals if one] + ([] if error <= bar else ["they do not agree"])
-    print(f"{what}: {error:.4f} from transformers' (at most {bar}) {'; '.join(problems)}")
-    return 1 if problems else 0
+    return judged("tiny: logits of 8 tokens", worst_error(retell(tuned, read, 32, tuned.step), wanted), LOGITS_BAR, [])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layer", type=Path, help="an artifact of a layer, programmatic")
+    parser.add_argument("--pack", type=Path, help="a pack of a layer from its attention on")
+    parser.add_argument("--layer", type=Path, help="or an artifact of one, programmatic")
     parser.add_argument("--attention", type=Path, help="or one of decode attention alone ...")
     parser.add_argument("--block", type=Path, help="... and one of the four products between two attentions")
     parser.add_argument("--last", type=Path, help="beside these, one of o_proj, gate_up and down for the last layer")
@@ -376,15 +333,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU, without artifacts")
     options = parser.parse_args(arguments)
-    if options.last and options.layer:
-        parser.error("--last goes with --attention and --block: --layer has the attention and all products in one")
-    artifacts = [options.layer] if options.layer else [options.attention, options.block]
+    if options.last and (options.layer or options.pack):
+        parser.error("--last goes with --attention and --block: others have the attention and all products in one")
+    artifacts = [options.layer or options.pack] if options.layer or options.pack else [options.attention, options.block]
     if not options.tiny and (None in artifacts or not torch.cuda.is_available()):
-        parser.error("give --layer, or --attention and --block, on a machine with a GPU; or --tiny, on the CPU")
+        parser.error("give --pack, --layer, or --attention and --block, on a machine with a GPU; or --tiny, on the CPU")
     with torch.inference_mode():
         if options.tiny:
             return tiny()
-        return on_card(artifacts, options.last, options.batch, options.length, options.layers)
+        paths = [*artifacts, *([options.last] if options.last else [])]
+        kernels = loaded(paths, options.pack, options.batch, options.length)
+        return on_card(kernels, options.batch, options.length, options.layers)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Runs a fetched attention, and the product behind it, with its zip, CuPy for arrays and ctypes on libcuda alone.
+"""Runs a fetched attention or layer, and the products around it, with its zip, CuPy and ctypes on libcuda alone.
 
 tuner-client fetch best --job JOB --format zip --output best.zip
 python examples/run_attention.py best.zip
 python examples/run_attention.py best.zip --lengths 512,17,0,300
 
-Everything about the launches is read from manifest.json; tuner itself is not imported. `run_artifact.py` beside it has
-what both have in common.
+Everything about the launches, and their order, is read from manifest.json; tuner itself is not imported. Where a
+product turns queries and keys and writes to a cache, rows of new tokens are NaN before, and are checked too.
+`run_artifact.py` beside it has what both have in common.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from run_artifact import (
     expected,
     random_tensors,
     to_float64,
+    worst_of,
 )
 
 NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
@@ -37,17 +39,26 @@ NUM_RUNS = 3
 
 
 class AttentionArtifact(Artifact):
-    """A loaded zip: the attentions' kernels, and the products' behind them."""
+    """A loaded zip: the attentions' kernels, and the products' around them."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self._attentions = [Attention(self, recipe) for recipe in self.manifest["attentions"]]
+        self._attentions = [Attention(self, recipe) for recipe in self.manifest.get("attentions", ())]
 
     def run(self, tensors: dict[str, cupy.ndarray], stream: cupy.cuda.Stream) -> None:
-        """Enqueues each attention in front of what reads it; `tensors` holds every tensor that the manifest names."""
-        for attention in self._attentions:
-            attention.run(tensors, stream)
-        super().run(tensors, stream)
+        """Enqueues all launches: in the manifest's order, or, where it has none, the attentions first. `tensors` holds
+        every tensor that the manifest names."""
+        order = self.manifest.get("launch_order")
+        if order is None:
+            for attention in self._attentions:
+                attention.run(tensors, stream)
+            super().run(tensors, stream)
+            return
+        for one in order:
+            if one["list"] == "attentions":
+                self._attentions[one["index"]].run(tensors, stream)
+            else:
+                self.launch_products(one["index"], tensors, stream)
 
 
 class Attention:
@@ -160,21 +171,81 @@ def context(op: dict[str, Any], of: str, tensors: dict[str, cupy.ndarray], seque
     return heads_first.swapaxes(0, 1).reshape(op["kv_heads"], -1, op["head_dim"])
 
 
+def new_rows(
+    op: dict[str, Any], manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]
+) -> list[tuple[int, int, dict[str, Any]]]:
+    """Of an op that writes to a cache: each row that has a place, its position, and where its keys and values lie."""
+    sizes, cache = op["rotary"], cache_of(op, manifest)
+    lengths, new_tokens, found = tensors[f"{cache}.lengths"].get().tolist(), sizes["new_tokens"], []
+    for row in range(op["m"]):
+        sequence, token = divmod(row, new_tokens)
+        at = lengths[sequence] - new_tokens + token
+        if 0 <= at < sizes["max_length"]:
+            place: tuple[Any, ...] = (sequence, slice(None), at)
+            if page_tokens := sizes.get("page_tokens"):
+                page, line = int(tensors[f"{cache}.pages"][sequence, at // page_tokens]), at % page_tokens
+                place = (page, slice(None), line) if sizes.get("heads_first", True) else (page, line)
+            places = {what: tensors[f"{cache}.{what}"][place] for what in ("keys", "values")}
+            found.append((row, at, places))
+    return found
+
+
+def cache_of(op: dict[str, Any], manifest: dict[str, Any]) -> str:
+    """The name in front of the tensors of the cache that an op writes to: its own, or that of the attention behind."""
+    field = next(one for one in manifest["parameter"]["fields"] if one["name"] == f"{op['name']}.keys")
+    return str(field["tensor"]).removesuffix(".keys")
+
+
+def turned(
+    op: dict[str, Any], z: cupy.ndarray, frequencies: cupy.ndarray, positions: cupy.ndarray
+) -> tuple[cupy.ndarray, cupy.ndarray, cupy.ndarray]:
+    """Queries, keys and values [rows, heads, head_dim] of a product's rows, which have the first halves of all heads
+    first. Angles are fp32, as every kernel has them."""
+    heads, kv_heads, half = op["rotary"]["heads"], op["rotary"]["kv_heads"], op["rotary"]["head_dim"] // 2
+    first, second = z.reshape(len(z), 2, -1, half).swapaxes(0, 1)
+    angles = (positions.astype(cupy.float32)[:, None] * frequencies).astype(cupy.float64)[:, None]
+    cos, sin = cupy.cos(angles), cupy.sin(angles)
+    pairs = cupy.concatenate([first * cos - second * sin, second * cos + first * sin], axis=2)
+    values = cupy.concatenate([first, second], axis=2)[:, heads + kv_heads :]
+    return pairs[:, :heads], pairs[:, heads : heads + kv_heads], values
+
+
+def error_of(found: cupy.ndarray, want: cupy.ndarray) -> float:
+    """||found - want|| / ||want||."""
+    return float(cupy.linalg.norm(found - want)) / (float(cupy.linalg.norm(want)) or math.inf)
+
+
+def turned_error(
+    op: dict[str, Any], manifest: dict[str, Any], tensors: dict[str, cupy.ndarray], z: cupy.ndarray
+) -> float:
+    """The worst of queries, and of the keys and values that a launch wrote to the cache."""
+    dtype, new_tokens = manifest["workload"]["dtype"], op["rotary"]["new_tokens"]
+    lengths, rows = tensors[f"{cache_of(op, manifest)}.lengths"], cupy.arange(op["m"])
+    positions = lengths[rows // new_tokens] - new_tokens + rows % new_tokens
+    queries, keys, values = turned(op, z, tensors[f"{op['name']}.frequencies"], positions)
+    errors = [error_of(to_float64(tensors[op["name"]], dtype), queries.reshape(op["m"], -1))]
+    written = new_rows(op, manifest, tensors)
+    for what, want in (("keys", keys), ("values", values)) if written else ():
+        found = cupy.stack([to_float64(places[what], dtype) for _, _, places in written])
+        errors.append(error_of(found, want[[row for row, _, _ in written]]))
+    return worst_of(errors)
+
+
 def rel_error(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray]) -> float:
     """The worst ||out - reference|| / ||reference|| of all ops, against float64."""
-    dtype, worst = manifest["workload"]["dtype"], 0.0
+    dtype, errors = manifest["workload"]["dtype"], []
+    apart = ("cache", "lengths", "pages")
+    dtypes = {tensor["name"]: tensor["dtype"] for tensor in manifest["tensors"] if tensor["role"] not in apart}
     for op in manifest["workload"]["ops"]:
         if op.get("op") == "attention":
-            want = attended(op, dtype, tensors)
+            errors.append(error_of(to_float64(tensors[op["name"]], dtype), attended(op, dtype, tensors)))
+            continue
+        want = expected(op, {name: to_float64(tensors[name], of) for name, of in dtypes.items()})
+        if op.get("rotary"):
+            errors.append(turned_error(op, manifest, tensors, want))
         else:
-            names = [
-                tensor["name"] for tensor in manifest["tensors"] if tensor["role"] not in ("cache", "lengths", "pages")
-            ]
-            want = expected(op, {name: to_float64(tensors[name], dtype) for name in names})
-        norm = float(cupy.linalg.norm(want)) or math.inf
-        error = float(cupy.linalg.norm(to_float64(tensors[op["name"]], dtype) - want)) / norm
-        worst = error if not error <= worst else worst  # NaN stays
-    return worst
+            errors.append(error_of(to_float64(tensors[op["name"]], dtype), want))
+    return worst_of(errors)
 
 
 def main() -> None:
@@ -185,10 +256,12 @@ def main() -> None:
     options = parser.parse_args()
     artifact = AttentionArtifact(options.artifact)
     manifest = artifact.manifest
-    if manifest.get("launch_order"):
-        sys.exit("this artifact has products in front of its attention: run it with tuner.runtime.load_artifact")
     tensors = random_tensors(manifest)
     draw_lengths(manifest, tensors, options.lengths)
+    for op in manifest["workload"]["ops"]:
+        for _, _, places in new_rows(op, manifest, tensors) if op.get("rotary") else ():
+            for line in places.values():
+                line[...] = 0x7FFF  # NaN: who reads it before it is written shows
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
     for _ in range(NUM_RUNS):
@@ -202,17 +275,22 @@ def main() -> None:
 
 
 def draw_lengths(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray], asked: str | None) -> None:
-    """Fills in the lengths of each attention: those that are asked for, or from an empty sequence to the longest. Pages
-    go to sequences in random order."""
-    for recipe in manifest["attentions"]:
-        given = tensors[recipe["lengths"]["tensor"]]
-        lengths = cupy.random.default_rng(3).integers(0, recipe["lengths"]["max"] + 1, given.shape)
-        lengths[0] = recipe["lengths"]["max"]
+    """Fills in the lengths of each cache: those that are asked for, or from an empty sequence to the longest. Pages go
+    to sequences in random order."""
+    for op in manifest["workload"]["ops"]:
+        sizes = op if op.get("op") == "attention" else op.get("rotary")
+        if sizes is None:
+            continue
+        cache = op["name"] if op.get("op") == "attention" else cache_of(op, manifest)
+        given = tensors[f"{cache}.lengths"]
+        lengths = cupy.random.default_rng(3).integers(0, sizes["max_length"] + 1, given.shape)
+        lengths[0] = sizes["max_length"]
         if asked:
             lengths = cupy.asarray(json.loads(f"[{asked}]"))
             if lengths.shape != given.shape:
                 sys.exit(f"{lengths.size} lengths for {given.size} sequences")
         given[:] = lengths
+    for recipe in (*manifest.get("attentions", ()), manifest["parameter"] or {}):
         if "pages" in recipe:
             table = tensors[recipe["pages"]["tensor"]]
             table[...] = cupy.random.permutation(recipe["pages"]["num_pages"]).reshape(table.shape)

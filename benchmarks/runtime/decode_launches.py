@@ -194,14 +194,14 @@ def parts_error(layers: Any, decoder: Any) -> float:
                 tensors[name].fill_(float("nan"))
         launch.enqueue(stream)
         torch.cuda.synchronize()
-        errors = [layers.rel_error(tensors[name], wanted[name]) for name in results]
+        errors = [layers.worst_error([tensors[name]], [wanted[name]]) for name in results]
         worst = max([worst, *errors], key=lambda error: (error != error, error))
     return worst
 
 
 def mean_error(layers: Any, found: Any, wanted: Any) -> float:
     """Over all tokens, the mean distance."""
-    return float(sum(layers.rel_error(one, other) for one, other in zip(found, wanted, strict=True)) / len(found))
+    return float(sum(layers.worst_error([one], [other]) for one, other in zip(found, wanted, strict=True)) / len(found))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-/* What the records of attentions must be, so that nothing that reads them needs to look again. */
+/* What the records of attentions and layers must be, so that nothing that reads them needs to look again. */
 #include <string.h>
 
 #include "fail.h"
@@ -18,6 +18,31 @@ static int is_within(uint64_t offset, uint64_t num_bytes, uint64_t total) {
   return offset <= total && num_bytes <= total - offset;
 }
 
+/* Of an attention's program one of seven, of a layer's one of its operands; the memory and the number of pages of both. */
+static int is_tensor(uint32_t tensor, const pack_program *program) {
+  if (tensor == PACK_TENSOR_MEMORY || tensor == PACK_TENSOR_NUM_PAGES) return 1;
+  if (program->num_operands == 0) return tensor < PACK_TENSOR_MEMORY;
+  return tensor >= PACK_FIRST_OPERAND && tensor - PACK_FIRST_OPERAND < program->num_operands;
+}
+
+static int has_pages_of(const tuner_pack *pack, uint32_t tensor, const pack_program *program) {
+  if (tensor < PACK_FIRST_OPERAND) return tensor == PACK_TENSOR_KEYS || tensor == PACK_TENSOR_VALUES;
+  return (pack_get_operand(pack, program->first_operand + tensor - PACK_FIRST_OPERAND).flags & PACK_IS_PAGED) != 0;
+}
+
+static tuner_status check_operand(const tuner_pack *pack, uint32_t index, uint32_t before) {
+  const pack_operand found = pack_get_operand(pack, index);
+  if (!pack_is_text(pack, found.name) || !pack_is_text(pack, found.role))
+    return bad("operand", index, "a text lies outside of the strings");
+  if (found.program < before || found.program >= pack->num_programs)
+    return bad("operand", index, "its program does not follow those before it");
+  if (found.dtype > TUNER_INT32 || found.rank < 1 || found.rank > 4)
+    return bad("operand", index, "its element type or rank is out of range");
+  for (uint32_t i = 0; i < found.rank; ++i)
+    if (found.dims[i] == 0 || found.dims[i] > INT32_MAX) return bad("operand", index, "a dimension is out of range");
+  return TUNER_OK;
+}
+
 static tuner_status check_fill(const tuner_pack *pack, uint32_t index, const pack_program *program) {
   const pack_fill fill = pack_get_fill(pack, index);
   const uint64_t num_bytes = fill.blob.num_bytes > 0 ? fill.blob.num_bytes : fill.num_zeros;
@@ -29,13 +54,12 @@ static tuner_status check_fill(const tuner_pack *pack, uint32_t index, const pac
 static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack_part *part, const pack_program *program) {
   const pack_map map = pack_get_map(pack, index);
   const uint32_t tensor = map.op, offset = map.operand;
-  if (tensor > PACK_TENSOR_MEMORY || map.rank < 2 || map.rank > 5)
+  if (!is_tensor(tensor, program) || tensor == PACK_TENSOR_NUM_PAGES || map.rank < 2 || map.rank > 5)
     return bad("tensor map", index, "its tensor or rank is out of range");
   if (offset % 64 != 0 || !is_within(offset, ENCODED_MAP_BYTES, part->parameter_bytes))
     return bad("tensor map", index, "it lies outside of the parameter");
   const int has_pages = map.rows_dim != PACK_NONE;
-  if (has_pages && (map.rows_dim >= map.rank || map.rows_per_page == 0 ||
-                    (tensor != PACK_TENSOR_KEYS && tensor != PACK_TENSOR_VALUES)))
+  if (has_pages && (map.rows_dim >= map.rank || map.rows_per_page == 0 || !has_pages_of(pack, tensor, program)))
     return bad("tensor map", index, "its pages are out of range");
   if (tensor == PACK_TENSOR_MEMORY && (uint64_t)map.memory_place * ALIGNMENT >= program->memory_bytes)
     return bad("tensor map", index, "it lies outside of the memory");
@@ -45,7 +69,7 @@ static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack
 static tuner_status check_patch(const tuner_pack *pack, uint32_t index, const pack_part *part, const pack_program *program) {
   const pack_patch patch = pack_get_patch(pack, index);
   const uint32_t num_bytes = patch.tensor == PACK_TENSOR_NUM_PAGES ? 4 : 8;
-  if (patch.tensor > PACK_TENSOR_NUM_PAGES || patch.offset % 4 != 0 ||
+  if (!is_tensor(patch.tensor, program) || patch.offset % 4 != 0 ||
       !is_within(patch.offset, num_bytes, part->parameter_bytes))
     return bad("patch", index, "it lies outside of the parameter");
   if (patch.addend >= (patch.tensor == PACK_TENSOR_MEMORY ? program->memory_bytes : 1))
@@ -66,10 +90,11 @@ static tuner_status check_part(const tuner_pack *pack, uint32_t index, const pac
   if (part.dependent_offset != PACK_NONE &&
       (part.dependent_offset % 4 != 0 || !is_within(part.dependent_offset, 4, part.parameter_bytes)))
     return bad("part", index, "a word lies outside of its parameter");
-  if (part.abort_offset != PACK_NOWHERE && !is_within(part.abort_offset, RECORD_BYTES, program->memory_bytes))
+  const uint64_t record_bytes = RECORD_BYTES + ((part.flags & PACK_TELLS_REFUSED) != 0 ? PACK_REFUSED_BEHIND_ABORT : 0);
+  if (part.abort_offset != PACK_NOWHERE && !is_within(part.abort_offset, record_bytes, program->memory_bytes))
     return bad("part", index, "its abort's record lies outside of the memory");
   if (!program->target.is_simulated && part.cubin.num_bytes == 0) return bad("part", index, "it has no cubin");
-  if (part.num_maps > PACK_MAX_MAPS || part.num_patches > part.parameter_bytes / 4 ||
+  if (part.num_maps > PACK_MAX_PART_MAPS || part.num_patches > part.parameter_bytes / 4 ||
       !pack_is_range(part.first_patch, part.num_patches, pack->num_patches) ||
       !pack_is_range(part.first_map, part.num_maps, pack->num_maps))
     return bad("part", index, "its patches or tensor maps lie outside of their table");
@@ -81,6 +106,7 @@ static tuner_status check_part(const tuner_pack *pack, uint32_t index, const pac
 static tuner_status check_program(const tuner_pack *pack, uint32_t index) {
   const pack_program program = pack_get_program(pack, index);
   if (!pack_is_text(pack, program.text)) return bad("program", index, "a text lies outside of the strings");
+  if (program.num_operands > PACK_MAX_OPERANDS) return bad("program", index, "it has too many operands");
   if (program.num_parts == 0 || program.num_parts > PACK_MAX_PARTS || program.num_fills > PACK_MAX_FILLS ||
       !pack_is_range(program.first_part, program.num_parts, pack->num_parts) ||
       !pack_is_range(program.first_fill, program.num_fills, pack->num_fills))
@@ -92,7 +118,7 @@ static tuner_status check_program(const tuner_pack *pack, uint32_t index) {
   return TUNER_OK;
 }
 
-static tuner_status check_rung(const tuner_pack *pack, uint32_t index, const pack_attention_rung *before) {
+static tuner_status check_rung(const tuner_pack *pack, uint32_t index, const pack_attention_rung *before, int is_layer) {
   const pack_attention_rung rung = pack_get_attention_rung(pack, index);
   if (!pack_is_text(pack, rung.library)) return bad("attention's rung", index, "a text lies outside of the strings");
   if (rung.sequences < 1 || rung.max_length < 1 || rung.sequences < before->sequences ||
@@ -101,24 +127,48 @@ static tuner_status check_rung(const tuner_pack *pack, uint32_t index, const pac
   if (rung.choice == PACK_CHOICE_LIBRARY) return TUNER_OK;
   if (rung.choice != PACK_CHOICE_KERNEL || rung.program >= pack->num_programs)
     return bad("attention's rung", index, "it has no kernel");
+  if ((pack_get_program(pack, rung.program).num_operands > 0) != is_layer)
+    return bad("attention's rung", index, "its kernel takes other tensors");
   return TUNER_OK;
 }
 
+static tuner_status check_rungs(const tuner_pack *pack, uint32_t first, uint32_t count, int is_layer) {
+  if (!pack_is_range(first, count, pack->num_attention_rungs))
+    return tuner_fail(TUNER_BAD_PACK, "rungs of an attention of the pack's index lie outside of their table");
+  pack_attention_rung before = {0, 0, 0, 0, 0, NULL};
+  for (uint32_t r = 0; r < count; ++r) {
+    TUNER_TRY(check_rung(pack, first + r, &before, is_layer));
+    before = pack_get_attention_rung(pack, first + r);
+  }
+  return TUNER_OK;
+}
+
+static int is_shape(const tuner_attention_shape *is) {
+  return is->dtype >= TUNER_FP16 && is->dtype <= TUNER_BF16 && is->heads >= 1 && is->kv_heads >= 1 && is->head_dim >= 1 &&
+         is->new_tokens >= 1 && is->page_tokens >= 0 && is->window >= 0 && is->d_out >= 0;
+}
+
+static tuner_status check_layer(const tuner_pack *pack, uint32_t index) {
+  const pack_layer found = pack_get_layer(pack, index);
+  const tuner_layer_shape *is = &found.shape;
+  if (!pack_is_text(pack, found.text) || !pack_is_text(pack, is->ops) || !is_shape(&is->attention) || is->d_in < 1 ||
+      is->num_in_front < 0 || is->num_products < is->num_in_front)
+    return bad("layer", index, "a figure is out of range");
+  return check_rungs(pack, found.first_rung, found.num_rungs, 1);
+}
+
 tuner_status pack_check_attentions(const tuner_pack *pack) {
+  uint32_t program = 0;
+  for (uint32_t i = 0; i < pack->num_operands; ++i) {
+    TUNER_TRY(check_operand(pack, i, program));
+    program = pack_get_operand(pack, i).program;
+  }
   for (uint32_t i = 0; i < pack->num_programs; ++i) TUNER_TRY(check_program(pack, i));
   for (uint32_t i = 0; i < pack->num_attentions; ++i) {
     const pack_attention found = pack_get_attention(pack, i);
-    const tuner_attention_shape *is = &found.shape;
-    if (!pack_is_text(pack, found.text) || is->dtype < TUNER_FP16 || is->dtype > TUNER_BF16 || is->heads < 1 ||
-        is->kv_heads < 1 || is->head_dim < 1 || is->new_tokens < 1 || is->page_tokens < 0 || is->window < 0 || is->d_out < 0)
-      return bad("attention", i, "a figure is out of range");
-    if (!pack_is_range(found.first_rung, found.num_rungs, pack->num_attention_rungs))
-      return bad("attention", i, "its rungs lie outside of their table");
-    pack_attention_rung before = {0, 0, 0, 0, 0, NULL};
-    for (uint32_t r = 0; r < found.num_rungs; ++r) {
-      TUNER_TRY(check_rung(pack, found.first_rung + r, &before));
-      before = pack_get_attention_rung(pack, found.first_rung + r);
-    }
+    if (!pack_is_text(pack, found.text) || !is_shape(&found.shape)) return bad("attention", i, "a figure is out of range");
+    TUNER_TRY(check_rungs(pack, found.first_rung, found.num_rungs, 0));
   }
+  for (uint32_t i = 0; i < pack->num_layers; ++i) TUNER_TRY(check_layer(pack, i));
   return TUNER_OK;
 }

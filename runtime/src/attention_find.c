@@ -1,4 +1,4 @@
-/* What a pack says of an attention, its sequences and a context. */
+/* What a pack says of an attention or a layer, its sequences and a context. */
 #include <string.h>
 
 #include "fail.h"
@@ -41,21 +41,67 @@ static tuner_status choose(const tuner_pack *pack, const pack_attention_rung *ru
   return TUNER_OK;
 }
 
+static tuner_status search(const tuner_pack *pack, uint32_t first_rung, uint32_t num_rungs, int32_t sequences,
+                           int32_t length, tuner_attention_choice *choice) {
+  for (uint32_t r = 0; r < num_rungs; ++r) { /* by sequences, then from the shortest context on */
+    const pack_attention_rung rung = pack_get_attention_rung(pack, first_rung + r);
+    if (rung.sequences == sequences && rung.max_length >= length) return choose(pack, &rung, choice);
+  }
+  return TUNER_NONE;
+}
+
+static void begin(tuner_attention_choice *choice, int32_t sequences) {
+  memset(choice, 0, sizeof *choice);
+  choice->program = PACK_NONE, choice->sequences = sequences, choice->text = "";
+}
+
+static tuner_status no_answer(int32_t sequences, int32_t length, const char *text) {
+  return tuner_fail(TUNER_NONE, "the pack has no answer for %d sequences of up to %d tokens of %s", (int)sequences,
+                    (int)length, text);
+}
+
 tuner_status tuner_attention_find(const tuner_pack *pack, const tuner_attention_shape *shape, int32_t sequences,
                                   int32_t length, tuner_attention_choice *choice) {
   if (pack == NULL || shape == NULL || choice == NULL)
     return tuner_fail(TUNER_BAD_ARGUMENT, "pack, shape and choice must not be null");
-  memset(choice, 0, sizeof *choice);
-  choice->program = PACK_NONE, choice->sequences = sequences, choice->text = "";
+  begin(choice, sequences);
   for (uint32_t i = 0; i < pack->num_attentions; ++i) {
     const pack_attention found = pack_get_attention(pack, i);
     if (!is_same(&found.shape, shape)) continue;
-    for (uint32_t r = 0; r < found.num_rungs; ++r) { /* by sequences, then from the shortest context on */
-      const pack_attention_rung rung = pack_get_attention_rung(pack, found.first_rung + r);
-      if (rung.sequences == sequences && rung.max_length >= length) return choose(pack, &rung, choice);
-    }
-    return tuner_fail(TUNER_NONE, "the pack has no answer for %d sequences of up to %d tokens of %s", (int)sequences,
-                      (int)length, found.text);
+    const tuner_status status = search(pack, found.first_rung, found.num_rungs, sequences, length, choice);
+    return status == TUNER_NONE ? no_answer(sequences, length, found.text) : status;
   }
   return tuner_fail(TUNER_NONE, "the pack has no such attention: tune it, or use the library");
+}
+
+tuner_status tuner_pack_layer(const tuner_pack *pack, uint32_t index, tuner_layer_shape *shape, uint32_t *num_layers) {
+  if (pack == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "pack must not be null");
+  if (num_layers != NULL) *num_layers = pack->num_layers;
+  if (index >= pack->num_layers) return TUNER_NONE;
+  if (shape != NULL) *shape = pack_get_layer(pack, index).shape;
+  return TUNER_OK;
+}
+
+tuner_status tuner_layer_find(const tuner_pack *pack, uint32_t index, int32_t sequences, int32_t length,
+                              tuner_attention_choice *choice) {
+  if (pack == NULL || choice == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "pack and choice must not be null");
+  begin(choice, sequences);
+  if (index >= pack->num_layers)
+    return tuner_fail(TUNER_NONE, "the pack has %u layers, and no number %u", pack->num_layers, index);
+  const pack_layer found = pack_get_layer(pack, index);
+  const tuner_status status = search(pack, found.first_rung, found.num_rungs, sequences, length, choice);
+  return status == TUNER_NONE ? no_answer(sequences, length, found.text) : status;
+}
+
+tuner_status tuner_layer_tensor_at(const tuner_pack *pack, const tuner_attention_choice *choice, uint32_t index,
+                                   tuner_layer_tensor *tensor) {
+  if (pack == NULL || choice == NULL || tensor == NULL || choice->program >= pack->num_programs)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "pack, choice and tensor must not be null, and the choice must name a kernel");
+  const pack_program program = pack_get_program(pack, choice->program);
+  if (index >= program.num_operands) return TUNER_NONE;
+  const pack_operand is = pack_get_operand(pack, program.first_operand + index);
+  *tensor = (tuner_layer_tensor){.name = is.name, .role = is.role, .dtype = (int32_t)is.dtype, .rank = (int32_t)is.rank};
+  for (uint32_t i = 0; i < is.rank; ++i) tensor->dims[i] = (int32_t)is.dims[i];
+  tensor->has_pages = (is.flags & PACK_IS_PAGED) != 0;
+  return TUNER_OK;
 }

@@ -12,6 +12,7 @@
 /* As tuner/packs/index.py packs them. */
 enum { HEADER_BYTES = 128, SHAPE_BYTES = 40, RUNG_BYTES = 40, KERNEL_BYTES = 280, LAUNCH_BYTES = 128 };
 enum { ATTENTION_BYTES = 56, ATTENTION_RUNG_BYTES = 32, PROGRAM_BYTES = 96, FILL_BYTES = 64, PART_BYTES = 152, PATCH_BYTES = 16 };
+enum { LAYER_BYTES = 72, OPERAND_BYTES = 40 };
 enum { OP_BYTES = 32, MAP_BYTES = 120, BLOB_BYTES = 48, INDEX_OFFSET = 64, DIGEST_OFFSET = 64, MAX_RECORDS = 1 << 20 };
 
 uint32_t pack_u32(const uint8_t *p) {
@@ -99,17 +100,55 @@ pack_map pack_get_map(const tuner_pack *pack, uint32_t index) {
   return map;
 }
 
-pack_attention pack_get_attention(const tuner_pack *pack, uint32_t index) {
-  const uint8_t *p = pack->attentions + (size_t)index * ATTENTION_BYTES;
-  pack_attention found = {.first_rung = pack_u32(p + 44), .num_rungs = pack_u32(p + 48), .text = text_at(pack, p + 52)};
-  tuner_attention_shape *is = &found.shape;
+static tuner_attention_shape attention_at(const uint8_t *p) {
+  tuner_attention_shape shape, *const is = &shape;
   is->dtype = (int32_t)pack_u32(p), is->heads = (int32_t)pack_u32(p + 4), is->kv_heads = (int32_t)pack_u32(p + 8);
   is->head_dim = (int32_t)pack_u32(p + 12), is->new_tokens = (int32_t)pack_u32(p + 16);
   is->page_tokens = (int32_t)pack_u32(p + 20), is->flags = pack_u32(p + 24), is->window = (int32_t)pack_u32(p + 28);
   is->d_out = (int32_t)pack_u32(p + 32);
   const uint32_t floats[2] = {pack_u32(p + 36), pack_u32(p + 40)};
   memcpy(&is->scale, &floats[0], 4), memcpy(&is->soft_cap, &floats[1], 4);
+  return shape;
+}
+
+pack_attention pack_get_attention(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->attentions + (size_t)index * ATTENTION_BYTES;
+  const pack_attention found = {attention_at(p), pack_u32(p + 44), pack_u32(p + 48), text_at(pack, p + 52)};
   return found;
+}
+
+pack_layer pack_get_layer(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->layers + (size_t)index * LAYER_BYTES;
+  const pack_layer found = {
+      .shape = {attention_at(p), (int32_t)pack_u32(p + 44), (int32_t)pack_u32(p + 48), (int32_t)pack_u32(p + 52),
+                text_at(pack, p + 68)},
+      .first_rung = pack_u32(p + 56),
+      .num_rungs = pack_u32(p + 60),
+      .text = text_at(pack, p + 64),
+  };
+  return found;
+}
+
+pack_operand pack_get_operand(const tuner_pack *pack, uint32_t index) {
+  const uint8_t *p = pack->operands + (size_t)index * OPERAND_BYTES;
+  pack_operand found = {.program = pack_u32(p), .name = text_at(pack, p + 4), .role = text_at(pack, p + 8)};
+  found.dtype = pack_u32(p + 12), found.flags = pack_u32(p + 16), found.rank = pack_u32(p + 20);
+  for (int i = 0; i < 4; ++i) found.dims[i] = pack_u32(p + 24 + 4 * i);
+  return found;
+}
+
+/* The first operand of that program, or of one behind it; they lie in the order of programs. */
+static uint32_t operands_before(const tuner_pack *pack, uint32_t program) {
+  uint32_t first = 0, end = pack->num_operands;
+  while (first < end) {
+    const uint32_t middle = first + (end - first) / 2;
+    if (pack_u32(pack->operands + (size_t)middle * OPERAND_BYTES) < program) {
+      first = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return first;
 }
 
 pack_attention_rung pack_get_attention_rung(const tuner_pack *pack, uint32_t index) {
@@ -127,6 +166,7 @@ pack_attention_rung pack_get_attention_rung(const tuner_pack *pack, uint32_t ind
 
 pack_program pack_get_program(const tuner_pack *pack, uint32_t index) {
   const uint8_t *p = pack->programs + (size_t)index * PROGRAM_BYTES;
+  const uint32_t first_operand = operands_before(pack, index);
   const pack_program program = {
       .digest = p,
       .text = text_at(pack, p + 32),
@@ -136,6 +176,8 @@ pack_program pack_get_program(const tuner_pack *pack, uint32_t index) {
       .num_fills = pack_u32(p + 64),
       .first_part = pack_u32(p + 68),
       .num_parts = pack_u32(p + 72),
+      .first_operand = first_operand,
+      .num_operands = operands_before(pack, index + 1) - first_operand,
       .memory_bytes = pack_u64(p + 80),
       .refused_offset = pack_u64(p + 88),
   };
@@ -240,8 +282,8 @@ static tuner_status read_index(tuner_pack *pack) {
   if (pack->num_bytes < INDEX_OFFSET + HEADER_BYTES || memcmp(index, "TUNRPACK", 8) != 0)
     return tuner_fail(TUNER_BAD_PACK, "this is no pack: its index does not begin at byte %d", INDEX_OFFSET);
   const uint32_t version = pack_u32(index + 8);
-  if (version != 1 && version != 2)
-    return tuner_fail(TUNER_BAD_PACK, "the pack is of version %u, and this runtime reads versions 1 and 2", version);
+  if (version < 1 || version > 3)
+    return tuner_fail(TUNER_BAD_PACK, "the pack is of version %u, and this runtime reads versions 1 to 3", version);
   const uint64_t num_bytes = pack_u64(index + 16);
   if (pack_u32(index + 12) != HEADER_BYTES || pack_u64(index + 24) != INDEX_OFFSET || num_bytes < HEADER_BYTES ||
       num_bytes > pack->num_bytes - INDEX_OFFSET)
@@ -265,6 +307,8 @@ static tuner_status read_index(tuner_pack *pack) {
       {&pack->num_fills, &pack->fills, FILL_BYTES, 108},
       {&pack->num_parts, &pack->parts, PART_BYTES, 112},
       {&pack->num_patches, &pack->patches, PATCH_BYTES, 116},
+      {&pack->num_layers, &pack->layers, LAYER_BYTES, 120},
+      {&pack->num_operands, &pack->operands, OPERAND_BYTES, 124},
       {&pack->num_strings, &pack->strings, 1, 60},
   };
   uint64_t end = HEADER_BYTES;

@@ -13,8 +13,8 @@
 #define PACK_NONE 0xFFFFFFFFu
 /* Most launches, ops and tensor maps of one kernel. */
 enum { PACK_MAX_LAUNCHES = 2, PACK_MAX_OPS = 2, PACK_MAX_MAPS = 6, PACK_MAX_WORKSPACES = 2 };
-/* Most launches of an attention, and fills of its memory. */
-enum { PACK_MAX_PARTS = 4, PACK_MAX_FILLS = 32 };
+/* Most launches of a program, tensor maps of each, fills of its memory, and operands of a layer. */
+enum { PACK_MAX_PARTS = 10, PACK_MAX_PART_MAPS = 24, PACK_MAX_FILLS = 32, PACK_MAX_OPERANDS = 64 };
 enum { PACK_MEASURED, PACK_GUARDED, PACK_SAFE, PACK_NUM_VARIANTS };
 enum { PACK_CHOICE_KERNEL = 1, PACK_CHOICE_LIBRARY = 2 };
 enum { PACK_SIMULATED = 1, PACK_PROGRAMMATIC = 2, PACK_PAIRED = 4 };
@@ -27,10 +27,13 @@ enum {
   PACK_IS_PROGRAMMATIC = 32,
   PACK_COOPERATIVE_WHEN_PLAIN = 64,
 };
-/* Of a part beside those that launches have. */
-enum { PACK_NON_PORTABLE_CLUSTER = 2 };
-/* What a part's patches and maps name, after the seven tensors: the memory, and the number of pages. */
+/* Of a part beside those that launches have: the second, that words of what it refused lie behind its abort's. */
+enum { PACK_NON_PORTABLE_CLUSTER = 2, PACK_TELLS_REFUSED = 128, PACK_REFUSED_BEHIND_ABORT = 32 };
+/* What a part's patches and maps name: an attention's seven tensors, the memory, the number of pages, a layer's operands. */
 enum { PACK_TENSOR_KEYS = 1, PACK_TENSOR_VALUES = 2, PACK_TENSOR_MEMORY = 7, PACK_TENSOR_NUM_PAGES = 8 };
+enum { PACK_FIRST_OPERAND = 9, PACK_NUM_TENSORS = PACK_FIRST_OPERAND + PACK_MAX_OPERANDS };
+/* Of an operand. */
+enum { PACK_IS_PAGED = 1 };
 #define PACK_NOWHERE UINT64_MAX
 
 /* A part of the file; null where there is none. */
@@ -97,14 +100,27 @@ typedef struct pack_attention_rung {
   const char *library;
 } pack_attention_rung;
 
+/* An attention with products around it. */
+typedef struct pack_layer {
+  tuner_layer_shape shape;
+  uint32_t first_rung, num_rungs;
+  const char *text;
+} pack_layer;
+
 /* The launches of one artifact with an attention, and their memory. */
 typedef struct pack_program {
   const uint8_t *digest;
   const char *text;
   pack_target target;
   uint32_t first_fill, num_fills, first_part, num_parts;
+  uint32_t first_operand, num_operands; /* of a layer's; an attention's has none */
   uint64_t memory_bytes, refused_offset;
 } pack_program;
+
+typedef struct pack_operand {
+  uint32_t program, dtype, flags, rank, dims[4];
+  const char *name, *role;
+} pack_operand;
 
 typedef struct pack_fill {
   uint64_t offset, num_zeros;
@@ -141,6 +157,8 @@ struct tuner_pack {
   const uint8_t *shapes, *rungs, *kernels, *launches, *ops, *maps, *strings;
   uint32_t num_attentions, num_attention_rungs, num_programs, num_fills, num_parts, num_patches;
   const uint8_t *attentions, *attention_rungs, *programs, *fills, *parts, *patches;
+  uint32_t num_layers, num_operands;
+  const uint8_t *layers, *operands;
   pthread_mutex_t lock; /* of what follows */
   pack_module *modules;
 };
@@ -157,6 +175,8 @@ pack_program pack_get_program(const tuner_pack *pack, uint32_t index);
 pack_fill pack_get_fill(const tuner_pack *pack, uint32_t index);
 pack_part pack_get_part(const tuner_pack *pack, uint32_t index);
 pack_patch pack_get_patch(const tuner_pack *pack, uint32_t index);
+pack_layer pack_get_layer(const tuner_pack *pack, uint32_t index);
+pack_operand pack_get_operand(const tuner_pack *pack, uint32_t index);
 
 /* Device memory of a kernel: workspaces first, then the words of its launches' plans, each a multiple of 256 bytes. */
 typedef struct pack_layout {

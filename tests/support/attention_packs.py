@@ -1,10 +1,10 @@
-"""Packs with attentions of forged cubins: all but the machine code is what a card's artifacts have."""
+"""Packs with attentions and layers of forged cubins: all but the machine code is what a card's artifacts have."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.support.attentions import alone, attention, space_with
 from tests.support.cases import H200
@@ -21,6 +21,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.packs.attention import AttentionEntry, AttentionRung, AttentionShape
 from tuner.packs.contents import Kernel
+from tuner.packs.layer import LayerEntry, LayerShape
 from tuner.search.seeds import first_guesses
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
@@ -28,16 +29,18 @@ from tuner.workers.source.attention_launchable import AttentionLaunchable
 from tuner.workers.source.launchable import Ties, cubin_digest
 from tuner.workers.source.render import render
 
+_Entry = TypeVar("_Entry", AttentionEntry, LayerEntry)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MadeAttention:
-    """An artifact for a pack, and what it was made of."""
+    """An artifact of an attention or a layer for a pack, and what it was made of."""
 
     kernel: Kernel
     workload: Workload
     candidate: Candidate
     attention: AttentionKernel
-    #: Of the product behind it; empty where there is none.
+    #: Of the products around it; empty where there is none.
     plans: tuple[VerifiedPlan, ...]
 
 
@@ -57,7 +60,12 @@ def make_attention(
     attention is computed by the engine `by`, and the product by `engine`."""
     workload = attention(d_out=d_out, form=form, **sizes)
     schedule = schedule or schedule_of(workload, engine=engine, next_percent=next_percent, by=by)
-    candidate = Candidate(plan_kind=kind, schedule=schedule)
+    return made_of(workload, Candidate(plan_kind=kind, schedule=schedule), simulated=simulated)
+
+
+def made_of(workload: Workload, candidate: Candidate, *, simulated: bool = False) -> MadeAttention:
+    """The artifact of a workload with an attention, whatever products stand around it."""
+    assert candidate.schedule
     plans = plans_for(workload, H200, candidate)
     (one,) = attention_kernels(workload, H200, candidate)
     if not simulated:
@@ -66,7 +74,7 @@ def make_attention(
         problem(workload),
         candidate,
         plans,
-        render(workload, schedule.tiling) if plans else "",
+        render(workload, candidate.schedule.tiling) if plans else "",
         tied(plans, b"\x7fELF product") if plans and not simulated else None,
         SIMULATED if simulated else REAL,
         {"job_id": "job-1"},
@@ -80,16 +88,26 @@ def make_attention(
 
 def table(*made: MadeAttention, library: Sequence[tuple[int, int]] = ()) -> AttentionEntry:
     """One shape's artifacts by sequences and context, and where the library is the answer."""
+    shape = AttentionShape.of_workload(made[0].kernel.manifest["workload"])
+    return AttentionEntry(shape=shape, rungs=_rungs(made, library))
+
+
+def layers(*made: MadeAttention, library: Sequence[tuple[int, int]] = ()) -> LayerEntry:
+    """The same of a layer."""
+    shape = LayerShape.of_workload(made[0].kernel.manifest["workload"])
+    return LayerEntry(shape=shape, rungs=_rungs(made, library))
+
+
+def _rungs(made: Sequence[MadeAttention], library: Sequence[tuple[int, int]]) -> tuple[AttentionRung, ...]:
     rungs = [AttentionRung(sequences=n, max_length=t, kernel=None, library={"way": "cudnn"}) for n, t in library]
     for one in made:
         shape = one.attention.op.shape
         size = {"sequences": shape.sequences, "max_length": shape.max_length}
         rungs.append(AttentionRung(**size, kernel=one.kernel, speedup=1.5, interval=(1.4, 1.6)))
-    rungs.sort(key=lambda rung: (rung.sequences, rung.max_length))
-    return AttentionEntry(shape=AttentionShape.of_workload(made[0].kernel.manifest["workload"]), rungs=tuple(rungs))
+    return tuple(sorted(rungs, key=lambda rung: (rung.sequences, rung.max_length)))
 
 
-def without_sources(entry: AttentionEntry) -> AttentionEntry:
+def without_sources(entry: _Entry) -> _Entry:
     """The same, small."""
     rungs = (replace(rung, kernel=rung.kernel and without_source(rung.kernel)) for rung in entry.rungs)
     return replace(entry, rungs=tuple(rungs))

@@ -21,7 +21,7 @@ from tuner.client.signatures import check_signed, pinned
 from tuner.core.problem.attention_op import ATTENTION
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.errors import InvalidInput
-from tuner.packs.attention import AttentionEntry, AttentionRung
+from tuner.packs.attention import AttentionRung, is_plain_call
 from tuner.packs.contents import Answer, Entry, Rung, Shape
 from tuner.packs.ladder import DEFAULT_MIN_GAIN, MAX_ROWS
 from tuner.packs.read import Pack, read_pack
@@ -50,10 +50,11 @@ def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_inva
     """
     rows: dict[Shape, list[int]] = {}
     attentions: list[Json] = []
+    layers: list[Json] = []
     for job in jobs:
         pair = dict(job["pair"])
         if any(op.get("op") == ATTENTION for op in pair.get("ops", ())):
-            attentions.append(pair)
+            (attentions if is_plain_call(pair) else layers).append(pair)
             continue
         if pair.pop("kind") != "ffn":
             raise click.UsageError(f"{job['id']} is of no FFN and has no attention; a pack holds these")
@@ -66,6 +67,7 @@ def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_inva
     shapes = [{**vars(shape), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
     order = {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
     order |= {"attentions": attentions} if attentions else {}
+    order |= {"layers": layers} if layers else {}
     return order | ({"batch_invariant": True} if batch_invariant else {})
 
 
@@ -197,10 +199,9 @@ def ladder_table(pack: Pack) -> Table:
             table.add_row(
                 str(entry.shape), rows_of(rung), runs_of(rung), render.ratio(rung.speedup), interval, *without
             )
-    for table_of in pack.attentions:
-        for one in table_of.rungs:
-            interval = "–" if one.interval is None else f"{one.interval[0]:.3f}–{one.interval[1]:.3f}"
-            table.add_row(str(table_of.shape), contexts_of(one), runs_of(one), render.ratio(one.speedup), interval)
+    for shape, contexts, one in by_contexts(pack):
+        interval = "–" if one.interval is None else f"{one.interval[0]:.3f}–{one.interval[1]:.3f}"
+        table.add_row(shape, contexts, runs_of(one), render.ratio(one.speedup), interval)
     return table
 
 
@@ -209,7 +210,8 @@ def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
     table = Table("shape", "rows", "before", "after", title=f"{path}: what changed")
     for shape, first, last, old, new in _differences(before.entries if before else (), after.entries):
         table.add_row(str(shape), _range(first, last), _gain(old), _gain(new))
-    sides = [_by_contexts(before.attentions if before else ()), _by_contexts(after.attentions)]
+    sides = [{(shape, contexts): rung for shape, contexts, rung in by_contexts(one)} for one in (before, after) if one]
+    sides = sides if before else [{}, *sides]
     for key in dict.fromkeys([*sides[0], *sides[1]]):
         gains = [_gain(side.get(key)) for side in sides]
         if gains[0] != gains[1]:
@@ -217,13 +219,12 @@ def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
     return table
 
 
-def _by_contexts(entries: Sequence[AttentionEntry]) -> dict[tuple[str, str], AttentionRung]:
-    return {(str(entry.shape), contexts_of(rung)): rung for entry in entries for rung in entry.rungs}
-
-
-def contexts_of(rung: AttentionRung) -> str:
-    """In words: sequences and the longest context."""
-    return f"{rung.sequences} x {rung.max_length} tokens"
+def by_contexts(pack: Pack) -> Iterator[tuple[str, str, AttentionRung]]:
+    """The rungs of all attentions and layers, with their shape, and their sequences and longest context in words."""
+    tables = [(str(entry.shape), entry.rungs) for entry in pack.attentions]
+    tables += [(str(entry.shape), entry.rungs) for entry in pack.layers]
+    for shape, rungs in tables:
+        yield from ((shape, f"{rung.sequences} x {rung.max_length} tokens", rung) for rung in rungs)
 
 
 def _differences(

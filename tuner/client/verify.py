@@ -16,7 +16,7 @@ from rich.table import Table
 from tuner.client import render
 from tuner.client.errors import NotVerified, Simulated
 from tuner.client.output import as_json, print_json, print_table
-from tuner.client.packs import contexts_of, opened, rows_of, runs_of
+from tuner.client.packs import by_contexts, opened, rows_of, runs_of
 from tuner.client.signatures import check_signed, pinned
 from tuner.packs.attention import AttentionRung
 from tuner.packs.contents import Kernel, Rung
@@ -60,7 +60,7 @@ def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None
 def kernels_of(pack: Pack) -> dict[str, Kernel]:
     """All of a pack's, by digest."""
     given = [rung.kernel for entry in pack.entries for rung in entry.rungs]
-    given += [rung.kernel for table in pack.attentions for rung in table.rungs]
+    given += [rung.kernel for _, _, rung in by_contexts(pack)]
     return {kernel.digest: kernel for kernel in given if kernel is not None}
 
 
@@ -100,7 +100,7 @@ def gains_table(pack: Pack, found: Mapping[str, Mapping[str, Any]]) -> Table:
     rungs: list[tuple[str, str, Rung | AttentionRung]] = [
         (str(entry.shape), rows_of(rung), rung) for entry in pack.entries for rung in entry.rungs
     ]
-    rungs += [(str(entry.shape), contexts_of(rung), rung) for entry in pack.attentions for rung in entry.rungs]
+    rungs += by_contexts(pack)
     for shape, rows, rung in rungs:
         if rung.kernel is None:
             continue

@@ -12,7 +12,7 @@ from tuner.errors import InvalidInput
 from .contents import Answer, Kernel
 
 #: Of the product behind an attention, what a call has no operand for.
-_OPTIONS = ("bias", "gated", "residual", "row_scale", "norm")
+_OPTIONS = ("bias", "gated", "residual", "row_scale", "norm", "rotary")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,15 +88,21 @@ class AttentionRung(Answer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionEntry:
-    """An attention's table: by sequences, then by the longest context."""
+class Table:
+    """What computes something by sequences, then by the longest context."""
 
-    shape: AttentionShape
     rungs: tuple[AttentionRung, ...]
 
     def at(self, sequences: int, length: int) -> AttentionRung | None:
         """What computes contexts up to `length`: of so many sequences the rung of the least context that is no less."""
         return next((one for one in self.rungs if one.sequences == sequences and one.max_length >= length), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionEntry(Table):
+    """An attention's table."""
+
+    shape: AttentionShape
 
 
 def check_attentions(entries: tuple[AttentionEntry, ...]) -> None:
@@ -109,28 +115,51 @@ def check_attentions(entries: tuple[AttentionEntry, ...]) -> None:
     if len(set(shapes)) < len(shapes):
         raise InvalidInput("attentions", "a shape is there twice", "give each shape one table")
     for entry in entries:
-        keys = [(rung.sequences, rung.max_length) for rung in entry.rungs]
-        if keys != sorted(set(keys)) or any(number < 1 for key in keys for number in key):
-            raise InvalidInput(
-                "attentions", f"{entry.shape}: sequences and contexts {keys} are in no order", "give each once, rising"
-            )
+        check_table("attentions", str(entry.shape), entry.rungs)
         for rung in entry.rungs:
-            if rung.kernel is not None:
-                _check_kernel(entry.shape, rung, rung.kernel)
+            if rung.kernel is not None and AttentionShape.of_workload(rung.kernel.manifest["workload"]) != entry.shape:
+                where = f"{entry.shape}, {rung.sequences} x {rung.max_length}"
+                raise _of_another(where, rung.kernel)
 
 
-def _check_kernel(shape: AttentionShape, rung: AttentionRung, kernel: Kernel) -> None:
-    where, workload = f"{shape}, {rung.sequences} x {rung.max_length}", kernel.manifest["workload"]
+def check_table(field: str, shape: str, rungs: tuple[AttentionRung, ...]) -> None:
+    """Whether a table says one thing of each number of sequences and context, by kernels of that size. `field` and
+    `shape` are for the sentence.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+    keys = [(rung.sequences, rung.max_length) for rung in rungs]
+    if keys != sorted(set(keys)) or any(number < 1 for key in keys for number in key):
+        raise InvalidInput(field, f"{shape}: sequences and contexts {keys} are in no order", "give each once, rising")
+    for rung in rungs:
+        if rung.kernel is not None:
+            _check_kernel(f"{shape}, {rung.sequences} x {rung.max_length}", rung, rung.kernel)
+
+
+def _check_kernel(where: str, rung: AttentionRung, kernel: Kernel) -> None:
     kernel.check_files(where)
-    op, _ = _ops_of(workload)
-    if AttentionShape.of_workload(workload) != shape or (op["sequences"], op["max_length"]) != (
-        rung.sequences,
-        rung.max_length,
-    ):
-        raise InvalidInput("kernel", f"{where}: {kernel.digest[:12]} computes another attention", "give its kernel")
+    sizes = [
+        (op["sequences"], op["max_length"]) for op in kernel.manifest["workload"]["ops"] if op.get("op") == ATTENTION
+    ]
+    if sizes != [(rung.sequences, rung.max_length)]:
+        raise _of_another(where, kernel)
     if any(launch["stream"] for launch in kernel.manifest["launches"]):
         problem = f"{where}: {kernel.digest[:12]} runs on two streams"
         raise InvalidInput("kernel", problem, "give one of another kind, e.g. two_launches_pdl")
+
+
+def _of_another(where: str, kernel: Kernel) -> InvalidInput:
+    return InvalidInput("kernel", f"{where}: {kernel.digest[:12]} computes another attention", "give its kernel")
+
+
+def is_plain_call(workload: Mapping[str, Any]) -> bool:
+    """Whether it is an attention, alone or with a plain product behind it: what a call has seven operands for."""
+    try:
+        _ops_of(workload)
+    except InvalidInput:
+        return False
+    return True
 
 
 def _ops_of(workload: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -141,16 +170,20 @@ def _ops_of(workload: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     """
     attentions = [op for op in workload["ops"] if op.get("op") == ATTENTION]
     products = [op for op in workload["ops"] if op.get("op") != ATTENTION]
-    if len(attentions) != 1 or len(products) > 1:
-        problem = f"has {len(attentions)} attentions and {len(products)} products"
-        raise InvalidInput("workload", problem, "give one attention with at most one product behind it")
+    if len(attentions) != 1:
+        raise InvalidInput("workload", f"has {len(attentions)} attentions", "give one")
+    front = [product["name"] for product in products if product["name"] == attentions[0]["source"]]
+    if front:
+        problem = f"{front[0]} stands in front of {attentions[0]['name']}"
+        raise InvalidInput("workload", problem, "give it among the layers, whose tensors have names")
+    if len(products) > 1:
+        problem = f"has {len(products)} products behind its attention"
+        raise InvalidInput("workload", problem, "give one at most, or give it among the layers")
     product = products[0] if products else None
-    if product and product["name"] == attentions[0]["source"]:
-        problem = f"{product['name']} stands in front of {attentions[0]['name']}, and packs have no place for it"
-        raise InvalidInput("workload", problem, "fetch its artifact, whose manifest says how to launch it")
     odd = [name for name in _OPTIONS if product and product.get(name)]
     if product and product["activation"] != "identity":
         odd.append(product["activation"])
     if odd:
-        raise InvalidInput("workload", f"has {', '.join(odd)} behind its attention", "give a plain product")
+        problem = f"has {', '.join(odd)} behind its attention"
+        raise InvalidInput("workload", problem, "give a plain product, or give it among the layers")
     return attentions[0], product

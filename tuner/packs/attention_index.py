@@ -1,4 +1,5 @@
-"""The index's tables of attentions, of version 2: shapes, their tables, and what the C runtime does for each artifact.
+"""The index's tables of attentions and layers, of versions 2 and 3: shapes, their tables, and what the C runtime does
+for each artifact.
 
 A record is a multiple of 8 bytes. Encoded tensor maps lie in the table of those of the kernels of FFNs.
 """
@@ -6,11 +7,12 @@ A record is a multiple of 8 bytes. Encoded tensor maps lie in the table of those
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .attention import AttentionEntry
+from .attention import AttentionEntry, AttentionRung, AttentionShape
 from .contents import DTYPES, Kernel
+from .layer import LayerEntry
 from .programs import TENSORS, MapPatch, Part, Program, parameter_name
 
 #: dtype, heads, heads of the cache, elements of a head, new tokens, page tokens, flags, window, columns of the
@@ -27,9 +29,17 @@ FILL = struct.Struct("<QQ")
 #: bytes of the parameter, first and number of patches and maps; where in the memory an abort's words lie or all ones;
 #: then the blobs of the cubin and of the parameter.
 PART = struct.Struct("<12IQ")
-#: Where in the parameter, which tensor; the addend.
+#: Where in the parameter, which tensor: of `TENSORS`, or behind them an operand of a layer; the addend.
 PATCH = struct.Struct("<IIQ")
+#: As an attention up to its soft cap, its columns being those that leave; columns that come, products in front, all
+#: products; first rung, number of rungs, its text, its ops' names with blanks between.
+LAYER = struct.Struct("<9I2f7I")
+#: Program, name, role, dtype, flags, rank; dims. In the order of programs, and of a program in that of patches.
+OPERAND = struct.Struct("<6I4I")
 
+#: In the order of their numbers.
+OPERAND_DTYPES = (*DTYPES, "fp32", "int32")
+OPERAND_FLAGS = {"is_paged": 1}
 ATTENTION_FLAGS = {"heads_first": 1}
 PART_FLAGS = {
     "needs_all_ctas": 1,
@@ -37,6 +47,7 @@ PART_FLAGS = {
     "cooperative": 16,
     "programmatic": 32,
     "cooperative_when_plain": 64,
+    "tells_refused": 128,
 }
 NOWHERE = 2**64 - 1
 
@@ -64,21 +75,33 @@ class AttentionTables:
         self.fills: list[bytes] = []
         self.parts: list[bytes] = []
         self.patches: list[bytes] = []
+        self.layers: list[bytes] = []
+        self.operands: list[bytes] = []
 
     @property
     def tables(self) -> tuple[list[bytes], ...]:
         """In their order in the index."""
-        return (self.attentions, self.rungs, self.programs, self.fills, self.parts, self.patches)
+        of_attentions = (self.attentions, self.rungs, self.programs, self.fills, self.parts, self.patches)
+        return (*of_attentions, self.layers, self.operands)
 
     def add_entry(self, entry: AttentionEntry, programs: Mapping[str, int]) -> None:
         """A shape with its table; `programs` are numbers of artifacts by digest."""
-        shape = entry.shape
-        flags = sum(flag for name, flag in ATTENTION_FLAGS.items() if getattr(shape, name))
-        sizes = (shape.heads, shape.kv_heads, shape.head_dim, shape.new_tokens, shape.page_tokens)
-        more = (flags, shape.window, shape.d_out, shape.scale, shape.soft_cap)
-        rungs = (len(self.rungs), len(entry.rungs), self._text(str(shape)))
-        self.attentions.append(ATTENTION.pack(DTYPES.index(shape.dtype), *sizes, *more, *rungs))
-        for rung in entry.rungs:
+        shape, first = entry.shape, len(self.rungs)
+        self._add_rungs(entry.rungs, programs)
+        figures = _attention_figures(shape, shape.d_out)
+        self.attentions.append(ATTENTION.pack(*figures, first, len(entry.rungs), self._text(str(shape))))
+
+    def add_layer(self, entry: LayerEntry, programs: Mapping[str, int]) -> None:
+        """A layer with its table; as `add_entry`."""
+        shape, first = entry.shape, len(self.rungs)
+        self._add_rungs(entry.rungs, programs)
+        sizes = (shape.d_in, shape.num_in_front, len(shape.names) - 1)
+        texts = (self._text(str(shape)), self._text(" ".join(shape.names)))
+        figures = _attention_figures(shape.attention, shape.d_out)
+        self.layers.append(LAYER.pack(*figures, *sizes, first, len(entry.rungs), *texts))
+
+    def _add_rungs(self, rungs: Sequence[AttentionRung], programs: Mapping[str, int]) -> None:
+        for rung in rungs:
             choice = self._choices["library" if rung.kernel is None else "kernel"]
             program = self._none if rung.kernel is None else programs[rung.kernel.digest]
             figures = (rung.speedup or 0.0, *(rung.interval or (0.0, 0.0)))
@@ -104,6 +127,12 @@ class AttentionTables:
             program.memory_bytes,
             program.refused_offset,
         )
+        for operand in program.operands:
+            flags = sum(flag for name, flag in OPERAND_FLAGS.items() if getattr(operand, name))
+            texts = (self._text(operand.name), self._text(operand.role))
+            dims = (*operand.shape, *[0] * (4 - len(operand.shape)))
+            dtype = OPERAND_DTYPES.index(operand.dtype)
+            self.operands.append(OPERAND.pack(len(self.programs), *texts, dtype, flags, len(operand.shape), *dims))
         self.programs.append(head)
         for fill in program.fills:
             self.fills.append(FILL.pack(fill.offset, fill.num_zeros) + self._blob(kernel, fill.name or None))
@@ -118,6 +147,7 @@ class AttentionTables:
             "cooperative": recipe["cooperative"],
             "programmatic": recipe["programmatic_dependent_launch"],
             "cooperative_when_plain": recipe.get("plain", recipe)["cooperative"],
+            "tells_refused": part.tells_refused,
         }
         head = PART.pack(
             self._text(part.kernel["name"]),
@@ -137,6 +167,19 @@ class AttentionTables:
         cubin = part.kernel["cubin"]
         self.parts.append(head + self._blob(kernel, cubin) + self._blob(kernel, parameter_name(number)))
         for patch in part.patches:
-            self.patches.append(PATCH.pack(patch.offset, TENSORS.index(patch.tensor), patch.addend))
+            self.patches.append(PATCH.pack(patch.offset, tensor_number(patch.tensor), patch.addend))
         for one in part.maps:
             self._add_map(one)
+
+
+def tensor_number(tensor: str | int) -> int:
+    """Of what a patch or a map names, in the index."""
+    return TENSORS.index(tensor) if isinstance(tensor, str) else len(TENSORS) + tensor
+
+
+def _attention_figures(shape: AttentionShape, columns: int) -> tuple[Any, ...]:
+    """From the dtype to the soft cap; `columns` are those that leave."""
+    flags = sum(flag for name, flag in ATTENTION_FLAGS.items() if getattr(shape, name))
+    sizes = (shape.heads, shape.kv_heads, shape.head_dim, shape.new_tokens, shape.page_tokens)
+    more = (flags, shape.window, columns, shape.scale, shape.soft_cap)
+    return (DTYPES.index(shape.dtype), *sizes, *more)

@@ -13,20 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from .attention import AttentionEntry
-from .attention_index import AttentionTables
+from .attention_index import AttentionTables, tensor_number
 from .contents import ACTIVATIONS, DTYPES, Entry, Kernel, Shape
-from .programs import TENSORS, MapPatch, program_of
+from .layer import LayerEntry
+from .programs import MapPatch, program_of
 
 MAGIC = b"TUNRPACK"
-#: It grows when a record changes. A pack without attentions is of the first, and its bytes are those of older versions.
-VERSION, FIRST_VERSION = 2, 1
+#: It grows when a record changes. A pack without layers is of the second, and one without attentions of the first, and
+#: their bytes are those of older versions.
+VERSION, ATTENTIONS_VERSION, FIRST_VERSION = 3, 2, 1
 NONE = 0xFFFFFFFF
 PPM = 1_000_000
 
 #: magic, version, bytes of the header and of the index, where the index lies in the file, flags, counts of shapes,
 #: rungs, kernels, launches, ops and maps, bytes of strings; sha256 of the index with zeros in its place; counts of
-#: attentions, their rungs, programs, fills, parts and patches, zeros.
-HEADER = struct.Struct("<8sIIQQIIIIIIII32s6I8x")
+#: attentions, their rungs and those of layers, programs, fills, parts, patches, layers and operands.
+HEADER = struct.Struct("<8sIIQQIIIIIIII32s8I")
 DIGEST_OFFSET = 64
 #: dtype, activation, flags, d_in, d_hidden, d_out, first rung, number of rungs, its text, 0.
 SHAPE = struct.Struct("<10I")
@@ -222,7 +224,7 @@ class _Tables:
         pages = 1 if one.rows_per_page else NONE
         self.maps.append(
             MAP.pack(
-                TENSORS.index(one.tensor),
+                tensor_number(one.tensor),
                 one.offset,
                 len(recipe["dims"]),
                 DATA_TYPES[recipe["data_type"]],
@@ -256,6 +258,7 @@ def index_bytes(
     places: Mapping[str, Place],
     index_offset: int,
     attentions: tuple[AttentionEntry, ...] = (),
+    layers: tuple[LayerEntry, ...] = (),
 ) -> bytes:
     """The index of a pack whose files lie at `places`, and which itself lies at `index_offset`; its size depends on
     neither."""
@@ -268,8 +271,11 @@ def index_bytes(
         tables.attention.add_program(program_of(kernel))
     for entry in entries:
         tables.add_entry(entry, {kernel.digest: number for number, kernel in enumerate(of_ffns)})
+    programs = {kernel.digest: number for number, kernel in enumerate(of_attentions)}
     for one in attentions:
-        tables.attention.add_entry(one, {kernel.digest: number for number, kernel in enumerate(of_attentions)})
+        tables.attention.add_entry(one, programs)
+    for layer in layers:
+        tables.attention.add_layer(layer, programs)
     strings = bytes(tables.strings.data) + bytes(-len(tables.strings.data) % 8)
     records = (tables.shapes, tables.rungs, tables.kernels, tables.launches, tables.ops, tables.maps)
     body = b"".join(b"".join(table) for table in (*records, *tables.attention.tables)) + strings
@@ -278,15 +284,15 @@ def index_bytes(
     size, simulated = HEADER.size + len(body), any(kernel.simulated for kernel in kernels)
 
     def header(digest: bytes) -> bytes:
-        version = version_of(attentions)
+        version = version_of(attentions, layers)
         return HEADER.pack(MAGIC, version, HEADER.size, size, index_offset, int(simulated), *counts, digest, *more)
 
     return header(hashlib.sha256(header(bytes(32)) + body).digest()) + body
 
 
-def version_of(attentions: tuple[AttentionEntry, ...]) -> int:
-    """Of the format of a pack with these attentions."""
-    return VERSION if attentions else FIRST_VERSION
+def version_of(attentions: tuple[AttentionEntry, ...], layers: tuple[LayerEntry, ...]) -> int:
+    """Of the format of a pack with these attentions and layers."""
+    return VERSION if layers else ATTENTIONS_VERSION if attentions else FIRST_VERSION
 
 
 def _target(facts: Mapping[str, Any]) -> tuple[int, ...]:

@@ -24,6 +24,8 @@ class PackOrder:
     min_gain: float
     #: Attentions with their sequences and longest contexts, alone or with a product behind them.
     attentions: tuple[Workload, ...] = ()
+    #: Layers with their sequences and longest contexts: attentions with other products around them.
+    layers: tuple[Workload, ...] = ()
     #: Whether a row's bits may depend on its own values alone; `min_gain` then keeps nothing back.
     batch_invariant: bool = False
 
@@ -32,6 +34,7 @@ class PackOrder:
         shapes = [{**asdict(shape), "rows": list(rows)} for shape, rows in self.shapes]
         order = {"shapes": shapes, "target": self.target_id, "l2": str(self.l2), "min_gain": self.min_gain}
         order |= {"attentions": [workload.to_json() for workload in self.attentions]} if self.attentions else {}
+        order |= {"layers": [workload.to_json() for workload in self.layers]} if self.layers else {}
         return order | ({"batch_invariant": True} if self.batch_invariant else {})
 
 

@@ -1,4 +1,4 @@
-"""What the C runtime does for an artifact of an attention: memory that it fills once, and launches.
+"""What the C runtime does for an artifact of an attention or a layer: memory that it fills once, and launches.
 
 A launch's parameter is a template. What depends on the caller's tensors, or on where the memory lies, is patched in.
 The templates are packed by the same code that packs an artifact's launches in Python.
@@ -6,6 +6,7 @@ The templates are packed by the same code that packs an artifact's launches in P
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -13,13 +14,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from .attention import is_plain_call
 from .contents import Kernel
 from .parameters import pack_fields, pack_product
 
-#: What a patch puts in, by its number in the index. `attended` lies in the memory, as what a patch of `memory` names.
+#: What a patch puts in, by its number in the index. What launches hand to each other lies in the memory. Behind these
+#: come the operands of a layer, by their places among the program's.
 TENSORS = ("q", "keys", "values", "lengths", "pages", "w", "y", "memory", "num_pages")
 ATTENTION_TENSORS = ("keys", "values", "lengths", "pages")
 ALIGNMENT = 256
+#: Of the workspace of a launch that writes to a cache.
+REFUSED_BEHIND_ABORT = 32
+#: Roles of tensors that only the launches read and write.
+_BETWEEN = ("intermediate", "squares")
+_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 _MAP_BYTES = 128
 #: An address that no field holds by chance.
 _MARK = 0x5A5A_0000_A5A5_0000
@@ -42,7 +50,8 @@ class Patch:
     """Eight bytes of a parameter: a tensor's address and an addend; the number of pages has four."""
 
     offset: int
-    tensor: str
+    #: One of `TENSORS`, or a layer's operand by its place.
+    tensor: str | int
     addend: int = 0
 
 
@@ -51,11 +60,24 @@ class MapPatch:
     """An encoded tensor map in a parameter."""
 
     offset: int
-    tensor: str
+    #: As a patch's.
+    tensor: str | int
     addend: int
     recipe: Json
     #: Of a cache with pages; 0 for others, whose dimensions are those of the recipe.
     rows_per_page: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operand:
+    """A tensor of a layer that a launch is given, as its manifest names it."""
+
+    name: str
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    #: Whether its first dimension may be any: of a cache with pages.
+    is_paged: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +94,8 @@ class Part:
     dependent_offset: int | None = None
     #: In the memory: words that an aborted launch leaves; None where it leaves none.
     abort_offset: int | None = None
+    #: Whether the words of what it refused lie `REFUSED_BEHIND_ABORT` bytes behind those.
+    tells_refused: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +108,8 @@ class Program:
     parts: tuple[Part, ...]
     #: In the memory: the words of what was refused.
     refused_offset: int
+    #: Of a layer; an attention with a plain product behind it has the seven tensors of its call.
+    operands: tuple[Operand, ...] = ()
 
 
 def parameter_name(part: int) -> str:
@@ -92,7 +118,7 @@ def parameter_name(part: int) -> str:
 
 
 def program_of(kernel: Kernel) -> Program:
-    """That of an artifact of one attention with at most one product behind it."""
+    """That of an artifact of one attention, whatever products stand around it."""
     return _Builder(kernel).program()
 
 
@@ -104,28 +130,58 @@ class _Builder:
         self._bytes = 0
         self._fills: list[Fill] = []
         (self._attention,) = self._manifest["attentions"]
-        ops = self._manifest["workload"]["ops"]
-        name = self._attention["op"]
-        source = next(op["source"] for op in ops if op["name"] == name)
         #: The manifest's names of tensors, as places: a tensor of the caller's, or one in the memory.
-        self._places = {source: ("q", 0), **{f"{name}.{one}": (one, 0) for one in ATTENTION_TENSORS}}
-        product = self._attention["before"]
-        self._places[product or name] = ("y", 0)
-        if product:
-            attended = next(one for one in self._manifest["tensors"] if one["name"] == name)
-            self._places |= {f"{product}.w": ("w", 0), name: ("memory", self._room(2 * _count(attended["shape"])))}
+        self._places: dict[str, tuple[str | int, int]] = {}
+        self._operands: tuple[Operand, ...] = ()
+        if is_plain_call(self._manifest["workload"]):
+            self._place_by_role()
+        else:
+            self._place_by_name()
 
     def program(self) -> Program:
         workspace = self._attention["workspace"]
         at = self._room(workspace["bytes"], zeros=workspace["zero_bytes"])
-        attention = self._of_attention(at)
-        parts = (attention, *self._of_products())
+        lists = {"attentions": [self._of_attention(at)], "launches": self._of_products()}
+        behind = [{"list": "launches", "index": index} for index in range(len(lists["launches"]))]
+        order = self._manifest.get("launch_order", [{"list": "attentions", "index": 0}, *behind])
         return Program(
             kernel=self._kernel,
             memory_bytes=self._bytes,
             fills=tuple(self._fills),
-            parts=parts,
+            parts=tuple(lists[one["list"]][one["index"]] for one in order),
             refused_offset=at + workspace["refused"],
+            operands=self._operands,
+        )
+
+    def _place_by_role(self) -> None:
+        """The seven tensors of an attention's call."""
+        name = self._attention["op"]
+        source = next(op["source"] for op in self._manifest["workload"]["ops"] if op["name"] == name)
+        self._places |= {source: ("q", 0), **{f"{name}.{one}": (one, 0) for one in ATTENTION_TENSORS}}
+        product = self._attention["before"]
+        self._places[product or name] = ("y", 0)
+        if product:
+            attended = next(one for one in self._manifest["tensors"] if one["name"] == name)
+            self._places |= {f"{product}.w": ("w", 0), name: ("memory", self._room(_num_bytes(attended)))}
+
+    def _place_by_name(self) -> None:
+        """Whatever the manifest names; what only the launches read and write lies in the memory."""
+        given = [one for one in self._manifest["tensors"] if one["role"] not in _BETWEEN]
+        paged = {f"{self._attention['op']}.{one}" for one in ("keys", "values") if "pages" in self._attention}
+        paged |= set((self._manifest["parameter"] or {}).get("pages", {}).get("caches", ()))
+        self._places |= {one["name"]: (place, 0) for place, one in enumerate(given)}
+        for one in self._manifest["tensors"]:
+            if one["role"] in _BETWEEN:
+                self._places[one["name"]] = ("memory", self._room(_num_bytes(one)))
+        self._operands = tuple(
+            Operand(
+                name=one["name"],
+                role=one["role"],
+                dtype=one["dtype"],
+                shape=tuple(one["shape"]),
+                is_paged=one["name"] in paged,
+            )
+            for one in given
         )
 
     def _room(self, num_bytes: int, *, zeros: int = 0, name: str = "") -> int:
@@ -175,14 +231,19 @@ class _Builder:
             return pack_product(self._manifest, launch, addresses, given, header, _no_map)
 
         fields = _offsets(self._manifest["parameter"])
+        abort, refused = launch["workspace"]["abort_record"]["offset"], launch["workspace"].get("refused")
+        assert refused is None or refused["offset"] == abort + REFUSED_BEHIND_ABORT, "the C runtime reads them there"
+        counts = (offset for name, offset in fields.items() if name.endswith(".num_pages"))
+        pages = tuple(Patch(offset=offset, tensor="num_pages") for offset in counts)
         return Part(
             recipe=launch,
             kernel=self._manifest["kernel"],
             parameter=pack(_NOWHERE, _NOWHERE),
-            patches=self._patches(pack, own),
+            patches=self._patches(pack, own) + pages,
             maps=self._maps(launch["tensor_maps"], fields, 0),
             dependent_offset=fields["is_dependent"],
-            abort_offset=workspace + launch["workspace"]["abort_record"]["offset"],
+            abort_offset=workspace + abort,
+            tells_refused=refused is not None,
         )
 
     def _patches(
@@ -222,8 +283,5 @@ def _offsets(parameter: Json) -> dict[str, int]:
     return {field["name"]: field["offset"] for field in parameter["fields"]}
 
 
-def _count(shape: list[int]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count
+def _num_bytes(tensor: Json) -> int:
+    return math.prod(tensor["shape"]) * _BYTES[tensor["dtype"]]

@@ -14,6 +14,7 @@ from tuner.errors import InvalidInput
 from .attention import AttentionEntry, AttentionRung, AttentionShape
 from .contents import Entry, Kernel, Rung, Shape
 from .index import FIRST_VERSION, VERSION
+from .layer import LayerEntry, LayerShape
 from .write import FOR_PEOPLE, SIGNATURE, SUMS, zipped
 
 #: No pack's files are larger, together.
@@ -30,6 +31,7 @@ class Pack:
     document: dict[str, Any]
     entries: tuple[Entry, ...]
     attentions: tuple[AttentionEntry, ...]
+    layers: tuple[LayerEntry, ...]
     #: The signed bytes, and their signature; the latter is empty where there is none.
     sums: bytes
     signature: bytes
@@ -64,12 +66,13 @@ def read_pack(data: bytes) -> Pack:
             raise _refused(f"holds a {name} of another sha256 than {SUMS} says")
     if not isinstance(document, dict):
         raise _refused(f"has no object in {FOR_PEOPLE}")
-    if document.get("format") not in (FIRST_VERSION, VERSION):
-        problem = f"is of format {document.get('format')}, not {FIRST_VERSION} or {VERSION}"
+    if document.get("format") not in range(FIRST_VERSION, VERSION + 1):
+        problem = f"is of format {document.get('format')}, not {FIRST_VERSION} to {VERSION}"
         raise InvalidInput("pack", problem, "install the version of it")
     try:
         kernels = _kernels(document, files)
         entries, attentions = _entries(document, kernels), _attentions(document, kernels)
+        layers = _layers(document, kernels)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise _refused(f"has a {FOR_PEOPLE} that is none: {error!r}") from error
     return Pack(
@@ -77,6 +80,7 @@ def read_pack(data: bytes) -> Pack:
         document=document,
         entries=entries,
         attentions=attentions,
+        layers=layers,
         sums=sums,
         signature=signature,
     )
@@ -94,14 +98,22 @@ def _kernels(document: dict[str, Any], files: dict[str, bytes]) -> dict[str, Ker
 
 def _attentions(document: dict[str, Any], kernels: dict[str, Kernel]) -> tuple[AttentionEntry, ...]:
     return tuple(
-        AttentionEntry(
-            shape=AttentionShape(**one["shape"]),
-            rungs=tuple(
-                AttentionRung(sequences=rung["sequences"], max_length=rung["max_length"], **_answer(rung, kernels))
-                for rung in one["rungs"]
-            ),
-        )
+        AttentionEntry(shape=AttentionShape(**one["shape"]), rungs=_table(one, kernels))
         for one in document.get("attentions", ())
+    )
+
+
+def _layers(document: dict[str, Any], kernels: dict[str, Kernel]) -> tuple[LayerEntry, ...]:
+    return tuple(
+        LayerEntry(shape=LayerShape.from_json(one["shape"]), rungs=_table(one, kernels))
+        for one in document.get("layers", ())
+    )
+
+
+def _table(one: dict[str, Any], kernels: dict[str, Kernel]) -> tuple[AttentionRung, ...]:
+    return tuple(
+        AttentionRung(sequences=rung["sequences"], max_length=rung["max_length"], **_answer(rung, kernels))
+        for rung in one["rungs"]
     )
 
 

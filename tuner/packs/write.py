@@ -19,9 +19,10 @@ from typing import Any
 
 from tuner import __version__
 
-from .attention import AttentionEntry, check_attentions
+from .attention import AttentionEntry, AttentionRung, Table, check_attentions
 from .contents import Answer, Entry, Kernel, Rung, check
 from .index import Place, blob_path, first_tasks_name, index_bytes, version_of
+from .layer import LayerEntry, check_layers
 from .programs import parameter_name, program_of
 
 INDEX, FOR_PEOPLE, SUMS, SIGNATURE = "pack.bin", "pack.json", "SHA256SUMS", "SHA256SUMS.sig"
@@ -39,10 +40,11 @@ def write_pack(
     path: Path,
     *,
     attentions: Sequence[AttentionEntry] = (),
+    layers: Sequence[LayerEntry] = (),
     provenance: Mapping[str, Any] | None = None,
     sign: Sign | None = None,
 ) -> str:
-    """Writes the pack of `entries` and `attentions` to `path`, whole or not at all; its sha256, hexadecimal.
+    """Writes the pack of `entries`, `attentions` and `layers` to `path`, whole or not at all; its sha256, hexadecimal.
 
     `provenance` is for people: environment, jobs, versions. `sign` makes the signature of `SHA256SUMS`, which names
     every other file.
@@ -50,7 +52,7 @@ def write_pack(
     Raises:
         InvalidInput: a ladder or a kernel is not what a pack holds; it says which.
     """
-    data = pack_bytes(entries, attentions=attentions, provenance=provenance, sign=sign)
+    data = pack_bytes(entries, attentions=attentions, layers=layers, provenance=provenance, sign=sign)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -66,29 +68,33 @@ def pack_bytes(
     entries: Sequence[Entry],
     *,
     attentions: Sequence[AttentionEntry] = (),
+    layers: Sequence[LayerEntry] = (),
     provenance: Mapping[str, Any] | None = None,
     sign: Sign | None = None,
 ) -> bytes:
-    """The pack of `entries` and `attentions`, byte for byte; as `write_pack`."""
+    """The pack of `entries`, `attentions` and `layers`, byte for byte; as `write_pack`."""
     ladders = tuple(sorted(entries, key=lambda entry: str(entry.shape)))
     tables = tuple(sorted(attentions, key=lambda entry: str(entry.shape)))
+    of_layers = tuple(sorted(layers, key=lambda entry: (str(entry.shape), entry.shape.ops_json)))
     check(ladders)
     check_attentions(tables)
+    check_layers(of_layers)
     given = [rung.kernel for entry in ladders for rung in entry.rungs]
-    given += [rung.kernel for table in tables for rung in table.rungs]
+    by_contexts: tuple[Table, ...] = (*tables, *of_layers)
+    given += [rung.kernel for table in by_contexts for rung in table.rungs]
     found = {kernel.digest: kernel for kernel in given if kernel is not None}
     kernels = tuple(found[digest] for digest in sorted(found))
-    files = {FOR_PEOPLE: _for_people(ladders, tables, kernels, provenance or {})}
+    files = {FOR_PEOPLE: _for_people(ladders, tables, of_layers, kernels, provenance or {})}
     for kernel in kernels:
         files |= {blob_path(kernel, name): data for name, data in sorted(_files_of(kernel).items())}
     nowhere = {path: Place(offset=0, num_bytes=len(data), digest=bytes(32)) for path, data in files.items()}
-    size = len(index_bytes(ladders, kernels, nowhere, 0, tables))
+    size = len(index_bytes(ladders, kernels, nowhere, 0, tables, of_layers))
     offsets = _offsets([(INDEX, size), *((path, len(data)) for path, data in files.items())])
     places = {
         path: Place(offset=offsets[path], num_bytes=len(data), digest=hashlib.sha256(data).digest())
         for path, data in files.items()
     }
-    files = {INDEX: index_bytes(ladders, kernels, places, offsets[INDEX], tables)} | files
+    files = {INDEX: index_bytes(ladders, kernels, places, offsets[INDEX], tables, of_layers)} | files
     sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in files.items()).encode()
     signature = {SIGNATURE: sign(sums)} if sign else {}
     return zipped({**files, SUMS: sums, **signature}, offsets)
@@ -107,16 +113,18 @@ def _files_of(kernel: Kernel) -> dict[str, bytes]:
 def _for_people(
     entries: tuple[Entry, ...],
     attentions: tuple[AttentionEntry, ...],
+    layers: tuple[LayerEntry, ...],
     kernels: tuple[Kernel, ...],
     provenance: Mapping[str, Any],
 ) -> bytes:
     document = {
-        "format": version_of(attentions),
+        "format": version_of(attentions, layers),
         "tuner_version": __version__,
         "simulated": any(kernel.simulated for kernel in kernels),
         "provenance": provenance,
         "shapes": [_ladder(entry) for entry in entries],
-        **({"attentions": [_table(entry) for entry in attentions]} if attentions else {}),
+        **({"attentions": [_table(vars(one.shape), one.rungs) for one in attentions]} if attentions else {}),
+        **({"layers": [_table(one.shape.to_json(), one.rungs) for one in layers]} if layers else {}),
         "kernels": {kernel.digest: _about(kernel) for kernel in kernels},
     }
     return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
@@ -130,9 +138,9 @@ def _ladder(entry: Entry) -> dict[str, Any]:
     return ladder
 
 
-def _table(entry: AttentionEntry) -> dict[str, Any]:
-    rungs = [{"sequences": rung.sequences, "max_length": rung.max_length, **_answer(rung)} for rung in entry.rungs]
-    return {"shape": vars(entry.shape), "rungs": rungs}
+def _table(shape: Mapping[str, Any], rungs: Sequence[AttentionRung]) -> dict[str, Any]:
+    lines = [{"sequences": rung.sequences, "max_length": rung.max_length, **_answer(rung)} for rung in rungs]
+    return {"shape": shape, "rungs": lines}
 
 
 def _rung(rung: Rung) -> dict[str, Any]:

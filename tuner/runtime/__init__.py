@@ -9,6 +9,7 @@ from .arrays import NotAnArray
 from .artifact import Artifact, Launches, load_artifact
 from .attention import Attention, load_attention
 from .ffn import Ffn
+from .layer import Layer, load_layer
 from .native import RuntimeFailure
 from .pack import Answer, Pack, load
 from .weights import Weights
@@ -19,6 +20,7 @@ __all__ = [
     "Attention",
     "Ffn",
     "Launches",
+    "Layer",
     "NotAnArray",
     "Pack",
     "RuntimeFailure",
@@ -26,4 +28,5 @@ __all__ = [
     "load",
     "load_artifact",
     "load_attention",
+    "load_layer",
 ]

@@ -11,14 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .arrays import library_of, view
-from .artifact import Artifact, Launches, load_artifact
+from .arrays import library_of
+from .artifact import Artifact, load_artifact
+from .calls import Calls
 from .native import RuntimeFailure
 
-#: Sets of arrays whose launches are kept packed: layers of a model, and outputs in turns.
-NUM_CACHED = 256
 #: Of a product, what a call has no operand for.
-_OPTIONS = ("bias", "gated", "residual", "row_scale", "norm")
+_OPTIONS = ("bias", "gated", "residual", "row_scale", "norm", "rotary")
 
 
 class Attention:
@@ -38,16 +37,17 @@ class Attention:
             problem = (
                 f"there are products in front of {attentions[0]['name']}, and a call has no place for their operands"
             )
-            raise RuntimeFailure(-1, f"{problem}: load it with load_artifact, and bind its tensors by their names")
+            raise RuntimeFailure(-1, f"{problem}: load it with load_layer, which takes tensors by their names")
         if len(attentions) != 1 or len(products) > 1:
-            raise RuntimeFailure(-1, "the artifact is not of one attention with at most one product behind it")
+            problem = "the artifact is not of one attention with at most one product behind it"
+            raise RuntimeFailure(-1, f"{problem}: load it with load_layer, which takes tensors by their names")
         #: The ops, as the manifest has them.
         self.op: dict[str, Any] = attentions[0]
         self.product: dict[str, Any] | None = products[0] if products else None
         if self.product is not None and (odd := _odd_options(self.product)):
             problem = f"{self.product['name']} has {', '.join(odd)}, for which a call has no operand"
-            raise RuntimeFailure(-1, f"{problem}: bind the artifact's tensors by their names")
-        self._bound: dict[tuple[Any, ...], Launches] = {}
+            raise RuntimeFailure(-1, f"{problem}: load it with load_layer, which takes tensors by their names")
+        self._calls = Calls(artifact)
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Of a tensor of the manifest; of a cache of pages as it was tuned."""
@@ -96,7 +96,7 @@ class Attention:
             self.output: y,
         }
         on = library.current_stream(q) if stream is None and library is not None else stream
-        self._launches({tensor: array for tensor, array in given.items() if array is not None}).enqueue(on or 0)
+        self._calls.launches({tensor: array for tensor, array in given.items() if array is not None}).enqueue(on or 0)
         return y
 
     def refused(self) -> str:
@@ -107,16 +107,6 @@ class Attention:
     def forget_refused(self) -> None:
         """So that `refused` tells of what comes. Waits for the device."""
         self.artifact.forget_refused()
-
-    def _launches(self, given: dict[str, Any]) -> Launches:
-        """Packed now or before: arrays are known by where they lie, and what they are."""
-        key = tuple((name, view(array)) for name, array in given.items())
-        if (found := self._bound.get(key)) is None:
-            if len(self._bound) >= NUM_CACHED:
-                self._bound.clear()
-            # The arrays of one call need not outlive it: a later one with the same addresses has its own.
-            found = self._bound[key] = self.artifact.bind(given).without_arrays()
-        return found
 
 
 def load_attention(path: Path | str, *, shares_sms: bool = False) -> Attention:

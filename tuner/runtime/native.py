@@ -140,6 +140,41 @@ class AttentionRefusal(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_int32) for name in ("kind", "sequence", "value", "end"))
 
 
+class LayerShape(ctypes.Structure):
+    """`tuner_layer_shape`."""
+
+    _fields_ = (
+        ("attention", AttentionShape),
+        ("d_in", ctypes.c_int32),
+        ("num_in_front", ctypes.c_int32),
+        ("num_products", ctypes.c_int32),
+        ("ops", ctypes.c_char_p),
+    )
+
+
+class LayerTensor(ctypes.Structure):
+    """`tuner_layer_tensor`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("role", ctypes.c_char_p),
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("dims", ctypes.c_int32 * 4),
+        ("has_pages", ctypes.c_int32),
+    )
+
+
+class LayerTensors(ctypes.Structure):
+    """`tuner_layer_tensors`."""
+
+    _fields_ = (
+        ("addresses", ctypes.POINTER(ctypes.c_void_p)),
+        ("num_addresses", ctypes.c_uint32),
+        ("num_pages", ctypes.c_int64),
+    )
+
+
 _SIGNATURES = {
     "tuner_load_driver": (ctypes.c_char_p,),
     "tuner_pack_open": (ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)),
@@ -195,6 +230,36 @@ _SIGNATURES = {
     ),
     "tuner_attention_refused": (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(AttentionRefusal)),
     "tuner_attention_reset": (ctypes.c_void_p, ctypes.c_void_p),
+    "tuner_pack_layer": (
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.POINTER(LayerShape),
+        ctypes.POINTER(ctypes.c_uint32),
+    ),
+    "tuner_layer_find": (
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.c_int32,
+        ctypes.c_int32,
+        ctypes.POINTER(AttentionChoice),
+    ),
+    "tuner_layer_tensor_at": (
+        ctypes.c_void_p,
+        ctypes.POINTER(AttentionChoice),
+        ctypes.c_uint32,
+        ctypes.POINTER(LayerTensor),
+    ),
+    "tuner_layer_prepare": (
+        ctypes.c_void_p,
+        ctypes.POINTER(AttentionChoice),
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.POINTER(ctypes.c_void_p),
+    ),
+    "tuner_layer_launch": (ctypes.c_void_p, ctypes.POINTER(LayerTensors), ctypes.c_void_p, ctypes.c_uint32),
+    "tuner_layer_refused": (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(AttentionRefusal)),
+    "tuner_layer_reset": (ctypes.c_void_p, ctypes.c_void_p),
 }
 
 
@@ -243,7 +308,7 @@ def bind(path: Path) -> ctypes.CDLL:
     for name, types in _SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes, function.restype = types, ctypes.c_int
-    for name in ("tuner_pack_close", "tuner_ffn_release", "tuner_attention_release"):
+    for name in ("tuner_pack_close", "tuner_ffn_release", "tuner_attention_release", "tuner_layer_release"):
         getattr(library, name).argtypes, getattr(library, name).restype = (ctypes.c_void_p,), None
     library.tuner_error.argtypes, library.tuner_error.restype = (), ctypes.c_char_p
     return library

@@ -17,7 +17,8 @@ from . import native
 from .artifact import Artifact
 from .attention import Attention
 from .ffn import Ffn
-from .native import AttentionChoice, AttentionShape, Choice, RuntimeFailure, Shape, checked
+from .layer import Layer
+from .native import AttentionChoice, AttentionShape, Choice, LayerShape, RuntimeFailure, Shape, checked
 from .prepared import Prepared
 from .weights import Weights
 
@@ -171,13 +172,52 @@ class Pack:
             raise RuntimeFailure(status, self.c.tuner_error().decode())
         return Attention(self._artifact(bytes(choice.digest).hex()))
 
-    def _artifact(self, digest: str) -> Artifact:
+    @property
+    def layers(self) -> tuple[tuple[str, ...], ...]:
+        """The names of the ops of each layer of the pack, in the order of their numbers."""
+        found: list[tuple[str, ...]] = []
+        shape = LayerShape()
+        while self.c.tuner_pack_layer(self.handle, len(found), ctypes.byref(shape), None) == native.OK:
+            found.append(tuple(shape.ops.decode().split()))
+        return tuple(found)
+
+    def layer(
+        self, *ops: str, sequences: int, length: int, number: int | None = None, shares_sms: bool = False
+    ) -> Layer | None:
+        """The kernels of a layer for so many sequences with contexts up to `length`, loaded; None where the table says
+        the library. `ops` are the names of the layer's ops, as `layers` has them; where two layers have the same, or
+        none are named, `number` is its place there. Its tensors tell how long the cache's rows are: it may serve longer
+        contexts than asked. `shares_sms` as `load_artifact` has it. Not inside a graph capture.
+
+        Raises:
+            RuntimeFailure: the pack has no such layer, or several, or no answer, or the kernels cannot be loaded.
+        """
+        choice, wanted = AttentionChoice(), self._layer_number(ops, number)
+        found = self.c.tuner_layer_find(self.handle, wanted, sequences, length, ctypes.byref(choice))
+        if (status := checked(self.c, found)) == native.LIBRARY:
+            return None
+        if status != native.OK:
+            raise RuntimeFailure(status, self.c.tuner_error().decode())
+        return Layer(self._artifact(bytes(choice.digest).hex(), shares_sms=shares_sms))
+
+    def _layer_number(self, ops: tuple[str, ...], number: int | None) -> int:
+        known = self.layers
+        fitting = [index for index, names in enumerate(known) if not ops or names == ops]
+        if number is not None:
+            fitting = [index for index in fitting if index == number]
+        if len(fitting) == 1:
+            return fitting[0]
+        listed = "; ".join(f"{index}: {', '.join(names)}" for index, names in enumerate(known)) or "none"
+        problem = f"{len(fitting)} layers of the pack fit {', '.join(ops) or 'the call'}"
+        raise RuntimeFailure(native.NONE, f"{problem}: give the names or the number of one of these: {listed}")
+
+    def _artifact(self, digest: str, *, shares_sms: bool = False) -> Artifact:
         """The artifact of a kernel of the pack, whose bytes were checked when it was opened."""
         folder = f"kernels/{digest}/"
         with zipfile.ZipFile(self._path) as archive:
             names = [name for name in archive.namelist() if name.startswith(folder)]
             files = {name.removeprefix(folder): archive.read(name) for name in names}
-        return Artifact(files, f"{self._path}, kernel {digest[:12]}")
+        return Artifact(files, f"{self._path}, kernel {digest[:12]}", shares_sms=shares_sms)
 
     def aborts(self) -> list[str]:
         """Why launches gave up since the last reset; asks no driver."""

@@ -7,7 +7,8 @@ y = torch.ops.tuner.ffn(x, w1, w2, None, None, None, None, "silu", True, number)
 The weights are operands, so that a graph knows what it reads. `number` names the prepared FFN. For 0, for tensors of
 the CPU, and for operands or options that are not those of `number`, PyTorch's own products compute it. It is for
 inference: there is no gradient. Where `python -m tuner.runtime.torch_compiled` was run, a call on a card runs in C++.
-In the product these two modules and `torch_attention` alone import torch. Nothing imports them but who calls.
+In the product these two modules, `torch_attention` and `torch_layer` alone import torch. Nothing imports them but who
+calls.
 """
 
 from __future__ import annotations

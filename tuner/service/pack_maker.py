@@ -14,7 +14,7 @@ from tuner.core.trial.job import Objective, default_regime
 from tuner.core.trial.questions import Machine, Question
 from tuner.core.trial.records import Best, JobRecord
 from tuner.errors import NotFound
-from tuner.packs.attention_tables import attention_tables
+from tuner.packs.attention_tables import attention_tables, layer_tables
 from tuner.packs.contents import Kernel, Shape
 from tuner.packs.invariant import make_invariant_entry
 from tuner.packs.ladder import Found, make_entry
@@ -34,8 +34,8 @@ def make_pack(
     older ones, whose artifacts may say too little for a pack.
 
     Raises:
-        NotFound: a shape has no result at one of its m, or an attention none; the message names it.
-        InvalidInput: a kernel was made by an older version, or an attention is none.
+        NotFound: a shape has no result at one of its m, or an attention or a layer none; the message names it.
+        InvalidInput: a kernel was made by an older version, or an attention or a layer is none.
         SigningUnavailable: there is no key, and none can be made.
     """
     key = signing_key(store.directory)
@@ -48,11 +48,13 @@ def make_pack(
             entries.append(make_entry(shape, results, min_gain=order.min_gain))
     about: dict[str, Any] = {"target": order.target_id, "l2": str(order.l2), "min_gain": order.min_gain}
     about |= {"batch_invariant": True} if order.batch_invariant else {}
-    attentions = attention_tables(
-        [(workload, _of_workload(store, order, workload, kernel_version)) for workload in order.attentions],
-        min_gain=order.min_gain,
+    of_attentions, of_layers = (
+        [(workload, _of_workload(store, order, workload, kernel_version)) for workload in asked]
+        for asked in (order.attentions, order.layers)
     )
-    content = pack_bytes(entries, attentions=attentions, provenance=about, sign=key.sign)
+    attentions = attention_tables(of_attentions, min_gain=order.min_gain)
+    layers = layer_tables(of_layers, min_gain=order.min_gain)
+    content = pack_bytes(entries, attentions=attentions, layers=layers, provenance=about, sign=key.sign)
     digest = store.artifacts.put(content)
     with store.write() as session:
         packs.insert(session, digest, len(content), order.to_json(), now)

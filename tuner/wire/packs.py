@@ -42,6 +42,10 @@ class PackRequest(Strict):
         default=[],
         description="attentions that were tuned, each alone or with a plain product behind it, as their jobs have them",
     )
+    layers: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
+        default=[],
+        description="layers that were tuned, each an attention with other products around it, as their jobs have them",
+    )
     target: TargetId | None = Field(default=None, description="by default the server's own")
     l2: CacheName = CacheState.COLD
     min_gain: float = Field(
@@ -57,12 +61,12 @@ class PackRequest(Strict):
         """The pack that is asked for.
 
         Raises:
-            InvalidInput: nothing is asked for, attentions shall be batch-invariant, or no target is given and there is
-                none.
+            InvalidInput: nothing is asked for, attentions or layers shall be batch-invariant, or no target is given and
+                there is none.
         """
-        if not self.shapes and not self.attentions:
-            raise InvalidInput("shapes", "is empty, and so is attentions", "name what was tuned")
-        if self.attentions and self.batch_invariant:
+        if not self.shapes and not self.attentions and not self.layers:
+            raise InvalidInput("shapes", "is empty, and so are attentions and layers", "name what was tuned")
+        if (self.attentions or self.layers) and self.batch_invariant:
             problem = "is asked for, and an attention promises nothing of the kind"
             raise InvalidInput("batch_invariant", problem, "leave it out, or make a pack of the attentions alone")
         target_id = self.target or default_target_id
@@ -72,6 +76,7 @@ class PackRequest(Strict):
         return PackOrder(
             shapes=shapes,
             attentions=tuple(pair.to_workload() for pair in self.attentions),
+            layers=tuple(pair.to_workload() for pair in self.layers),
             target_id=target_id,
             l2=self.l2,
             min_gain=self.min_gain,

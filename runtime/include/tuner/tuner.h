@@ -1,9 +1,9 @@
 /* Runs the kernels of a pack: C11 over the CUDA driver API, which is loaded when the first call needs it.
  *
- * Threads. Any number of threads may share a pack. A prepared FFN or attention belongs to one thread at a time and to one
- * stream at a time, since its workspace does.
+ * Threads. Any number of threads may share a pack. A prepared FFN, attention or layer belongs to one thread at a time and
+ * to one stream at a time, since its workspace does.
  * Memory. After it is prepared nothing is allocated, on the host or on the device, until it is released.
- * Graphs. tuner_ffn_launch and tuner_attention_launch may be captured. Everything else may not.
+ * Graphs. tuner_ffn_launch, tuner_attention_launch and tuner_layer_launch may be captured. Everything else may not.
  * Contexts. Calls work in the thread's current CUDA context, as PyTorch, CuPy and the CUDA runtime make it current. */
 #ifndef TUNER_TUNER_H
 #define TUNER_TUNER_H
@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Grows when a struct or a function of this header changes. */
-#define TUNER_RUNTIME_ABI 2
+#define TUNER_RUNTIME_ABI 3
 
 typedef enum tuner_status {
   TUNER_OK = 0,
@@ -33,7 +33,7 @@ typedef enum tuner_status {
   TUNER_NO_VARIANT = -7, /* the pack has not the build of the kernel that was asked for */
 } tuner_status;
 
-enum { TUNER_FP16 = 0, TUNER_BF16 = 1 };
+enum { TUNER_FP16 = 0, TUNER_BF16 = 1, TUNER_FP32 = 2, TUNER_INT32 = 3 }; /* the last two of a layer's tensors alone */
 enum { TUNER_IDENTITY = 0, TUNER_RELU = 1, TUNER_GELU = 2, TUNER_SILU = 3 };
 /* Of a shape. */
 enum { TUNER_GATED = 1, TUNER_BIAS = 2, TUNER_RESIDUAL = 4, TUNER_ROW_SCALE = 8 };
@@ -166,7 +166,7 @@ typedef struct tuner_attention_tensors {
 
 /* What a launch found wrong first, since the last reset. */
 typedef struct tuner_attention_refusal {
-  int32_t kind;     /* 1: a length, 2: a page's number; -1: the projection's launch has given up, and its rows are NaN */
+  int32_t kind;     /* 1: a length, 2: a page's number; -1: a launch of products has given up, and its rows are NaN */
   int32_t sequence;
   int32_t value;    /* it, which was read as the nearest that is right; of a page as zeros */
   int32_t end;      /* what is right is 0 to end - 1 */
@@ -192,6 +192,54 @@ tuner_status tuner_attention_launch(tuner_attention *attention, const tuner_atte
 tuner_status tuner_attention_refused(const tuner_attention *attention, void *stream, tuner_attention_refusal *refusal);
 /* Waits for `stream`, and makes the memory as new. No launch may be under way elsewhere. */
 tuner_status tuner_attention_reset(tuner_attention *attention, void *stream);
+
+/* A decode step of a layer, or of a run of it: products around an attention, e.g. norm, qkv, attention and o_proj. */
+typedef struct tuner_layer_shape {
+  tuner_attention_shape attention; /* d_out: columns of the last op; of a product that is turned those of its queries */
+  int32_t d_in;                    /* columns of what the first op reads */
+  int32_t num_in_front;            /* products in front of the attention */
+  int32_t num_products;
+  const char *ops;                 /* the names of all ops, in order, with blanks between; of the pack */
+} tuner_layer_shape;
+
+/* A tensor that a launch is given. */
+typedef struct tuner_layer_tensor {
+  const char *name;   /* as the artifact's manifest has it, e.g. "qkv.w"; of the pack */
+  const char *role;   /* input, input_squares, weight, bias, residual, row_scale, cache, lengths, pages, frequencies, output */
+  int32_t dtype, rank;
+  int32_t dims[4];
+  int32_t has_pages;  /* whether dims[0] may be another: it is the number of pages */
+} tuner_layer_tensor;
+
+/* Device addresses, each a multiple of 16, in the order of tuner_layer_tensor_at; row-major and contiguous. What only the
+ * launches hand to each other lies in the layer's own memory. Where a product in front of the attention turns queries and
+ * keys, it writes keys and values of the new tokens to the cache; else they are there before the launch. */
+typedef struct tuner_layer_tensors {
+  const void *const *addresses;
+  uint32_t num_addresses;
+  int64_t num_pages; /* of the cache; 0 where it has none */
+} tuner_layer_tensors;
+
+/* Layer number `index`, and how many there are; its table ends at TUNER_NONE. */
+tuner_status tuner_pack_layer(const tuner_pack *pack, uint32_t index, tuner_layer_shape *shape, uint32_t *num_layers);
+/* As tuner_attention_find, of layer number `index`. */
+tuner_status tuner_layer_find(const tuner_pack *pack, uint32_t index, int32_t sequences, int32_t length,
+                              tuner_attention_choice *choice);
+/* Tensor number `index` of a choice that is a kernel; behind the last one NONE. */
+tuner_status tuner_layer_tensor_at(const tuner_pack *pack, const tuner_attention_choice *choice, uint32_t index,
+                                   tuner_layer_tensor *tensor);
+/* As tuner_attention_prepare: all layers of a model may share one. */
+typedef struct tuner_layer tuner_layer;
+tuner_status tuner_layer_prepare(tuner_pack *pack, const tuner_attention_choice *choice, void *memory, void *stream,
+                                 uint32_t num_cached, tuner_layer **layer);
+/* No launch may be under way. */
+void tuner_layer_release(tuner_layer *layer);
+/* Enqueues it. `flags`: TUNER_NO_PDL. */
+tuner_status tuner_layer_launch(tuner_layer *layer, const tuner_layer_tensors *tensors, void *stream, uint32_t flags);
+/* As tuner_attention_refused and tuner_attention_reset. After an abort rows of the launch are NaN, and keys and values of
+ * new tokens are NaN or right; no other line of the cache changes, so the step may run again. */
+tuner_status tuner_layer_refused(const tuner_layer *layer, void *stream, tuner_attention_refusal *refusal);
+tuner_status tuner_layer_reset(tuner_layer *layer, void *stream);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace tuner {
 
@@ -89,6 +90,52 @@ class Attention {
   std::unique_ptr<tuner_attention, Release> attention_;
 };
 
+// What the pack says of a layer, its sequences and a context: kernels, or the library.
+struct LayerChoice : tuner_attention_choice {
+  bool is_kernel = false;
+};
+
+// A layer that is ready: products around an attention. As an Attention otherwise. Its tensors have names.
+class Layer {
+ public:
+  Layer(tuner_pack* pack, const LayerChoice& choice, void* memory, void* stream, std::uint32_t num_cached) {
+    tuner_layer* made = nullptr;
+    checked(tuner_layer_prepare(pack, &choice, memory, stream, num_cached, &made));
+    layer_.reset(made);
+    tuner_layer_tensor tensor;
+    for (std::uint32_t i = 0; checked(tuner_layer_tensor_at(pack, &choice, i, &tensor)) == TUNER_OK; ++i)
+      tensors_.push_back(tensor);
+  }
+  // What a launch is given, in order.
+  const std::vector<tuner_layer_tensor>& tensors() const { return tensors_; }
+  // The place of a tensor among them.
+  std::size_t place(const std::string& name) const {
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+      if (name == tensors_[i].name) return i;
+    throw std::out_of_range("the layer has no tensor " + name);
+  }
+  // Enqueues it; may be captured in a graph. `num_pages`: of a cache with pages.
+  void launch(const std::vector<const void*>& addresses, void* stream, std::int64_t num_pages = 0,
+              std::uint32_t flags = 0) {
+    const tuner_layer_tensors given = {addresses.data(), static_cast<std::uint32_t>(addresses.size()), num_pages};
+    checked(tuner_layer_launch(layer_.get(), &given, stream, flags));
+  }
+  // What a launch found wrong first since the last reset, if one did; waits for the stream.
+  std::optional<tuner_attention_refusal> refused(void* stream) const {
+    tuner_attention_refusal found;
+    if (checked(tuner_layer_refused(layer_.get(), stream, &found)) != TUNER_ABORTED) return std::nullopt;
+    return found;
+  }
+  void reset(void* stream) { checked(tuner_layer_reset(layer_.get(), stream)); }
+
+ private:
+  struct Release {
+    void operator()(tuner_layer* layer) const { tuner_layer_release(layer); }
+  };
+  std::unique_ptr<tuner_layer, Release> layer_;
+  std::vector<tuner_layer_tensor> tensors_;
+};
+
 class Pack {
  public:
   explicit Pack(const std::string& path) {
@@ -130,6 +177,19 @@ class Pack {
   }
   Attention prepare(const AttentionChoice& choice, void* memory, void* stream, std::uint32_t num_cached = 0) {
     return Attention(pack_.get(), choice, memory, stream, num_cached);
+  }
+  tuner_layer_shape layer(std::uint32_t index) const {
+    tuner_layer_shape found;
+    if (tuner_pack_layer(pack_.get(), index, &found, nullptr) != TUNER_OK) throw std::out_of_range("no such layer");
+    return found;
+  }
+  LayerChoice find_layer(std::uint32_t index, int sequences, int length) const {
+    LayerChoice choice;
+    choice.is_kernel = checked(tuner_layer_find(pack_.get(), index, sequences, length, &choice)) == TUNER_OK;
+    return choice;
+  }
+  Layer prepare(const LayerChoice& choice, void* memory, void* stream, std::uint32_t num_cached = 0) {
+    return Layer(pack_.get(), choice, memory, stream, num_cached);
   }
 
  private:

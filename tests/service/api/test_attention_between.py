@@ -18,7 +18,9 @@ from tests.service.api.test_attention import SCHEMA, charts
 from tests.service.api.test_chains import submit
 from tests.support.between import between
 from tests.support.serving import listening, running_service
-from tuner.client.packs import order_of_jobs
+from tuner.client.packs import ladder_table, order_of_jobs
+from tuner.packs.read import read_pack
+from tuner.packs.signing import verify
 from tuner.wire.chains import Chain
 
 pytestmark = pytest.mark.slow
@@ -148,10 +150,53 @@ def test_a_longer_cache_begins_with_what_was_found_for_a_shorter_one(http: httpx
     assert {prior["source"] for prior in longer["priors_used"]} == {pair["id"]}
 
 
-def test_a_pack_has_no_place_for_it(http: httpx.Client, pair: dict[str, Any]) -> None:
-    response = http.post("/packs", json={**order_of_jobs([pair], min_gain=1.02)})
-    assert response.status_code in (404, 422), response.text
-    assert "products" in response.json()["detail"]
+def test_a_pack_is_made_of_layers_as_their_jobs_have_them(
+    http: httpx.Client, pair: dict[str, Any], layer: dict[str, Any]
+) -> None:
+    order = order_of_jobs([pair, layer], min_gain=0.01)
+    assert [(name, len(order[name])) for name in ("shapes", "layers")] == [("shapes", 0), ("layers", 2)]
+    assert "attentions" not in order
+    made = http.post("/packs", json=order)
+    assert made.status_code == 201, made.text
+    content = http.get(made.json()["href"]).content
+    pack = read_pack(content)
+    verify(pack.sums, pack.signature, made.json()["key"])
+    assert http.post("/packs", json=order).json() == made.json()
+    by_names = {entry.shape.names: entry.at(4, 700) for entry in pack.layers}
+    assert set(by_names) == {tuple(OPS[:3]), tuple(OPS)}
+    for names, rung in by_names.items():
+        assert rung is not None
+        assert rung.provenance["job"] == (pair if len(names) == 3 else layer)["id"]
+        assert (rung.kernel is None) == (rung.provenance["winner"] == "library")
+        assert rung.kernel is None or rung.kernel.simulated
+    cells = zip(*(column.cells for column in ladder_table(pack).columns), strict=True)
+    front = "fp16 256 -> qkv 512 norm rotary -> attention -> o_proj 256 residual"
+    behind = " -> gate_up 512 norm gated silu -> down 256 residual"
+    assert [row[:2] for row in cells] == [
+        (f"{front}{more}: 4 heads of 64 over 2", "4 x 700 tokens") for more in (behind, "")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"layers": []}, "name what was tuned"),
+        ({"batch_invariant": True}, "an attention promises nothing of the kind"),
+    ],
+)
+def test_what_cannot_be_packed_of_layers_is_a_problem_that_says_why(
+    http: httpx.Client, pair: dict[str, Any], changes: dict[str, Any], words: str
+) -> None:
+    response = http.post("/packs", json={**order_of_jobs([pair], min_gain=1.02), **changes})
+    assert (response.status_code, words in response.json()["detail"]) == (422, True), response.text
+
+
+def test_a_layer_and_an_attention_are_told_apart(http: httpx.Client, pair: dict[str, Any]) -> None:
+    order = order_of_jobs([pair], min_gain=1.02)
+    misplaced = {**order, "layers": [], "attentions": order["layers"]}
+    response = http.post("/packs", json=misplaced)
+    assert response.status_code == 422
+    assert "qkv stands in front of attention; give it among the layers" in response.json()["detail"]
 
 
 def test_what_a_launch_may_not_span_or_no_cache_fits_is_refused(http: httpx.Client, pair: dict[str, Any]) -> None:

@@ -42,6 +42,21 @@ static tuner_attention_tensors attention_at(uintptr_t base, int64_t num_pages) {
   return tensors;
 }
 
+enum { MOST_TENSORS = 64 };
+/* All tensors of a layer, behind `base`; how many there are. */
+static uint32_t layer_at(const tuner_pack *pack, const tuner_attention_choice *choice, uintptr_t base,
+                         const void *addresses[MOST_TENSORS], int *has_pages) {
+  tuner_layer_tensor tensor;
+  uint32_t count = 0;
+  *has_pages = 0;
+  for (; count < MOST_TENSORS && tuner_layer_tensor_at(pack, choice, count, &tensor) == TUNER_OK; ++count) {
+    (void)strlen(tensor.name), (void)strlen(tensor.role);
+    addresses[count] = (const void *)(base + 0x100 * (uintptr_t)count);
+    *has_pages |= tensor.has_pages;
+  }
+  return count;
+}
+
 static void *allocate(size_t num_bytes) { return aligned_alloc(256, (num_bytes + 256) / 256 * 256); }
 
 /* The first attention, `num_launches` times. */
@@ -65,10 +80,33 @@ static void run_attention(tuner_pack *pack, int num_launches, long *before) {
   free(memory);
 }
 
+/* The first layer, `num_launches` times. */
+static void run_layer(tuner_pack *pack, int num_launches, long *before) {
+  tuner_attention_choice choice;
+  tuner_layer *layer;
+  require(tuner_layer_find(pack, 0, 4, 1, &choice) == TUNER_OK, "find");
+  void *memory = allocate(choice.memory_bytes);
+  require(tuner_layer_prepare(pack, &choice, memory, NULL, 4, &layer) == TUNER_OK, "prepare");
+  *before = atomic_load(&num_allocations);
+  for (int i = 0; i < num_launches; ++i) {
+    const void *addresses[MOST_TENSORS];
+    int has_pages;
+    const uint32_t count = layer_at(pack, &choice, 0x10000 + 0x10000 * (uintptr_t)(i % 7), addresses, &has_pages);
+    const tuner_layer_tensors tensors = {addresses, count, has_pages ? 9 : 0};
+    require(tuner_layer_launch(layer, &tensors, NULL, i % 2 ? TUNER_NO_PDL : 0) == TUNER_OK, "launch");
+  }
+  require(tuner_layer_refused(layer, NULL, NULL) == TUNER_OK, "refused");
+  require(tuner_layer_reset(layer, NULL) == TUNER_OK, "reset");
+  *before = atomic_load(&num_allocations) - *before;
+  tuner_layer_release(layer);
+  free(memory);
+}
+
 static void *of_a_thread(void *shared) {
   tuner_pack *pack = shared;
   long unused;
   run_attention(pack, NUM_LAUNCHES, &unused);
+  run_layer(pack, NUM_LAUNCHES / 4, &unused);
   tuner_shape shape;
   tuner_choice choice;
   require(tuner_pack_shape(pack, 0, &shape, NULL) == TUNER_OK, "shape");
@@ -114,9 +152,10 @@ static void run_allocations(tuner_pack *pack) {
   }
   require(tuner_reset(ffn, NULL) == TUNER_OK, "reset");
   const long after = atomic_load(&num_allocations) - before;
-  long of_attention;
+  long of_attention, of_layer;
   run_attention(pack, NUM_LAUNCHES, &of_attention);
-  printf("%ld before, %ld after\n", before, after + of_attention);
+  run_layer(pack, NUM_LAUNCHES, &of_layer);
+  printf("%ld before, %ld after\n", before, after + of_attention + of_layer);
   tuner_ffn_release(ffn);
   free(memory);
 }
@@ -169,6 +208,35 @@ static void use_attentions(tuner_pack *pack) {
   }
 }
 
+static void use_layer(tuner_pack *pack, const tuner_attention_choice *choice) {
+  if (choice->memory_bytes > kMostMemory) return;
+  void *memory = allocate(choice->memory_bytes);
+  tuner_layer *layer = NULL;
+  if (tuner_layer_prepare(pack, choice, memory, NULL, 2, &layer) == TUNER_OK) {
+    const void *addresses[MOST_TENSORS];
+    int has_pages;
+    const uint32_t count = layer_at(pack, choice, 0x10000, addresses, &has_pages);
+    const tuner_layer_tensors tensors = {addresses, count, has_pages ? 9 : 0};
+    (void)tuner_layer_launch(layer, &tensors, NULL, 0);
+    (void)tuner_layer_launch(layer, &tensors, NULL, TUNER_NO_PDL);
+    (void)tuner_layer_refused(layer, NULL, NULL);
+    (void)tuner_layer_reset(layer, NULL);
+    tuner_layer_release(layer);
+  }
+  free(memory);
+}
+
+static void use_layers(tuner_pack *pack) {
+  tuner_layer_shape shape;
+  for (uint32_t i = 0; i < 16 && tuner_pack_layer(pack, i, &shape, NULL) == TUNER_OK; ++i) {
+    (void)strlen(shape.ops);
+    tuner_attention_choice choice;
+    const tuner_status status = tuner_layer_find(pack, i, 4, 1, &choice);
+    if (status == TUNER_OK || status == TUNER_LIBRARY) (void)strlen(choice.text);
+    if (status == TUNER_OK && next_random() % 2 == 0) use_layer(pack, &choice);
+  }
+}
+
 /* All that a program does with a pack. */
 static int use(const uint8_t *bytes, size_t num_bytes) {
   tuner_pack *pack;
@@ -185,6 +253,7 @@ static int use(const uint8_t *bytes, size_t num_bytes) {
     }
   }
   use_attentions(pack);
+  use_layers(pack);
   tuner_pack_close(pack);
   return 1;
 }

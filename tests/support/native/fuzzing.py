@@ -7,7 +7,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.attention_packs import make_attention, table, without_sources
+from tests.support.attention_packs import layers, made_of, make_attention, table, without_sources
+from tests.support.between import between
+from tests.support.between_made import candidate_of
 from tests.support.native.recorder import compile_driver, compile_recorder
 from tests.support.packs import ffn, ladder, make, without_source
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -35,7 +37,14 @@ def some_pack(folder: Path) -> Path:
     entries = [ladder(*(without_source(one.kernel) for one in made)) for made in (small, full)]
     attentions = [table(make_attention(), library=[(4, 9000)]), table(make_attention(d_out=512, engine=Engine.WGMMA))]
     attentions.append(table(make_attention(form={"page_tokens": 16})))
-    write_pack(entries, folder / "some.tunerpack", attentions=[without_sources(one) for one in attentions])
+    several = between(num_behind=3)
+    of_layers = [layers(made_of(one, candidate_of(one))) for one in (between(), several)]
+    write_pack(
+        entries,
+        folder / "some.tunerpack",
+        attentions=[without_sources(one) for one in attentions],
+        layers=[without_sources(one) for one in of_layers],
+    )
     return folder / "some.tunerpack"
 
 

@@ -44,7 +44,7 @@ def operands(attention: Attention, *, num_pages: int | None = None) -> dict[str,
 
 def parameters(attention: Attention) -> list[bytes]:
     """Of the launches that were packed last."""
-    return [launch._parameter.raw for launch in list(attention._bound.values())[-1]._launches]
+    return [launch._parameter.raw for launch in list(attention._calls._bound.values())[-1]._launches]
 
 
 def test_launches_follow_each_other_on_the_callers_stream(recorder: Recorder, tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attention_packs import make_attention, table
+from tests.support.attention_packs import layers, made_of, make_attention, table
+from tests.support.between import between
+from tests.support.between_made import candidate_of
 from tests.support.native.example import COMPILERS, built_example, run_command
 from tests.support.native.recorder import compile_recorder
 from tests.support.packs import ladder, make
@@ -42,23 +44,33 @@ def test_the_example_builds_without_a_warning_and_launches(compiler: str, tmp_pa
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_an_attention_in_cpp_is_found_launched_and_refused(compiler: str, tmp_path: Path) -> None:
+def test_an_attention_and_a_layer_in_cpp_are_found_launched_and_refused(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    made, path = make_attention(), tmp_path / "model.tunerpack"
-    write_pack([], path, attentions=[table(made, library=[(4, 9000)])])
-    include, program = f"-I{native.FOLDER / 'include'}", str(tmp_path / "attention")
+    made, layer, path = make_attention(), made_of(between(), candidate_of(between())), tmp_path / "model.tunerpack"
+    library = [(4, 9000)]
+    write_pack([], path, attentions=[table(made, library=library)], layers=[layers(layer, library=library)])
+    include = f"-I{native.FOLDER / 'include'}"
     objects = []
     for source in native.sources():
         objects.append(str(tmp_path / f"{source.stem}.o"))
         assert run_command(compiler, "-std=c11", include, "-c", str(source), "-o", objects[-1]).returncode == 0
     flags = ("-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", include, "-pthread")
-    source = ROOT / "tests" / "support" / "native" / "attention.cpp"
-    built = run_command(COMPILERS[compiler], *flags, str(source), *objects, "-o", program, "-ldl")
-    assert built.returncode == 0, built.stderr
-    ran = run_command(program, str(path), TUNER_LIBCUDA=str(compile_recorder(tmp_path)))
-    assert ran.stdout == f"700 tokens: two_launches_pdl: {made.kernel.manifest['schedule_in_words']}\n"
-    assert (ran.returncode, ran.stderr) == (0, "lengths is null, and the kernel needs it\n")
+    words = [one.kernel.manifest["schedule_in_words"] for one in (made, layer)]
+    expected = {
+        "attention": (f"700 tokens: two_launches_pdl: {words[0]}\n", "lengths is null, and the kernel needs it\n"),
+        "layer": (
+            f"qkv attention o_proj, 512 tokens: n_launches_pdl: {words[1]}\n",
+            "attention.lengths is null, and the kernel needs it\n",
+        ),
+    }
+    for name, (printed, refused) in expected.items():
+        program, text = str(tmp_path / name), ROOT / "tests" / "support" / "native" / f"{name}.cpp"
+        built = run_command(COMPILERS[compiler], *flags, str(text), *objects, "-o", program, "-ldl")
+        assert built.returncode == 0, built.stderr
+        ran = run_command(program, str(path), TUNER_LIBCUDA=str(compile_recorder(tmp_path)))
+        assert ran.stdout == printed
+        assert (ran.returncode, ran.stderr) == (0, refused)
 
 
 def test_loading_a_pack_and_launching_takes_a_screenful() -> None:

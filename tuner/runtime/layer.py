@@ -1,0 +1,103 @@
+"""A layer of a fetched artifact: an attention with products around it, whose tensors have the manifest's names.
+
+    layer = tuner.runtime.load_layer("best.zip")
+    y = layer({"residual": x, "residual.squares": squares, "qkv.w": w, "attention.keys": keys, ...})
+
+All that is launched by one of these runs on one stream, since what the launches hand to each other is the artifact's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .arrays import library_of
+from .artifact import Artifact, Launches, load_artifact
+from .calls import Calls
+from .native import RuntimeFailure
+
+
+class Layer:
+    """An artifact of one attention and the products around it, loaded into the current context."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        """Of that artifact.
+
+        Raises:
+            RuntimeFailure: it has no attention.
+        """
+        self.artifact, self._calls = artifact, Calls(artifact)
+        #: The ops, as the manifest has them.
+        self.ops: list[dict[str, Any]] = artifact.manifest["workload"]["ops"]
+        if not any(op.get("op") == "attention" for op in self.ops):
+            raise RuntimeFailure(-1, "the artifact has no attention: load it with load_artifact, and bind its tensors")
+        #: The tensor that a call gives: what the last op makes.
+        self.output = str(self.ops[-1]["name"])
+        #: All tensors that leave.
+        self.outputs = tuple(name for name, one in artifact.tensors.items() if one["role"] == "output")
+
+    @property
+    def tensors(self) -> dict[str, dict[str, Any]]:
+        """What a call takes, by name: role, shape and element type. Those of a kernel in front are optional, and so are
+        those that only the launches read and write."""
+        return self.artifact.tensors
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Of a tensor of the manifest; of a cache of pages as it was tuned."""
+        return tuple(self.tensors[tensor]["shape"])
+
+    def __call__(self, tensors: Mapping[str, Any], *, stream: int | None = None) -> Any:
+        """The last op's rows, on `stream`: the library's current one where it is not given. Outputs that are not given
+        are made by the library of the others. Nothing is waited for, and it may be captured in a graph.
+
+        Raises:
+            RuntimeFailure: a tensor is missing, unknown, or has another shape or element type, or the driver refuses.
+        """
+        given = {name: array for name, array in tensors.items() if array is not None}
+        like = self._like_the_output(given)
+        library = library_of(like)
+        missing = [name for name in self.outputs if name not in given]
+        if library is None and (stream is None or missing):
+            wanted = ", ".join([*missing, *(["`stream`"] if stream is None else [])])
+            raise RuntimeFailure(-1, f"{wanted} must be given with arrays of this library")
+        if library is not None:
+            given |= {name: library.empty(self.shape(name), like) for name in missing}
+        on = library.current_stream(like) if stream is None and library is not None else stream
+        self._calls.launches(given).enqueue(on or 0)
+        return given[self.output]
+
+    def _like_the_output(self, given: Mapping[str, Any]) -> Any:
+        """An array of its element type."""
+        known = self.tensors
+        wanted = known[self.output]["dtype"]
+        found = (array for name, array in given.items() if name in known and known[name]["dtype"] == wanted)
+        if (like := next(found, None)) is None:
+            raise RuntimeFailure(-1, f"there is no tensor of {wanted}: give {', '.join(sorted(known))}")
+        return like
+
+    def bind(self, tensors: Mapping[str, Any]) -> Launches:
+        """The launches over these arrays, as `Artifact.bind` has it."""
+        return self.artifact.bind(tensors)
+
+    def refused(self) -> str:
+        """What a launch found wrong first since `forget_refused`, as a sentence; empty where all was right. Waits for
+        the device."""
+        return self.artifact.refused()
+
+    def forget_refused(self) -> None:
+        """So that `refused` tells of what comes. Waits for the device."""
+        self.artifact.forget_refused()
+
+    def aborted(self) -> bool:
+        """Whether a launch of products has given up waiting; results since then are not right. Waits for the device."""
+        return self.artifact.aborted()
+
+
+def load_layer(path: Path | str, *, shares_sms: bool = False) -> Layer:
+    """Reads the zip, or the folder, of a fetched artifact, and loads it; `shares_sms` as `load_artifact` has it.
+
+    Raises:
+        RuntimeFailure: it is no intact artifact, has no attention, or the driver refuses.
+    """
+    return Layer(load_artifact(path, shares_sms=shares_sms))

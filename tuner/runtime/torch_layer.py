@@ -1,0 +1,340 @@
+"""`torch.ops.tuner.decoder_layer`: a decode step of a layer from its qkv on, which torch.compile takes whole.
+
+import tuner.runtime.torch_layer as op
+number = op.register(pack.layer("qkv", "attention", "o_proj", sequences=16, length=2048))   # once, for all layers
+y = torch.ops.tuner.decoder_layer(
+    x, None, w_qkv, None, frequencies, keys, values, lengths, None, w_o, None, None, 1e-5, False, True, scale, 0, 0.0,
+    number,
+)
+
+`x` is [sequences * new tokens, hidden], of each sequence its new tokens, which `lengths` counts in. With `eps` its rows
+are normed, without a weight: fold that into `w_qkv`. `squares` are the fp32 sums of squares of the rows of `x`; where
+they are None they are computed here. `frequencies` are fp32 radians a token [head_dim / 2]. With them `w_qkv` and its
+bias have the first halves of all heads first, then the second halves, as `halves_first` makes them; queries and keys
+are turned, and keys and values of the new tokens are written to the caches. Without them `w_qkv` makes queries alone.
+Caches, lengths and pages are those of `attention_proj`. `residual` says whether `x` is added behind o_proj. With
+`w_up` and `w_down` a norm, a gated SiLU and `down` follow, with o_proj's rows as its residual. `number` names what
+was registered. For 0, for tensors of the CPU, and for shapes or options that are not those of `number`, PyTorch's own
+operators compute it. It is for inference: there is no gradient. A first call belongs in front of a capture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from .layer import Layer
+from .native import RuntimeFailure
+from .torch_attention import by_torch as attention_by_torch
+
+_SCHEMA = (
+    "(Tensor x, Tensor? squares, Tensor w_qkv, Tensor? b_qkv, Tensor? frequencies, Tensor(a!) keys, "
+    "Tensor(b!) values, Tensor lengths, Tensor? pages, Tensor w_o, Tensor? w_up, Tensor? w_down, float? eps, "
+    "bool residual, bool heads_first, float scale, int window, float soft_cap, int number) -> Tensor"
+)
+_library = torch.library.Library("tuner", "FRAGMENT")
+_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "int32": torch.int32}
+_BY_NAME = "call the layer with its tensors by their names"
+#: Options of products that the operator has no argument for.
+_ODD = ("gated", "bias", "row_scale", "norm", "rotary")
+
+
+class Operands(NamedTuple):
+    """Arguments of the operator, in order."""
+
+    x: torch.Tensor
+    squares: torch.Tensor | None
+    w_qkv: torch.Tensor
+    b_qkv: torch.Tensor | None
+    frequencies: torch.Tensor | None
+    keys: torch.Tensor
+    values: torch.Tensor
+    lengths: torch.Tensor
+    pages: torch.Tensor | None
+    w_o: torch.Tensor
+    w_up: torch.Tensor | None
+    w_down: torch.Tensor | None
+    eps: float | None
+    residual: bool
+    heads_first: bool
+    scale: float
+    window: int
+    soft_cap: float
+    number: int = 0
+
+    @property
+    def options(self) -> tuple[Any, ...]:
+        """What is no tensor."""
+        return self[12:18]
+
+
+#: Of tensors, in the order of the arguments.
+_TENSORS = Operands._fields[:12]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Registered:
+    """What is launched, and for which operands."""
+
+    layer: Layer
+    #: The manifest's name of each argument that is a tensor; what is not there has none.
+    names: dict[str, str]
+    #: By argument: shape and element type. A cache of pages has any number of them.
+    shapes: dict[str, tuple[tuple[int, ...], torch.dtype]]
+    has_pages: bool
+    #: As `Operands.options`.
+    options: tuple[Any, ...]
+
+
+#: By number; the first place is nobody's.
+_registered: list[_Registered | None] = [None]
+
+
+def register(layer: Layer) -> int:
+    """The number by which the operator knows it, from now on.
+
+    Raises:
+        RuntimeFailure: the operator has no argument for something that the layer computes.
+    """
+    ops = layer.ops
+    places = [index for index, op in enumerate(ops) if op.get("op") == "attention"]
+    if places != [1] or len(ops) not in (3, 5) or ops[1]["source"] != ops[0]["name"] or len(layer.outputs) != 1:
+        listed = ", ".join(op["name"] for op in ops)
+        raise _refused(f"its ops are {listed}", "register qkv, attention and o_proj, with or without gate_up and down")
+    front, attention, o_proj, *block = ops
+    names = {
+        "x": front["source"],
+        "w_qkv": f"{front['name']}.w",
+        **{what: f"{attention['name']}.{what}" for what in ("keys", "values", "lengths", "pages")},
+        "w_o": f"{o_proj['name']}.w",
+        "squares": f"{front['source']}.squares",
+        "b_qkv": f"{front['name']}.bias",
+        "frequencies": f"{front['name']}.frequencies",
+    }
+    _check_product(front, source=front["source"], norm=front["source"], may=("bias", "norm", "rotary"))
+    _check_product(o_proj, source=attention["name"], residual=front["source"], may=())
+    if block:
+        up_proj, down = block
+        _check_product(up_proj, source=o_proj["name"], norm=o_proj["name"], may=("gated", "norm"), activation="silu")
+        _check_product(down, source=up_proj["name"], residual=o_proj["name"], may=())
+        is_block = up_proj.get("gated") and up_proj.get("norm") and down.get("residual")
+        if not is_block or up_proj["eps"] != front.get("eps", up_proj["eps"]):
+            others = f"another eps than {front['name']}, or {down['name']} no residual"
+            raise _refused(f"{up_proj['name']} has no gate or no norm, {others}", _BY_NAME)
+        names |= {"w_up": f"{up_proj['name']}.w", "w_down": f"{down['name']}.w"}
+    known = layer.tensors
+    names = {argument: name for argument, name in names.items() if name in known}
+    shapes = {
+        argument: (tuple(known[name]["shape"]), _DTYPES[known[name]["dtype"]]) for argument, name in names.items()
+    }
+    options = (
+        front["eps"] if front.get("norm") else block[0]["eps"] if block else None,
+        bool(o_proj.get("residual")),
+        bool(attention.get("heads_first", True)),
+        float(attention.get("scale") or attention["head_dim"] ** -0.5),
+        int(attention.get("window") or 0),
+        float(attention.get("soft_cap") or 0.0),
+    )
+    if block and not front.get("norm"):
+        raise _refused(f"{front['name']} has no norm, and {block[0]['name']} has one", _BY_NAME)
+    if unknown := _unnamed(layer, set(names.values())):
+        raise _refused(f"it reads {', '.join(unknown)}", _BY_NAME)
+    has_pages = attention.get("page_tokens") is not None
+    made = _Registered(layer=layer, names=names, shapes=shapes, has_pages=has_pages, options=options)
+    _registered.append(made)
+    return len(_registered) - 1
+
+
+def forget(number: int) -> None:
+    """Lets go of it; PyTorch's own operators compute what still names it."""
+    _registered[number] = None
+
+
+def halves_first(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
+    """Rows of heads (or the elements of a bias) as a product that is turned has them: the first halves of all heads,
+    then the second halves. A copy."""
+    return rows.view(-1, 2, head_dim // 2, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
+
+
+def _unnamed(layer: Layer, named: set[str]) -> list[str]:
+    """Tensors that a call must be given and that no argument is."""
+    own = ("intermediate", "squares", "optional", "output")
+    return [name for name, one in layer.tensors.items() if one["role"] not in own and name not in named]
+
+
+def _check_product(
+    op: dict[str, Any],
+    *,
+    source: str,
+    may: tuple[str, ...],
+    norm: str = "",
+    residual: str = "",
+    activation: str = "identity",
+) -> None:
+    odd = [name for name in _ODD if op.get(name) and name not in may]
+    odd += [f"{op['activation']}"] if op["activation"] != activation else []
+    odd += [f"a norm of {op['norm']}"] if op.get("norm") and op["norm"] != norm else []
+    if op.get("residual") and op.get("residual_source") != residual:
+        odd.append(f"the residual {op.get('residual_source') or 'of its own'}")
+    odd += [f"the source {op['source']}"] if op["source"] != source else []
+    if odd:
+        raise _refused(f"{op['name']} has {', '.join(odd)}", _BY_NAME)
+
+
+def _refused(problem: str, remedy: str) -> RuntimeFailure:
+    return RuntimeFailure(-1, f"torch.ops.tuner.decoder_layer has no argument for it: {problem}: {remedy}")
+
+
+def by_torch(*arguments: Any) -> torch.Tensor:
+    """The same by PyTorch's own operators, on any device; it writes to the caches, too."""
+    given, functions = Operands(*arguments), torch.nn.functional
+    x = given.x if given.eps is None else _normed(given.x, given.squares, given.eps)
+    qkv = functions.linear(x, given.w_qkv, given.b_qkv)
+    queries = qkv if given.frequencies is None else _turned_and_written(qkv, given, given.frequencies)
+    attended = attention_by_torch(
+        queries, given.keys, given.values, given.lengths, given.pages, None, *given.options[2:]
+    )
+    stream = functions.linear(attended, given.w_o)
+    if given.residual:
+        stream = stream + given.x
+    if given.w_up is None or given.w_down is None:
+        return stream
+    normed = stream if given.eps is None else _normed(stream, None, given.eps)
+    gate, up = functions.linear(normed, given.w_up).chunk(2, dim=-1)
+    return functions.linear(functions.silu(gate) * up, given.w_down) + stream
+
+
+def _normed(rows: torch.Tensor, squares: torch.Tensor | None, eps: float) -> torch.Tensor:
+    wide = rows.to(_wide(rows))
+    sums = _squares(rows) if squares is None else squares[: rows.shape[0]].to(wide.dtype)
+    return (wide * torch.rsqrt(sums / rows.shape[1] + eps)[:, None]).to(rows.dtype)
+
+
+def _squares(rows: torch.Tensor) -> torch.Tensor:
+    """By two kernels: nothing as wide as the rows is written."""
+    return torch.linalg.vector_norm(rows, dim=1, dtype=_wide(rows)).square_()
+
+
+def _wide(rows: torch.Tensor) -> torch.dtype:
+    return torch.promote_types(rows.dtype, torch.float32)
+
+
+def _turned_and_written(qkv: torch.Tensor, given: Operands, frequencies: torch.Tensor) -> torch.Tensor:
+    """The queries. A token in front of its sequence, or behind the cache's end, is not kept."""
+    half, rows = frequencies.shape[0], qkv.shape[0]
+    kv_heads = given.keys.shape[1 if given.heads_first else 2]
+    wide = qkv.to(_wide(qkv)).view(rows, 2, -1, half).transpose(1, 2)  # [rows, all heads, halves, pairs]
+    sequences = given.lengths.shape[0]
+    new_tokens = rows // sequences
+    token = torch.arange(rows, device=qkv.device)
+    sequence, places = token // new_tokens, given.lengths[token // new_tokens] - new_tokens + token % new_tokens
+    angles = places[:, None].to(torch.float32) * frequencies
+    cos, sin = (angle[:, None].to(wide.dtype) for angle in (angles.cos(), angles.sin()))
+    first, second = wide[:, :, 0], wide[:, :, 1]
+    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(qkv.dtype)
+    plain = wide.reshape(rows, -1, 2 * half).to(qkv.dtype)
+    queries, keys = turned[:, : -2 * kv_heads], turned[:, -2 * kv_heads : -kv_heads]
+    longest = given.keys.shape[2] if given.pages is None else given.pages.shape[1] * _page_tokens(given)
+    is_kept = (places >= 0) & (places < longest)
+    for cache, new in ((given.keys, keys), (given.values, plain[:, -kv_heads:])):
+        _write(cache, new, sequence, places, is_kept, given)
+    return queries.reshape(rows, -1)
+
+
+def _page_tokens(given: Operands) -> int:
+    return int(given.keys.shape[2 if given.heads_first else 1])
+
+
+def _write(
+    cache: torch.Tensor,
+    new: torch.Tensor,
+    sequence: torch.Tensor,
+    places: torch.Tensor,
+    is_kept: torch.Tensor,
+    given: Operands,
+) -> None:
+    """Puts `new` [rows, KV heads, head_dim] where they are kept; other lines of the cache stay."""
+    at, line = sequence, places.clamp(min=0).long()
+    if given.pages is not None:
+        page_tokens = _page_tokens(given)
+        page = (line // page_tokens).clamp(max=given.pages.shape[1] - 1)
+        at, line = given.pages[sequence, page].long(), line % page_tokens
+        is_kept = is_kept & (at >= 0) & (at < cache.shape[0])
+        at = at.clamp(0, cache.shape[0] - 1)
+    else:
+        line = line.clamp(max=cache.shape[2] - 1)
+    view = cache if given.pages is None or given.heads_first else cache.transpose(1, 2)
+    heads = torch.arange(view.shape[1], device=cache.device)
+    index = (at[:, None], heads[None], line[:, None])
+    view[index] = torch.where(is_kept[:, None, None], new, view[index])
+
+
+def _check(given: Operands) -> None:
+    """That shapes can meet, and no gradient is asked for."""
+    dims = {"x": 2, "w_qkv": 2, "keys": 4, "values": 4, "lengths": 1, "w_o": 2}
+    for name, count in dims.items():
+        if (found := getattr(given, name).dim()) != count:
+            raise ValueError(f"{name} has {found} dimensions: give {count}")
+    rows, sequences = given.x.shape[0], given.lengths.shape[0]
+    if sequences == 0 or rows % sequences:
+        raise ValueError(f"x has {rows} rows for {sequences} sequences: give as many to each")
+    if (given.w_up is None) != (given.w_down is None):
+        raise ValueError("w_up and w_down go together: give both, or neither")
+    if torch.is_grad_enabled():
+        for one in given[:12]:
+            if isinstance(one, torch.Tensor) and one.requires_grad:
+                remedy = "call it under torch.inference_mode() or torch.no_grad()"
+                raise NotImplementedError(f"tuner::decoder_layer has no gradient: {remedy}")
+
+
+def _on_cpu(*arguments: Any) -> torch.Tensor:
+    _check(Operands(*arguments))
+    return by_torch(*arguments)
+
+
+def _on_cuda(*arguments: Any) -> torch.Tensor:
+    """The same on a card, by the kernels that were registered, where these are their operands."""
+    given = Operands(*arguments)
+    _check(given)
+    known = _registered[given.number]
+    if known is not None and "squares" in known.names:
+        given = given._replace(squares=_with_room(known, _squares(given.x) if given.squares is None else given.squares))
+    if known is None or not _is_its(known, given):
+        return by_torch(*given)
+    found: torch.Tensor = known.layer({name: getattr(given, argument) for argument, name in known.names.items()})
+    return found
+
+
+def _with_room(known: _Registered, squares: torch.Tensor) -> torch.Tensor:
+    """As many as the kernels read: they read some behind the last row."""
+    (wanted,), _ = known.shapes["squares"]
+    missing = wanted - squares.shape[0] if squares.dim() == 1 else 0
+    return torch.nn.functional.pad(squares, (0, missing)) if missing > 0 else squares
+
+
+def _is_its(known: _Registered, given: Operands) -> bool:
+    there = {name for name in _TENSORS if getattr(given, name) is not None}
+    if there != known.names.keys() or given.options != known.options:
+        return False
+    for argument, (shape, dtype) in known.shapes.items():
+        one, skipped = getattr(given, argument), int(known.has_pages and argument in ("keys", "values"))
+        if tuple(one.shape)[skipped:] != shape[skipped:] or one.dtype is not dtype or not one.is_contiguous():
+            return False
+    return bool(given.keys.shape == given.values.shape)
+
+
+def _fake(*arguments: Any) -> torch.Tensor:
+    given = Operands(*arguments)
+    _check(given)
+    last = given.w_o if given.w_down is None else given.w_down
+    return given.x.new_empty((given.x.shape[0], last.shape[0]))
+
+
+_library.define("decoder_layer" + _SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
+_library.impl("decoder_layer", _on_cpu, "CPU")
+_library.impl("decoder_layer", _on_cuda, "CUDA")
+torch.library.register_fake("tuner::decoder_layer", _fake, lib=_library)
+
+__all__ = ["by_torch", "forget", "halves_first", "register"]
