@@ -44,7 +44,7 @@ def test_a_gpu_without_a_copy_engine_is_held_back_by_its_memory_where_there_are_
     one = assign(alone, span_tokens=8192, columns=8, num_queues=1, contiguous=False)
     small = replace(tiling(16), tile_tokens=16)
     by_tma = attention_us(one, [8192], H200, tiling=small)
-    assert attention_us(one, [8192], H200, tiling=replace(small, engine=AttentionEngine.MMA)) > 1.2 * by_tma
+    assert attention_us(one, [8192], H200, tiling=replace(small, engine=AttentionEngine.MMA)) > 1.05 * by_tma
 
 
 def test_what_lengths_deal_is_more_even_than_what_a_plan_does() -> None:
