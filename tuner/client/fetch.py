@@ -183,11 +183,18 @@ def check_answer(best: Mapping[str, Any], *, accept_unfused: bool, even_if_slowe
     elif not PlanKind(best["winner"]).is_fused:
         gain = render.ratio(best["finals"][best["winner_row"]]["speedup"])
         words = f"{verdict}, and the answer is our kernel as {render.words(best['winner'])}, {gain} the library's speed"
-        if not (accept_unfused or even_if_slower):
+        if not (accept_unfused or even_if_slower or has_attention(best)):
             raise UnfusedWins(f"{words}; nothing is written without --accept-unfused")
     else:
         return
     click.echo(f"tuner-client: {words}", err=True)
+
+
+def has_attention(best: Mapping[str, Any]) -> bool:
+    """Whether the winner computes an attention: it has a launch of its own in every kind, so nobody who calls the
+    kernel counts on a single one."""
+    schedule = best["finals"][best["winner_row"]]["candidate"].get("schedule") or {}
+    return bool(schedule.get("attentions"))
 
 
 def is_the_librarys(best: Mapping[str, Any]) -> bool:
@@ -196,15 +203,18 @@ def is_the_librarys(best: Mapping[str, Any]) -> bool:
 
 
 def recipe_lines(best: Mapping[str, Any]) -> list[str]:
-    """How to call the library, a line for each product."""
+    """How to call the library, a line for each product, and one for its attention."""
     recipe, torch = best["library"], best.get("torch") or {}  # older services say nothing of PyTorch
     if torch.get("is_library"):
         share = f"{torch['library_speedup']:.3f} of cuBLASLt's time"
         return [f"torch.compile with mode={COMPILE_MODE!r} in a CUDA graph, {share}"]
     if recipe is None:
         return ["its algorithm is not known: the library was simulated, or measured by an older version"]
+    attention = [recipe["attention"]] if recipe.get("attention") else []  # older services do not name it
+    if not recipe["calls"]:
+        return attention
     head = f"cuBLASLt {recipe['cublaslt_version']}" + (", the products side by side" if recipe["beside"] else "")
-    return [head, *(_call_line(call) for call in recipe["calls"])]
+    return [*attention, head, *(_call_line(call) for call in recipe["calls"])]
 
 
 def _call_line(call: Mapping[str, Any]) -> str:

@@ -156,6 +156,39 @@ def test_where_the_library_is_the_answer_nothing_is_written_and_its_algorithm_is
     assert "the library is the answer" in written.stderr
 
 
+@pytest.mark.parametrize("calls", [RECIPE["calls"], []], ids=["with products", "alone"])
+def test_where_the_library_is_the_answer_its_attention_is_named(
+    run: Run, job_id: str, monkeypatch: pytest.MonkeyPatch, calls: list[Any]
+) -> None:
+    measured, attention = Client.best, "PyTorch 2.11 scaled_dot_product_attention by cudnn"
+    library = {**RECIPE, "calls": calls, "attention": attention}
+    monkeypatch.setattr(Client, "best", lambda *_: {**measured(*_), "winner": "library", "library": library})
+    refused = run("fetch", "best", "--job", job_id)
+    assert refused.exit_code == ExitCode.LIBRARY_WINS
+    assert f"and the library is the answer\n{attention}\n" in refused.stderr
+    assert ("cuBLASLt 130100" in refused.stderr) == bool(calls)
+
+
+def test_where_an_attention_has_a_launch_of_its_own_several_launches_need_no_option(
+    run: Run, job_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in every kind: nobody who calls the kernel of an attention or a layer counts on one launch."""
+    path, measured = tmp_path / "kernel.zip", Client.best
+
+    def best_of_a_layer(*asked: Any) -> dict[str, Any]:
+        best = measured(*asked)
+        (first, row, *others), attentions = best["finals"], [{"tile_tokens": 64}]
+        schedule = {**row["candidate"]["schedule"], "attentions": attentions}
+        row = {**row, "candidate": {**row["candidate"], "schedule": schedule}}
+        finals = [first, row, *others]
+        return {**best, "winner": "n_launches_pdl", "verdict": "do not fuse", "winner_row": 1, "finals": finals}
+
+    monkeypatch.setattr(Client, "best", best_of_a_layer)
+    written = run("fetch", "best", "--job", job_id, "-o", str(path))
+    assert (written.exit_code, path.exists()) == (ExitCode.OK, True), written.stderr
+    assert "the answer is our kernel as n launches pdl" in written.stderr
+
+
 @pytest.mark.parametrize("verdict", ["do not fuse", "tie"])
 @pytest.mark.parametrize("flag", ["--accept-unfused", "--even-if-slower"])
 def test_where_several_launches_are_the_answer_nothing_is_written_unless_they_are_accepted(
