@@ -114,7 +114,7 @@ bench-two-cards: $(VENV)/.dev ## compare the trials a second of two GPUs of this
 	@$(BIN)/python -m benchmarks.search.two_cards
 
 bench-search: $(VENV)/.dev ## judge searches by jobs on this machine's GPUs, side by side: seconds, quality, seeds, a ladder (PART=, SECONDS=540; goes on where it was cut); writes benchmarks/results/<gpu>/
-	@$(BIN)/python -m benchmarks.search.measure --gpu $(GPU) $(foreach name,$(PART),--part $(name)) $(if $(SECONDS),--seconds $(SECONDS))
+	@$(BIN)/python -m benchmarks.search.measure --gpu $(GPU) $(foreach name,$(PART),--part $(name)) --seconds $(or $(SECONDS),540)
 
 bench-builds: $(VENV)/.dev ## time a job on two cores beside its builds alone (NVRTC, no GPU); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.search $(foreach name,$(ROW),--row $(name)) $(if $(TRIALS),--trials $(TRIALS))

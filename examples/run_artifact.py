@@ -29,7 +29,7 @@ except ModuleNotFoundError:  # said once the artifact is known to be right
     cupy = None
 
 #: The newest format of a manifest that it reads; one that names none is of the first.
-NEWEST_FORMAT = 4
+NEWEST_FORMAT = 5
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
 #: CUtensorMapDataType.

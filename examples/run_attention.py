@@ -290,7 +290,7 @@ def draw_lengths(manifest: dict[str, Any], tensors: dict[str, cupy.ndarray], ask
             if lengths.shape != given.shape:
                 sys.exit(f"{lengths.size} lengths for {given.size} sequences")
         given[:] = lengths
-    for recipe in manifest.get("attentions", ()):
+    for recipe in (*manifest.get("attentions", ()), manifest["parameter"] or {}):
         if "pages" in recipe:
             table = tensors[recipe["pages"]["tensor"]]
             table[...] = cupy.random.permutation(recipe["pages"]["num_pages"]).reshape(table.shape)

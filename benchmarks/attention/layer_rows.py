@@ -39,12 +39,18 @@ class LayerRow:
     batch: int
     #: Tokens; 0 where there is no attention.
     context: int
+    #: Of a page of its cache; None for a contiguous one.
+    page_tokens: int | None = None
 
     @property
     def name(self) -> str:
         """As ``--row`` says it."""
         what = "-".join(str(run) for run in self.runs)
-        return self._named(what) + (f"/{self.context}" if self.context else "")
+        return self._named(what) + (self._of_cache if self.context else "")
+
+    @property
+    def _of_cache(self) -> str:
+        return f"/{self.context}" + (f"/pages{self.page_tokens}" if self.page_tokens else "")
 
     def _named(self, what: str) -> str:
         shard = f"-tp{self.tp}" if self.tp > 1 else ""
@@ -57,10 +63,16 @@ class LayerRow:
         found = {}
         for run in self.runs:
             has_attention = run in _ATTENDING
-            name = self._named(str(run)) + (f"/{self.context}" if has_attention else "")
+            name = self._named(str(run)) + (self._of_cache if has_attention else "")
             length = self.context if has_attention else max(CONTEXTS)
             found[name] = decoder_layer(
-                self.model, sequences=self.batch, max_length=length, tp=self.tp, dtype=Dtype.BF16, run=run
+                self.model,
+                sequences=self.batch,
+                max_length=length,
+                tp=self.tp,
+                dtype=Dtype.BF16,
+                run=run,
+                page_tokens=self.page_tokens if has_attention else None,
             )
         return found
 
@@ -97,22 +109,28 @@ def _rows() -> tuple[LayerRow, ...]:
 
 
 ROWS = _rows()
-#: Not in the mean, and measured where they are named: norm, qkv, attention and o_proj as one job.
+#: Not in the mean, and measured where they are named: norm, qkv, attention and o_proj as one job; on pages, too.
 ONE_JOB_ROWS = tuple(
-    LayerRow(model=model, tp=tp, runs=(LayerRun.QKV_ATTENTION,), batch=batch, context=context)
+    LayerRow(model=model, tp=tp, runs=(LayerRun.QKV_ATTENTION,), batch=batch, context=context, page_tokens=page_tokens)
+    for page_tokens in (None, 16)
     for model, tp in (("llama3-70b", 8), ("llama3-8b", 1))
     for batch, context in product(BATCHES, CONTEXTS)
 )
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[LayerRow, ...]:
-    """Those of these names, or of names that begin so; where nothing is named all that are in the mean.
+    """Those of these names, or of names that begin so; those on pages by their whole names. Where nothing is named all
+    that are in the mean.
 
     Raises:
         InvalidInput: there is none.
     """
     known = (*ROWS, *ONE_JOB_ROWS) if names else ROWS
-    chosen = tuple(row for row in known if not names or any(row.name.startswith(name) for name in names))
+    chosen = tuple(row for row in known if not names or any(_is_called(row, name) for name in names))
     if not chosen:
         raise InvalidInput("row", f"no row is called {' '.join(names)}", f"a row is called like {ROWS[0].name}")
     return chosen
+
+
+def _is_called(row: LayerRow, name: str) -> bool:
+    return row.name == name if row.page_tokens else row.name.startswith(name)

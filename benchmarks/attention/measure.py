@@ -267,7 +267,7 @@ def measure_row(row: Row, num_sms: int, best: int, bytes_per_s: float) -> dict[s
         _add_flashinfer(tensors, graphs, failed)
     policies = policy_variants(row, gpu_here())
     all_variants = list(dict.fromkeys([*variants(row, num_sms)[: best or None], *policies.values()]))
-    kernels, errors = _captured_variants(tensors, all_variants, num_sms, graphs, failed)
+    kernels, errors = captured_variants(tensors, all_variants, num_sms, graphs, failed)
     tried = timed(graphs, tensors.num_launches, _ROUNDS)
     ours = sorted((name for name in tried if name in kernels), key=lambda name: tried[name])
     finalists = [name for name in ours if kernels[name].variant.programmatic][:_FINALISTS]
@@ -317,7 +317,7 @@ def _add_flashinfer(tensors: Tensors, graphs: dict[str, torch.cuda.CUDAGraph], f
         failed[flashinfer_side.NAME] = str(error)[:120]
 
 
-def _captured_variants(
+def captured_variants(
     tensors: Tensors,
     tried: list[Variant],
     num_sms: int,

@@ -25,8 +25,10 @@ from tuner.workers.source.attention import (
     REFUSED_WORDS,
     TRACE_WORDS,
     AttentionBuffers,
+    CacheMap,
     NextWeights,
     RefusedLaunch,
+    cache_bytes,
     cache_map,
     pack_attention_args,
     refused_launch,
@@ -165,8 +167,8 @@ class Attention:
     ) -> None:
         """On PyTorch's current stream. `next_weights` are those of the launch behind."""
         buffers = AttentionBuffers(
-            k_map=encode(self._map, self.op.dtype, k.data_ptr(), self.variant.promotion_bytes),
-            v_map=encode(self._map, self.op.dtype, v.data_ptr(), self.variant.promotion_bytes),
+            k=cache_bytes(self._map, self.variant.tiling.engine, k.data_ptr(), self._encoded),
+            v=cache_bytes(self._map, self.variant.tiling.engine, v.data_ptr(), self._encoded),
             q=q.data_ptr(),
             out=out.data_ptr(),
             lengths=lengths.data_ptr(),
@@ -187,6 +189,9 @@ class Attention:
         config.attrs = [programmatic_attribute()] if self.variant.programmatic else []
         config.numAttrs = len(config.attrs)
         check(driver.cuLaunchKernelEx(config, self.function, ctypes.addressof(pointers), 0))
+
+    def _encoded(self, cache: CacheMap, address: int) -> bytes:
+        return encode(cache, self.op.dtype, address, self.variant.promotion_bytes)
 
     def refused(self) -> RefusedLaunch | None:
         """What a launch found wrong first."""

@@ -277,8 +277,8 @@ class OneLaunch:
         assert len(product) == made.product_bytes
         promotion = self.variant.attention.promotion_bytes
         buffers = AttentionBuffers(
-            k_map=encode(self._map, row.op.dtype, keys.data_ptr(), promotion),
-            v_map=encode(self._map, row.op.dtype, values.data_ptr(), promotion),
+            k=encode(self._map, row.op.dtype, keys.data_ptr(), promotion),
+            v=encode(self._map, row.op.dtype, values.data_ptr(), promotion),
             q=tensors.q.data_ptr(),
             out=tensors.attended.data_ptr(),
             lengths=tensors.lengths.data_ptr(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -12,7 +13,7 @@ from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache, 
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.presets import attention_pair
-from tuner.core.schedule.attention import AttentionSchedule, AttentionTiling
+from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule, AttentionTiling
 from tuner.core.space.attention_policies import policy_schedules
 
 #: Query heads, KV heads of each model's layer or shard.
@@ -56,7 +57,8 @@ class Variant:
 
     def __str__(self) -> str:
         tiling = self.tiling
-        flags = [name for name in ("contiguous", "speculative", "by_length") if getattr(self, name)]
+        flags = [] if tiling.engine is AttentionEngine.TMA else [str(tiling.engine)]
+        flags += [name for name in ("contiguous", "speculative", "by_length") if getattr(self, name)]
         flags += [] if self.programmatic else ["plain"]
         flags += [] if self.promotion_bytes == 128 else [f"misses of {self.promotion_bytes} bytes"]
         ring = f"tile {tiling.tile_tokens} x {tiling.num_stages}"
@@ -184,6 +186,12 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
     found += [variant(1, most, parts_at_once=8), variant(1, 2 * most, finish_warps=0), variant(1, most, tile=16)]
     found += [variant(1, most, tile=128), variant(1, most, warps=4), variant(1, 2 * most, contiguous=True)]
     return list(dict.fromkeys(fitting(row, v) for v in found if v is not None))
+
+
+def by_engine(found: Iterable[Variant], engine: AttentionEngine) -> list[Variant]:
+    """Those without clusters, by an engine; none that differs in what the copy engine alone does."""
+    plain = (one for one in found if one.tiling.cluster == 1 and one.promotion_bytes == 128)
+    return [replace(one, tiling=replace(one.tiling, engine=engine)) for one in plain]
 
 
 def policy_variants(row: Row, gpu: Gpu) -> dict[str, Variant]:

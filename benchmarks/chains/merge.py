@@ -3,8 +3,9 @@
 python -m benchmarks.chains.merge FILE [FILE ...] --out benchmarks/results/h100/chains.json
     [--winners FILE ... --shipped tuner/winners/h100.json]
 
-Of a row that several files have, that of the last file is kept, and the same holds for winners. What torch.compile
-took, which was measured beside the library, stays with the row: a search does not measure it anew.
+A row is that of the job that was measured last, whatever it found and in whatever order the files are named. Its `jobs`
+are all jobs of it, so that a reader sees how far they lie apart. Of winners, those of the last file are kept. What
+torch.compile took, which was measured beside the library, stays with the row where a later job did not ask for it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from benchmarks.chains.results import summary_of
 from benchmarks.chains.rows import ROWS
 from benchmarks.common.report import without_folders, write_merged
 from benchmarks.common.winners import merge_winners
+from tuner.core.schedule.plan_kinds import PlanKind
 
 #: What a row tells of its run.
 _OF_RUN = ("commit", "date", "kernel_version")
@@ -36,17 +39,37 @@ def merged(reports: Sequence[Json]) -> Json:
     """
     if len({report["meta"]["gpu"] for report in reports}) > 1:
         raise ValueError("a file has rows of one model of card")
-    found, commands = dict[str, Json](), dict[str, None]()
+    jobs, commands = dict[str, list[Json]](), dict[str, None]()
     for report in reports:
         meta = report["meta"]
         commands[without_folders(meta["command"])] = None
         for row in report["rows"]:
-            name = f"{row['chain']}/m{row['m']}"
             own = {of_run: meta[of_run] for of_run in _OF_RUN} | row
-            found[name] = with_torch(own, found.get(name, {}))
-    rows = [found[one.name] for one in ROWS if one.name in found]
+            jobs.setdefault(f"{row['chain']}/m{row['m']}", []).append(own)
+    rows = [last_of(jobs[one.name]) for one in ROWS if one.name in jobs]
     of_all = {"complete": len(rows) == len(ROWS), "chains": summary_of(rows), "command": "; ".join(commands)}
     return {"meta": reports[-1]["meta"] | of_all, "rows": rows}
+
+
+def last_of(rows: Sequence[Json]) -> Json:
+    """The row whose job was measured last, with all jobs; of one job's rows the last of `rows`, which may have got what
+    torch.compile took. That is null where it was not tried."""
+    in_time = sorted(rows, key=lambda row: datetime.fromisoformat(row["date"]))
+    row = in_time[-1]
+    for before in reversed(in_time):
+        row = with_torch(row, before)
+    jobs = {job["date"]: job for one in in_time for job in (*one.get("jobs", ()), _job_of(one))}
+    in_order = [jobs[date] for date in sorted(jobs, key=datetime.fromisoformat)]
+    return {"torch_compile_us": None} | row | {"jobs": in_order}
+
+
+def _job_of(row: Json) -> Json:
+    """What a reader compares jobs by: the time of our fastest, and the verdict over the vendor's library, since not all
+    jobs have torch.compile beside it."""
+    ours = [time_us for kind, time_us in row["kind_us"].items() if kind != PlanKind.LIBRARY]
+    over_vendor = row["verdict_speedup"] / min(1.0, row.get("torch_over_library") or 1.0)
+    own = {name: row[name] for name in ("date", "commit", "trials")}
+    return own | {"fastest_us": min(ours), "over_vendor_library": round(over_vendor, 3)}
 
 
 def with_torch(row: Json, before: Json) -> Json:

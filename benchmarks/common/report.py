@@ -95,7 +95,8 @@ def results_file(target_id: str, name: str) -> Path:
 def machine_line(meta: dict[str, Any]) -> str:
     """Where a page's figures come from: a sentence, and another where rows are missing or one run made not all."""
     whole = "" if meta["complete"] else " Not all rows are there."
-    whole += f" {meta['remark']}" if meta.get("remark") else ""
+    if remark := meta.get("remark", "").rstrip("."):
+        whole += f" {remark[:1].upper()}{remark[1:]}."
     return (
         f"{meta['gpu']}, driver {meta['driver']}, CUDA {meta['cuda']}, "
         f"commit {meta['commit'][:12]}, {meta['date']}.{whole}"

@@ -16,7 +16,6 @@ Numbers that say how much of a thing there is are two values: none (or one), and
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from typing import Any
 
 from benchmarks.common.report import results_file, write_report
 from benchmarks.search.bench import candidate_of
+from benchmarks.search.recorded import read, speedup_of
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.trial.stats import median, proportion_upper_bound
 from tuner.search.axes import to_params
@@ -80,9 +80,8 @@ def trials_of(jobs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Row, Schedule
         row = job.get("target", CARD), json.dumps(job["workload"], sort_keys=True)
         for trial in job["trials"]:
             schedule = candidate_of(trial["candidate"]).schedule
-            counted = [(time_us, library_us) for time_us, library_us, _, _, dropped in trial["rounds"] if not dropped]
-            if schedule is not None and counted and trial["outcome"] == "measured":
-                yield row, schedule, median([library_us / time_us for time_us, library_us in counted])
+            if schedule is not None and (speedup := speedup_of(trial)) is not None:
+                yield row, schedule, speedup
 
 
 def tallies(
@@ -130,13 +129,6 @@ def rows_of(found: Mapping[Value, Tally], of: Sequence[Row], within: float) -> l
             }
         )
     return sorted(rows, key=lambda row: (row["axis"], -row["tried"], row["value"]))
-
-
-def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """The jobs of all files."""
-    for path in paths:
-        with gzip.open(path, "rt") as file:
-            yield from map(json.loads, file)
 
 
 def kept_on(card: str) -> Iterator[tuple[Schedule, float]]:

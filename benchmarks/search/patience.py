@@ -17,9 +17,9 @@ from typing import Any
 
 from benchmarks.common.report import recorded_machine, results_file, write_report
 from benchmarks.cpu.patience import BUDGETS, PATIENCES, Step, default_row, figures
-from benchmarks.search.diet import CARD, read
+from benchmarks.search.diet import CARD
+from benchmarks.search.recorded import read, speedup_of
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.stats import median
 
 
 def steps_of(job: Mapping[str, Any]) -> list[Step]:
@@ -29,13 +29,8 @@ def steps_of(job: Mapping[str, Any]) -> list[Step]:
 
 def _step(trial: Mapping[str, Any]) -> Step:
     is_ours = PlanKind(trial["candidate"]["plan_kind"]).is_ours
-    counted = [
-        library_us / time_us for time_us, library_us, _, _, dropped in trial["rounds"] if is_ours and not dropped
-    ]
-    if trial["outcome"] != "measured" or trial["truncated"] or not counted:
-        return Step(speedup=None, true_us=None)
-    speedup = median(counted)
-    return Step(speedup=speedup, true_us=1 / speedup)
+    speedup = speedup_of(trial) if is_ours and not trial["truncated"] else None
+    return Step(speedup=speedup, true_us=1 / speedup if speedup else None)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,26 +3,27 @@ one again.
 
 python -m benchmarks.search.shared [--gpu auto] [--row NAME ...] [--trials 300] [--seconds 300] [--out FILE]
 
-A row of the file for each job. `speedup` is the seconds of one card, those of its faster job, over those of all.
-`by_helpers` says how many trials another card than the job's own measured. `loss` is by how much the kernel that all
-cards found is slower than that of the job before, from the rounds of one finals. Each job begins without cubins and
-without priors.
+The file is written after each job. What it has of this commit and machine stays, row by row, so a run may be cut, and
+go on. `speedup` is the seconds of one card, those of its faster job, over those of all. `by_helpers` says how many
+trials another card than the job's own measured. `loss` is by how much the kernel that all cards found is slower than
+that of the job before, from the rounds of one finals. Each job begins without cubins and without priors.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-import time
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.jobs import Ended, Jobs, jobs_over
-from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.report import machine_of, results_file, rows_of_this_build, write_report
 from benchmarks.common.rows import Row, choose_rows
+from benchmarks.common.workbench import Watch
 from benchmarks.search.bench import BUILDS
 from benchmarks.search.timed import LentEvaluator
 from tuner.core.problem.objective import FinalsProcedure
@@ -40,6 +41,8 @@ from tuner.winners import ShippedWinners
 ROWS = ("decode-swiglu/llama3-8b/m16",)
 #: A job in front of all, and its trials.
 WARM_UP, NUM_WARM_UP = "decode-plain/llama3-8b/m16", 8
+#: Of a row: on one card, on all of them, and on one again.
+NUM_JOBS = 3
 #: Simulated cards, where no real ones are asked for.
 NUM_SIMULATED = 2
 #: Of search, more than any job here needs.
@@ -99,9 +102,9 @@ def rows_of(
     threads: Sequence[ThreadPoolExecutor],
     folder: Path,
     search: Search,
-) -> list[dict[str, Any]]:
+) -> Iterator[list[dict[str, Any]]]:
     """The job on the first card alone, on all of them, and on the first again: what the program keeps from job to job
-    helps the later ones. `threads` are one for each card.
+    helps the later ones. After each job what there is so far. `threads` are one for each card.
 
     Raises:
         JobError: one has not succeeded.
@@ -115,16 +118,37 @@ def rows_of(
         with jobs_over(*lent, winners=ShippedWinners(), data=data, search=search) as jobs:
             ended = run_job(row, trials, jobs)
             kernels.append(fastest_of(ended.best))
-            found.append({"row": row.name, **figures(ended, len(used))})
+            found.append({"row": row.name, "budget": trials, **figures(ended, len(used))})
             if len(kernels) == 2:
                 found[-1]["loss"] = contest(row, jobs, *kernels)
+        yield with_speedup(found)
+
+
+def with_speedup(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The jobs of one row so far; where all are there, that on all cards says how much shorter it was than the faster
+    one on one card."""
+    if len(found) < NUM_JOBS:
+        return list(found)
     alone, together, again = found
-    together["speedup"] = round(min(alone["job_s"], again["job_s"]) / together["job_s"], 3)
-    return found
+    least_s = min(alone["job_s"], again["job_s"])
+    return [alone, together | {"speedup": round(least_s / together["job_s"], 3)}, again]
+
+
+def whole_rows(found: Iterable[dict[str, Any]], trials: int) -> dict[str, list[dict[str, Any]]]:
+    """By name, the rows of which an earlier run made all jobs, with so many trials: what is compared comes from one
+    run, so of the others nothing stays."""
+    by_name = defaultdict[str, list[dict[str, Any]]](list)
+    for one in found:
+        by_name[one["row"]].append(one)
+    return {
+        name: jobs
+        for name, jobs in by_name.items()
+        if len(jobs) == NUM_JOBS and all(job.get("budget") == trials for job in jobs)
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the jobs, and writes the results file after each row."""
+    """Runs the jobs, and writes the results file after each of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", default="auto")
     parser.add_argument("--row", action="append", help="default: a SwiGLU pair of 16 rows")
@@ -132,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="begin no row after that")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
-    begin_s, found = time.monotonic(), list[dict[str, Any]]()
+    watch = Watch()
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         folder = Path(scratch)
         cards, why = make_evaluators(options.gpu, build_cache=folder / BUILDS, num_simulated=NUM_SIMULATED)
@@ -142,19 +166,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for ending in (processes.close, *(card.close for card in cards), *(thread.shutdown for thread in threads)):
             stack.callback(ending)
         environment = cards[0].environment()
-        target_id, machine = cards[0].target.id, machine_of(environment) | {"simulated": environment.simulated}
-        warm_up = choose_rows(names=[WARM_UP])[0]
-        rows_of(
-            warm_up, NUM_WARM_UP, cards, threads, folder, processes.search
-        )  # so that no job has the starts of processes
-        for row in choose_rows(names=options.row or ROWS):
-            if time.monotonic() - begin_s > options.seconds:
+        machine = machine_of(environment) | {"simulated": environment.simulated}
+        path = options.out or results_file(cards[0].target.id, "shared")
+        found = whole_rows(rows_of_this_build(path, machine), options.trials)
+        wanted = [row for row in choose_rows(names=options.row or ROWS) if row.name not in found]
+        if wanted:  # so that no job has the starts of processes
+            deque(rows_of(choose_rows(names=[WARM_UP])[0], NUM_WARM_UP, cards, threads, folder, processes.search), 0)
+        print(f"{watch.seconds} s: the cards are open", flush=True)
+        for row in wanted:
+            if watch.seconds > options.seconds:
                 print(f"{row.name} is left: {options.seconds:g} s are over")
                 continue
-            found += rows_of(row, options.trials, cards, threads, folder, processes.search)
-            write_report(options.out or results_file(target_id, "shared"), found, machine)
-    for one in found:
-        print(one)
+            for jobs in rows_of(row, options.trials, cards, threads, folder, processes.search):
+                found[row.name] = jobs
+                write_report(path, [job for of_row in found.values() for job in of_row], machine)
+                print(f"{watch.seconds} s: {jobs}", flush=True)
 
 
 if __name__ == "__main__":

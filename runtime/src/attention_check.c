@@ -90,7 +90,8 @@ static tuner_status check_part(const tuner_pack *pack, uint32_t index, const pac
   if (part.dependent_offset != PACK_NONE &&
       (part.dependent_offset % 4 != 0 || !is_within(part.dependent_offset, 4, part.parameter_bytes)))
     return bad("part", index, "a word lies outside of its parameter");
-  if (part.abort_offset != PACK_NOWHERE && !is_within(part.abort_offset, RECORD_BYTES, program->memory_bytes))
+  const uint64_t record_bytes = RECORD_BYTES + ((part.flags & PACK_TELLS_REFUSED) != 0 ? PACK_REFUSED_BEHIND_ABORT : 0);
+  if (part.abort_offset != PACK_NOWHERE && !is_within(part.abort_offset, record_bytes, program->memory_bytes))
     return bad("part", index, "its abort's record lies outside of the memory");
   if (!program->target.is_simulated && part.cubin.num_bytes == 0) return bad("part", index, "it has no cubin");
   if (part.num_maps > PACK_MAX_PART_MAPS || part.num_patches > part.parameter_bytes / 4 ||

@@ -27,8 +27,8 @@ enum {
   PACK_IS_PROGRAMMATIC = 32,
   PACK_COOPERATIVE_WHEN_PLAIN = 64,
 };
-/* Of a part beside those that launches have. */
-enum { PACK_NON_PORTABLE_CLUSTER = 2 };
+/* Of a part beside those that launches have: the second, that words of what it refused lie behind its abort's. */
+enum { PACK_NON_PORTABLE_CLUSTER = 2, PACK_TELLS_REFUSED = 128, PACK_REFUSED_BEHIND_ABORT = 32 };
 /* What a part's patches and maps name: an attention's seven tensors, the memory, the number of pages, a layer's operands. */
 enum { PACK_TENSOR_KEYS = 1, PACK_TENSOR_VALUES = 2, PACK_TENSOR_MEMORY = 7, PACK_TENSOR_NUM_PAGES = 8 };
 enum { PACK_FIRST_OPERAND = 9, PACK_NUM_TENSORS = PACK_FIRST_OPERAND + PACK_MAX_OPERANDS };

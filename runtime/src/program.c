@@ -154,20 +154,35 @@ tuner_status program_launch(program *on, const void *key, const uint64_t *addres
   return TUNER_OK;
 }
 
-tuner_status program_refused(const program *on, CUstream stream, tuner_attention_refusal *refusal) {
-  const tuner_driver *driver = on->driver;
-  TUNER_TRY(tuner_check(driver, driver->stream_synchronize(stream), "cuStreamSynchronize"));
-  tuner_attention_refusal found;
-  _Static_assert(sizeof found == RECORD_BYTES, "as the kernel writes it");
-  const CUdeviceptr at = on->memory + on->is.refused_offset;
-  TUNER_TRY(tuner_check(driver, driver->copy_to_host(&found, at, sizeof found), "cuMemcpyDtoH"));
-  for (uint32_t i = 0; found.kind == 0 && i < on->is.num_parts; ++i) {
+/* What lies at a place of the memory, as a kernel has written it. */
+static tuner_status read_refusal(const program *on, uint64_t offset, tuner_attention_refusal *into) {
+  _Static_assert(sizeof *into == RECORD_BYTES, "as the kernel writes it");
+  return tuner_check(on->driver, on->driver->copy_to_host(into, on->memory + offset, sizeof *into), "cuMemcpyDtoH");
+}
+
+/* Of the launches of products: what one refused, or that one gave up. */
+static tuner_status products_refused(const program *on, tuner_attention_refusal *found) {
+  for (uint32_t i = 0; found->kind == 0 && i < on->is.num_parts; ++i) {
+    const pack_part *part = &on->parts[i];
+    if (part->abort_offset == PACK_NOWHERE) continue;
+    if ((part->flags & PACK_TELLS_REFUSED) != 0)
+      TUNER_TRY(read_refusal(on, part->abort_offset + PACK_REFUSED_BEHIND_ABORT, found));
+  }
+  for (uint32_t i = 0; found->kind == 0 && i < on->is.num_parts; ++i) {
     uint32_t raised = 0;
     if (on->parts[i].abort_offset == PACK_NOWHERE) continue;
     const CUdeviceptr record = on->memory + on->parts[i].abort_offset;
-    TUNER_TRY(tuner_check(driver, driver->copy_to_host(&raised, record, sizeof raised), "cuMemcpyDtoH"));
-    if (raised != 0) found.kind = -1;
+    TUNER_TRY(tuner_check(on->driver, on->driver->copy_to_host(&raised, record, sizeof raised), "cuMemcpyDtoH"));
+    if (raised != 0) found->kind = -1;
   }
+  return TUNER_OK;
+}
+
+tuner_status program_refused(const program *on, CUstream stream, tuner_attention_refusal *refusal) {
+  tuner_attention_refusal found;
+  TUNER_TRY(tuner_check(on->driver, on->driver->stream_synchronize(stream), "cuStreamSynchronize"));
+  TUNER_TRY(read_refusal(on, on->is.refused_offset, &found));
+  TUNER_TRY(products_refused(on, &found));
   if (refusal != NULL) *refusal = found;
   return found.kind == 0 ? TUNER_OK : TUNER_ABORTED;
 }

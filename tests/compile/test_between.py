@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
 import pytest
 
 from tests.support.between import between
 from tests.support.between_made import candidate_of
+from tests.support.emulated.attention import WAITS_LAST
 from tests.support.emulated.between import EmulatedBetween
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -16,9 +18,18 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 LENGTHS = (200, 1, 0, 131)
 
 
-@pytest.fixture(params=[True, False], ids=["turned", "queries alone"], scope="module")
+#: What each turns, and where it writes.
+WAYS: dict[str, dict[str, Any]] = {
+    "turned": {},
+    "turned, pages of 16": {"pages": {"page_tokens": 16}},
+    "turned, pages of 64, tokens first": {"pages": {"page_tokens": 64, "heads_first": False}},
+    "queries alone": {"rotary": False},
+}
+
+
+@pytest.fixture(params=WAYS, scope="module")
 def made(request: pytest.FixtureRequest) -> EmulatedBetween:
-    workload = between(rotary=request.param, norm=False, sizes={"max_length": 200})
+    workload = between(**WAYS[request.param], norm=False, sizes={"max_length": 200})
     return EmulatedBetween(workload, candidate_of(workload), LENGTHS)
 
 
@@ -53,8 +64,16 @@ def test_results_that_are_read_too_early_are_found_out(made: EmulatedBetween) ->
     assert made.wrong() == ["o_proj"]
 
 
-def test_new_rows_of_the_run_before_are_found_out() -> None:
-    workload = between(norm=False, sizes={"max_length": 200})
+def test_pages_of_new_tokens_that_are_requested_before_the_wait_are_found_out() -> None:
+    workload = between(**WAYS["turned, pages of 16"], norm=False, sizes={"max_length": 200})
+    made = EmulatedBetween(workload, candidate_of(workload), LENGTHS, WAITS_LAST)
+    with pytest.raises(AssertionError, match="launches before may still write"):
+        made.launch(made.order)
+
+
+@pytest.mark.parametrize("name", ["turned", "turned, pages of 16"])
+def test_new_rows_of_the_run_before_are_found_out(name: str) -> None:
+    workload = between(**WAYS[name], norm=False, sizes={"max_length": 200})
     made = EmulatedBetween(workload, candidate_of(workload), LENGTHS)
     made.draw(0)
     made.launch(made.order)

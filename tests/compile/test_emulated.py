@@ -23,7 +23,8 @@ from tests.support.emulated.chain import (
 )
 from tuner.core.problem.rotary import Rotary
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.workers.source.launch_args import mailbox_bytes, workspace_layout
+from tuner.workers.source.attention import REFUSED_WORDS, refused_launch
+from tuner.workers.source.launch_args import REFUSED_OFFSET_BYTES, mailbox_bytes, workspace_layout
 from tuner.workers.source.variants import Variant
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -34,6 +35,7 @@ MOST = {"fp16": 2e-3, "bf16": 8e-3}
 FEW = (
     *("mma, parts", "parts, fused", "swapped, shared k", "in band", "in band, parts, tickets"),
     *("turned, three tokens", "turned, swapped, shared k"),
+    *("pages, simt", "pages, three tokens", "pages, swapped, shared k"),
 )
 
 
@@ -115,6 +117,9 @@ def test_a_broken_norm_shows(name: str, before: str, after: str) -> None:
         ("turned, swapped, shared k", "x = old_x * turn.cosine - y", "x = old_x * turn.cosine + y"),
         ("turned, three tokens", "args.lengths[sequence]", "args.lengths[0]"),
         ("turned, three tokens", "is_value ? args.values : args.keys", "is_value ? args.keys : args.values"),
+        ("pages, three tokens", "(sequence) * pages.max_pages", "(0) * pages.max_pages"),
+        ("pages, three tokens", "token.position / kPageTokens]", "0]"),
+        ("pages, three tokens", "token.position % kPageTokens;", "0;"),
     ],
 )
 def test_a_wrong_turn_or_place_shows(name: str, before: str, after: str) -> None:
@@ -130,7 +135,42 @@ def test_a_slot_without_a_sequence_writes_to_no_cache() -> None:
     case = CASES["turned, three tokens"]
     assert 0 in EmulatedChain(case.workload).caches["qkv"].lengths
     with pytest.raises(AssertionError, match="written where no new token is"):
-        worst_row(case, ("token.position < 0 || ", ""))
+        worst_row(case, ("return position >= 0 && position", "return position"))
+
+
+def refused_of(chain: EmulatedChain, case: Emulated, *changes: tuple[str, str]) -> str:
+    """What the launch of the op that is turned has told; the numbers are right, and nothing else was written."""
+    plans = plans_of(case.workload, case.tiling, case.ordering, is_fused=case.is_fused)
+    assert chain.worst_row(chain.run(case.tiling, plans, changes)) < MOST[case.workload.dtype]
+    words = chain.workspaces[-1][REFUSED_OFFSET_BYTES:][: 4 * REFUSED_WORDS].view(np.uint32)
+    return str(refused_launch(words.tolist()) or "")
+
+
+@pytest.mark.parametrize("name", ["pages, three tokens", "turned"])
+def test_a_length_that_has_no_room_is_told(name: str) -> None:
+    """Its last token has no place."""
+    chain = EmulatedChain(CASES[name].workload)
+    cache = chain.caches["qkv"]
+    longest = cache.rotary.max_length
+    assert cache.lengths[0] == longest + 1
+    assert refused_of(chain, CASES[name]) == f"sequence 0 has the length {longest + 1}: use 0 to {longest}"
+    np.minimum(cache.lengths, longest, out=cache.lengths)
+    assert refused_of(chain, CASES[name]) == ""
+
+
+@pytest.mark.parametrize("is_behind", [True, False])
+@pytest.mark.parametrize("name", ["pages, three tokens", "pages, mma, parts, fused", "pages, simt"])
+def test_a_page_that_is_not_in_the_cache_is_told_and_not_written(name: str, is_behind: bool) -> None:
+    chain = EmulatedChain(CASES[name].workload)
+    cache = chain.caches["qkv"]
+    np.minimum(cache.lengths, cache.rotary.max_length, out=cache.lengths)
+    page = cache.num_pages if is_behind else -1
+    cache.pages[0, -1] = page
+    assert cache.is_kept().sum() < (cache.positions() >= 0).sum()
+    assert refused_of(chain, CASES[name]) == f"sequence 0 has the page {page}: use 0 to {cache.num_pages - 1}"
+    if is_behind and name == "pages, simt":  # what is planted lies in the code that all engines have
+        with pytest.raises(AssertionError, match="written where no new token is"):
+            refused_of(chain, CASES[name], ("token.page >= num_pages", "token.page > num_pages"))
 
 
 #: Queries of more columns than pairs there are of all heads, and of fewer.

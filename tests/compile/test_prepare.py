@@ -14,15 +14,21 @@ from typing import Any
 
 import pytest
 
+from tests.support.attentions import attention
 from tests.support.cases import H200
 from tests.support.rogues import ENDLESS
 from tuner.core.model.forecast import forecast_us
+from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import LIBRARY, fused
+from tuner.core.schedule.attention import AttentionEngine
+from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
 from tuner.core.schedule.ordering import Ordering, Raster, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.core.space.attention import AttentionSpace
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import WorkerError
+from tuner.search.seeds import first_guesses
 from tuner.workers.builder import prepare as here
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel, prepare, try_prepare
@@ -60,6 +66,19 @@ def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
     assert prepared.forecast_us == forecast_us(WORKLOAD, H200, CANDIDATE)
     assert set(prepared.stage_s) == {"verify", "render", "build"}
     assert isinstance(try_prepare(WORKLOAD, H200, LIBRARY, builder), PreparedKernel)
+
+
+def test_an_attention_with_its_projection_is_made_ready_for_a_gpu_without_a_copy_engine(builder: Builder) -> None:
+    """All that a card would launch, but for the card: proofs, sources, builds without spills, ties."""
+    workload, a100 = attention(d_out=512, form={"page_tokens": 16}), CATALOGUE["a100"]
+    guess = next(iter(first_guesses(AttentionSpace(workload, a100), 0)))
+    candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=guess)
+    prepared = try_prepare(workload, a100, candidate, builder)
+    assert isinstance(prepared, PreparedKernel)
+    (launchable,) = prepared.work.attentions
+    launchable.check()
+    assert launchable.tiling.engine is AttentionEngine.MMA
+    assert prepared.work.launchable is not None
 
 
 def test_a_refusal_comes_from_there_with_its_stage(builder: Builder) -> None:

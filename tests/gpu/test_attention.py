@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.attention_cases import CASES, Case, form_of, plan_of, tiling_of
+from tests.support.attention_cases import CASES, ENGINES_OF_CASES, Case, form_of, plan_of, tiling_of
 from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import from_bits
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER
+from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionEngine
 from tuner.workers.builder.nvrtc import compile_source
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
     REFUSED_WORDS,
     AttentionBuffers,
+    CacheMap,
+    cache_bytes,
     cache_map,
     pack_attention_args,
     refused_launch,
@@ -34,14 +36,14 @@ CANARY = 0x5A5A
 class OnCard:
     """A case's tensors on the card, and launches over them."""
 
-    def __init__(self, case: Case, *, programmatic: bool) -> None:
+    def __init__(self, case: Case, *, programmatic: bool, engine: AttentionEngine = AttentionEngine.TMA) -> None:
         from cuda.bindings import driver
 
         from tuner.workers.gpu.launch import check
         from tuner.workers.gpu.tensor_maps import encode
 
         self.op = op = DecodeAttention(**case.op)
-        self.tiling = tiling_of(case, op)
+        self.tiling = tiling_of(case, op, engine)
         self.programmatic = programmatic
         self.form = form_of(case, op)
         self.inputs = EmulatedAttention(op=op, lengths=case.lengths, form=self.form)
@@ -63,10 +65,15 @@ class OnCard:
         self.partials = cupy.full(floats, cupy.nan, dtype=cupy.float32)
         self.arrivals = cupy.zeros(self.plan.num_counters, dtype=cupy.uint32)
         self.out = cupy.full(q.size + 256, CANARY, dtype=cupy.uint16)
-        maps = [encode(cache_map(op, self.tiling, self.form.paged), op.dtype, cache.data.ptr) for cache in (k, v)]
+        a_map = cache_map(op, self.tiling, self.form.paged)
+
+        def encoded(found: CacheMap, address: int) -> bytes:
+            return encode(found, op.dtype, address)
+
+        keys, values = (cache_bytes(a_map, engine, cache.data.ptr, encoded) for cache in (k, v))
         buffers = AttentionBuffers(
-            k_map=maps[0],
-            v_map=maps[1],
+            k=keys,
+            v=values,
             q=q.data.ptr,
             out=self.out.data.ptr,
             lengths=lengths.data.ptr,
@@ -97,10 +104,10 @@ class OnCard:
 
 
 @pytest.mark.parametrize("programmatic", [False, True])
-@pytest.mark.parametrize("name", CASES)
-def test_attention_is_right_and_the_same_in_each_launch(name: str, programmatic: bool) -> None:
+@pytest.mark.parametrize(("name", "engine"), ENGINES_OF_CASES)
+def test_attention_is_right_and_the_same_in_each_launch(name: str, engine: AttentionEngine, programmatic: bool) -> None:
     case = CASES[name]
-    on_card = OnCard(case, programmatic=programmatic)
+    on_card = OnCard(case, programmatic=programmatic, engine=engine)
     results = [bits.get() for bits in [on_card.launch() for _ in range(NUM_LAUNCHES)]]
     size = on_card.inputs.q.size
     assert all((bits == results[0]).all() for bits in results)
@@ -112,9 +119,17 @@ def test_attention_is_right_and_the_same_in_each_launch(name: str, programmatic:
     assert float(errors.max()) < case.most
 
 
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.cluster == 1])
+def test_both_engines_leave_the_same_bits(name: str) -> None:
+    """They differ in how a tile comes to shared memory, and in nothing that is added up."""
+    of_tma, of_mma = (OnCard(CASES[name], programmatic=False, engine=one).launch().get() for one in AttentionEngine)
+    assert (of_tma == of_mma).all()
+
+
+@pytest.mark.parametrize("engine", AttentionEngine)
 @pytest.mark.parametrize("page", [-3, 1 << 30])
-def test_a_page_that_is_not_there_is_told_and_not_read(page: int) -> None:
-    on_card = OnCard(CASES["pages of 16"], programmatic=False)
+def test_a_page_that_is_not_there_is_told_and_not_read(page: int, engine: AttentionEngine) -> None:
+    on_card = OnCard(CASES["pages of 16"], programmatic=False, engine=engine)
     on_card.kept[4][2, 8] = page
     on_card.launch()
     cupy.cuda.Device().synchronize()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,8 +16,9 @@ from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem
 from tuner.core.insight.gantt import gantt_of_trace
 from tuner.core.insight.tracing import trace_from_stamps
-from tuner.core.legal.attention import attention_gpu_problem
+from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
@@ -35,6 +37,12 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     "turned": {},
     "turned, three new tokens": {"sizes": {"new_tokens": 3}, "dtype": Dtype.BF16},
     "turned, heads of 128": {"sizes": {"head_dim": 128, "kv_heads": 1, "max_length": 700}, "dtype": Dtype.BF16},
+    "pages": {"pages": {"page_tokens": 16}},
+    "pages, tokens first": {
+        "pages": {"page_tokens": 64, "heads_first": False},
+        "sizes": {"new_tokens": 3, "max_length": 500},
+        "dtype": Dtype.BF16,
+    },
     "queries alone": {"rotary": False},
     "attention last": {"num_behind": 0},
     "a block behind": {"num_behind": 3},
@@ -44,7 +52,7 @@ NAMES = list(WORKLOADS)
 
 @pytest.fixture(autouse=True)
 def _has_kernels(on_card: OnCard) -> None:
-    if reason := attention_gpu_problem(on_card.gpu):
+    if reason := attention_engine_problem(AttentionEngine.TMA, on_card.gpu):
         pytest.skip(reason)
 
 
@@ -69,7 +77,9 @@ def test_numbers_are_right_in_each_way_to_launch(on_card: OnCard, name: str) -> 
         assert outcome.rel_error > 0
 
 
-@pytest.mark.parametrize("name", ["turned", "turned, three new tokens", "queries alone", "attention last"])
+@pytest.mark.parametrize(
+    "name", ["turned", "turned, three new tokens", "pages", "pages, tokens first", "queries alone", "attention last"]
+)
 def test_the_library_is_right_and_timed(on_card: OnCard, name: str) -> None:
     workload = between(**WORKLOADS[name])
     outcome = on_card.evaluate(workload, on_card.ready(workload, LIBRARY).work)
@@ -79,8 +89,9 @@ def test_the_library_is_right_and_timed(on_card: OnCard, name: str) -> None:
     assert {"library_algorithm_attention", "library_algorithm_qkv"} <= tags
 
 
-def test_without_pytorch_the_library_is_right_too(on_card: OnCard) -> None:
-    workload = between(sizes={"new_tokens": 2})
+@pytest.mark.parametrize("pages", [{}, {"page_tokens": 32}])
+def test_without_pytorch_the_library_is_right_too(on_card: OnCard, pages: dict[str, Any]) -> None:
+    workload = between(sizes={"new_tokens": 2}, pages=pages)
     on_card.session._prepared = None
     with without_torch():
         outcome = on_card.evaluate(workload, on_card.ready(workload, LIBRARY).work)
@@ -151,12 +162,15 @@ def attention_last(runner: Any, data: Any) -> None:
     ],
     ids=["stale queries", "stale keys", "stale values", "too early", "too late"],
 )
-def test_a_planted_fault_is_found_out(on_card: OnCard, fault: Callable[[Any, Any], None], wrong: str) -> None:
+@pytest.mark.parametrize("pages", [{}, {"page_tokens": 16}], ids=["", "pages"])
+def test_a_planted_fault_is_found_out(
+    on_card: OnCard, fault: Callable[[Any, Any], None], wrong: str, pages: dict[str, Any]
+) -> None:
     from tuner.workers.gpu.attention_launch import AttentionRunner
     from tuner.workers.gpu.check import WrongNumbers, check_numbers
     from tuner.workers.gpu.session import Kernels, load_runner
 
-    workload = between()
+    workload = between(pages=pages)
     prepared: Any = on_card.session._prepare(problem(workload))
     work, kernels = on_card.ready(workload, candidate_of(workload)).work, Kernels()
     try:
@@ -195,12 +209,13 @@ def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) 
     kernels.unload()
 
 
-def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard) -> None:
+@pytest.mark.parametrize("pages", [{}, {"page_tokens": 16}, {"page_tokens": 16, "heads_first": False}])
+def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard, pages: dict[str, Any]) -> None:
     from tuner.workers.gpu.check import WrongNumbers, check_numbers
     from tuner.workers.gpu.integrity import Overwritten
     from tuner.workers.gpu.session import Kernels, load_runner
 
-    workload = between()
+    workload = between(pages=pages)
     prepared: Any = on_card.session._prepare(problem(workload))
     work, kernels = on_card.ready(workload, candidate_of(workload)).work, Kernels()
     runner = load_runner(prepared, work, kernels)
@@ -210,9 +225,7 @@ def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard) -
 
     def off_by_one(inputs: Any) -> Any:
         found = buffers(inputs)
-        return type(found)(
-            keys=found.keys - shift, values=found.values, lengths=found.lengths, frequencies=found.frequencies
-        )
+        return replace(found, keys=found.keys - shift)
 
     cache.buffers = off_by_one
     with pytest.raises(WrongNumbers, match="of qkv are wrong"):
@@ -223,7 +236,63 @@ def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard) -
     on_card.session._prepared = None
 
 
-@pytest.mark.parametrize("name", ["turned", "a block behind", "attention last"])
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("pages", -1, "has the page -1: use 0 to 127"),
+        ("pages", 128, "has the page 128: use 0 to 127"),
+        ("lengths", 513, "has the length 513: use 0 to 512"),
+    ],
+)
+def test_what_a_launch_cannot_use_is_told_and_nothing_is_written_for_it(
+    on_card: OnCard, field: str, value: int, says: str
+) -> None:
+    """By the product as by the attention behind it. Other sequences are right."""
+    from tuner.workers.gpu.session import Kernels, load_runner
+
+    workload = between(pages={"page_tokens": 16}, num_behind=0)
+    prepared: Any = on_card.session._prepare(problem(workload))
+    kernels, data = Kernels(), prepared.data
+    work = on_card.ready(workload, candidate_of(workload, PlanKind.TWO_LAUNCHES)).work
+    runner: Any = load_runner(prepared, work, kernels)
+    given = data._check_inputs[0][f"attention.{field}"]
+    assert prepared.run_once(runner, data.check_ops(0)) is None
+    right = data.written(0, 0).copy()
+    kept = given.copy()
+    data.poison()  # of the rows that the right values name
+    given.reshape(-1)[31 if field == "pages" else 0] = value
+    assert says in str(prepared.run_once(runner, data.check_ops(0)))
+    assert says in str(runner._products.plans[0].refused())
+    given[...] = kept
+    found, queries = data.written(0, 0), workload.ops[0].c_columns
+    assert bool((found[1:] == right[1:]).all())
+    assert bool((found[0, queries:] == 0x7FFF).all()), "its row was not written"
+    prepared.check_intact(runner)
+    kernels.unload()
+    on_card.session._prepared = None
+
+
+@pytest.mark.parametrize("pages", [{}, {"page_tokens": 64}], ids=["", "pages"])
+def test_a_cache_that_does_not_fit_is_refused_before_anything_is_allocated(
+    on_card: OnCard, pages: dict[str, Any]
+) -> None:
+    from tuner.core.trial.outcome import Failed, FailureKind
+
+    sizes = {"kv_heads": 8, "head_dim": 128, "max_length": 2**14}
+    _, total_bytes = cupy.cuda.runtime.memGetInfo()
+    workload = between(sequences=total_bytes // 5 // 2**26, sizes=sizes, pages=pages)
+    on_card.session._prepared = None
+    pool = cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    before = pool.total_bytes()
+    outcome = on_card.session.evaluate(problem(workload), on_card.ready(workload, LIBRARY).work).outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.kind is FailureKind.OUT_OF_MEMORY
+    assert "the caches of its checks" in outcome.reason
+    assert pool.total_bytes() - before < 2**26, "less than a sequence's cache"
+
+
+@pytest.mark.parametrize("name", ["turned", "pages", "a block behind", "attention last"])
 def test_runs_without_a_pause_leave_what_each_leaves_alone(on_card: OnCard, name: str) -> None:
     """A launch that overwrote queries, or read them, while another one still used them would show here."""
     from tuner.workers.gpu.session import Kernels, load_runner
@@ -282,7 +351,9 @@ def test_a_trace_has_the_attention_where_it_runs(
     assert all(late), "a launch ended before the one in front of it"
 
 
-@pytest.mark.parametrize("name", ["turned", "queries alone", "attention last", "a block behind"])
+@pytest.mark.parametrize(
+    "name", ["turned", "pages", "pages, tokens first", "queries alone", "attention last", "a block behind"]
+)
 def test_the_runtime_runs_an_artifact_in_the_same_order(on_card: OnCard, name: str) -> None:
     from tuner.runtime import Artifact
     from tuner.workers.gpu.session import Kernels, load_runner

@@ -16,9 +16,10 @@ from tests.support.attention_jobs import best_of_job, without_torch
 from tests.support.attentions import alone, attention
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import ATTENTION_EXAMPLE, problem
-from tuner.core.legal.attention import attention_gpu_problem
+from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
@@ -28,8 +29,8 @@ cupy = pytest.importorskip("cupy")
 
 ALONE, PAIR = attention(), attention(d_out=520)
 SPANS = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, speculative=True))
-#: In front of the first tasks: the scale of scores as exp2 takes it, and whether first tiles are requested early.
-_SCALE_OFFSET = 256 + 10 * 8 + 24 + 16 + 16
+#: Behind the caches: the scale of scores as exp2 takes it, and whether first tiles are requested early.
+_SCALE_OFFSET = 10 * 8 + 24 + 16 + 16
 #: Behind these where pages lie, then the window, then the cap of scores that are not scaled, then how many sequences'
 #: tasks a launch assigns.
 _WINDOW_OFFSET = _SCALE_OFFSET + 8 + 6 * 4
@@ -38,7 +39,7 @@ _ASSIGNED_OFFSET = _WINDOW_OFFSET + 4 + 8
 
 @pytest.fixture(autouse=True)
 def has_kernels(on_card: OnCard) -> None:
-    if reason := attention_gpu_problem(on_card.gpu):
+    if reason := attention_engine_problem(AttentionEngine.TMA, on_card.gpu):
         pytest.skip(reason)
 
 
@@ -63,13 +64,15 @@ def planted(on_card: OnCard, workload: Workload, candidate: Candidate, fault: Ca
 
 
 def with_arguments(change: Callable[[bytearray], None]) -> Callable[[Any], None]:
-    """A fault in the parameter of each launch."""
+    """A fault in the parameter of each launch, behind its tensor maps or addresses of caches."""
 
     def fault(one: Any) -> None:
         def parameter(buffers: AttentionBuffers, *, speculative: bool, next_weights: NextWeights) -> bytes:
-            args = bytearray(pack_attention_args(one.plan, buffers, speculative=speculative, next_weights=next_weights))
-            change(args)
-            return bytes(args)
+            args = pack_attention_args(one.plan, buffers, speculative=speculative, next_weights=next_weights)
+            caches = len(buffers.k + buffers.v)
+            behind = bytearray(args[caches:])
+            change(behind)
+            return args[:caches] + bytes(behind)
 
         one.parameter = parameter
 
@@ -113,8 +116,11 @@ def keys_of_another_launch(one: Any) -> None:
     ids=["a wrong scale", "stale lengths", "another cache"],
 )
 @pytest.mark.parametrize("workload", [ALONE, attention(head_dim=128, new_tokens=2)], ids=["64", "128"])
-def test_a_planted_fault_is_found_out(on_card: OnCard, workload: Workload, fault: Callable[[Any], Any]) -> None:
-    schedule = alone(num_stages=4, span_tokens=192, speculative=True)
+@pytest.mark.parametrize("engine", AttentionEngine)
+def test_a_planted_fault_is_found_out(
+    on_card: OnCard, engine: AttentionEngine, workload: Workload, fault: Callable[[Any], Any]
+) -> None:
+    schedule = alone(num_stages=4, span_tokens=192, speculative=True, engine=engine)
     said = planted(on_card, workload, replace(SPANS, schedule=schedule), fault)
     assert "of attention are wrong" in said
     assert "sequence" in said
@@ -140,8 +146,9 @@ def a_page_of_another_sequence(one: Any) -> None:
     one.launch = shifted
 
 
-def test_a_page_of_another_sequence_is_found_out(on_card: OnCard) -> None:
-    candidate = replace(SPANS, schedule=alone(span_tokens=192))
+@pytest.mark.parametrize("engine", AttentionEngine)
+def test_a_page_of_another_sequence_is_found_out(on_card: OnCard, engine: AttentionEngine) -> None:
+    candidate = replace(SPANS, schedule=alone(span_tokens=192, engine=engine))
     said = planted(on_card, attention(form={"page_tokens": 16}), candidate, a_page_of_another_sequence)
     assert "of attention are wrong" in said
 
@@ -162,8 +169,11 @@ def another_cap(args: bytearray) -> None:
     [({"window": 100}, a_wide_window), ({"soft_cap": 1.0}, another_cap)],
     ids=["a window too wide by one", "another cap"],
 )
-def test_a_wrong_form_is_found_out(on_card: OnCard, form: dict[str, Any], fault: Callable[[bytearray], None]) -> None:
-    candidate = replace(SPANS, schedule=alone(span_tokens=192))
+@pytest.mark.parametrize("engine", AttentionEngine)
+def test_a_wrong_form_is_found_out(
+    on_card: OnCard, engine: AttentionEngine, form: dict[str, Any], fault: Callable[[bytearray], None]
+) -> None:
+    candidate = replace(SPANS, schedule=alone(span_tokens=192, engine=engine))
     assert "of attention are wrong" in planted(on_card, attention(form=form), candidate, with_arguments(fault))
 
 
@@ -179,15 +189,18 @@ def test_a_sequence_whose_tasks_nobody_has_is_found_out(on_card: OnCard) -> None
     assert "of attention are wrong" in said
 
 
+@pytest.mark.parametrize("engine", AttentionEngine)
 @pytest.mark.parametrize("lengths", [(9000, 5, 700, 0), (-3, 5, 699, 1)])
-def test_a_length_out_of_range_is_cut_and_told(on_card: OnCard, lengths: tuple[int, ...]) -> None:
+def test_a_length_out_of_range_is_cut_and_told(
+    on_card: OnCard, lengths: tuple[int, ...], engine: AttentionEngine
+) -> None:
     from tuner.workers.gpu.attention_data import AttentionData
     from tuner.workers.gpu.session import Kernels, load_runner
 
     workload = attention(form={"page_tokens": 16})
     prepared: Any = on_card.session._prepare(problem(workload))
     kernels = Kernels()
-    runner = load_runner(prepared, on_card.ready(workload, replace(SPANS, schedule=alone())).work, kernels)
+    runner = load_runner(prepared, on_card.ready(workload, replace(SPANS, schedule=alone(engine=engine))).work, kernels)
     data = prepared.data
     assert isinstance(data, AttentionData)
     given = data.check_ops(0)

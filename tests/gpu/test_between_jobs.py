@@ -10,27 +10,33 @@ import pytest
 from tests.support.attention_jobs import best_of_job
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem
-from tuner.core.legal.attention import attention_gpu_problem
+from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.problem.presets import LayerRun, decoder_layer
 from tuner.core.problem.workload import Dtype
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
 
 cupy = pytest.importorskip("cupy")
+
+
+#: Between two all-reduces.
+SHARD = {"model": "llama3-70b", "tp": 8, "sequences": 16, "max_length": 2048, "run": "qkv_attention"}
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "layer",
     [
-        {"model": "llama3-70b", "tp": 8, "sequences": 16, "max_length": 2048, "run": "qkv_attention"},
+        SHARD,
         {"model": "llama3-8b", "sequences": 1, "max_length": 512, "run": "from_qkv"},
+        {**SHARD, "page_tokens": 16},
     ],
-    ids=["shard", "layer"],
+    ids=["shard", "layer", "shard of pages"],
 )
 def test_a_job_of_products_around_an_attention_ends_with_a_kernel_that_the_runtime_runs(
     on_card: OnCard, layer: dict[str, Any], tmp_path: Path
 ) -> None:
-    if reason := attention_gpu_problem(on_card.gpu):
+    if reason := attention_engine_problem(AttentionEngine.TMA, on_card.gpu):
         pytest.skip(reason)
     from tuner.runtime import load_artifact
     from tuner.workers.gpu.check import _check_seed
@@ -43,7 +49,7 @@ def test_a_job_of_products_around_an_attention_ends_with_a_kernel_that_the_runti
     (tmp_path / "best.zip").write_bytes(content)
     workload = decoder_layer(
         layer["model"], sequences=layer["sequences"], max_length=layer["max_length"], tp=layer.get("tp", 1),
-        run=LayerRun(layer["run"]), dtype=Dtype.BF16,
+        run=LayerRun(layer["run"]), dtype=Dtype.BF16, page_tokens=layer.get("page_tokens"),
     )  # fmt: skip
     prepared: Any = on_card.session._prepare(problem(workload))
     artifact, data = load_artifact(tmp_path / "best.zip"), prepared.data

@@ -15,6 +15,7 @@ from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.packs_on_card import attention_on_card
 from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
@@ -34,6 +35,10 @@ CASES: dict[str, tuple[dict[str, Any], PlanKind]] = {
         {"d_out": 512, "form": {"page_tokens": 64, "heads_first": False, "window": 100}},
         PlanKind.TWO_LAUNCHES,
     ),
+    "by cp.async, pages, a projection": (
+        {"by": AttentionEngine.MMA, "d_out": 512, "form": {"page_tokens": 16}},
+        PlanKind.TWO_LAUNCHES_PDL,
+    ),
 }
 
 
@@ -41,9 +46,10 @@ class OnCard:
     """A pack's attention with its tensors, through the C ABI."""
 
     def __init__(self, builder: Builder, gpu: Gpu, folder: Path, asked: dict[str, Any], kind: PlanKind) -> None:
-        workload = attention(**asked)
+        by, sizes = asked.get("by", AttentionEngine.TMA), {name: one for name, one in asked.items() if name != "by"}
+        workload = attention(**sizes)
         op = workload.attentions[0]
-        candidate = Candidate(plan_kind=kind, schedule=schedule_of(workload, engine=Engine.SIMT))
+        candidate = Candidate(plan_kind=kind, schedule=schedule_of(workload, engine=Engine.SIMT, by=by))
         cupy.zeros(1)  # a context
         kernel = attention_on_card(builder, gpu, workload, candidate)
         shape = AttentionShape.of_workload(kernel.manifest["workload"])

@@ -6,6 +6,7 @@ import ctypes
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from tests.support.between_made import candidate_of
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import ATTENTION_EXAMPLE, problem
 from tests.support.packs_on_card import attention_on_card
-from tuner.core.legal.attention import attention_gpu_problem
+from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.attention import AttentionRung
 from tuner.packs.layer import LayerEntry, LayerShape
@@ -34,6 +36,12 @@ CASES: dict[str, tuple[dict[str, Any], PlanKind, tuple[int, ...]]] = {
     "a block behind in one launch": ({"num_behind": 3, "dtype": Dtype.BF16}, PlanKind.RUNS, (1,)),
     "queries alone": ({"rotary": False}, PlanKind.N_LAUNCHES_PDL, ()),
     "attention last": ({"num_behind": 0}, PlanKind.TWO_LAUNCHES_PDL, ()),
+    "to pages": ({"pages": {"page_tokens": 16}, "dtype": Dtype.BF16}, PlanKind.N_LAUNCHES_PDL, ()),
+    "by mma, to pages, tokens first": (
+        {"by": AttentionEngine.MMA, "pages": {"page_tokens": 32, "heads_first": False}},
+        PlanKind.N_LAUNCHES_PDL,
+        (),
+    ),
 }
 
 
@@ -41,10 +49,14 @@ class OnCardLayer:
     """A pack's layer, and the tensors and the float64 reference of a worker's check."""
 
     def __init__(self, on_card: OnCard, path: Path, asked: dict[str, Any], kind: PlanKind, starts: tuple[int, ...]):
-        self.workload: Workload = between(**asked)
+        by = asked.get("by", AttentionEngine.TMA)
+        self.workload: Workload = between(**{name: value for name, value in asked.items() if name != "by"})
         self.prepared: Any = on_card.session._prepare(problem(self.workload))
         self.data, shape = self.prepared.data, self.workload.attentions[0].shape
         candidate = candidate_of(self.workload, kind, starts)
+        assert candidate.schedule
+        attentions = tuple(replace(one, engine=by) for one in candidate.schedule.attentions)
+        candidate = replace(candidate, schedule=replace(candidate.schedule, attentions=attentions))
         self.kernel = attention_on_card(on_card.builder, on_card.gpu, self.workload, candidate)
         rung = AttentionRung(sequences=shape.sequences, max_length=shape.max_length, kernel=self.kernel)
         entry = LayerEntry(shape=LayerShape.of_workload(self.kernel.manifest["workload"]), rungs=(rung,))
@@ -110,7 +122,8 @@ class InC:
         self.names = [name.decode() for name in self._names(choice)]
         addresses = [one.given[name].data.ptr for name in self.names]
         self._addresses = (ctypes.c_void_p * len(addresses))(*addresses)
-        self._given = native.LayerTensors(addresses=self._addresses, num_addresses=len(addresses), num_pages=0)
+        num_pages = one.given["attention.keys"].shape[0] if "attention.pages" in one.given else 0
+        self._given = native.LayerTensors(addresses=self._addresses, num_addresses=len(addresses), num_pages=num_pages)
 
     def _names(self, choice: native.AttentionChoice) -> Iterator[bytes]:
         index, tensor = 0, native.LayerTensor()
@@ -139,7 +152,7 @@ class InC:
 
 @pytest.fixture(params=CASES)
 def one(request: pytest.FixtureRequest, on_card: OnCard, tmp_path: Path) -> Iterator[OnCardLayer]:
-    if reason := attention_gpu_problem(on_card.gpu):
+    if reason := attention_engine_problem(AttentionEngine.TMA, on_card.gpu):
         pytest.skip(reason)
     made = OnCardLayer(on_card, tmp_path / "layer.tunerpack", *CASES[request.param])
     yield made
@@ -234,9 +247,9 @@ def test_the_operator_leaves_the_same_bits_and_agrees_with_pytorchs_own(one: OnC
     given = torch_layer.Operands(
         x=tensor("x"), squares=tensor("x.squares"), w_qkv=tensor("qkv.w"), b_qkv=None,
         frequencies=tensor("qkv.frequencies"), keys=tensor("attention.keys"), values=tensor("attention.values"),
-        lengths=tensor("attention.lengths"), pages=None, w_o=tensor("o_proj.w"), w_up=tensor("gate_up.w"),
-        w_down=tensor("down.w"), eps=1e-5, residual=True, heads_first=True, scale=op["head_dim"] ** -0.5, window=0,
-        soft_cap=0.0, number=number,
+        lengths=tensor("attention.lengths"), pages=tensor("attention.pages"), w_o=tensor("o_proj.w"),
+        w_up=tensor("gate_up.w"), w_down=tensor("down.w"), eps=1e-5, residual=True,
+        heads_first=op.get("heads_first", True), scale=op["head_dim"] ** -0.5, window=0, soft_cap=0.0, number=number,
     )  # fmt: skip
     bits = torch.as_tensor(wanted[0].view(cupy.int16), device="cuda")
     with torch.no_grad():

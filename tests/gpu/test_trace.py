@@ -13,12 +13,13 @@ from tests.support.conformance.attention import BEHIND
 from tests.support.conformance.schedules import in_turns
 from tests.support.conformance.turned import IN_LAYERS, LAYER
 from tests.support.on_card import fused, problem, schedule
-from tuner.core.legal.attention import attention_gpu_problem
+from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -174,6 +175,7 @@ def test_teams_that_take_turns_store_one_tile_while_the_next_one_is_multiplied(
     ("workload", "chosen"),
     [
         (attention(lengths=Lengths.UNIFORM), alone(span_tokens=192, speculative=True)),
+        (attention(lengths=Lengths.UNIFORM), alone(span_tokens=192, speculative=True, engine=AttentionEngine.MMA)),
         (attention(), alone(cluster=4, tile_tokens=32, num_stages=8, span_tokens=128)),
         (attention(lengths=Lengths.UNIFORM), alone(tile_tokens=16, num_stages=16, span_tokens=16, by_length=True)),
         (attention(d_out=520), BEHIND["wgmma, 100 % asked for early"]),
@@ -183,7 +185,7 @@ def test_teams_that_take_turns_store_one_tile_while_the_next_one_is_multiplied(
 def test_each_cta_of_an_attention_has_its_tasks_at_the_lengths_that_are_timed(
     supervisor: GpuSupervisor, workload: Workload, chosen: Schedule, kind: PlanKind
 ) -> None:
-    if reason := attention_gpu_problem(supervisor.target.gpu):
+    if reason := attention_engine_problem(AttentionEngine.TMA, supervisor.target.gpu):
         pytest.skip(reason)
     trace, products = traced(supervisor, problem(workload), Candidate(plan_kind=kind, schedule=chosen))
     (plan,) = attention_plans_for(workload, supervisor.target.gpu, Candidate(plan_kind=kind, schedule=chosen))
@@ -209,7 +211,7 @@ def test_each_cta_of_an_attention_has_its_tasks_at_the_lengths_that_are_timed(
 def test_a_layers_trace_has_its_attention_in_front_of_its_products(
     supervisor: GpuSupervisor, kind: PlanKind, name: str
 ) -> None:
-    if reason := attention_gpu_problem(supervisor.target.gpu):
+    if reason := attention_engine_problem(AttentionEngine.TMA, supervisor.target.gpu):
         pytest.skip(reason)
     trace, products = traced(supervisor, problem(LAYER), Candidate(plan_kind=kind, schedule=IN_LAYERS[name]))
     assert trace.op_names == tuple(op.name for op in LAYER.numbered_ops)

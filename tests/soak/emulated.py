@@ -30,6 +30,12 @@ AROUND: dict[str, dict[str, Any]] = {
         "sizes": {"new_tokens": new, "head_dim": head, "max_length": 200},
     }
     for turned, behind, new, head in product((True, False), (0, 1), (1, 3), (64, 128))
+} | {
+    f"around an attention, pages of {tokens}{'' if heads_first else ', tokens first'}, {new} new": {
+        "pages": {"page_tokens": tokens, "heads_first": heads_first},
+        "sizes": {"new_tokens": new, "head_dim": 128, "max_length": 200},
+    }
+    for tokens, heads_first, new in product((16, 32, 64), (True, False), (1, 3))
 }
 NAMES = (*CASES, *AROUND)
 

@@ -9,7 +9,7 @@ from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import AttentionForm, PagedCache
 from tuner.core.problem.workload import Dtype
-from tuner.core.schedule.attention import AttentionTiling
+from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,11 @@ class Case:
     by_length: bool = False
     #: Of an element, in units of the results' root mean square.
     most: float = field(default=0.03)
+
+    @property
+    def engines(self) -> tuple[AttentionEngine, ...]:
+        """Those that run it."""
+        return tuple(AttentionEngine) if self.cluster == 1 else (AttentionEngine.TMA,)
 
 
 CASES = {
@@ -160,6 +165,15 @@ CASES = {
         speculative=False,
         pages=(64, False),
     ),
+    "pages of 64, tokens before heads, no cluster": Case(
+        op={"sequences": 3, "kv_heads": 3, "query_heads": 2, "head_dim": 128, "max_length": 260},
+        lengths=(260, 65, 191),
+        tiling=(8, 32, 4, 4),
+        span=96,
+        queues=4,
+        speculative=False,
+        pages=(64, False),
+    ),
     "many pages": Case(
         op={"sequences": 2, "kv_heads": 1, "query_heads": 8, "head_dim": 64, "max_length": 1200},
         lengths=(1190, 641),
@@ -240,6 +254,10 @@ CASES = {
 }
 
 
+#: The names of cases with each engine that runs them.
+ENGINES_OF_CASES = [(name, engine) for name, case in CASES.items() for engine in case.engines]
+
+
 def form_of(case: Case, op: DecodeAttention) -> AttentionForm:
     """What the case's attention does beyond its shapes; some pages belong to nobody."""
     if case.pages is None:
@@ -251,7 +269,7 @@ def form_of(case: Case, op: DecodeAttention) -> AttentionForm:
     )
 
 
-def tiling_of(case: Case, op: DecodeAttention) -> AttentionTiling:
+def tiling_of(case: Case, op: DecodeAttention, engine: AttentionEngine = AttentionEngine.TMA) -> AttentionTiling:
     """What is compiled for a case."""
     columns, tile, stages, warps = case.tiling
     return AttentionTiling(
@@ -263,6 +281,7 @@ def tiling_of(case: Case, op: DecodeAttention) -> AttentionTiling:
         live_columns=min(columns, op.columns),
         finish_warps=case.finish_warps,
         cluster=case.cluster,
+        engine=engine,
     )
 
 

@@ -14,6 +14,7 @@ from tests.support.packs import REAL, SIMULATED, without_source
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -52,11 +53,13 @@ def make_attention(
     form: dict[str, Any] | None = None,
     simulated: bool = False,
     schedule: Schedule | None = None,
+    by: AttentionEngine = AttentionEngine.TMA,
     **sizes: Any,
 ) -> MadeAttention:
-    """An attention's artifact, with a product of `d_out` columns behind it; `sizes` and `form` are `attention`'s."""
+    """An attention's artifact, with a product of `d_out` columns behind it; `sizes` and `form` are `attention`'s. The
+    attention is computed by the engine `by`, and the product by `engine`."""
     workload = attention(d_out=d_out, form=form, **sizes)
-    schedule = schedule or schedule_of(workload, engine=engine, next_percent=next_percent)
+    schedule = schedule or schedule_of(workload, engine=engine, next_percent=next_percent, by=by)
     return made_of(workload, Candidate(plan_kind=kind, schedule=schedule), simulated=simulated)
 
 
@@ -110,14 +113,17 @@ def without_sources(entry: _Entry) -> _Entry:
     return replace(entry, rungs=tuple(rungs))
 
 
-def schedule_of(workload: Workload, *, engine: Engine, next_percent: int = 0) -> Schedule:
-    """One of the attention, and of the product behind it if there is one, by that engine."""
+def schedule_of(
+    workload: Workload, *, engine: Engine, next_percent: int = 0, by: AttentionEngine = AttentionEngine.TMA
+) -> Schedule:
+    """One of the attention by the engine `by`, and of the product behind it if there is one by `engine`."""
     if not workload.ops:
-        return alone(span_tokens=192)
+        return alone(span_tokens=192, engine=by)
     guesses = (one for one in first_guesses(space_with(workload), 0) if one.attentions[0].next_percent == 0)
     guess = next(one for one in guesses if one.tiling.engine is engine)
-    one = replace(guess.attentions[0], span_tokens=64 * guess.attentions[0].cluster, tile_tokens=64, num_stages=4)
-    return replace(guess, attentions=(replace(one, math_warps=8, next_percent=next_percent),))
+    cluster = guess.attentions[0].cluster if by is AttentionEngine.TMA else 1
+    one = replace(guess.attentions[0], span_tokens=64 * cluster, tile_tokens=64, num_stages=4, cluster=cluster)
+    return replace(guess, attentions=(replace(one, math_warps=8, next_percent=next_percent, engine=by),))
 
 
 def _forged(one: AttentionKernel) -> AttentionLaunchable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import form_for
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
@@ -23,15 +24,17 @@ def between(
     num_behind: int = 1,
     dtype: Dtype = Dtype.FP16,
     sizes: dict[str, Any] | None = None,
+    pages: dict[str, Any] | None = None,
 ) -> Workload:
     """[norm ->] qkv -> attention -> o_proj (+ the stream), and behind it up to two more: norm -> gate_up, down.
 
-    Without `rotary` the product in front makes queries alone, and somebody else has written the cache.
+    Without `rotary` the product in front makes queries alone, and somebody else has written the cache. `pages` are
+    those of the cache, as `form_for` takes them.
     """
     given = SIZES | (sizes or {})
     shape = DecodeAttention(sequences=sequences, query_heads=query_heads, dtype=dtype, **given)
-    attention = AttentionOp(name="attention", shape=shape, source="qkv")
-    heads = Rotary(heads=given["kv_heads"] * query_heads, **given)
+    attention = AttentionOp(name="attention", shape=shape, source="qkv", form=form_for(shape, **(pages or {})))
+    heads = Rotary(heads=given["kv_heads"] * query_heads, **given, **(pages or {}))
     qkv = GemmOp(
         name="qkv",
         m=attention.m,

@@ -30,7 +30,8 @@ def candidate_of(
     """Small tiles of warp-specialised kernels, and an attention of spans."""
     num_ops = len(workload.ops)
     ordering = Ordering(rasters=(Raster(),) * num_ops, assignment=Assignment.STATIC, run_starts=run_starts)
-    (attention,) = alone(span_tokens=192, speculative=True, cluster=1).attentions
+    early = workload.attentions[0].form.knows_tokens_early
+    (attention,) = alone(span_tokens=192, speculative=early, cluster=1).attentions
     tiling = replace(wgmma((16, 32, 64)), tiles=(Tile(m=16, n=32, k=64),) * num_ops)
     return Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering, attentions=(attention,)))
 

@@ -10,6 +10,11 @@ import pytest
 T = TypeVar("T")
 
 
+def soaked(*values: T) -> list[object]:
+    """All of them for `make soak` alone."""
+    return [pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.soak) for value in values]
+
+
 def soak_unless(short: Callable[[int, T], bool], values: Iterable[T]) -> list[object]:
     """All of them; those that are not short, told by place and value, are marked `soak`: `make soak` alone runs them.
 
@@ -20,7 +25,4 @@ def soak_unless(short: Callable[[int, T], bool], values: Iterable[T]) -> list[ob
     is_short = [short(place, value) for place, value in enumerate(every)]
     if not any(is_short):
         raise ValueError("CI would run none of them")
-    return [
-        value if kept else pytest.param(*(value if type(value) is tuple else (value,)), marks=pytest.mark.soak)
-        for kept, value in zip(is_short, every, strict=True)
-    ]
+    return [value if kept else soaked(value)[0] for kept, value in zip(is_short, every, strict=True)]

@@ -14,8 +14,10 @@ from tuner.api.forms import Form
 from tuner.api.jobs import default_target_id
 from tuner.api.rendering import render
 from tuner.core.access.caller import Caller
+from tuner.core.problem.attention_form import PAGE_TOKENS
 from tuner.core.problem.presets import MODELS
 from tuner.core.problem.workload import Activation, Dtype
+from tuner.core.trial.job import PriorsChoice
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.batches import BatchRequest
@@ -88,8 +90,10 @@ def _show(
         status=status,
         models=models,
         whats=WHAT,
+        page_tokens=tuple(map(str, PAGE_TOKENS)),
         run_names=tuple(dict.fromkeys(run for runs in RUNS.values() for run in runs)),
         targets=[target.id for target, _ in service.targets()],
         activations=tuple(Activation),
         dtypes=tuple(Dtype),
+        priors={PriorsChoice.NEAREST: "earlier winners", PriorsChoice.NONE: "nothing: a fair search"},
     )

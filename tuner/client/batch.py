@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from tuner.client import render
@@ -65,15 +64,14 @@ def num_ended(batch: Json) -> int:
 
 
 def line(batch: Json) -> str:
-    """`12/80 trials, about 40 s left; 1 of 4 jobs (simulated)`."""
-    eta_s = batch["eta_s"]
-    left = "" if not eta_s else f", about {eta_s:.0f} s left"
-    trials = f"{batch['num_trials']}/{batch['num_planned']} trials{left}"
+    """`12/80 trials, about 40 s left, card busy 84 %; 1 of 4 jobs (simulated)`."""
+    pace = render.pace_line({**batch, "eta_s": batch["eta_s"] or None}, {})
+    trials = ", ".join([f"{batch['num_trials']}/{batch['num_planned']} trials", *([pace] if pace else [])])
     return f"{trials}; {num_ended(batch)} of {batch['num_jobs']} jobs{render.mark(batch['simulated'])}"
 
 
 def _show_live(updates: Iterator[Json], console: Console) -> Iterator[Json]:
-    with Progress(BarColumn(), TextColumn("{task.fields[line]}"), console=console) as bar:
+    with render.live_bar(console) as bar:
         task = bar.add_task("", line="")
         for batch in updates:
             done = {"completed": batch["num_trials"], "total": batch["num_planned"]}

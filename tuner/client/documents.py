@@ -42,13 +42,15 @@ class IndependentPair(TypedDict):
 
 
 class ChainRotary(TypedDict):
-    """Rotary embedding of queries and keys, and the write of keys and values to a contiguous cache."""
+    """Rotary embedding of queries and keys, and the write of keys and values to the cache."""
 
     heads: int
     kv_heads: int
     head_dim: int
     max_length: int
     new_tokens: NotRequired[int]
+    page_tokens: NotRequired[int | None]
+    heads_first: NotRequired[bool]
 
 
 class ChainOp(TypedDict):
@@ -69,16 +71,10 @@ class ChainOp(TypedDict):
     rotary: NotRequired[ChainRotary | None]
 
 
-class ChainAttention(TypedDict):
-    """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
+class AttentionSizes(TypedDict):
+    """What decode attention is, beside its element type and its heads."""
 
-    op: Literal["attention"]
-    name: str
-    source: NotRequired[str]
     sequences: int
-    heads: int
-    kv_heads: int
-    head_dim: int
     max_length: int
     new_tokens: NotRequired[int]
     lengths: NotRequired[str]
@@ -86,7 +82,23 @@ class ChainAttention(TypedDict):
     heads_first: NotRequired[bool]
     window: NotRequired[int | None]
     soft_cap: NotRequired[float | None]
+
+
+class AttentionHeads(AttentionSizes):
+    """All sizes."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
     scale: NotRequired[float | None]
+
+
+class ChainAttention(AttentionHeads):
+    """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
+
+    op: Literal["attention"]
+    name: str
+    source: NotRequired[str]
 
 
 class Chain(TypedDict):
@@ -98,7 +110,7 @@ class Chain(TypedDict):
     dtype: NotRequired[str]
 
 
-#: What `POST /jobs` takes as `pair`, beside presets.
+#: As the service answers it.
 Pair = FfnPair | IndependentPair | Chain
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from tuner.core.units import figure
 from tuner.core.units import microseconds as microseconds
@@ -17,6 +17,8 @@ Json = Mapping[str, Any]
 
 #: Seconds of search between two plain lines.
 _PLAIN_EVERY_S = 5.0
+#: Width of a bar: most of a line is for the words.
+_BAR_COLUMNS = 16
 
 
 def millijoules(value: float | None) -> str:
@@ -110,20 +112,25 @@ def progress(job: Json, events: Iterable[Json], console: Console) -> str:
 
 
 def _follow_live(job: Json, events: Iterable[Json], console: Console) -> Iterator[str]:
-    bar = Progress(
-        TextColumn("{task.fields[state]}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} trials"),
-        TextColumn("{task.fields[pace]}"),
-        TextColumn("{task.fields[line]}"),
-        console=console,
-    )
-    with bar:
-        task = bar.add_task("", total=job["budget"]["trials"], state=job["state"], pace="", line="")
+    with live_bar(console) as bar:
+        task = bar.add_task("", total=job["budget"]["trials"], line="")
         for state, num_trials, figures in _figures(job, events):
-            pace = pace_line(figures, job["budget"]) if state == "searching" and figures else ""
-            bar.update(task, completed=num_trials, state=state, pace=pace, line=status_line(job, figures))
+            bar.update(task, completed=num_trials, line=progress_line(job, state, num_trials, figures))
             yield state
+
+
+def live_bar(console: Console) -> Progress:
+    """A bar, and beside it the field `line` of its task, which takes several lines where the terminal is narrow."""
+    return Progress(
+        BarColumn(bar_width=_BAR_COLUMNS), TextColumn("{task.fields[line]}", table_column=Column()), console=console
+    )
+
+
+def progress_line(job: Json, state: str, num_trials: int, figures: Json) -> str:
+    """`searching: 16/60 trials, about 14 s left; best of ours 66.8 µs, ...`."""
+    pace = pace_line(figures, job["budget"]) if state == "searching" and figures else ""
+    count = f"{num_trials}/{job['budget']['trials']} trials" + (f", {pace}" if pace else "")
+    return f"{state}: {count}; {status_line(job, figures)}"
 
 
 def _follow_plain(job: Json, events: Iterable[Json], console: Console) -> Iterator[str]:
@@ -132,9 +139,7 @@ def _follow_plain(job: Json, events: Iterable[Json], console: Console) -> Iterat
         search_s = figures.get("search_s", 0.0)
         if state != shown_state or search_s - shown_s >= _PLAIN_EVERY_S:
             shown_state, shown_s = state, search_s
-            pace = pace_line(figures, job["budget"]) if state == "searching" and figures else ""
-            count = f"{num_trials}/{job['budget']['trials']} trials" + (f", {pace}" if pace else "")
-            console.print(f"{state}: {count}; {status_line(job, figures)}", highlight=False, soft_wrap=True)
+            console.print(progress_line(job, state, num_trials, figures), highlight=False, soft_wrap=True)
         yield state
 
 

@@ -47,6 +47,7 @@ PART_FLAGS = {
     "cooperative": 16,
     "programmatic": 32,
     "cooperative_when_plain": 64,
+    "tells_refused": 128,
 }
 NOWHERE = 2**64 - 1
 
@@ -146,6 +147,7 @@ class AttentionTables:
             "cooperative": recipe["cooperative"],
             "programmatic": recipe["programmatic_dependent_launch"],
             "cooperative_when_plain": recipe.get("plain", recipe)["cooperative"],
+            "tells_refused": part.tells_refused,
         }
         head = PART.pack(
             self._text(part.kernel["name"]),

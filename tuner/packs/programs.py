@@ -23,6 +23,8 @@ from .parameters import pack_fields, pack_product
 TENSORS = ("q", "keys", "values", "lengths", "pages", "w", "y", "memory", "num_pages")
 ATTENTION_TENSORS = ("keys", "values", "lengths", "pages")
 ALIGNMENT = 256
+#: Of the workspace of a launch that writes to a cache.
+REFUSED_BEHIND_ABORT = 32
 #: Roles of tensors that only the launches read and write.
 _BETWEEN = ("intermediate", "squares")
 _BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
@@ -92,6 +94,8 @@ class Part:
     dependent_offset: int | None = None
     #: In the memory: words that an aborted launch leaves; None where it leaves none.
     abort_offset: int | None = None
+    #: Whether the words of what it refused lie `REFUSED_BEHIND_ABORT` bytes behind those.
+    tells_refused: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +168,7 @@ class _Builder:
         """Whatever the manifest names; what only the launches read and write lies in the memory."""
         given = [one for one in self._manifest["tensors"] if one["role"] not in _BETWEEN]
         paged = {f"{self._attention['op']}.{one}" for one in ("keys", "values") if "pages" in self._attention}
+        paged |= set((self._manifest["parameter"] or {}).get("pages", {}).get("caches", ()))
         self._places |= {one["name"]: (place, 0) for place, one in enumerate(given)}
         for one in self._manifest["tensors"]:
             if one["role"] in _BETWEEN:
@@ -226,6 +231,8 @@ class _Builder:
             return pack_product(self._manifest, launch, addresses, given, header, _no_map)
 
         fields = _offsets(self._manifest["parameter"])
+        abort, refused = launch["workspace"]["abort_record"]["offset"], launch["workspace"].get("refused")
+        assert refused is None or refused["offset"] == abort + REFUSED_BEHIND_ABORT, "the C runtime reads them there"
         counts = (offset for name, offset in fields.items() if name.endswith(".num_pages"))
         pages = tuple(Patch(offset=offset, tensor="num_pages") for offset in counts)
         return Part(
@@ -235,7 +242,8 @@ class _Builder:
             patches=self._patches(pack, own) + pages,
             maps=self._maps(launch["tensor_maps"], fields, 0),
             dependent_offset=fields["is_dependent"],
-            abort_offset=workspace + launch["workspace"]["abort_record"]["offset"],
+            abort_offset=workspace + abort,
+            tells_refused=refused is not None,
         )
 
     def _patches(

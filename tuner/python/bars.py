@@ -28,9 +28,7 @@ def shown(jobs: Iterable[JobDetail], console: Console) -> Iterator[JobDetail]:
 
 def line(job: JobDetail) -> str:
     """`searching: 16/60 trials, about 14 s left; best of ours 66.8 µs, ...`."""
-    pace = render.pace_line(job, job["budget"]) if job["state"] == "searching" else ""
-    count = f"{job['num_trials']}/{job['budget']['trials']} trials" + (f", {pace}" if pace else "")
-    return f"{job['state']}: {count}; {render.status_line(job, job)}"
+    return render.progress_line(job, job["state"], job["num_trials"], job)
 
 
 def _in_notebook(jobs: Iterable[JobDetail]) -> Iterator[JobDetail]:
@@ -49,12 +47,10 @@ def _in_notebook(jobs: Iterable[JobDetail]) -> Iterator[JobDetail]:
 
 
 def _in_terminal(jobs: Iterable[JobDetail], console: Console) -> Iterator[JobDetail]:
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    with Progress(BarColumn(), TextColumn("{task.description}"), console=console) as bar:
-        task = bar.add_task("")
+    with render.live_bar(console) as bar:
+        task = bar.add_task("", line="")
         for job in jobs:
-            bar.update(task, completed=job["num_trials"], total=job["budget"]["trials"], description=line(job))
+            bar.update(task, completed=job["num_trials"], total=job["budget"]["trials"], line=line(job))
             yield job
 
 

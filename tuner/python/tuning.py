@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from tuner.client.documents import JobDetail, Pair
+from tuner.client.asked import Asked
+from tuner.client.documents import JobDetail
 from tuner.client.errors import ClientError
 from tuner.client.http import Client
 from tuner.core.problem.gpu import SIMULATED_PREFIX
@@ -26,7 +27,7 @@ _ENDED = ("succeeded", "failed", "cancelled")
 
 
 def tune(
-    pair: Pair,
+    pair: Asked,
     *,
     target: str | None = None,
     trials: int | None = None,
@@ -36,6 +37,8 @@ def tune(
     priors: Literal["nearest", "none"] | None = None,
     l2: Literal["cold", "warm"] | None = None,
     regime: Literal["burst", "sustained"] | None = None,
+    energy_within: float | None = None,
+    torch_compile: bool | None = None,
     reuse: bool = False,
     url: str | None = None,
     token: str | None = None,
@@ -58,6 +61,8 @@ def tune(
         priors: whether the search begins with earlier winners.
         l2: what the L2 holds when a sample starts.
         regime: the card's power state.
+        energy_within: the answer takes the least energy of what is so many per cent slower than the fastest at most.
+        torch_compile: whether the finals are judged against torch.compile, too, where PyTorch is installed.
         reuse: whether a finished job of the same problem will do.
         url: of a service.
         token: for that service.
@@ -71,7 +76,8 @@ def tune(
     body: dict[str, Any] = {"pair": pair, "reuse": reuse}
     body |= _given({"target": target, "seed": seed, "priors": priors})
     body["budget"] = _given({"trials": trials, "seconds": seconds, "patience": patience})
-    body["objective"] = _given({"l2": l2, "regime": regime})
+    objective = {"l2": l2, "regime": regime, "energy_within_percent": energy_within, "torch_compile": torch_compile}
+    body["objective"] = _given(objective)
     # In this process a simulated target is one that can always be had.
     gpu = target if target and target.startswith(SIMULATED_PREFIX) else None
     opened = connect(url, token=token, data=data, gpu=gpu) if client is None else nullcontext(client)

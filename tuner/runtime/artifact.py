@@ -31,17 +31,16 @@ from .driver import (
     Launch,
     driver,
 )
+from .launch_values import REFUSED_BYTES, pages_of, refusal
 from .native import RuntimeFailure
 
 #: The newest format of a manifest that it reads.
-NEWEST_FORMAT = 4
+NEWEST_FORMAT = 5
 _NAMES = {"fp16": ("float16", "bits"), "bf16": ("bfloat16", "bits"), "fp32": ("float32",), "int32": ("int32",)}
 _BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 #: Tensors that only the launches read and write: the artifact has room for them where the caller gives none.
 _BETWEEN = ("intermediate", "squares")
 _ALIGNMENT = {"int32": 4}
-#: What an attention's launch leaves of what it refused: four words, of which the first says what.
-_REFUSED_BYTES, _REFUSALS = 16, {1: "length", 2: "page"}
 
 Json = dict[str, Any]
 
@@ -106,7 +105,7 @@ class Artifact:
             raise RuntimeFailure(-1, f"there is no tensor {unknown[0]}: give {', '.join(sorted(known))}")
         addresses = {name: self._address(tensor, tensors.get(name), paged) for name, tensor in known.items()}
         num_pages = {name: view(tensors[name]).shape[0] for name in paged}
-        of_products = self._products.launches(addresses) if self._products else ()
+        of_products = self._products.launches(addresses, num_pages) if self._products else ()
         packed: dict[str, list[tuple[Launch, ...]]] = {
             "attentions": [(*one.launches(addresses, num_pages),) for one in self._attentions],
             "launches": [(launch,) for launch in of_products],
@@ -126,17 +125,23 @@ class Artifact:
     def _paged(self) -> set[str]:
         """Caches with pages: of each, an array may have more or fewer than were tuned."""
         paged = [recipe["op"] for recipe in self.manifest.get("attentions", ()) if "pages" in recipe]
-        return {f"{op}.{what}" for op in paged for what in ("keys", "values")}
+        written = (self.manifest["parameter"] or {}).get("pages", {"caches": []})
+        return {f"{op}.{what}" for op in paged for what in ("keys", "values")} | set(written["caches"])
 
     def refused(self) -> str:
-        """What an attention's launches found wrong first among lengths and pages, as a sentence; empty where nothing
-        was. It waits for the device."""
-        return next((found for one in self._attentions if (found := one.refused())), "")
+        """What an attention's launches, or those that write to its cache, found wrong first among lengths and pages, as
+        a sentence; empty where nothing was. It waits for the device."""
+        return next((found for one in self._given_lengths if (found := one.refused())), "")
 
     def forget_refused(self) -> None:
         """So that `refused` tells of what comes. It waits for the device."""
-        for one in self._attentions:
+        for one in self._given_lengths:
             one.forget_refused()
+
+    @property
+    def _given_lengths(self) -> list[_Attention | _Products]:
+        """Whose launches are given lengths and pages."""
+        return [*self._attentions, *([self._products] if self._products else [])]
 
     def aborted(self) -> bool:
         """Whether a launch of products has given up waiting; results since then are not right. It waits for the
@@ -204,11 +209,18 @@ class _Products:
                 -1, f"the kernel needs its {needed} CTAs resident at once, and this device holds {held}"
             )
 
-    def launches(self, addresses: Mapping[str, int]) -> Iterator[Launch]:
-        """Packed, in order."""
+    def launches(self, addresses: Mapping[str, int], num_pages: Mapping[str, int]) -> Iterator[Launch]:
+        """Packed, in order. `num_pages`: of each cache that has pages.
+
+        Raises:
+            RuntimeFailure: keys have other pages than values, or the driver refuses.
+        """
         artifact, manifest = self._artifact, self._artifact.manifest
+        of_cache: dict[str, int] = {}
+        if written := manifest["parameter"].get("pages"):
+            of_cache[written["num_pages_field"]] = pages_of(written["caches"], num_pages)
         for index, launch in enumerate(manifest["launches"]):
-            own = {"words": self._words[index], "workspace": self._workspaces[launch["workspace"]["index"]]}
+            own = {"words": self._words[index], "workspace": self._workspaces[launch["workspace"]["index"]]} | of_cache
             header = artifact.file(launch["plan"])
             parameter = pack_product(
                 manifest,
@@ -226,6 +238,21 @@ class _Products:
                    for one in self._artifact.manifest["launches"]}  # fmt: skip
         words = (self._artifact.driver.word(self._workspaces[index] + at) for index, at in offsets.items())
         return any(words)
+
+    def refused(self) -> str:
+        """What a launch found wrong first among lengths and pages of new tokens, as a sentence."""
+        return next((found for at in self._refused if (found := refusal(self._artifact.driver, at))), "")
+
+    def forget_refused(self) -> None:
+        """Makes the words as new, once all that was enqueued has ended."""
+        for at in self._refused:
+            self._artifact.driver.zero(at, REFUSED_BYTES)
+
+    @property
+    def _refused(self) -> list[int]:
+        """Where launches leave these words."""
+        spaces = [launch["workspace"] for launch in self._artifact.manifest["launches"]]
+        return [self._workspaces[one["index"]] + one["refused"]["offset"] for one in spaces if "refused" in one]
 
 
 class _Attention:
@@ -271,11 +298,10 @@ class _Attention:
 
     def _pages(self, num_pages: Mapping[str, int]) -> int | None:
         """That both caches have; None where they have none."""
+        if "pages" not in self._recipe:
+            return None
         op = self._recipe["op"]
-        found = {num_pages[name] for name in (f"{op}.keys", f"{op}.values") if name in num_pages}
-        if len(found) > 1:
-            raise RuntimeFailure(-1, f"keys and values of {op} have {sorted(found)} pages: give both as many")
-        return next(iter(found), None)
+        return pages_of([f"{op}.keys", f"{op}.values"], num_pages)
 
     def _in_front(self, append: Json, addresses: Mapping[str, int]) -> Launch:
         if missing := [one["name"] for one in append["tensors"] if not addresses[one["name"]]]:
@@ -291,15 +317,13 @@ class _Attention:
         """What a launch found wrong first, as a sentence."""
         at = self._own["refused"]
         assert isinstance(at, int)
-        kind, sequence, value, end = (self._artifact.driver.word(at + 4 * index) for index in range(4))
-        signed = value - (1 << 32) if value >> 31 else value
-        return f"sequence {sequence} has the {_REFUSALS[kind]} {signed}: use 0 to {end - 1}" if kind else ""
+        return refusal(self._artifact.driver, at)
 
     def forget_refused(self) -> None:
         """Makes the words as new, once all that was enqueued has ended."""
         at = self._own["refused"]
         assert isinstance(at, int)
-        self._artifact.driver.zero(at, _REFUSED_BYTES)
+        self._artifact.driver.zero(at, REFUSED_BYTES)
 
 
 def _packed(cuda: Driver, function: ctypes.c_void_p, parameter: bytes, recipe: Json) -> Launch:

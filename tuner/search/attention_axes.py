@@ -11,7 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from tuner.core.plan.attention import num_attention_clusters
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule
 
 _FLAGS = ("contiguous", "speculative", "by_length", "next_early")
 _FIELDS = tuple(field.name for field in fields(AttentionSchedule))
@@ -19,21 +19,27 @@ _FIELDS = tuple(field.name for field in fields(AttentionSchedule))
 
 def attention_distributions(index: int) -> dict[str, BaseDistribution]:
     """The parameters of attention `index`; wide enough for every schedule, since legality is the pool's business."""
-    return {
-        _name(field, index): CategoricalDistribution([False, True]) if field in _FLAGS else IntDistribution(0, 2**31)
-        for field in _FIELDS
-    }
+    return {_name(field, index): _distribution(field) for field in _FIELDS}
+
+
+def _distribution(field: str) -> BaseDistribution:
+    if field == "engine":
+        return CategoricalDistribution(list(map(str, AttentionEngine)))
+    return CategoricalDistribution([False, True]) if field in _FLAGS else IntDistribution(0, 2**31)
 
 
 def attention_params(schedule: AttentionSchedule, index: int) -> dict[str, Any]:
     """A schedule as a trial's parameters; `attentions_from_params` is its inverse."""
-    return {_name(field, index): getattr(schedule, field) for field in _FIELDS}
+    values = {field: getattr(schedule, field) for field in _FIELDS} | {"engine": str(schedule.engine)}
+    return {_name(field, index): values[field] for field in _FIELDS}
 
 
 def attentions_from_params(params: dict[str, Any]) -> tuple[AttentionSchedule, ...]:
     """Inverse of `attention_params`, of all attentions."""
     indices = range(sum(name.startswith(_name(_FIELDS[0], "")) for name in params))
-    return tuple(AttentionSchedule(**{field: params[_name(field, index)] for field in _FIELDS}) for index in indices)
+    return tuple(
+        AttentionSchedule.from_json({field: params[_name(field, index)] for field in _FIELDS}) for index in indices
+    )
 
 
 def kernel_features(schedule: AttentionSchedule) -> list[float]:

@@ -76,6 +76,8 @@ class Arrival:
     chosen_at: float
     #: Seconds for which it had the job's own card.
     card_s: float
+    #: Where it was measured; None where it never came to a card.
+    lane: MeasureLane | None
 
 
 @dataclass(kw_only=True)
@@ -343,6 +345,7 @@ class Pipeline:
                     num_known=one.num_known,
                     chosen_at=one.chosen_at,
                     card_s=one.card_s,
+                    lane=one.lane,
                 )
             if not one.candidate.plan_kind.is_ours:
                 return None

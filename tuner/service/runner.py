@@ -16,7 +16,7 @@ from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.priors import KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
-from tuner.dispatch import Dispatcher
+from tuner.dispatch import Dispatcher, MeasureLane
 from tuner.dispatch.sources import kernel_version_for
 from tuner.errors import Conflict, NotFound, Quarantined, SearchLost, StoreUnavailable, WorkerError
 from tuner.logs import about
@@ -83,7 +83,7 @@ class Runner:
         self._max_ahead = max_ahead
         self._metrics = metrics
         self._observers = (metrics, *observers)
-        self._lane = WatchedLane(dispatcher.lane(target.id, worker), metrics.busy_clock(target.id, worker))
+        self._lane = WatchedLane(dispatcher.lane(target.id, worker), worker, metrics.busy_clock(target.id, worker))
         self._clock = clock
         self._clock_steps = clock_steps
         self._beforehand = Beforehand(search, lambda: dispatcher.builds(target.id, worker), f"{target.id} {worker}")
@@ -324,8 +324,7 @@ class Runner:
             GaveWay: another job's turn came first.
         """
         turn, gives_way = Turn(self._store, self._claims, job, self._clock), False
-        number, incumbent = len(past), best_speedup(past)
-        progress = Progress(patience, past)
+        number, incumbent, progress = len(past), best_speedup(past), Progress(patience, past)
         index_of = {prior.candidate: index for index, prior in enumerate(priors)}
         with (
             self._helpers.for_job(job.id, self._lane) as helpers,
@@ -358,7 +357,7 @@ class Runner:
                 )
                 left_s -= spent_s
                 self._lost.recorded()
-                self._tell(job.id, trial)
+                self._tell(job.id, trial, arrival.lane)
                 number += 1
                 pipeline.record(trial)
                 incumbent = best_speedup([trial], incumbent)
@@ -373,12 +372,13 @@ class Runner:
         if gives_way and left_s > 0 and number < num_trials:
             raise GaveWay
 
-    def _tell(self, job_id: str, trial: Trial) -> None:
-        """Tells whoever counts of a recorded trial."""
+    def _tell(self, job_id: str, trial: Trial, lane: MeasureLane | None) -> None:
+        """Tells whoever counts of a recorded trial, and which card measured it; without a `lane` it is this one's."""
+        worker = lane.worker if isinstance(lane, WatchedLane) else self._worker
         with about(trial_number=str(trial.number)):
             _log.debug("trial %d is %s", trial.number, type(trial.outcome).__name__.lower())
         for observer in self._observers:
-            observer.saw_trial(job_id, self.target.id, self._worker, trial)
+            observer.saw_trial(job_id, self.target.id, worker, trial)
 
     def _pipeline(
         self, job: JobRecord, chooser: Chooser, past: list[Trial], num_trials: int, helpers: Lanes

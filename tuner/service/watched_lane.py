@@ -19,8 +19,10 @@ T = TypeVar("T")
 class WatchedLane:
     """A `MeasureLane` that is another one, with a clock on the calls that need the card."""
 
-    def __init__(self, lane: MeasureLane, busy: BusyClock) -> None:
+    def __init__(self, lane: MeasureLane, worker: int, busy: BusyClock) -> None:
         self._lane = lane
+        #: Number of its card among those of its target.
+        self.worker = worker
         self._busy = busy
 
     @property

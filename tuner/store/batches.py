@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
@@ -93,6 +93,19 @@ def page(session: Session, cursor: str | None, limit: int, owner: str | None, pr
     return Page(items=_records(session, rows[:limit]), next_cursor=more)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Sums:
+    """Of the jobs of a batch in one state."""
+
+    state: JobState
+    jobs: int
+    trials: int
+    planned: int
+    search_s: float
+    #: None where an older version did not count that of one of them.
+    card_s: float | None
+
+
 def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
     seqs = [row.seq for row in rows]
     sums = (
@@ -103,14 +116,25 @@ def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
             func.sum(JobRow.num_measured + JobRow.num_rejected + JobRow.num_failed),
             func.sum(JobRow.spec["budget"]["trials"].as_integer()),
             func.sum(JobRow.search_s),
+            func.sum(JobRow.card_s),
+            func.count(JobRow.card_s),
         )
         .join(JobRow, JobRow.seq == BatchJobRow.job_seq)
         .where(BatchJobRow.batch_seq.in_(seqs), IS_KEPT)
         .group_by(BatchJobRow.batch_seq, JobRow.state)
     )
-    found: dict[int, list[tuple[JobState, int, int, int, float]]] = {seq: [] for seq in seqs}
-    for seq, state, *figures in session.execute(sums):
-        found[seq].append((JobState(state), int(figures[0]), int(figures[1]), int(figures[2]), float(figures[3])))
+    found: dict[int, list[_Sums]] = {seq: [] for seq in seqs}
+    for seq, state, count, trials, planned, search_s, card_s, num_counted in session.execute(sums):
+        found[seq].append(
+            _Sums(
+                state=JobState(state),
+                jobs=int(count),
+                trials=int(trials),
+                planned=int(planned),
+                search_s=float(search_s),
+                card_s=float(card_s) if num_counted == count else None,
+            )
+        )
     answers = (
         select(BatchLadderRow.batch_seq, BatchLadderRow.has_rungs, func.count())
         .where(BatchLadderRow.batch_seq.in_(seqs))
@@ -120,12 +144,11 @@ def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
     return [_record(row, found[row.seq], answered) for row in rows]
 
 
-def _record(
-    row: BatchRow, sums: Sequence[tuple[JobState, int, int, int, float]], answered: dict[tuple[int, bool], int]
-) -> BatchRecord:
+def _record(row: BatchRow, sums: Sequence[_Sums], answered: dict[tuple[int, bool], int]) -> BatchRecord:
     succeeded = answered.get((row.seq, True), 0)
     # What an ended job did not try, nobody waits for.
-    planned = sum(trials if state.is_final else max(trials, planned) for state, _, trials, planned, _ in sums)
+    planned = sum(one.trials if one.state.is_final else max(one.trials, one.planned) for one in sums)
+    card_s = [one.card_s for one in sums if one.card_s is not None]
     return BatchRecord(
         id=row.id,
         target_id=row.target_id,
@@ -133,10 +156,11 @@ def _record(
         project=row.project,
         created_at=row.created_at,
         cancelled_at=row.cancelled_at,
-        counts={state: count for state, count, *_ in sums},
-        num_trials=sum(trials for _, _, trials, _, _ in sums),
+        counts={one.state: one.jobs for one in sums},
+        num_trials=sum(one.trials for one in sums),
         num_planned=planned,
-        search_s=sum(search_s for *_, search_s in sums),
+        search_s=sum(one.search_s for one in sums),
+        card_s=sum(card_s) if len(card_s) == len(sums) else None,
         num_ladders=row.num_ladders,
         num_answered=succeeded + answered.get((row.seq, False), 0),
         num_succeeded=succeeded,

@@ -171,8 +171,8 @@ class DecoderLayer(AttentionSizes):
         """The ops of one rank.
 
         Raises:
-            InvalidInput: the model is unknown, cannot be shared so, an all-reduce stands within, or its qkv cannot
-                write to such a cache.
+            InvalidInput: the model is unknown, cannot be shared so, an all-reduce stands within, or there is no such
+                cache.
         """
         return decoder_layer(**self.model_dump(exclude={"kind"}))
 

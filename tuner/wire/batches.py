@@ -170,6 +170,9 @@ class BatchView(View):
     num_planned: int = Field(description="trials of all budgets")
     search_s: float = Field(description="seconds of search of all its jobs")
     eta_s: float | None = Field(description="seconds of search left at the pace so far; null before the first trial")
+    card_share: float | None = Field(
+        description="share of the search for which the card was busy with trials; null where that is not known"
+    )
     num_ladders: int
     num_answered: int = Field(description="ladders that have an answer, or never will")
     links: dict[str, str] = Field(description="paths of what belongs to the batch")
@@ -180,7 +183,7 @@ class BatchView(View):
         path = f"/batches/{batch.id}"
         copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "search_s", "eta_s")
         return cls(
-            **{name: getattr(batch, name) for name in (*copied, "num_ladders", "num_answered")},
+            **{name: getattr(batch, name) for name in (*copied, "card_share", "num_ladders", "num_answered")},
             target=batch.target_id,
             simulated=is_simulated(batch.target_id),
             created_at=moment(batch.created_at),

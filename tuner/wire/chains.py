@@ -18,13 +18,19 @@ RunName = Annotated[Run, Field(strict=False, description="the whole block, or th
 
 
 class ChainRotary(Strict):
-    """Rotary embedding of queries and keys, and the write of keys and values to a contiguous cache."""
+    """Rotary embedding of queries and keys, and the write of keys and values to the cache."""
 
     heads: int = Field(description="of queries; a row of the op has these, then those of keys, then those of values")
     kv_heads: int = Field(description="of keys, and of values: heads of the cache")
     head_dim: int = Field(description="elements of a head: 64 or 128")
     max_length: int = Field(description="tokens of the longest context, new ones included")
     new_tokens: int = Field(default=1, description="of each sequence, 1 to 8: its rows follow each other")
+    page_tokens: int | None = Field(
+        default=None, description="of a page of the cache: 16, 32 or 64; null for a contiguous cache"
+    )
+    heads_first: bool = Field(
+        default=True, description="whether a page is [kv_heads, tokens, head_dim], else [tokens, kv_heads, head_dim]"
+    )
 
 
 class ChainOp(Strict):

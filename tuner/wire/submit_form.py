@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import Field
 
 from tuner.core.problem.presets import MODELS, LayerRun, Run
+from tuner.core.trial.job import PriorsChoice
 from tuner.errors import InvalidInput
 from tuner.wire.view import View
 
@@ -43,6 +44,7 @@ class SubmitForm(View):
     sequences: str = Field(default="1", description="of an attention: sequences of a launch")
     max_length: str = Field(default="1024", description="of an attention: tokens of the longest context")
     new_tokens: str = Field(default="1", description="of an attention: of each sequence")
+    page_tokens: str = Field(default="", description="of an attention: of a page of its cache; contiguous where empty")
     m: str = Field(default="16", description="rows, or several of them: 1, 16, 64")
     d_in: str = "4096"
     d_hidden: str = "14336"
@@ -53,6 +55,12 @@ class SubmitForm(View):
     target: str = ""
     trials: str = "60"
     seconds: str = "600"
+    patience: str = Field(default="", description="trials without progress that end a search; empty for none")
+    priors: str = Field(default=str(PriorsChoice.NEAREST), description="whether it begins with earlier winners")
+    energy_within: str = Field(
+        default="",
+        description="per cent over the fastest, within which the least energy is taken; empty for the fastest",
+    )
     project: str = ""
     labels: str = ""
 
@@ -70,6 +78,12 @@ class SubmitForm(View):
         body: dict[str, Any] = {
             "budget": {"trials": _whole("trials", self.trials), "seconds": _number("seconds", self.seconds)}
         }
+        if self.patience:
+            body["budget"]["patience"] = _whole("patience", self.patience)
+        if self.priors != PriorsChoice.NEAREST:
+            body["priors"] = self.priors
+        if self.energy_within:
+            body["objective"] = {"energy_within_percent": _number("energy_within", self.energy_within)}
         if self.target:
             body["target"] = self.target
         if self.project:
@@ -99,7 +113,8 @@ class SubmitForm(View):
         pair |= {"run": self.run} if self.run else {}
         if pair["kind"] == "decoder-block":
             return pair | {"m": _whole("m", self.m)}
-        return pair | {name: _whole(name, getattr(self, name)) for name in _OF_ATTENTION}
+        pages = {"page_tokens": _whole("page_tokens", self.page_tokens)} if self.page_tokens else {}
+        return pair | {name: _whole(name, getattr(self, name)) for name in _OF_ATTENTION} | pages
 
     def _rows(self) -> list[int]:
         rows = sorted({_whole("m", text.strip()) for text in self.m.split(",") if text.strip()})
@@ -153,13 +168,15 @@ def as_client(url: str, body: Mapping[str, Any]) -> str:
     """The same by `tuner-client`."""
     pair, budget = body["pair"] if "pair" in body else body["shapes"][0], body["budget"]
     preset = pair["kind"] if pair.get("kind", FFN) != FFN else ""
-    spelled = ("model", "tp", "run", *_OF_ATTENTION, *_SIZES, "activation", "dtype")
+    spelled = ("model", "tp", "run", *_OF_ATTENTION, "page_tokens", *_SIZES, "activation", "dtype")
     options = {"preset": preset} if preset else {}
     if "m" in pair:
         options["m"] = ",".join(map(str, pair["m"] if isinstance(pair["m"], list) else [pair["m"]]))
     options |= {name.replace("_", "-"): pair[name] for name in spelled if name in pair}
-    options |= {name: body[name] for name in ("target", "project") if name in body}
-    options |= {"trials": budget["trials"], "seconds": f"{budget['seconds']:g}"}
+    options |= {name: body[name] for name in ("target", "project", "priors") if name in body}
+    options |= {**budget, "seconds": f"{budget['seconds']:g}"}
+    if "objective" in body:
+        options["energy-within"] = f"{body['objective']['energy_within_percent']:g}"
     named = [*options.items(), *(("label", one) for one in body.get("labels", ()))]
     words = [f"--{name} {shlex.quote(str(value))}" for name, value in named]
     flags = ["--gated"] if pair.get("gated") else [] if pair.get("projection", True) else ["--no-projection"]

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -71,7 +71,8 @@ def _attention_words(op: AttentionOp, one: AttentionSchedule, workload: Workload
     early = ", the first tiles before a length is known" if one.speculative else ""
     words = [
         f"Attention {op.name}: spans of {one.span_tokens} tokens, {number}{shared}; each queue has {order}.",
-        f"Its kernel: tiles of {one.tile_tokens} tokens, {one.num_stages} of keys and of values in the ring{early}; "
+        f"Its kernel: tiles of {one.tile_tokens} tokens, {one.num_stages} of keys and of values in the ring{early}, "
+        f"brought by {'the copy engine' if one.engine is AttentionEngine.TMA else 'cp.async'}; "
         f"{one.math_warps} warps that multiply, {finish}.",
     ]
     reader = workload.reader_of(op)

@@ -18,7 +18,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
-from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, PRODUCTS_FORMAT
+from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PRODUCTS_FORMAT
 
 from ..source.append import APPEND_KERNEL, append_parameter_bytes
 from ..source.attention import ATTENTION_KERNEL, attention_source
@@ -41,6 +41,7 @@ from .facts import (
     launch_facts,
     legal_rows,
     numbers,
+    refused_facts,
     workspace_facts,
 )
 from .nvrtc import compile_options
@@ -129,8 +130,10 @@ def assemble(
 
 def _format(workload: Workload) -> int:
     """The oldest whose programs run it right."""
-    if workload.num_in_front:
+    if any(op.rotary and op.rotary.page_tokens is not None for op in workload.ops):
         return MANIFEST_FORMAT
+    if workload.num_in_front:
+        return ORDERED_FORMAT
     return ATTENTIONS_FORMAT if workload.attentions or workload.rotary_op is not None else PRODUCTS_FORMAT
 
 
@@ -277,6 +280,7 @@ def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, can
             "zero": "once, when it is allocated, and again after an abort; what lies from slots on need not be",
             "counters": "epoch: they only grow, no launch resets them",
             "abort_record": {"offset": 128, "fields": ["raised", "task", "signal", "seen", "expected", "cta"]},
+            **refused_facts(workload, plan.graph.op_indices),
         },
     }
 
@@ -355,6 +359,9 @@ def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
             cache = workload.cache_name_of(op)
             for name in CACHES:
                 add(f"{cache}.{name}", "cache", list(op.rotary.cache_shape(op.m)))
-            add(f"{cache}.lengths", "lengths", [op.rotary.num_sequences(op.m)], "int32")
+            sequences = op.rotary.num_sequences(op.m)
+            add(f"{cache}.lengths", "lengths", [sequences], "int32")
+            if paged := op.rotary.paged(op.m):
+                add(f"{cache}.pages", "pages", [sequences, paged.pages_of(op.rotary)], "int32")
             add(f"{op.name}.frequencies", "frequencies", [op.rotary.head_dim // 2], "fp32")
     return tensors

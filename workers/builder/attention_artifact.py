@@ -13,11 +13,12 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.attention import attention_digest
 from tuner.core.proof.candidate_plans import attention_plans_for
-from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
+from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionEngine, AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 
 from ..source.append import render_append
 from ..source.attention import (
+    ARGS_ALIGNMENT,
     REFUSED_WORDS,
     attention_source,
     cache_map,
@@ -33,7 +34,7 @@ from .nvrtc import Built
 
 #: Bytes of a task in the table, and of the fields in front of the first tasks.
 _TASK_BYTES = 8
-_ARGS_ALIGNMENT = 64
+_CACHES = ("keys", "values")
 _WORKSPACE_ALIGNMENT = 256
 _LENGTHS = (
     "int32 of each sequence, new tokens included, read when a launch runs: 0 to max_length. A sequence of length 0 "
@@ -56,10 +57,8 @@ _PAGES = (
     "int32 page numbers of each sequence, read when a launch runs: 0 to num_pages - 1. The number of a page that holds "
     "no token of a length is not read. A page that is not there is read as zeros, and told in the words `refused`"
 )
-_NUM_PAGES = (
-    "a cache may have another number of pages: give it as the parameter's num_pages, and that number times "
-    "rows_per_page as dims[1] of both tensor maps"
-)
+_NUM_PAGES = "a cache may have another number of pages: give it as the parameter's num_pages"
+_NUM_PAGES_OF_MAPS = f"{_NUM_PAGES}, and that number times rows_per_page as dims[1] of both tensor maps"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +184,11 @@ def attention_recipe(
         "programmatic_dependent_launch": programmatic,
         "dynamic_smem_bytes": tiling.smem_bytes,
         "parameter": attention_parameter(one),
-        "tensor_maps": [_tensor_map(one, operand) for operand in ("keys", "values")],
+        "tensor_maps": [_tensor_map(one, operand) for operand in _mapped(one)],
         "first_tasks": first_task_bytes(plan).hex(),
         "workspace": _workspace(one),
         "lengths": {"tensor": f"{op.name}.lengths", "max": op.shape.max_length, "meaning": _LENGTHS},
-        **_pages(op),
+        **_pages(one),
         "cache": _cache_meaning(one.workload, op),
         **({} if append is None else {"append": append}),
         "stream": 0,
@@ -208,9 +207,9 @@ def _cache_words(op: AttentionOp) -> str:
     return _HEADS_FIRST if op.form.paged.heads_first else _TOKENS_FIRST
 
 
-def _pages(op: AttentionOp) -> dict[str, Any]:
+def _pages(one: AttentionKernel) -> dict[str, Any]:
     """Of a paged cache: its table, and the bounds of what stands there."""
-    paged = op.form.paged
+    op, paged = one.op, one.op.form.paged
     if paged is None:
         return {}
     table = {
@@ -219,7 +218,7 @@ def _pages(op: AttentionOp) -> dict[str, Any]:
         "num_pages": paged.num_pages,
         "rows_per_page": form_numbers(op.shape, op.form)["rows_per_page"],
         "meaning": _PAGES,
-        "num_pages_meaning": _NUM_PAGES,
+        "num_pages_meaning": _NUM_PAGES_OF_MAPS if _mapped(one) else _NUM_PAGES,
     }
     return {"pages": table}
 
@@ -242,8 +241,11 @@ def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
         fields.append({"name": name, "offset": size, "type": kind, "meaning": meaning, **more})
         size += num_bytes
 
-    for operand in ("keys", "values"):
-        add(f"{operand}_map", f"bytes[{MAP_BYTES}]", MAP_BYTES, "the encoded tensor map of that name")
+    for operand in _CACHES:
+        if operand in _mapped(one):
+            add(f"{operand}_map", f"bytes[{MAP_BYTES}]", MAP_BYTES, "the encoded tensor map of that name")
+        else:
+            add(operand, "pointer", 8, f"cache of {operand}", tensor=f"{op.name}.{operand}")
     add("q", "pointer", 8, "queries", tensor=op.source)
     add("out", "pointer", 8, "results", tensor=op.name)
     add("lengths", "pointer", 8, "int32 of each sequence", tensor=f"{op.name}.lengths")
@@ -286,7 +288,13 @@ def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
     add("num_queues", "int32", 4, "clusters that have tasks", value=plan.num_queues)
     num_bytes = _TASK_BYTES * MOST_QUEUES
     add("first_tasks", f"bytes[{num_bytes}]", num_bytes, "as the launch gives them, hexadecimal")
-    return {"size_bytes": -(-size // _ARGS_ALIGNMENT) * _ARGS_ALIGNMENT, "fields": fields}
+    alignment = ARGS_ALIGNMENT[one.schedule.engine]
+    return {"size_bytes": -(-size // alignment) * alignment, "fields": fields}
+
+
+def _mapped(one: AttentionKernel) -> tuple[str, ...]:
+    """The caches that the copy engine reads, by a tensor map each."""
+    return _CACHES if one.schedule.engine is AttentionEngine.TMA else ()
 
 
 def _tensor_map(one: AttentionKernel, operand: str) -> dict[str, Any]:

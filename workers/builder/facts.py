@@ -12,7 +12,7 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 
-from ..source.launch_args import WORKSPACE_ALIGNMENT_BYTES, needs_co_residency
+from ..source.launch_args import REFUSED_OFFSET_BYTES, WORKSPACE_ALIGNMENT_BYTES, needs_co_residency
 from ..source.variants import reads_weights_before_wait
 
 #: Of every tensor: the copy engine's, and that of the widest load.
@@ -45,6 +45,14 @@ def workspace_facts(layout: dict[str, int]) -> dict[str, Any]:
             "variants": ["guarded", "safe"],
         },
     }
+
+
+def refused_facts(workload: Workload, ops: Sequence[int]) -> dict[str, Any]:
+    """Of the workspace of a launch of those ops: where it tells what it was given of new tokens and cannot use."""
+    if workload.rotary_op not in ops:
+        return {}
+    refused = {"offset": REFUSED_OFFSET_BYTES, "fields": ["kind", "sequence", "value", "end"], "meaning": _REFUSED}
+    return {"refused": refused}
 
 
 def legal_rows(workload: Workload) -> dict[str, int]:
@@ -81,12 +89,17 @@ def numbers(workload: Workload, plans: Sequence[VerifiedPlan], schedule: Schedul
     }
 
 
+_REFUSED = (
+    "of the first length or page that a launch could not use: kind is 1 for a length, 2 for a page; `end` is the first "
+    "value that is too large. The token is not written, and the launch goes on. Kept until it is zeroed"
+)
 _ROTARY = (
     "of an op with `rotary`: a row of the product is a new token's queries, keys and values, head by head; n counts "
     "pairs, elements i and i + head_dim / 2 of a head. Weight and bias hold the first halves of all heads first, in "
     "the order of the heads, then the second halves. Pairs of queries and keys are turned by position * "
     "frequencies[i], in fp32. Queries are the output; keys and values go to the caches, at the token's position. A "
-    "token in front of its sequence, or behind max_length, is not kept"
+    "token in front of its sequence, or behind max_length, is not kept, nor one whose page is not in the cache. Such a "
+    "length and such a page are told in the words `refused` of the launch's workspace"
 )
 
 

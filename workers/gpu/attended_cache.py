@@ -24,8 +24,8 @@ class AttendedCache(Turned):
     """Of one attention, which reads the queries of the op that writes to its cache."""
 
     def __init__(self, op: GemmOp, attention: AttentionOp, dtype: Dtype) -> None:
-        self._keys, self._values, lengths, *_ = attention.operands
-        super().__init__(op, lengths)
+        self._keys, self._values, *_ = attention.operands
+        super().__init__(op, attention.name)
         self._nan_bits = NAN_BITS[dtype]
 
     def of(self, inputs: Inputs) -> tuple[Array, Array]:
@@ -35,9 +35,9 @@ class AttendedCache(Turned):
     def poison(self, checks: Sequence[Inputs]) -> None:
         """NaN in the new rows of each check; on the current stream."""
         for inputs in checks:
-            _, sequences, places = self.kept(inputs)
+            _, pages, places = self.kept(inputs)
             for cache in self.of(inputs):
-                cache[sequences, :, places] = self._nan_bits
+                self.by_head(cache)[pages, :, places] = self._nan_bits
 
     def strayed(self, inputs: Inputs) -> str:
         """Nothing: other rows have fingerprints."""
@@ -45,9 +45,13 @@ class AttendedCache(Turned):
 
     def only_read(self, inputs: Inputs) -> list[tuple[str, Array]]:
         """The rows between the new ones, in pieces, by name."""
-        _, sequences, places = (array.get() for array in self.kept(inputs))
-        heads, longest = self._rotary.kv_heads, self._rotary.max_length
-        lines = (sequences[:, None] * heads + np.arange(heads)) * longest + places[:, None]
+        _, pages, places = (array.get() for array in self.kept(inputs))
+        num_heads, heads = self._rotary.kv_heads, np.arange(self._rotary.kv_heads)
+        tokens = self._rotary.page_tokens or self._rotary.max_length
+        if self._rotary.heads_first:
+            lines = (pages[:, None] * num_heads + heads) * tokens + places[:, None]
+        else:
+            lines = (pages[:, None] * tokens + places[:, None]) * num_heads + heads
         found = []
         for name, cache in zip((self._keys, self._values), self.of(inputs), strict=True):
             rows, begin = cache.reshape(-1, cache.shape[-1]), 0

@@ -32,6 +32,7 @@ from .attended_cache import AttendedCache
 from .attention_cache import hide_numbers, hide_pages, hide_rows
 from .attention_reference import attend, gathered
 from .data import ProblemData, from_bits
+from .fitting import bytes_of_checks, cache_bytes
 from .outputs import NAN_BITS
 from .reference import ROUNDOFF, SMALLEST_STEP, Reference
 from .turned import Turned
@@ -235,10 +236,12 @@ class AttentionData(ProblemData):
         return chain_length, min(num_slots, enough)
 
     def _copy_bytes(self) -> int:
-        op = self.attention
-        cache = op.shape.cache_bytes(op.shape.sequences * op.shape.max_length)
+        op, cache = self.attention, cache_bytes(self.workload)
         cache *= 1 if op.form.paged is None else 2  # the library has a copy in order
         return super()._copy_bytes() + cache + 2 * op.m * op.n * self.workload.dtype.size_bytes
+
+    def _check_bytes(self) -> int:
+        return bytes_of_checks(self.workload)
 
     def _draw_inputs(self, *, is_odd: bool = False) -> dict[str, Array]:
         return self._inputs_at(self.attention.timed_lengths, self._draw_cache())

@@ -17,7 +17,9 @@ from ..source.attention import (
     REFUSED_WORDS,
     TRACE_WORDS,
     AttentionBuffers,
+    CacheMap,
     NextWeights,
+    cache_bytes,
     cache_map,
     next_weights_of,
     pack_attention_args,
@@ -71,10 +73,13 @@ class AttentionOnDevice:
     def launch(self, given: AttentionAddresses, next_weights: int, stream: int) -> None:
         """Enqueues one launch; `next_weights` is the address of the weights that the launch behind reads, or 0."""
         launchable, tiling = self.launchable, self.launchable.tiling
-        dtype = launchable.workload.dtype
+
+        def encoded(cache: CacheMap, address: int) -> bytes:
+            return encode(cache, launchable.workload.dtype, address)
+
         buffers = AttentionBuffers(
-            k_map=encode(self._map, dtype, given.keys),
-            v_map=encode(self._map, dtype, given.values),
+            k=cache_bytes(self._map, tiling.engine, given.keys, encoded),
+            v=cache_bytes(self._map, tiling.engine, given.values, encoded),
             q=given.q,
             out=given.out,
             lengths=given.lengths,

@@ -130,8 +130,9 @@ class ChainRunner:
         return self.squares.given_to(ops)
 
     def abort_record(self) -> str | None:
-        """The first record of any of its launches."""
-        return next((str(record) for plan in self.plans if (record := plan.abort_record())), None)
+        """The first record of any of its launches, else what one of them was told and could not use."""
+        records = (*(plan.abort_record() for plan in self.plans), *(plan.refused() for plan in self.plans))
+        return next((str(record) for record in records if record), None)
 
     def overwritten(self) -> str:
         """The first that any of its launches wrote."""
@@ -282,9 +283,11 @@ class LibraryRunner:
         of, at = op.rotary, buffer.rotary
         assert of is not None, op.name
         assert at is not None, "an op that is turned has a cache"
-        addresses = (sums, buffer.c, at.keys, at.values, at.lengths, at.frequencies)
-        sizes = (of.heads, of.kv_heads, of.head_dim, of.max_length, of.new_tokens, IS_BF16[self._dtype])
-        args = (*map(cupy.uint64, addresses), cupy.uint32(op.m), *map(cupy.int32, sizes))
+        addresses = (sums, buffer.c, at.keys, at.values, at.lengths, at.pages, at.frequencies)
+        sizes = (of.heads, of.kv_heads, of.head_dim, of.max_length, of.new_tokens)
+        pages = (of.page_tokens or 0, of.heads_first, at.num_pages)
+        numbers = (*sizes, *pages, IS_BF16[self._dtype])
+        args = (*map(cupy.uint64, addresses), cupy.uint32(op.m), *map(cupy.int32, numbers))
         self._rotary((-(-op.m * op.n // EPILOGUE_WIDTH // _ROTARY_THREADS),), (_ROTARY_THREADS,), args)
 
     def _finish(self, rest: Epilogue, op: GemmOp, sums: int, buffer: OpBuffers) -> None:

@@ -18,10 +18,11 @@ from tuner.core.trial.job import CacheState
 
 from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers, RotaryBuffers
+from .fitting import NUM_CHECKS, slots_that_fit
 from .integrity import Region, region
 from .outputs import GuardedOutput, bits_type
 from .reference import Operands, Reference, reference
-from .turned import Turned, TurnedCache, draw_lengths
+from .turned import Turned, TurnedCache, draw_lengths, draw_pages
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
@@ -30,7 +31,7 @@ MIN_CHAIN = 8
 #: ... and at most: beyond, a flush in front of the chain makes it cold.
 MAX_CHAIN = 256
 #: Seeds whose numbers are checked before timing; one more is checked after it.
-NUM_CHECK_SEEDS = 3
+NUM_CHECK_SEEDS = NUM_CHECKS - 1
 
 
 def to_bits(values: Array, dtype: Dtype) -> Array:
@@ -68,10 +69,6 @@ def factors_of(op: GemmOp) -> str:
     return f"{op.norm}.squares" if op.norm else f"{op.name}.row_scale"
 
 
-class DoesNotFit(Exception):
-    """The card's free memory does not hold one copy of the problem."""
-
-
 def _address(array: Array | None) -> int:
     return 0 if array is None else int(array.data.ptr)
 
@@ -89,9 +86,9 @@ class ProblemData:
         self.problem = problem
         self.workload: Workload = problem.workload
         self.l2_bytes = l2_bytes
+        self.chain_length, num_slots = self._rotation()
         dtype, self._num_drawn = self.workload.dtype, 0
         self._random = cupy.random.default_rng(problem.seed)
-        self.chain_length, num_slots = self._rotation()
         ops = self.workload.ops
         self._bias = [self._draw((op.weight_rows,), 1.0) if op.bias else None for op in ops]
         self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
@@ -223,16 +220,11 @@ class ProblemData:
 
     def _rotation(self) -> tuple[int, int]:
         """Launches of a chain, and slots that they rotate over."""
+        free_bytes, _ = cupy.cuda.runtime.memGetInfo()
+        fits = slots_that_fit(free_bytes, self._copy_bytes(), self._check_bytes())
         if self.problem.objective.l2 is CacheState.WARM:
             return MIN_CHAIN, 1
         wanted = max(MIN_CHAIN, min(MAX_CHAIN, -(-3 * self.l2_bytes // self.workload.rotated_bytes)))
-        free_bytes, _ = cupy.cuda.runtime.memGetInfo()
-        fits = int(0.6 * free_bytes) // (copy_bytes := self._copy_bytes())
-        if fits < 1:
-            raise DoesNotFit(
-                f"one copy of the problem needs {copy_bytes / 2**30:.1f} GiB and its references "
-                f"more, but {free_bytes / 2**30:.1f} GiB of the card are free"
-            )
         return wanted, min(wanted, fits)
 
     def _copy_bytes(self) -> int:
@@ -240,6 +232,10 @@ class ProblemData:
         workload = self.workload
         others = sum(op.m * (op.n * (1 + op.residual) + op.k) for op in workload.ops) * workload.dtype.size_bytes
         return workload.weight_bytes + others
+
+    def _check_bytes(self) -> int:
+        """Of what checks have that is as large as a slot: no tensor of theirs is."""
+        return 0
 
     def _draw_check_inputs(self, seed: int) -> dict[str, Array]:
         """Of one check: odd ones in every second."""
@@ -267,7 +263,9 @@ class ProblemData:
             if op.norm in inputs:
                 inputs[factors_of(op)] = self._squares(inputs[op.norm])
             if op.rotary and self.workload.turned_for is None:
-                inputs[f"{op.name}.lengths"] = draw_lengths(op.rotary, op.m, self._num_drawn)
+                lengths = inputs[f"{op.name}.lengths"] = draw_lengths(op.rotary, op.m, self._num_drawn)
+                if op.rotary.page_tokens is not None:
+                    inputs[f"{op.name}.pages"] = draw_pages(op.rotary, op.m, self._num_drawn, lengths)
         self._num_drawn += 1
         return inputs
 

@@ -20,7 +20,9 @@ from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.limits import Limits
 from tuner.errors import WorkerError
 
+from ..source.attention import REFUSED_WORDS, RefusedLaunch, refused_launch
 from ..source.launch_args import (
+    REFUSED_OFFSET_BYTES,
     WORD_BYTES,
     OpBuffers,
     extend_args,
@@ -326,6 +328,11 @@ class PlanOnDevice:
             return None
         _, task, signal, _, _, cta = words.view(np.int32).tolist()  # the start gate has no task and no signal: -1
         return AbortRecord(task=task, signal=signal, seen=seen, expected=expected, cta=cta)
+
+    def refused(self) -> RefusedLaunch | None:
+        """What a launch was told first of new tokens and could not use; None if nothing."""
+        first = REFUSED_OFFSET_BYTES // WORD_BYTES
+        return refused_launch(self._workspace.words[first : first + REFUSED_WORDS].get().tolist())
 
     def clear_stamps(self) -> None:
         """Forgets what earlier launches stamped; on the current stream."""

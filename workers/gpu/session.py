@@ -35,8 +35,8 @@ from .card import CardView, card_trouble
 from .check import Aborted, WrongNumbers, check_after_timing, check_numbers, check_others
 from .counters import count_once
 from .cublaslt import CublasLt
-from .data import DoesNotFit
 from .energy import measure_energy
+from .fitting import DoesNotFit
 from .integrity import Overwritten
 from .launch import Kernel
 from .measure import measure, measure_together

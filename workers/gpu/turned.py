@@ -13,6 +13,7 @@ from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp
 
 from ..source.launch_args import RotaryBuffers
+from .attention_cache import hide_numbers
 from .integrity import Region, region
 from .launch import fill
 from .outputs import GuardedOutput
@@ -29,22 +30,32 @@ UNTOUCHED = 0x5A5A
 
 
 def draw_lengths(rotary: Rotary, rows: int, turn: int) -> Array:
-    """int32 of each sequence, new tokens included: the longest, none, one more than there is room for, others drawn."""
+    """int32 of each sequence, new tokens included: the longest, none, the new tokens alone, others drawn."""
     count, longest = rotary.num_sequences(rows), rotary.max_length
     lengths = np.random.default_rng(turn).integers(rotary.new_tokens, longest, count, endpoint=True).astype(np.int32)
-    edges = (longest, 0, longest + 1) if count > 2 else (longest,)
+    edges = (longest, 0, rotary.new_tokens) if count > 2 else (longest,)
     for place, length in enumerate(edges if count > 2 or turn % 2 == 0 else ()):
         lengths[(turn + place) % count] = length
     return cupy.asarray(lengths)
 
 
-class Turned(ABC):
-    """What an op turns its rows by, and the cache [sequences, KV heads, max_length, head_dim] that it writes to."""
+def draw_pages(rotary: Rotary, rows: int, turn: int, lengths: Array) -> Array:
+    """int32 of each sequence and page: all pages in random order, and no page where no token of these lengths is."""
+    paged, random = rotary.paged(rows), np.random.default_rng(turn)
+    assert paged is not None
+    table = random.permutation(paged.num_pages).astype(np.int32).reshape(rotary.num_sequences(rows), -1)
+    hide_numbers(table, lengths.get().tolist(), paged)
+    return cupy.asarray(table)
 
-    def __init__(self, op: GemmOp, lengths: str) -> None:
-        """`lengths` is the input's name."""
+
+class Turned(ABC):
+    """What an op turns its rows by, and the cache that it writes to, as `Rotary.cache_shape` has it."""
+
+    def __init__(self, op: GemmOp, cache: str) -> None:
+        """`cache` is in front of the names of its lengths and of its table."""
         assert op.rotary is not None
-        self._rotary, self._m, self._lengths = op.rotary, op.m, lengths
+        self._rotary, self._m = op.rotary, op.m
+        self._lengths, self._pages = f"{cache}.lengths", f"{cache}.pages"
         pairs = np.arange(op.rotary.head_dim // 2)
         self.frequencies = cupy.asarray((ROPE_THETA ** (-pairs / pairs.size)).astype(np.float32))
 
@@ -62,9 +73,17 @@ class Turned(ABC):
 
     def buffers(self, inputs: Inputs) -> RotaryBuffers:
         """What a launch is given."""
-        keys, values = (int(cache.data.ptr) for cache in self.of(inputs))
+        caches, has_pages = self.of(inputs), self._rotary.page_tokens is not None
+        keys, values = (int(cache.data.ptr) for cache in caches)
         lengths, frequencies = (int(array.data.ptr) for array in (inputs[self._lengths], self.frequencies))
-        return RotaryBuffers(keys=keys, values=values, lengths=lengths, frequencies=frequencies)
+        return RotaryBuffers(
+            keys=keys,
+            values=values,
+            lengths=lengths,
+            frequencies=frequencies,
+            pages=int(inputs[self._pages].data.ptr) if has_pages else 0,
+            num_pages=len(caches[0]) if has_pages else 0,
+        )
 
     def turn(self, inputs: Inputs) -> Turn:
         """By what the rows of a launch over such sequences are turned."""
@@ -74,11 +93,11 @@ class Turned(ABC):
 
     def beside(self, queries: Array, inputs: Inputs) -> Array:
         """Queries, keys and values of each row, as bits; zeros for what has no place."""
-        kept, sequences, places = self.kept(inputs)
+        kept, pages, places = self.kept(inputs)
         found = [queries]
         for cache in self.of(inputs):
             rows = cupy.zeros((self._m, self._rotary.kv_heads, self._rotary.head_dim), dtype=cache.dtype)
-            rows[kept] = cache[sequences, :, places]
+            rows[kept] = self.by_head(cache)[pages, :, places]
             found.append(rows.reshape(self._m, -1))
         return cupy.ascontiguousarray(cupy.concatenate(found, axis=1))
 
@@ -87,10 +106,18 @@ class Turned(ABC):
         return [region(f"the frequencies of {name}", self.frequencies)]
 
     def kept(self, inputs: Inputs) -> tuple[Array, Array, Array]:
-        """The rows that have a place, their sequences and positions."""
+        """The rows that have a place; of each its page, which is the sequence in a contiguous cache, and its place in
+        that."""
         at, is_kept = self._positions(inputs)
         rows = cupy.flatnonzero(is_kept)
-        return rows, rows // self._rotary.new_tokens, at[rows]
+        sequences, places = rows // self._rotary.new_tokens, at[rows]
+        if (tokens := self._rotary.page_tokens) is None:
+            return rows, sequences, places
+        return rows, inputs[self._pages][sequences, places // tokens], places % tokens
+
+    def by_head(self, cache: Array) -> Array:
+        """Keys, or values, as [pages, KV heads, tokens, head_dim]; of the same memory."""
+        return cache if self._rotary.heads_first else cache.swapaxes(1, 2)
 
     def _positions(self, inputs: Inputs) -> tuple[Array, Array]:
         """Of each row's token in its sequence, and whether that has a place."""
@@ -103,7 +130,7 @@ class TurnedCache(Turned):
     """A cache that nobody reads: keys and values between canaries, which all launches write to."""
 
     def __init__(self, op: GemmOp, dtype: Dtype) -> None:
-        super().__init__(op, f"{op.name}.lengths")
+        super().__init__(op, op.name)
         shape = self._rotary.cache_shape(op.m)
         self._guarded = [GuardedOutput(shape[0] * shape[1] * shape[2], shape[3], dtype) for _ in range(2)]
         keys, values = (one.bits.reshape(shape) for one in self._guarded)
@@ -120,10 +147,10 @@ class TurnedCache(Turned):
 
     def strayed(self, inputs: Inputs) -> str:
         """By the marks."""
-        _, sequences, places = self.kept(inputs)
+        _, pages, places = self.kept(inputs)
         for what, cache in zip(("keys", "values"), self._caches, strict=True):
-            others = cache != UNTOUCHED
-            others[sequences, :, places] = False
+            others = self.by_head(cache) != UNTOUCHED
+            others[pages, :, places] = False
             if bool(others.any()):
                 return f"the cache of {what} was written where no new token is"
         return ""

@@ -1,4 +1,4 @@
-"""The process at the card as its supervisor sees it: a pipe, a deadline on every exchange, SIGKILL; and its spare.
+"""The process at the card as its supervisor sees it: a pipe, a deadline on every exchange, SIGKILL; and its spares.
 
 A hung kernel cannot be interrupted and a faulting one poisons its process, so the process is disposable. The next one
 is spawned before it is needed: it has done its imports, and waits without lock and context for its word to start.
@@ -14,6 +14,7 @@ import pickle
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -34,6 +35,11 @@ _GRACE_S = 2.0
 
 #: What the process runs: pipe, UUID of the card, process id of the supervisor.
 Main = Callable[[Connection, str, int], None]
+
+#: Spares at most. Imports take some seconds, and the finals of a ladder's jobs take a process every two.
+_MOST_SPARES = 2
+#: A spare that takes over younger than that, seconds, may be importing still: then one more is kept.
+_IMPORTED_S = 10.0
 
 #: Problems whose library algorithms are remembered.
 _MAX_PICKED = 64
@@ -70,6 +76,7 @@ class GpuProcess:
 
     def __init__(self, uuid: str, main: Main = child.main) -> None:
         """Spawns it; nothing is waited for."""
+        self._spawned_at = time.monotonic()
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(
@@ -84,6 +91,11 @@ class GpuProcess:
     def pid(self) -> int | None:
         """Its process id."""
         return self._process.pid
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was spawned."""
+        return time.monotonic() - self._spawned_at
 
     def is_alive(self) -> bool:
         """Whether it runs."""
@@ -157,7 +169,7 @@ class GpuProcess:
 
 
 class GpuProcesses:
-    """The process at one card, with a problem in it, and the spare that takes over when it is lost.
+    """The process at one card, with a problem in it, and the spares that take over when it is lost.
 
     One thread asks. Any other may call `leave`, and `close`, which waits until the one that asks has its answer.
     """
@@ -178,7 +190,8 @@ class GpuProcesses:
         self._limits = limits
         self._main = main
         self._away = away
-        self._spare: GpuProcess | None = None
+        #: The oldest first.
+        self._spares = deque[GpuProcess]()
         self._current: GpuProcess | None = None
         #: What the process at the card said first; None while it starts.
         self._hello: messages.Hello | None = None
@@ -266,7 +279,7 @@ class GpuProcesses:
 
     @_alone
     def replace(self, problem: Problem | None) -> None:
-        """Kills the process at the card; the spare starts, and prepares `problem`, while the caller goes on."""
+        """Kills the process at the card; a spare starts, and prepares `problem`, while the caller goes on."""
         self.drop()
         self._begin(problem)
 
@@ -285,30 +298,29 @@ class GpuProcesses:
             current.end()
 
     def close(self) -> None:
-        """Kills both, and none comes after them; any thread may call. Whoever waits for an answer gets the quarantine
+        """Kills all, and none comes after them; any thread may call. Whoever waits for an answer gets the quarantine
         first."""
         self._is_closed = True
         self.leave()
         with self._lock:
             self.drop()
-            if self._spare is not None:
-                self._spare.kill()
-                self._spare = None
+            while self._spares:
+                self._spares.popleft().kill()
 
     def _absence(self) -> str:
         """Why no process may go to the card now; empty where one may."""
         return "this worker is closed" if self._is_closed else self._away()
 
     def _begin(self, problem: Problem | None) -> None:
-        """Has the spare take over, and spawns the next one.
+        """Has a spare take over, and spawns the next one.
 
         Raises:
             Quarantined: the card is not ours now.
         """
         if reason := self._absence():
             raise Quarantined(reason)
-        process = self._spare if self._spare and self._spare.is_alive() else GpuProcess(self._uuid, self._main)
-        self._spare = None
+        spare = next((one for one in self._taken_spares() if one.is_alive()), None)
+        process = spare or GpuProcess(self._uuid, self._main)
         self._current, self._start_by = process, time.monotonic() + self._limits.start_deadline_s
         try:
             if self._is_closed:  # since the question above
@@ -318,7 +330,14 @@ class GpuProcesses:
                 self._send_problem(process, problem)
         except ChildLost:  # told when it is needed: the first answer is missing
             pass
-        self._spare = GpuProcess(self._uuid, self._main)
+        num_spares = _MOST_SPARES if spare and spare.age_s < _IMPORTED_S else 1
+        while len(self._spares) < num_spares:
+            self._spares.append(GpuProcess(self._uuid, self._main))
+
+    def _taken_spares(self) -> Iterator[GpuProcess]:
+        """The spares, each taken off when it is looked at."""
+        while self._spares:
+            yield self._spares.popleft()
 
     def _send_problem(self, process: GpuProcess, problem: Problem) -> None:
         request = messages.PrepareRequest(problem=problem, picked=self._picked.get(problem))

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuner.core.legal.attention import num_math_registers, num_summing_registers
@@ -15,12 +15,14 @@ from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.attention import AttentionSchedule, AttentionTiling
+from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule, AttentionTiling
 
+from .launch_args import MAP_BYTES
 from .render import IS_BF16, device_text, inlined, without_comments
 
-#: The device files in the order in which one includes the other, behind the first lines of config.cuh.
-ATTENTION_FILES = (
+#: How each engine's queries and cache come to shared memory.
+COPIES = {AttentionEngine.TMA: "copies_tma.cuh", AttentionEngine.MMA: "copies_mma.cuh"}
+_FIRST_FILES = (
     "ptx.cuh",
     "ptx_hopper.cuh",
     "config_attention.cuh",
@@ -28,10 +30,10 @@ ATTENTION_FILES = (
     "args_attention.cuh",
     "context_attention.cuh",
     "ring_attention.cuh",
-    "products.cuh",
-    "merge_attention.cuh",
-    "attention.cuh",
 )
+_LAST_FILES = ("request_attention.cuh", "products.cuh", "merge_attention.cuh", "attention.cuh")
+#: The device files of all engines; a source has one of the copies.
+ATTENTION_FILES = (*_FIRST_FILES, *COPIES.values(), *_LAST_FILES)
 
 #: Name of the kernel.
 ATTENTION_KERNEL = "tuner_attention"
@@ -43,7 +45,8 @@ REFUSED_WORDS = 4
 _REFUSALS = {1: "length", 2: "page"}
 #: Elements of a line of the swizzle.
 _LINE_DIMS = 64
-_ARGS_ALIGNMENT = 64
+#: Of a parameter with tensor maps, and with the addresses of caches in their place.
+ARGS_ALIGNMENT = {AttentionEngine.TMA: 64, AttentionEngine.MMA: 8}
 #: Registers that leave room on a scheduler with three warps for two more of another launch, and so many threads' share.
 _ROOMY_REGISTERS, _ROOMY_THREADS = 128, 512
 
@@ -86,10 +89,10 @@ NO_WEIGHTS = NextWeights(address=0, num_rows=0, row_bytes=0, taken_bytes=0)
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionBuffers:
-    """Device addresses of a launch; the two caches come as encoded tensor maps."""
+    """Device addresses of a launch; the two caches come as `cache_bytes`."""
 
-    k_map: bytes
-    v_map: bytes
+    k: bytes
+    v: bytes
     q: int
     out: int
     #: int32 of each sequence.
@@ -163,6 +166,13 @@ def cache_map(op: DecodeAttention, tiling: AttentionTiling, paged: PagedCache | 
     )
 
 
+def cache_bytes(
+    cache: CacheMap, engine: AttentionEngine, address: int, encode: Callable[[CacheMap, int], bytes]
+) -> bytes:
+    """What a parameter has of a cache at that address: a tensor map as the driver encodes it, or the address."""
+    return encode(cache, address) if engine is AttentionEngine.TMA else struct.pack("<Q", address)
+
+
 def workspace_words(plan: AttentionPlan, schedule: AttentionSchedule) -> tuple[int, int]:
     """Of 32 bits: counters of arrivals, zero before the first launch, and floats that spans leave of their sums."""
     floats = plan.num_slots * plan.num_spans * schedule.tiling_of(plan.op).partial_floats
@@ -197,6 +207,7 @@ constexpr int kTileTokens = {tiling.tile_tokens};
 constexpr int kStages = {tiling.num_stages};
 constexpr int kMathWarps = {tiling.math_warps};
 constexpr int kFinishWarps = {tiling.finish_warps};
+constexpr bool kByCopyEngine = {str(tiling.engine is AttentionEngine.TMA).lower()};
 constexpr int kCluster = {tiling.cluster};
 constexpr int kPartsAtOnce = {tiling.parts_at_once};
 constexpr int kBoxTokens = {box_tokens(tiling, form.paged)};
@@ -211,7 +222,7 @@ constexpr int kBoundThreads = {bound_threads(tiling)};
     assert ops, "config.cuh has the hints in front of the ops"
     types = types.replace("#pragma once\n", "")
     texts = [f"// ---- config.cuh\n{types}constexpr bool kBf16 = {IS_BF16[dtype]};\n"]
-    for name in ATTENTION_FILES:
+    for name in (*_FIRST_FILES, COPIES[tiling.engine], *_LAST_FILES):
         before, default, after = inlined(name).partition("#ifndef TUNER_ATTENTION_CONFIG\n")
         if default:
             before, after = before + config, after.partition("#endif\n")[2]
@@ -287,5 +298,6 @@ def pack_attention_args(
     args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative) + _pack_form(op, form)
     args += struct.pack("<2i", plan.num_assigned, plan.num_queues)
     args += plan.first_tasks.tobytes() + bytes(8 * (MOST_QUEUES - plan.num_queues))
-    args = buffers.k_map + buffers.v_map + args
-    return args + bytes(-len(args) % _ARGS_ALIGNMENT)
+    args = buffers.k + buffers.v + args
+    engine = AttentionEngine.TMA if len(buffers.k) == MAP_BYTES else AttentionEngine.MMA
+    return args + bytes(-len(args) % ARGS_ALIGNMENT[engine])

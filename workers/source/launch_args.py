@@ -13,6 +13,7 @@ from tuner.core.legal.wgmma import MAX_CTAS
 from tuner.core.plan.norm_slots import norm_slots, slot_stride, slots_read
 from tuner.core.plan.split_k import slot_bytes
 from tuner.core.plan.words import HEADER_WORDS
+from tuner.core.problem.rotary import CACHES
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine, Tiling
@@ -25,12 +26,20 @@ WORD_BYTES = 4
 #: Of the parts of a workspace: `kFixupAlignment` in fixup.cuh.
 WORKSPACE_ALIGNMENT_BYTES = 256
 
+#: Of the table of a paged cache that an op writes to.
+_TABLE = (
+    "int32 page numbers of each sequence, read when a launch runs: 0 to num_pages - 1. A token whose page is not there "
+    "is not written, and told in the words `refused`. A cache may have another number of pages: give it as the field "
+    "num_pages_field"
+)
 _HEAD_BYTES = 104
 _OP_BYTES = 64
 #: Behind all ops, for each of them, where one has a norm or writes squares: `ChainArgs`.
 _CHAIN_OP = struct.Struct("<Qfi")
-#: Behind these, where an op is turned: `RotaryArgs`.
-_ROTARY = struct.Struct("<4Q4i")
+#: Behind these, where an op is turned: `RotaryArgs`; and where its cache has pages: `PageArgs`.
+_ROTARY, _PAGES = struct.Struct("<4Q4i"), struct.Struct("<Q2i")
+#: Where a workspace has what a launch was told and cannot use, in words as an attention has them: `RefusedRecord`.
+REFUSED_OFFSET_BYTES = 160
 
 
 #: Of the first tasks and of each tensor map in a wgmma kernel's parameter: `WgmmaArgs` in shared_wgmma.cuh.
@@ -47,6 +56,9 @@ class RotaryBuffers:
     values: int
     lengths: int
     frequencies: int
+    #: Of a paged cache the table, int32 of each sequence and page, and how many pages there are; else 0.
+    pages: int = 0
+    num_pages: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +122,10 @@ def _rotary_args(workload: Workload, ops: tuple[OpBuffers, ...]) -> bytes:
             assert given.rotary is not None, f"{op.name} needs a cache"
             at, sizes = given.rotary, op.rotary
             addresses = (at.keys, at.values, at.lengths, at.frequencies)
-            return _ROTARY.pack(*addresses, sizes.heads, sizes.kv_heads, sizes.max_length, sizes.new_tokens)
+            packed = _ROTARY.pack(*addresses, sizes.heads, sizes.kv_heads, sizes.max_length, sizes.new_tokens)
+            if paged := sizes.paged(op.m):
+                packed += _PAGES.pack(at.pages, paged.pages_of(sizes), at.num_pages)
+            return packed
     return b""
 
 
@@ -185,7 +200,7 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
     for op in workload.ops:
         if op.rotary:
             fields += _rotary_fields(op, workload.cache_name_of(op), size)
-            size += _ROTARY.size
+            size += _ROTARY.size + (0 if op.rotary.page_tokens is None else _PAGES.size)
     if tiling.engine is Engine.WGMMA:
         size += -size % _EXTENSION_ALIGNMENT
         num_bytes = MAX_CTAS * _FIRST_TASK.size
@@ -195,7 +210,25 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
             name = f"{workload.ops[tensor_map.op].name}.{tensor_map.operand}_map"
             fields.append(field(name, size, f"bytes[{MAP_BYTES}]", "the encoded tensor map of that name"))
             size += MAP_BYTES
-    return {"size_bytes": size, "spin_limit_cycles": spin_limit_cycles, "fields": fields}
+    layout = {"size_bytes": size, "spin_limit_cycles": spin_limit_cycles, "fields": fields}
+    return layout | _written_pages(workload)
+
+
+def _written_pages(workload: Workload) -> dict[str, Any]:
+    """Of the cache that an op writes to, where that has pages: its table, and which field has their number."""
+    for op in workload.ops:
+        if op.rotary and (paged := op.rotary.paged(op.m)):
+            cache = workload.cache_name_of(op)
+            pages = {
+                "tensor": f"{cache}.pages",
+                "caches": [f"{cache}.{name}" for name in CACHES],
+                "num_pages_field": f"{op.name}.num_pages",
+                "num_pages": paged.num_pages,
+                "page_tokens": paged.page_tokens,
+                "meaning": _TABLE,
+            }
+            return {"pages": pages}
+    return {}
 
 
 def _output_meaning(op: GemmOp) -> str:
@@ -221,12 +254,23 @@ def _rotary_fields(op: GemmOp, cache: str, begin: int) -> list[dict[str, Any]]:
         }
         for index, (name, meaning) in enumerate(pointers.items())
     ]
-    for index, name in enumerate(("heads", "kv_heads", "max_length", "new_tokens")):
-        value, offset = getattr(op.rotary, name), begin + 8 * len(pointers) + 4 * index
-        fields.append(
-            {"name": f"{op.name}.{name}", "offset": offset, "type": "int32", "meaning": str(value), "value": value}
-        )
+    numbers = {name: getattr(op.rotary, name) for name in ("heads", "kv_heads", "max_length", "new_tokens")}
+    fields += _number_fields(op.name, numbers, begin + 8 * len(pointers))
+    if paged := op.rotary.paged(op.m):
+        begin += _ROTARY.size
+        table = {"name": f"{op.name}.pages", "offset": begin, "type": "pointer", "tensor": f"{cache}.pages"}
+        fields.append({**table, "meaning": "int32 of each sequence and page"})
+        sizes = {"max_pages": paged.pages_of(op.rotary), "num_pages": paged.num_pages}
+        fields += _number_fields(op.name, sizes, begin + 8)
     return fields
+
+
+def _number_fields(op: str, numbers: dict[str, int], begin: int) -> list[dict[str, Any]]:
+    """Of an op int32 behind each other, from that offset on."""
+    return [
+        {"name": f"{op}.{name}", "offset": begin + 4 * index, "type": "int32", "meaning": str(value), "value": value}
+        for index, (name, value) in enumerate(numbers.items())
+    ]
 
 
 def squares_of(tensor: str) -> str:

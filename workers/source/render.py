@@ -217,11 +217,13 @@ def _chain_config(workload: Workload, tiling: Tiling) -> str:
 
 
 def _rotary_config(workload: Workload) -> str:
-    """Which op is turned, and its heads' elements; empty where none is."""
+    """Which op is turned, its heads' elements, and the pages of its cache; empty where none is."""
     for index, op in enumerate(workload.ops):
         if op.rotary:
             constants = f"kRotaryOp = {index}, kRotaryHeadDim = {op.rotary.head_dim}"
-            return f"#define TUNER_ROTARY\nconstexpr int {constants};\n"
+            constants += f", kRotaryPageTokens = {op.rotary.page_tokens or 0}"
+            order = f"[[maybe_unused]] constexpr bool kRotaryHeadsFirst = {str(op.rotary.heads_first).lower()};"
+            return f"#define TUNER_ROTARY\nconstexpr int {constants};\n{order}\n"
     return ""
 
 

@@ -35,8 +35,8 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield http
 
 
-def _submit(http: httpx.Client, num_behind: int) -> dict[str, Any]:
-    chain = Chain.from_workload(between(num_behind=num_behind, sizes={"max_length": 700}))
+def _submit(http: httpx.Client, num_behind: int, **pages: Any) -> dict[str, Any]:
+    chain = Chain.from_workload(between(num_behind=num_behind, sizes={"max_length": 700}, pages=pages))
     return submit(http, json.loads(chain.model_dump_json()), budget={"trials": 24})
 
 
@@ -48,7 +48,8 @@ def pair(http: httpx.Client) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def layer(http: httpx.Client) -> dict[str, Any]:
-    return _submit(http, 3)
+    """The whole layer, whose cache has pages."""
+    return _submit(http, 3, page_tokens=16)
 
 
 @pytest.fixture(params=["pair", "layer"])
@@ -93,7 +94,8 @@ def test_an_artifact_says_in_which_order_its_launches_run(http: httpx.Client, jo
     zipped = zipfile.ZipFile(io.BytesIO(http.get(best_of(http, job)["artifact"]["href"]).content))
     manifest = json.loads(zipped.read("manifest.json"))
     jsonschema.Draft202012Validator(SCHEMA).validate(manifest)
-    assert manifest["format"] == 4, "older clients would run the attention first"
+    has_pages = job["pair"]["ops"][1]["page_tokens"] is not None
+    assert manifest["format"] == (5 if has_pages else 4), "older clients would run the attention first"
     order = launch_names(manifest)
     assert order[:2] == [["qkv"], ["attention"]]
     assert [name for launch in order for name in launch] == OPS[: len(job["pair"]["ops"])]
@@ -104,6 +106,7 @@ def test_an_artifact_says_in_which_order_its_launches_run(http: httpx.Client, jo
         "attention.keys", "attention.values", "attention.lengths",
     ]  # fmt: skip
     assert "qkv.frequencies" in roles
+    assert [name for name, role in roles.items() if role == "pages"] == ["attention.pages"] * has_pages
 
 
 def test_every_page_of_a_job_shows_its_launches_in_their_order(http: httpx.Client, job: dict[str, Any]) -> None:
@@ -200,6 +203,7 @@ def test_what_a_launch_may_not_span_or_no_cache_fits_is_refused(http: httpx.Clie
     qkv, attention, o_proj = pair["pair"]["ops"]
     for ops, field, words in (
         ([qkv, {**attention, "max_length": 500}, o_proj], "pair.attention.max_length", "is 500, and qkv"),
+        ([qkv, {**attention, "page_tokens": 16}, o_proj], "pair.attention.page_tokens", "is 16, and qkv"),
         ([qkv, attention, {**o_proj, "residual": "qkv"}], "pair.ops", "whose keys and values go to a cache"),
         ([qkv, o_proj, attention], "pair.ops", "o_proj reads attention, which a later op writes"),
     ):

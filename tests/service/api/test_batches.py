@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,11 +67,22 @@ def test_its_events_are_those_of_all_its_jobs_and_resume(done: Done) -> None:
     assert api.http.get(f"/batches/{batch_id}/events", headers=last).status_code == 204
 
 
+def test_a_batch_says_for_which_share_of_its_searches_the_card_was_busy(done: Done) -> None:
+    api, batch_id = done
+    jobs = [one["job"] for one in api.get(f"/batches/{batch_id}/jobs")["items"]]
+    busy_s = sum(job["card_share"] * job["search_s"] for job in jobs)
+    batch = api.get(f"/batches/{batch_id}")
+    assert batch["search_s"] == pytest.approx(sum(job["search_s"] for job in jobs))
+    assert batch["card_share"] == pytest.approx(busy_s / batch["search_s"])
+    assert batch["card_share"] > 0
+
+
 def test_a_batch_has_a_page_and_its_json_form(done: Done) -> None:
     api, batch_id = done
     page = api.http.get(f"/ui/batches/{batch_id}", headers={"accept": "text/html"})
     assert page.status_code == 200
     assert "and fewer rows" in page.text
+    assert re.search(r"s of search, the card busy for \d+ % of it", page.text)
     assert "simulated" in page.text
     assert api.get(f"/ui/batches/{batch_id}.json")["ladders"] == api.get(f"/batches/{batch_id}/best")["ladders"]
     assert batch_id in api.http.get("/ui/batches", headers={"accept": "text/html"}).text

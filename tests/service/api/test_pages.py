@@ -171,6 +171,13 @@ def test_the_page_of_a_job_tells_how_well_its_trials_were_forecast(api: Api, mon
     assert re.search(r"Over 41 fused trials .*0\.86.*1\.2 %", section, re.DOTALL)
 
 
+def test_the_page_of_a_job_tells_for_how_long_it_is_without_progress(api: Api) -> None:
+    since = api.get(f"/jobs/{api.job_id}")["since_progress"]
+    assert since > 0, "the last trials of a search bring none"
+    trials = "trial" if since == 1 else "trials"
+    assert f"{since} {trials} since the last progress" in api.http.get(f"/ui/jobs/{api.job_id}", headers=HTML).text
+
+
 def test_the_front_page_the_job_and_its_verdict_show_the_same_figures(api: Api) -> None:
     finals = api.get(f"/jobs/{api.job_id}/best")["finals"]
     library, *ours = [row for row in finals if row["time_us"] is not None]

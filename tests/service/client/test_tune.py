@@ -19,7 +19,7 @@ import tuner
 from tests.support.repository import ROOT
 from tests.support.serving import SMALL_PAIR, Server, running_service
 from tuner.client import Client, ClientError
-from tuner.client.documents import FfnPair, JobDetail
+from tuner.client.documents import Chain, FfnPair, JobDetail
 from tuner.client.errors import Refused, Unreachable
 from tuner.python import bars
 from tuner.versions import install_command
@@ -46,12 +46,18 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> tuner.Result:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "listen", listen)
-        return tuner.tune(PAIR, target=TARGET, trials=8, data=tmp_path_factory.mktemp("here"), progress=False)
+        data = tmp_path_factory.mktemp("here")
+        return tuner.tune(
+            PAIR, target=TARGET, trials=8, patience=7, priors="none", energy_within=5, data=data, progress=False
+        )
 
 
 def test_what_is_tuned_in_this_process_is_what_the_api_answers(result: tuner.Result) -> None:
     assert result.job["state"] == "succeeded"
     assert result.job["pair"] == {**SMALL_PAIR, **result.job["pair"]}
+    assert (result.job["budget"]["trials"], result.job["budget"]["patience"]) == (8, 7)
+    assert (result.job["priors"], result.job["objective"]["energy_within_percent"]) == ("none", 5)
+    assert result.job["objective"]["torch_compile"] is False
     assert [trial["number"] for trial in result.trials] == list(range(8))
     assert result.simulated
     assert result.verdict == result.best["verdict"]
@@ -75,6 +81,20 @@ def test_a_result_is_a_line_a_table_and_a_page_with_its_chart(result: tuner.Resu
     assert all("(simulated)" in (row[0].text or "") for row in page.findall(".//tbody/tr"))
     for text in (repr(result), str(result)):
         assert "(simulated)" in text
+
+
+def test_a_chain_is_tuned_and_judged_against_torch_compile_where_it_is_asked_for(tmp_path: Path) -> None:
+    chain: Chain = {
+        "kind": "chain",
+        "m": 16,
+        "ops": [
+            {"name": "up", "source": "x", "n": 512, "k": 256, "norm": "x", "gated": True, "activation": "silu"},
+            {"name": "down", "source": "up", "n": 256, "k": 512},
+        ],
+    }
+    found = tuner.tune(chain, target=TARGET, trials=4, torch_compile=True, data=tmp_path, progress=False)
+    assert found.job["objective"]["torch_compile"]
+    assert "torch.compile has no time: a simulated GPU has no PyTorch" in str(found)
 
 
 def test_the_kernel_is_saved_whole(result: tuner.Result, tmp_path: Path) -> None:

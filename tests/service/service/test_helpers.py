@@ -92,6 +92,8 @@ def test_a_card_without_a_job_measures_for_the_other_ones_search(serve: Serve) -
     assert helped(trials) == {candidate for _, candidate in other.measured}
     assert len(other.measured) >= 15, "it takes about half of what there is to measure"
     assert (own.finals_of, other.finals_of) == ([16], []), "one card judges all finalists"
+    counted = [work.work.trials for work in service.fleet.workers()]
+    assert sorted(one["measured"] for one in counted) == sorted(len(card.measured) for card in cards)
 
 
 def test_a_job_of_its_own_takes_the_helper_back(serve: Serve) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tests.support.attentions import alone, attention
@@ -9,6 +10,7 @@ from tests.support.conformance.case import Claim, cross, named
 from tests.support.conformance.schedules import dots, portable, wide
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.workload import Dtype
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 
@@ -87,6 +89,16 @@ BEHIND = {
     for asked, early in ((0, False), (50, False), (100, False), (100, True))
 }
 
+
+def by_mma(schedules: Mapping[str, Schedule]) -> dict[str, Schedule]:
+    """Those without clusters, by the engine that has no copy engine."""
+    return {
+        f"{name}, by cp.async": replace(one, attentions=(replace(one.attentions[0], engine=AttentionEngine.MMA),))
+        for name, one in schedules.items()
+        if one.attentions[0].cluster == 1
+    }
+
+
 BEHIND_PAGES = {
     name: replace(one, attentions=(replace(one.attentions[0], speculative=False),)) for name, one in BEHIND.items()
 }
@@ -100,6 +112,22 @@ CASES = [
     *cross("attention", "form", named(WAITING, "tiles of 128"), named(FORMS, "pages of 16"), kinds=KINDS[1:]),
     *cross("attention", "form", named(BEHIND_PAGES, "wgmma, 50 % asked for"), {"pair": PAGED_PAIR}, kinds=KINDS),
     *cross("attention", "pair", BEHIND, {"pair": PAIR}, kinds=KINDS, error_below=1.6e-2),
+    *cross("attention", "mma", by_mma(SCHEDULES), WORKLOADS, kinds=KINDS, error_below=1.6e-2),
+    *cross("attention", "mma odd", by_mma(named(SCHEDULES, "spans")), ODD, kinds=KINDS),
+    *cross("attention", "mma odd", by_mma(named(FEW_THREADS, "spans")), ONE_SEQUENCE, kinds=KINDS[1:]),
+    *cross("attention", "mma form", by_mma(named(WAITING, "spans", "tiles of 128")), FORMS, kinds=KINDS[1:],
+           error_below=1.6e-2),
+    *cross("attention", "mma pair", by_mma(BEHIND), {"pair": PAIR}, kinds=KINDS, error_below=1.6e-2),
+    *cross("attention", "mma pair", by_mma(named(BEHIND_PAGES, "mma, 50 % asked for")), {"pages": PAGED_PAIR},
+           kinds=KINDS),
+    *cross("attention", "mma again", by_mma(SCHEDULES), GROUPED, kinds=KINDS, claim=Claim.RELAUNCHES),
+    *cross("attention", "mma again", by_mma(named(BEHIND, "mma, 100 % asked for", "mma, 100 % asked for early")),
+           {"pair": PAIR}, kinds=KINDS, claim=Claim.RELAUNCHES),
+    *cross("attention", "mma zip", by_mma(named(SCHEDULES, "spans")), GROUPED, kinds=KINDS, claim=Claim.ARTIFACT),
+    *cross("attention", "mma zip", by_mma(named(BEHIND, "mma, 50 % asked for")), {"pair": PAIR}, kinds=KINDS,
+           claim=Claim.ARTIFACT),
+    *cross("attention", "mma zip form", by_mma(named(WAITING, "spans")), FORMS, kinds=KINDS[1:],
+           claim=Claim.ARTIFACT),
     *cross("attention", "pair", named(BEHIND, "wgmma, 50 % asked for"), {"ragged": RAGGED_PAIR}, kinds=KINDS),
     *cross("attention", "again", SCHEDULES, GROUPED, kinds=KINDS, claim=Claim.RELAUNCHES),
     *cross("attention", "again", named(BEHIND, "wgmma, 100 % asked for", "wgmma, 100 % asked for early"),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.conformance.case import Case
 from tests.support.on_card import problem
-from tuner.core.legal.attention import attention_gpu_problem
+from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -42,8 +42,9 @@ class OnCard:
         schedule = candidate.schedule
         if schedule is not None and schedule.tiling.engine is Engine.WGMMA and self.gpu.compute_capability != (9, 0):
             pytest.skip(f"{self.gpu.name} has no wgmma")
-        if case.workload.attentions and (reason := attention_gpu_problem(self.gpu)):
-            pytest.skip(reason)
+        for attention in schedule.attentions if schedule else ():
+            if reason := attention_engine_problem(attention.engine, self.gpu):
+                pytest.skip(reason)
         if reason := kind_problem(case.workload, self.gpu, candidate.plan_kind):
             pytest.skip(reason)
         return candidate

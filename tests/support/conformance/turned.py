@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tests.support.attentions import alone, attention
 from tests.support.chains import block
@@ -23,21 +24,38 @@ THREE_TOKENS = block(
     dtype=Dtype.BF16,
     bias=False,
 )
+#: The same to pages, of which the last one of a context is not full.
+TO_PAGES = block(50, rotary=Rotary(heads=6, kv_heads=2, head_dim=64, max_length=333, page_tokens=16))
+TOKENS_FIRST = block(
+    51,
+    heads=136,
+    hidden=200,
+    rotary=Rotary(heads=4, kv_heads=1, head_dim=128, max_length=70, new_tokens=3, page_tokens=32, heads_first=False),
+    dtype=Dtype.BF16,
+    bias=False,
+)
 FEW = block(3, rotary=Rotary(heads=4, kv_heads=2, head_dim=64, max_length=2000))
 
 
-def layer() -> Workload:
-    """An attention, and the block behind it, whose last op writes to a cache."""
-    heads = Rotary(heads=8, kv_heads=2, head_dim=64, max_length=700)
+FEW_TO_PAGES = block(3, rotary=Rotary(heads=4, kv_heads=2, head_dim=64, max_length=2000, page_tokens=64))
+
+
+def layer(**pages: Any) -> Workload:
+    """An attention, and the block behind it, whose last op writes to a cache; both of such `pages`."""
+    heads = Rotary(heads=8, kv_heads=2, head_dim=64, max_length=700, **pages)
     first, *others = block(4, heads=512, rotary=heads, dtype=Dtype.BF16).ops
-    return replace(attention(), ops=(replace(first, source="attention"), *others))
+    return replace(attention(form=pages), ops=(replace(first, source="attention"), *others))
 
 
-LAYER = layer()
+LAYER, LAYER_OF_PAGES = layer(), layer(page_tokens=16)
 #: Of a layer: the attention's launch in front.
 IN_LAYERS = {
     name: replace(one, attentions=alone(num_stages=4, span_tokens=192, speculative=True).attentions)
     for name, one in {**named(SHAPES, "wgmma, 16 rows, tickets", "mma"), **DOTS}.items()
+}
+IN_PAGES = {
+    name: replace(one, attentions=tuple(replace(each, speculative=False) for each in one.attentions))
+    for name, one in named(IN_LAYERS, "wgmma, 16 rows, tickets", "mma").items()
 }
 KINDS = (PlanKind.FUSED, *APART[-1:])
 #: Each an epilogue of its own.
@@ -47,6 +65,10 @@ CASES = [
     *cross("turned", "one token", ENGINES, {"block": TURNED}, kinds=KINDS),
     *cross("turned", "three tokens", ENGINES, {"block": THREE_TOKENS}, kinds=KINDS[:1]),
     *cross("turned", "few rows", DOTS, {"block": FEW}, kinds=KINDS),
+    *cross("turned", "to pages", ENGINES, {"block": TO_PAGES}, kinds=KINDS[:1]),
+    *cross("turned", "tokens first", ENGINES, {"block": TOKENS_FIRST}, kinds=KINDS[:1]),
+    *cross("turned", "few rows to pages", DOTS, {"block": FEW_TO_PAGES}, kinds=KINDS[:1]),
+    *cross("turned", "layer of pages", IN_PAGES, {"layer": LAYER_OF_PAGES}, kinds=KINDS[:1]),
     *cross("turned", "layer", IN_LAYERS, {"layer": LAYER}, kinds=(*KINDS, PlanKind.FUSED_PDL)),
     *cross(
         "turned",
@@ -62,5 +84,8 @@ CASES = [
 CASES += cross("turned", "aborted", named(SHAPES, "wgmma", "mma, parts"), {"block": TURNED}, claim=Claim.ABORT)
 CASES += [
     Case(id=f"turned-library-{name}", workload=workload, candidate=LIBRARY, claim=Claim.NUMBERS)
-    for name, workload in (("one token", TURNED), ("three tokens", THREE_TOKENS), ("few rows", FEW), ("layer", LAYER))
+    for name, workload in (
+        *(("one token", TURNED), ("three tokens", THREE_TOKENS), ("few rows", FEW), ("layer", LAYER)),
+        *(("to pages", TO_PAGES), ("tokens first", TOKENS_FIRST), ("layer of pages", LAYER_OF_PAGES)),
+    )
 ]

@@ -23,12 +23,19 @@ from tuner.workers.source.attention import (
     TRACE_WORDS,
     AttentionBuffers,
     NextWeights,
+    cache_bytes,
     cache_map,
     pack_attention_args,
     render_attention,
 )
 
 _REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "ptx_attention.cuh": "ptx_attention.h"}
+
+#: Takes the wait for the launches before behind all that they may write.
+WAITS_LAST = (
+    ("  wait_for_prerequisites();\n  forget", "  forget"),
+    ("    request_all(args, ring, own);", "    request_all(args, ring, own), wait_for_prerequisites();"),
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -130,12 +137,11 @@ class EmulatedAttention:
         partials = np.full(plan.num_slots * plan.num_spans * tiling.partial_floats + 4, np.nan, np.float32)
         partials = partials[-(partials.ctypes.data // 4) % 4 :]
         lengths = np.array(self.lengths, np.int32)
-        maps = tuple(
-            encoded(cache_map(self.op, tiling, self.form.paged), cache.ctypes.data) for cache in (self.k, self.v)
-        )
+        a_map = cache_map(self.op, tiling, self.form.paged)
+        k, v = (cache_bytes(a_map, tiling.engine, cache.ctypes.data, encoded) for cache in (self.k, self.v))
         buffers = AttentionBuffers(
-            k_map=maps[0],
-            v_map=maps[1],
+            k=k,
+            v=v,
             q=self.q.ctypes.data,
             out=out.ctypes.data,
             lengths=lengths.ctypes.data,
@@ -152,10 +158,13 @@ class EmulatedAttention:
         aligned = aligned[-aligned.ctypes.data % 64 :][: len(args)]
         aligned[:] = np.frombuffer(args, np.uint8)
         library.delay_copies(self.copy_rounds, self.seed)
+        readable = np.array([(array.ctypes.data, array.nbytes) for array in (self.q, self.k, self.v)], np.uint64)
+        library.only_read(ctypes.c_void_p(readable.ctypes.data), len(readable))
         left = library.emulate(
             ctypes.c_void_p(aligned.ctypes.data), plan.num_ctas, tiling.num_threads, plan.cluster, tiling.smem_bytes
         )
         assert left == 0, f"{left} threads hang"
+        assert library.reads_outside() == 0, "something was copied from outside of queries and cache"
         early = library.early_reads()
         assert early == 0, f"{early} times something was read that launches before may still write"
         return out

@@ -23,8 +23,14 @@ MOST = 2e-3
 class EmulatedBetween(EmulatedChain):
     """Tensors of a workload whose attention stands between products, and a candidate's launches over them."""
 
-    def __init__(self, workload: Workload, candidate: Candidate, lengths: Sequence[int]) -> None:
-        """Draws and builds them; `lengths` are the sequences'."""
+    def __init__(
+        self,
+        workload: Workload,
+        candidate: Candidate,
+        lengths: Sequence[int],
+        changes: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Draws and builds them; `lengths` are the sequences', `changes` are made in the attention's source."""
         super().__init__(workload)
         op = workload.attentions[0]
         self._put(op.name, np.zeros((op.m, op.n)))
@@ -38,6 +44,7 @@ class EmulatedBetween(EmulatedChain):
             for held, drawn in zip(cache._caches, (self.attention.k, self.attention.v), strict=True):
                 held[...] = drawn
             self.attention.k, self.attention.v = cache._caches
+            cache.pages = self.attention.pages
         self.attention.q = self._tensors[self.front.name].reshape(self.attention.q.shape)
         assert candidate.schedule
         (self._schedule,), (self._plan,) = candidate.schedule.attentions, attention_plans_for(workload, H200, candidate)
@@ -50,14 +57,12 @@ class EmulatedBetween(EmulatedChain):
         memory = self._memory_of(tiling, plans)
         self._held = {plan.graph.op_indices: one for plan, one in zip(plans, memory, strict=True)}
         self._of_products = library_of(workload, tiling, (), Variant.MEASURED)
-        self._of_attention = attention_library(self._tiling, op.shape, form=op.form)
+        self._of_attention = attention_library(self._tiling, op.shape, changes, form=op.form)
 
     def new_rows(self) -> list[tuple[Array, tuple[Any, ...]]]:
         """Of both caches the bits, and where in them the tokens are that the product in front writes."""
         cache = self.caches[self.front.name]
-        kept = cache._is_kept()
-        sequences = np.arange(len(kept)) // cache.rotary.new_tokens
-        return [(held, (sequences[kept], slice(None), cache.positions()[kept])) for held in cache._caches]
+        return [cache.new_rows(held) for held in cache._caches]
 
     def poison(self) -> None:
         """NaN in all that a run writes."""
@@ -104,7 +109,7 @@ class EmulatedBetween(EmulatedChain):
         rows = [self._tensors[name]]
         for held, at in self.new_rows():
             new = np.zeros((self.front.m, cache.rotary.kv_heads, cache.rotary.head_dim), np.uint16)
-            new[cache._is_kept()] = held[at]
+            new[cache.is_kept()] = held[at]
             rows.append(new.reshape(self.front.m, -1))
         return np.concatenate(rows, axis=1)
 

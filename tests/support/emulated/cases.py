@@ -44,6 +44,10 @@ _BF16 = block(30, **SMALL, dtype=Dtype.BF16)
 #: Heads of which a tile has some; one and three new tokens of each sequence.
 _TURNED = Rotary(heads=4, kv_heads=2, head_dim=64, max_length=37)
 _THREE_TOKENS = Rotary(heads=2, kv_heads=1, head_dim=128, max_length=300, new_tokens=3)
+#: The same to pages, of which the last one of a context is not full.
+_PAGED = replace(_TURNED, page_tokens=16)
+_TOKENS_FIRST = replace(_TURNED, page_tokens=32, heads_first=False)
+_THREE_PAGED = replace(_THREE_TOKENS, page_tokens=64)
 
 CASES = {
     "simt": Emulated(workload=block(3, **SMALL), tiling=_DOTS),
@@ -152,4 +156,17 @@ CASES = {
         is_fused=True,
     ),
     "fan-out": Emulated(workload=side_by_side(16, width=256, each=64), tiling=wgmma(*((16, 64, 64),) * 4)),
+}
+#: Some of those that turn, whose caches have pages.
+CASES |= {
+    f"pages{name.removeprefix('turned')}": replace(
+        CASES[name], workload=block(rows, **SMALL, rotary=rotary, dtype=CASES[name].workload.dtype)
+    )
+    for name, rows, rotary in (
+        ("turned, simt", 3, _PAGED),
+        ("turned, mma, parts, fused", 40, _TOKENS_FIRST),
+        ("turned", 13, _PAGED),
+        ("turned, three tokens", 15, _THREE_PAGED),
+        ("turned, swapped, shared k", 60, replace(_THREE_PAGED, heads_first=False)),
+    )
 }

@@ -98,7 +98,8 @@ class EmulatedChain:
                 self._put(name, self._sized(self._random.standard_normal(shape)))
         self._put(op.name, np.zeros((op.m, op.c_columns)))
         if op.rotary:
-            self.caches[op.name] = EmulatedCache(op.rotary, op.m)
+            spare = 0 if self.workload.turned_for else 3
+            self.caches[op.name] = EmulatedCache(op.rotary, op.m, spare_pages=spare)
         if op.norm and self.workload.op_index(op.norm) is None:
             squares = aligned(4 * slot_stride(op.m)).view(np.float32)
             squares[:] = np.nan

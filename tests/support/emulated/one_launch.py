@@ -105,8 +105,8 @@ class EmulatedOneLaunch:
         maps = (encoded(cache_map(cache.op, tiling, cache.form.paged), one.ctypes.data) for one in (cache.k, cache.v))
         k_map, v_map = maps
         buffers = AttentionBuffers(
-            k_map=k_map,
-            v_map=v_map,
+            k=k_map,
+            v=v_map,
             q=cache.q.ctypes.data,
             out=attended.ctypes.data,
             lengths=self._kept.lengths.ctypes.data,

@@ -29,6 +29,36 @@ inline void copy_bytes(u32 s, const void* g, u32 bytes, u32 b) {
   emu::needs_wait();
   emu::put(s, bytes_of(g, bytes), b);
 }
+// What a thread has requested by cp.async is there some rounds later; its arrival at a barrier comes behind all of it.
+inline std::map<int, u64> last_due;
+struct Readable { u64 first, bytes; };
+static std::vector<Readable> readable;  // where cp.async may read; anywhere where it is empty
+static u64 num_outside;
+extern "C" void only_read(const Readable* places, int count) { readable.assign(places, places + count); num_outside = 0; last_due.clear(); }
+extern "C" u64 reads_outside() { return num_outside; }
+template <int kBytes, CacheHint> inline void cp_async_later(u32 s, const void* g, int valid) {
+  if (s % kBytes || (valid && (uintptr_t)g % kBytes)) { printf("misaligned copy\n"); abort(); }
+  std::vector<unsigned char> bytes(kBytes);
+  if (valid) {
+    emu::needs_wait();
+    bool is_inside = readable.empty();
+    for (const Readable& one : readable) is_inside |= one.first <= (u64)g && (u64)g + valid <= one.first + one.bytes;
+    num_outside += !is_inside;
+    if (is_inside) memcpy(bytes.data(), g, valid);
+  }
+  if (emu::most_rounds > 0) memset(emu::at(s, kBytes), 0xFF, kBytes);
+  const int cta = emu::me().cta;
+  emu::at(s, kBytes);
+  emu::later([=] { memcpy(emu::ctas[cta].memory.data() + s, bytes.data(), kBytes); });
+  if (!emu::copies.empty()) last_due[emu::current] = max(last_due[emu::current], emu::copies.back().due);
+}
+inline void cp_async_arrive(u32 b) {
+  const int cta = emu::me().cta;
+  if (emu::most_rounds == 0) return emu::arrive(emu::mb(b));
+  emu::copies.push_back({max(last_due[emu::current], emu::turn) + 1, [=] { emu::arrive(emu::ctas[cta].mbarriers[b]); }});
+}
+#define cp_async cp_async_later
+#define wait_phase mbarrier_wait
 inline void copy_cache_lines(u32 s, const TensorMap* m, int row, int line, u32 b, u64 policy) {
   emu::needs_wait();
   copy_lines(s, m, row, line, b, policy);
@@ -43,6 +73,10 @@ inline void prefetch_bytes(const void* g, u32 bytes) {
   if ((uintptr_t)g % 16 || bytes % 16) { printf("misaligned prefetch\n"); abort(); }
   asked_of_l2.push_back({(u64)(uintptr_t)g, bytes, (u64)emu::has_waited(), (u64)emu::copies.size()});
 }
+inline void prefetch_line_of_l2(const void* g) {
+  asked_of_l2.push_back({(u64)(uintptr_t)g, 128, (u64)emu::has_waited(), (u64)emu::copies.size()});
+}
+#define prefetch_l2 prefetch_line_of_l2
 extern "C" int prefetched(u64* words, int most) {
   for (int i = 0; i < (int)asked_of_l2.size() && i < most; ++i) memcpy(words + 4 * i, &asked_of_l2[i], sizeof(Asked));
   return (int)asked_of_l2.size();

@@ -13,20 +13,33 @@ Array = np.ndarray[Any, Any]
 
 #: What is in the cache where nobody has written: no epilogue makes it.
 UNTOUCHED = 0x5A5A
+#: In a table where no token of a context is: whoever reads it writes far outside.
+NO_PAGE = 2**31 - 1
 
 
 class EmulatedCache:
-    """Keys and values of some sequences, their lengths and the frequencies."""
+    """Keys and values of some sequences, their lengths and the frequencies; of pages their table, in random order."""
 
-    def __init__(self, rotary: Rotary, rows: int) -> None:
-        """Lengths from none to one more than there is room for."""
+    def __init__(self, rotary: Rotary, rows: int, *, spare_pages: int = 3) -> None:
+        """Lengths from none to one more than there is room for. `spare_pages`: memory behind the cache's last page."""
         self.rotary, self._rows = rotary, rows
-        shape = rotary.cache_shape(rows)
-        spread = np.linspace(0, rotary.max_length + 1, max(2, shape[0])).round().astype(np.int32)
+        shape, paged = rotary.cache_shape(rows), rotary.paged(rows)
+        sequences = rotary.num_sequences(rows)
+        spread = np.linspace(0, rotary.max_length + 1, max(2, sequences)).round().astype(np.int32)
         #: Of each sequence, new tokens included; the longest first.
-        self.lengths = spread[::-1][: shape[0]].copy()
-        if shape[0] == 1:
+        self.lengths = spread[::-1][:sequences].copy()
+        if sequences == 1:
             self.lengths[0] = rotary.max_length
+        #: Of each sequence, where the cache has pages.
+        self.pages = np.full((sequences, paged.pages_of(rotary) if paged else 0), NO_PAGE, np.int32)
+        #: Of the cache.
+        self.num_pages = shape[0] if paged else 0
+        if paged:
+            free = np.random.default_rng(0).permutation(self.num_pages).astype(np.int32)
+            shape = (shape[0] + spare_pages, *shape[1:])
+            for of_sequence, length in zip(self.pages, np.minimum(self.lengths, rotary.max_length), strict=True):
+                count = -(-int(length) // paged.page_tokens)
+                of_sequence[:count], free = free[:count], free[count:]
         self.frequencies = (10_000.0 ** (-np.arange(rotary.head_dim // 2) / (rotary.head_dim // 2))).astype(np.float32)
         bits = 2 * int(np.prod(shape))
         self._held = [np.empty(bits + 256, np.uint8) for _ in range(2)]
@@ -38,8 +51,14 @@ class EmulatedCache:
     def buffers(self) -> RotaryBuffers:
         """Their addresses."""
         keys, values = (cache.ctypes.data for cache in self._caches)
+        has_pages = self.rotary.page_tokens is not None
         return RotaryBuffers(
-            keys=keys, values=values, lengths=self.lengths.ctypes.data, frequencies=self.frequencies.ctypes.data
+            keys=keys,
+            values=values,
+            lengths=self.lengths.ctypes.data,
+            frequencies=self.frequencies.ctypes.data,
+            pages=self.pages.ctypes.data if has_pages else 0,
+            num_pages=self.num_pages,
         )
 
     def poison(self) -> None:
@@ -53,19 +72,39 @@ class EmulatedCache:
         new = self.rotary.new_tokens
         return self.lengths[tokens // new] - new + tokens % new
 
-    def _is_kept(self) -> Array:
+    def is_kept(self) -> Array:
+        """Of each row, whether it has a place."""
         at = self.positions()
-        return (at >= 0) & (at < self.rotary.max_length)
+        has_place = (at >= 0) & (at < self.rotary.max_length)
+        if self.rotary.page_tokens is not None:
+            page = self._table_at(at, np.arange(self._rows))
+            has_place &= (page >= 0) & (page < self.num_pages)
+        return has_place
+
+    def new_rows(self, cache: Array) -> tuple[Array, tuple[Any, ...]]:
+        """Of a cache its bits, heads in front of tokens, and where in them the rows that are kept are."""
+        rows = np.flatnonzero(self.is_kept())
+        at, sequences = self.positions()[rows], rows // self.rotary.new_tokens
+        if self.rotary.page_tokens is None:
+            return cache, (sequences, slice(None), at)
+        place = self._table_at(at, rows), slice(None), at % self.rotary.page_tokens
+        return cache if self.rotary.heads_first else cache.swapaxes(1, 2), place
+
+    def _table_at(self, positions: Array, rows: Array) -> Array:
+        """The pages of these rows' positions as the table has them."""
+        assert self.rotary.page_tokens is not None
+        inside = np.clip(positions, 0, self.rotary.max_length - 1)
+        return self.pages[rows // self.rotary.new_tokens, inside // self.rotary.page_tokens]
 
     def beside(self, queries: Array) -> Array:
         """Queries, keys and values of each row, as bits; zeros for what has no place. Nothing else was written."""
-        at, kept, sequences = self.positions(), self._is_kept(), np.arange(self._rows) // self.rotary.new_tokens
         found = [queries]
         for cache in self._caches:
             rows = np.zeros((self._rows, self.rotary.kv_heads, self.rotary.head_dim), np.uint16)
-            rows[kept] = cache[sequences[kept], :, at[kept]]
-            others = cache.copy()
-            others[sequences[kept], :, at[kept]] = UNTOUCHED
+            bits, place = self.new_rows(cache)
+            rows[self.is_kept()] = bits[place]
+            others = bits.copy()
+            others[place] = UNTOUCHED
             assert (others == UNTOUCHED).all(), "written where no new token is"
             found.append(rows.reshape(self._rows, -1))
         return np.concatenate(found, axis=1)
@@ -80,5 +119,5 @@ class EmulatedCache:
         )
         values = np.concatenate([x, y], axis=-1)[:, -rotary.kv_heads :]
         heads[:, -rotary.kv_heads :] = values
-        heads[~self._is_kept(), rotary.heads :] = 0
+        heads[~self.is_kept(), rotary.heads :] = 0
         return heads.reshape(self._rows, -1)

@@ -39,6 +39,8 @@ def test_the_rows_are_those_that_are_asked_for() -> None:
     assert [op.name for op in first.all_ops] == ["qkv"]
     assert [op.name for op in second.all_ops] == ["attention", "o_proj"]
     assert second.attentions[0].shape.max_length == 512
+    (paged,) = choose_rows(["llama3-70b-tp8/qkv_attention/16/2048/pages16"])
+    assert [op.rotary and op.rotary.page_tokens for op in paged.parts[0].ops] == [16, None]
     with pytest.raises(InvalidInput, match="no row is called llama9"):
         choose_rows(["llama9"])
 

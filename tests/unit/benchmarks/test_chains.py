@@ -60,13 +60,14 @@ def test_a_row_is_written_with_every_kind_and_goes_on_where_it_was_cut(
     torch_compile.main()
     (row,) = json.loads(out.read_text())["rows"]
     assert (row["torch_compile_us"], row["torch_reason"]) == (None, "a simulated GPU has no PyTorch")
-    of_before = row | {"commit": "before", "date": "then", "kernel_version": "older"}
+    of_before = row | {"commit": "before", "date": "2026-11-24T08:00:00+00:00", "kernel_version": "older"}
     before = tmp_path / "before.json"
     before.write_text(json.dumps({"meta": written["meta"], "rows": [of_before]}))
     out.unlink()
     monkeypatch.setattr(sys, "argv", ["torch", *asked[1:5], "--of", str(before), "--out", str(out)])
     torch_compile.main()
-    assert json.loads(out.read_text())["rows"] == [of_before]
+    (again,) = json.loads(out.read_text())["rows"]
+    assert (again | of_before, again["jobs"][0]["commit"]) == (again, "before")
     before.write_text(json.dumps({"meta": written["meta"] | {"gpu": "another"}, "rows": [of_before]}))
     with pytest.raises(InvalidInput, match=r"before\.json has rows of another"):
         torch_compile.main()

@@ -12,18 +12,24 @@ from benchmarks.chains import merge
 
 
 def report(name: str, *rows: dict[str, Any], gpu: str = "NVIDIA H100") -> dict[str, Any]:
-    meta = {"gpu": gpu, "command": f"python -m search --out /tmp/{name}", "commit": name, "date": name}
+    """Of a run whose commit is called `name`; runs are a minute apart in the order of the alphabet."""
+    meta = {"gpu": gpu, "command": f"python -m search --out /tmp/{name}", "commit": name, "date": date_of(name)}
     return {"meta": meta | {"kernel_version": name, "complete": False, "chains": {}}, "rows": list(rows)}
 
 
+def date_of(name: str) -> str:
+    return f"2026-11-24T08:{ord(name[0]) - ord('a'):02}:00+00:00"
+
+
 def row(m: int, speedup: float, **more: Any) -> dict[str, Any]:
-    return {"chain": "llama3-8b", "m": m, "verdict_speedup": speedup, **more}
+    times = {"library": 130.0, "runs": round(130 / speedup, 1), "fused": 129.0}
+    return {"chain": "llama3-8b", "m": m, "verdict_speedup": speedup, "kind_us": times, "trials": 60, **more}
 
 
 def test_a_row_of_a_later_run_replaces_it_and_each_says_its_run(tmp_path: Path) -> None:
     files = [tmp_path / "a.json", tmp_path / "b.json"]
     files[0].write_text(json.dumps(report("a", row(16, 1.1), row(1, 1.2))))
-    files[1].write_text(json.dumps(report("b", row(16, 1.3, commit="older"))))
+    files[1].write_text(json.dumps(report("b", row(16, 1.3, commit="own"))))
     out, shipped, winners = tmp_path / "chains.json", tmp_path / "h100.json", tmp_path / "winners.json"
     shipped.write_text(json.dumps({"a": {"trials": 1, "winners": {}}, "b": {"trials": 2, "winners": {}}}))
     winners.write_text(json.dumps({"b": {"trials": 3, "winners": {"fused": [{"time_us": 1.0}]}}}))
@@ -32,13 +38,39 @@ def test_a_row_of_a_later_run_replaces_it_and_each_says_its_run(tmp_path: Path) 
     written = json.loads(out.read_text())
     assert [(one["m"], one["verdict_speedup"], one["commit"]) for one in written["rows"]] == [
         (1, 1.2, "a"),
-        (16, 1.3, "older"),
+        (16, 1.3, "own"),
     ]
     assert written["meta"]["chains"]["llama3-8b"]["least"] == 1.2
     assert written["meta"]["command"] == "python -m search --out a; python -m search --out b"
     kept = json.loads(shipped.read_text())
     assert {name: one["trials"] for name, one in kept.items()} == {"a": 1, "b": 3}
     assert kept["b"]["winners"]["fused"] == [{"time_us": 1.0}]
+
+
+def test_a_row_is_of_the_job_that_was_measured_last_whatever_it_found_and_has_all_jobs() -> None:
+    first, second, third = report("a", row(16, 1.3)), report("b", row(16, 1.1)), report("c", row(16, 1.2))
+    (found,) = merge.merged([third, first, second])["rows"]
+    assert found["torch_compile_us"] is None, "what was not tried is null"
+    assert (found["verdict_speedup"], found["commit"]) == (1.2, "c")
+    assert [(job["commit"], job["over_vendor_library"], job["fastest_us"]) for job in found["jobs"]] == [
+        ("a", 1.3, 100.0),
+        ("b", 1.1, 118.2),
+        ("c", 1.2, 108.3),
+    ]
+    assert found["jobs"][0] == {
+        "date": date_of("a"), "commit": "a", "trials": 60, "fastest_us": 100.0, "over_vendor_library": 1.3,
+    }  # fmt: skip
+    again = merge.merged([merge.merged([second, third]), merge.merged([first])])
+    assert again["rows"] == [found], "files that are merged already lose none of their jobs"
+
+
+def test_jobs_are_compared_by_the_vendors_library_also_where_torch_was_ahead() -> None:
+    in_job = row(1, 1.08, torch_compile_us=117.0, torch_over_library=0.9, torch_is_library=True)
+    behind = row(16, 1.2, torch_compile_us=140.0, torch_over_library=1.08, torch_is_library=False)
+    first, second = merge.merged([report("a", in_job, behind), report("b", row(1, 1.3))])["rows"]
+    assert [job["over_vendor_library"] for job in first["jobs"]] == [1.2, 1.3]
+    assert first["verdict_speedup"] == pytest.approx(1.3 * 0.9)
+    assert [job["over_vendor_library"] for job in second["jobs"]] == [1.2]
 
 
 def test_rows_of_two_models_of_card_are_not_merged() -> None:

@@ -65,8 +65,8 @@ def test_a_pair_is_another_row_on_another_card() -> None:
     assert (ticket["rows"], ticket["near_on"]) == (2, {"h100": 1, "h200": 0})
 
 
-def test_rounds_that_were_dropped_say_nothing() -> None:
-    assert not rows([job("a", (STATIC, 1.2), dropped="slow_clock")])
+def test_a_preview_says_nothing() -> None:
+    assert not rows([job("a", (STATIC, 1.2), dropped="preview")])
 
 
 def test_ops_share_their_axes_and_amounts_are_none_or_more() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ def batch(state: str, done: int, **by_state: int) -> dict[str, Any]:
         "num_jobs": sum(by_state.values()),
         "jobs_by_state": by_state,
         "eta_s": 12.4 if done else None,
+        "card_share": 0.84 if done else None,
         "simulated": True,
     }
 
@@ -42,7 +44,19 @@ class Answers:
 def test_a_batch_says_in_one_line_how_far_it_is() -> None:
     assert line(batch("queued", 0, queued=2)) == "0/40 trials; 0 of 2 jobs (simulated)"
     found = batch("searching", 9, queued=1, succeeded=2, failed=1)
-    assert line(found) == "9/40 trials, about 12 s left; 3 of 4 jobs (simulated)"
+    assert line(found) == "9/40 trials, about 12 s left, card busy 84 %; 3 of 4 jobs (simulated)"
+    of_before = {name: value for name, value in found.items() if name != "card_share"}
+    assert line(of_before) == "9/40 trials, about 12 s left; 3 of 4 jobs (simulated)"
+
+
+def test_a_narrow_terminal_shows_how_long_it_takes_and_how_busy_the_card_is() -> None:
+    file = io.StringIO()
+    console = Console(file=file, width=50, force_terminal=True)
+    first, last = batch("searching", 9, queued=1, succeeded=3), batch("succeeded", 40, succeeded=4)
+    assert follow(Answers(first, last), first, console) == last
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+    for words in ("about 12 s left", "card busy 84", "4 of 4 jobs", "(simulated)"):
+        assert words in " ".join(shown.split()), words
 
 
 @pytest.mark.parametrize(

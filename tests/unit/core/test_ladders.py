@@ -136,6 +136,25 @@ def test_what_lies_between_two_measured_numbers_of_rows_is_a_kernels_where_it_be
         assert [(rung.m_lo, rung.m_hi) for rung in ladder.rungs if rung.kernel is not None] == [(begin, 192)]
 
 
+def test_a_kernel_serves_all_rows_between_two_at_which_it_was_measured_and_runs() -> None:
+    """Half of its rows do not bound it there; where the library may be faster in between, they do no good either."""
+
+    def served(*measurements: Measurement) -> list[tuple[int, int, int | None]]:
+        return [(rung.m_lo, rung.m_hi, rung.kernel) for rung in make_ladder("pair", measurements).rungs]
+
+    one, eight = measurement(1, 15.0, s2=10.0), measurement(8, 15.0, s2=10.1)
+    assert served(one, eight) == [(1, 1, 0), (2, 8, 0)]
+    assert served(one, measurement(8, 15.0, s3=10.1, s2=12.0)) == [(1, 1, 0), (2, 4, None), (5, 8, 1)]
+    assert served(measurement(1, 10.15, s2=10.0), eight) == [(1, 1, 0), (2, 7, None), (8, 8, 0)]
+    assert served(one, measurement(4, 10.0, s2=10.0), measurement(16, 15.0, s2=10.0)) == [
+        (1, 1, 0),
+        (2, 2, None),
+        (3, 4, None),
+        (5, 15, None),
+        (16, 16, 0),
+    ]
+
+
 def test_the_same_schedule_cut_into_more_tile_rows_is_another_kernel() -> None:
     names = [kernel_name(candidate(2), workload(m)) for m in (9, 16, 17)]
     assert names[0] == names[1] != names[2]

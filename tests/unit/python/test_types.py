@@ -24,7 +24,11 @@ with tuner.connect() as client:
     jobs: list[str] = [job["state"] for job in client.jobs()]
     gemm: Gemm = {"m": 1, "n": 2, "k": 3}
     tuner.tune({"kind": "independent", "first": gemm, "second": gemm}, client=client)
+    tuner.tune({"kind": "decoder-block", "model": "llama3-8b", "m": 16}, torch_compile=True, client=client)
+    tuner.tune({"kind": "decoder-layer", "model": "llama3-8b", "sequences": 1, "max_length": 64}, client=client)
+    tuner.tune({"kind": "chain", "m": 16, "ops": [{"name": "a", "source": "x", "n": 64, "k": 64}]}, client=client)
 
+tuner.tune({"kind": "decoder-block", "model": "llama3-8b"})  # type: ignore[arg-type]
 tuner.tune({"kind": "ffn", "m": 16})  # type: ignore[arg-type]
 tuner.tune({"kind": "ffn", "m": "16", "d_in": 64, "d_hidden": 64, "d_out": 64})  # type: ignore[typeddict-item]
 tuner.tune({"kind": "ffn", "m": 1, "d_in": 1, "d_hidden": 1, "d_out": 1}, l2="tepid")  # type: ignore[arg-type]

@@ -20,9 +20,10 @@ from tests.support.chains import block
 from tests.support.forged import tied
 from tests.support.native.recorder import Recorder
 from tests.support.on_card import problem
-from tuner.core.problem.rotary import OPERANDS, Rotary
-from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -32,7 +33,7 @@ from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Built, Resources
 from tuner.workers.source.append import AppendBuffers, pack_append_args
-from tuner.workers.source.attention import AttentionBuffers, cache_map, pack_attention_args
+from tuner.workers.source.attention import AttentionBuffers, cache_bytes, cache_map, pack_attention_args
 from tuner.workers.source.launch_args import OpBuffers, RotaryBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps
@@ -66,10 +67,11 @@ def chain(kind: PlanKind, workload: Workload) -> tuple[ArtifactFiles, Any]:
     return assemble(problem(workload), candidate, plans, source, cubin, HERE, {}, 55), plans
 
 
-def attention_alone() -> tuple[ArtifactFiles, Any]:
+def attention_alone(engine: AttentionEngine = AttentionEngine.TMA) -> tuple[ArtifactFiles, Any]:
     """An artifact of an attention with what goes in front, and the attention's kernel."""
     workload = attention(new_tokens=2)
-    candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, cluster=1))
+    schedule = alone(span_tokens=192, cluster=1, engine=engine)
+    candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=schedule)
     resources = Resources(registers_per_thread=40, static_smem_bytes=0, spill_bytes=0, stack_bytes=0, warnings=())
     built = Built(
         key="k" * 64, cubin=b"\x7fELF append", resources=resources, compiler="13.0", compile_s=0.1, cached=False
@@ -129,11 +131,19 @@ def encoded(recorder: Recorder, tensor_map: Any, dtype: Dtype, address: int) -> 
     return ctypes.string_at(at, 128)
 
 
-def buffers_of(artifact: Artifact, workload: Workload, given: dict[str, OnDevice]) -> tuple[OpBuffers, ...]:
+def buffers_of(
+    artifact: Artifact, workload: Workload, given: dict[str, OnDevice], num_pages: int = 0
+) -> tuple[OpBuffers, ...]:
     """What the worker's launcher is given of the same tensors."""
 
     def at(name: str) -> int:
         return given[name].address if name in given else artifact._memory.get(name, 0)
+
+    def cache_of(op: GemmOp) -> RotaryBuffers | None:
+        if op.rotary is None:
+            return None
+        found = {name: at(f"{op.name}.{name}") for name in op.rotary.operands}
+        return RotaryBuffers(**found, num_pages=num_pages)
 
     return tuple(
         OpBuffers(
@@ -144,7 +154,7 @@ def buffers_of(artifact: Artifact, workload: Workload, given: dict[str, OnDevice
             residual=at(op.residual_source or f"{op.name}.residual"),
             row_scale=at(f"{op.norm}.squares") if op.norm else at(f"{op.name}.row_scale"),
             squares=at(f"{op.name}.squares"),
-            rotary=RotaryBuffers(**{name: at(f"{op.name}.{name}") for name in OPERANDS}) if op.rotary else None,
+            rotary=cache_of(op),
             m=op.m,
             n=op.n,
             k=op.k,
@@ -153,19 +163,28 @@ def buffers_of(artifact: Artifact, workload: Workload, given: dict[str, OnDevice
     )
 
 
-@pytest.mark.parametrize("rotary", [None, Rotary(heads=4, kv_heads=1, head_dim=64, max_length=70)], ids=["", "turned"])
+TURNED = Rotary(heads=4, kv_heads=1, head_dim=64, max_length=70)
+#: The chain's op that is turned, and the format of its manifest.
+ROTARIES = [(None, 2), (TURNED, 3), (replace(TURNED, page_tokens=16, heads_first=False), 5)]
+
+
+@pytest.mark.parametrize(("rotary", "number"), ROTARIES, ids=["", "turned", "to pages"])
 @pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.RUNS, PlanKind.N_LAUNCHES_PDL], ids=str)
 def test_launches_of_a_chain_have_the_workers_parameters(
-    recorder: Recorder, kind: PlanKind, rotary: Rotary | None
+    recorder: Recorder, kind: PlanKind, rotary: Rotary | None, number: int
 ) -> None:
     workload = block(16, dtype=Dtype.BF16, rotary=rotary)
     made, plans = chain(kind, workload)
     artifact = Artifact(made.files)
-    assert made.manifest["format"] == (3 if rotary else 2)
-    given = tensors_of(artifact)
+    assert made.manifest["format"] == number
+    given, num_pages = tensors_of(artifact), 0
+    if rotary and rotary.page_tokens:
+        num_pages = 7 + given["qkv.keys"].shape[0]  # as a serving program has them
+        for name in ("qkv.keys", "qkv.values"):
+            given[name] = replace(given[name], shape=(num_pages, *given[name].shape[1:]))
     size = made.manifest["parameter"]["size_bytes"]
     calls = launched(recorder, artifact, given, [size] * len(plans))
-    ops, products = buffers_of(artifact, workload, given), artifact._products
+    ops, products = buffers_of(artifact, workload, given, num_pages), artifact._products
     assert products is not None
     expected = []
     for index, plan in enumerate(plans):
@@ -190,8 +209,11 @@ def test_launches_of_a_chain_have_the_workers_parameters(
 
 
 @pytest.mark.parametrize("append", [False, True], ids=["alone", "with what goes in front"])
-def test_launches_of_an_attention_have_the_workers_parameters(recorder: Recorder, append: bool) -> None:
-    made, kernel = attention_alone()
+@pytest.mark.parametrize("engine", AttentionEngine)
+def test_launches_of_an_attention_have_the_workers_parameters(
+    recorder: Recorder, engine: AttentionEngine, append: bool
+) -> None:
+    made, kernel = attention_alone(engine)
     artifact = Artifact(made.files)
     given = tensors_of(artifact, *(["optional"] if append else []))
     recipe = made.manifest["attentions"][0]
@@ -200,9 +222,15 @@ def test_launches_of_an_attention_have_the_workers_parameters(recorder: Recorder
     own, shape = artifact._attentions[0]._own, kernel.op.shape
     at = {name: tensor.address for name, tensor in given.items()}
     found = cache_map(shape, kernel.schedule.tiling_of(shape))
+
+    def of(cache: str) -> bytes:
+        return cache_bytes(
+            found, engine, at[f"attention.{cache}"], lambda a, address: encoded(recorder, a, shape.dtype, address)
+        )
+
     attended = AttentionBuffers(
-        k_map=encoded(recorder, found, shape.dtype, at["attention.keys"]),
-        v_map=encoded(recorder, found, shape.dtype, at["attention.values"]),
+        k=of("keys"),
+        v=of("values"),
         q=at["q"],
         out=at["attention"],
         lengths=at["attention.lengths"],
@@ -291,6 +319,7 @@ def test_an_abort_and_a_refused_length_are_told(recorder: Recorder) -> None:
     record = artifact._products._workspaces[0] + made.manifest["launches"][0]["workspace"]["abort_record"]["offset"]
     ctypes.c_uint32.from_address(record).value = 1
     assert artifact.aborted()
+    assert artifact.refused() == ""
     files, _ = attention_alone()
     attentions = Artifact(files.files)
     assert attentions.refused() == ""
@@ -298,6 +327,24 @@ def test_an_abort_and_a_refused_length_are_told(recorder: Recorder) -> None:
     assert isinstance(at, int)
     (ctypes.c_int32 * 4).from_address(at)[:] = [1, 3, -5, 701]
     assert attentions.refused() == "sequence 3 has the length -5: use 0 to 700"
+    made, _ = chain(PlanKind.RUNS, block(16, rotary=TURNED))
+    turned = Artifact(made.files)
+    assert turned._products is not None
+    (at,) = turned._products._refused
+    (ctypes.c_int32 * 4).from_address(at)[:] = [2, 1, 99, 80]
+    assert turned.refused() == "sequence 1 has the page 99: use 0 to 79"
+    turned.forget_refused()
+    assert turned.refused() == ""
+    assert not turned.aborted()
+
+
+def test_keys_of_other_pages_than_values_are_refused() -> None:
+    made, _ = chain(PlanKind.N_LAUNCHES, block(16, rotary=ROTARIES[-1][0]))
+    artifact = Artifact(made.files)
+    given = tensors_of(artifact)
+    given["qkv.keys"] = replace(given["qkv.keys"], shape=(3, *given["qkv.keys"].shape[1:]))
+    with pytest.raises(RuntimeFailure, match=r"qkv\.keys and qkv\.values have \[3, 80\] pages: give both as many"):
+        artifact.bind(given)
 
 
 def changed(made: ArtifactFiles, **fields: Any) -> dict[str, bytes]:
@@ -308,7 +355,7 @@ def test_what_is_no_artifact_is_refused_with_what_would_be_right(tmp_path: Path)
     made, _ = chain(PlanKind.FUSED_PDL, block(16))
     for files, says in (
         ({}, "has no manifest.json"),
-        (changed(made, format=5), "is of format 5, and this reads formats up to 4"),
+        (changed(made, format=6), "is of format 6, and this reads formats up to 5"),
         ({**made.files, "plan0.bin": b""}, "plan0.bin of the artifact is not the file that the manifest names"),
         (changed(made, kernel=made.manifest["kernel"] | {"cubin": None}), "there is nothing to run"),
     ):

@@ -16,6 +16,7 @@ from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.support.packs import ladder, make
 from tests.unit.runtime.opened import c_shape
 from tests.unit.runtime.test_artifact import encoded
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.packs.attention import AttentionShape
@@ -23,7 +24,13 @@ from tuner.packs.programs import program_of
 from tuner.packs.write import write_pack
 from tuner.runtime import native
 from tuner.runtime.native import RuntimeFailure
-from tuner.workers.source.attention import AttentionBuffers, cache_map, next_weights_of, pack_attention_args
+from tuner.workers.source.attention import (
+    AttentionBuffers,
+    cache_bytes,
+    cache_map,
+    next_weights_of,
+    pack_attention_args,
+)
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.tensor_maps import tensor_maps
 
@@ -111,9 +118,15 @@ def workers_attention(one: Prepared) -> bytes:
         dims = [*found.dims]
         dims[1] = NUM_PAGES * recipe["pages"]["rows_per_page"]
         found = type(found)(**{**vars(found), "dims": tuple(dims)})
+
+    def of(cache: str) -> bytes:
+        return cache_bytes(
+            found, kernel.schedule.engine, given[cache], lambda a, at: encoded(recorder, a, shape.dtype, at)
+        )
+
     buffers = AttentionBuffers(
-        k_map=encoded(recorder, found, shape.dtype, given["keys"]),
-        v_map=encoded(recorder, found, shape.dtype, given["values"]),
+        k=of("keys"),
+        v=of("values"),
         q=given["q"],
         out=one.memory.address if one.made.plans else given["y"],
         lengths=given["lengths"],
@@ -156,6 +169,8 @@ CASES: dict[str, dict[str, Any]] = {
     "with its projection": {"d_out": 512},
     "which is not programmatic": {"d_out": 512, "kind": PlanKind.TWO_LAUNCHES},
     "whose weights are requested ahead": {"d_out": 512, "next_percent": 50},
+    "by cp.async": {"by": AttentionEngine.MMA},
+    "pages by cp.async, with its projection": {"by": AttentionEngine.MMA, "d_out": 512, "form": {"page_tokens": 16}},
     "by wgmma": {"d_out": 512, "engine": Engine.WGMMA, "sequences": 64, "form": {"page_tokens": 32}},
 }
 
@@ -200,6 +215,14 @@ def test_parameters_are_packed_once_for_a_set_of_tensors(recorder: Recorder, tmp
         assert len(recorder.calls("cuTensorMapEncodeTiled")) == 2
         one.launch(q=0x990000)
         assert len(recorder.calls("cuTensorMapEncodeTiled")) == 4
+
+
+def test_an_attention_by_cp_async_needs_no_tensor_map(recorder: Recorder, tmp_path: Path) -> None:
+    with prepared(recorder, make_attention(by=AttentionEngine.MMA, d_out=512), tmp_path) as one:
+        recorder.clear()
+        one.launch()
+        assert recorder.calls("cuTensorMapEncodeTiled") == []
+        assert len(recorder.calls("cuLaunchKernelEx")) == 2
 
 
 def test_a_table_answers_by_sequences_and_the_least_context_that_is_long_enough(

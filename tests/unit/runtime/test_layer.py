@@ -11,7 +11,7 @@ import pytest
 from tests.support.attention_packs import MadeAttention, layers, make_attention, table
 from tests.support.native.recorder import Recorder
 from tests.support.packs import ladder, make
-from tests.unit.runtime.test_layer_calls import make_layer
+from tests.unit.runtime.prepared_layer import make_layer
 from tests.unit.runtime.test_python import Interfaced, aligned
 from tuner.packs.write import write_pack
 from tuner.runtime import Attention, Layer, RuntimeFailure, load, load_artifact, load_attention, load_layer, native

@@ -38,7 +38,7 @@ def test_a_model_on_several_ranks_and_rows_is_a_batch_of_the_shape_of_one_rank()
         ({"what": "attention and o_proj", "sequences": "4"}, "decoder-attention", ["attention", "o_proj"]),
         ({"what": "decoder block", "m": "8", "dtype": "bf16"}, "decoder-block", ["o_proj", "gate_up", "down", "qkv"]),
         (
-            {"what": "decoder layer", "max_length": "512", "new_tokens": "2"},
+            {"what": "decoder layer", "max_length": "512", "new_tokens": "2", "page_tokens": "32"},
             "decoder-layer",
             ["attention", "o_proj", "gate_up", "down", "qkv"],
         ),
@@ -59,6 +59,10 @@ def test_presets_of_a_decoder_layer_are_bodies_that_the_api_and_the_client_take(
     assert given["sequences"] == body["pair"].get("sequences")
     assert given["projection"] is (False if fields["what"] == "attention" else None)
     assert given["run"] == fields.get("run")
+    assert given["page_tokens"] == body["pair"].get("page_tokens")
+    assert [op.form.paged is not None for op in workload.attentions] == ["page_tokens" in fields] * bool(
+        workload.attentions
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,7 @@ def test_presets_of_a_decoder_layer_are_bodies_that_the_api_and_the_client_take(
         ({"what": "decoder layer", "model": "llama3-8b", "run": "o_proj"}, "run"),
         ({"what": "attention", "model": "llama3-8b", "run": "mlp"}, "run"),
         ({"what": "attention", "model": "llama3-8b", "max_length": "long"}, "max_length"),
+        ({"what": "decoder layer", "model": "llama3-8b", "page_tokens": "few"}, "page_tokens"),
         ({"what": "decoder block", "model": "llama3-8b", "m": "1,16"}, "m"),
         ({"m": "none"}, "m"),
         ({"m": ""}, "m"),
@@ -78,6 +83,8 @@ def test_presets_of_a_decoder_layer_are_bodies_that_the_api_and_the_client_take(
         ({"model": "gpt9"}, "model"),
         ({"model": "llama3-8b", "tp": "3"}, "tp"),
         ({"seconds": "soon"}, "seconds"),
+        ({"patience": "0"}, "patience"),
+        ({"energy_within": "-1"}, "energy_within"),
     ],
 )
 def test_a_wrong_field_is_named(fields: dict[str, str], field: str) -> None:
@@ -99,3 +106,16 @@ def test_the_commands_carry_the_body(m: str) -> None:
     assert given["m"] in (16, (1, 16))
     assert (given["d_hidden"], given["target"], given["gated"]) == (14336, "h200", True)
     assert (given["labels"], given["project"]) == (("a", "b c"), "p")
+
+
+@pytest.mark.parametrize("m", ["16", "1,16"])
+def test_how_a_search_ends_and_what_it_looks_for_can_be_filled_in(m: str) -> None:
+    plain = SubmitForm.of({"m": m, "patience": "", "priors": "nearest", "energy_within": ""}).body()
+    assert plain == SubmitForm.of({"m": m}).body()
+    body = SubmitForm.of({"m": m, "patience": "25", "priors": "none", "energy_within": "2.5"}).body()
+    one = TuneRequest.model_validate(body) if m == "16" else BatchRequest.model_validate(body)
+    specs = [one.to_spec("h200")] if isinstance(one, TuneRequest) else one.to_specs("h200")
+    for spec in specs:
+        assert (spec.budget.patience, spec.priors, spec.energy_within_percent) == (25, "none", 2.5)
+    given = submit.make_context("submit", shlex.split(as_client("http://localhost:8000", body))[4:]).params
+    assert (given["patience"], given["priors"], given["energy_within_percent"]) == (25, "none", 2.5)

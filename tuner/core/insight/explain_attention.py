@@ -11,9 +11,12 @@ from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.attention_policies import policies_of_attention
+
+_WHO_COPIES = {AttentionEngine.TMA: "the copy engine", AttentionEngine.MMA: "cp.async of a warp"}
 
 
 def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
@@ -42,8 +45,8 @@ def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Itera
             yield f"Policy: {op.name} is shared among CTAs as {' and '.join(names).replace('_', ' ')} would."
         tiling = one.tiling_of(op.shape)
         yield (
-            f"Under way: {tiling.ring_bytes / 1024:.0f} KiB of keys and values in an SM, in {one.num_stages} stages; "
-            f"{_meeting(plan.num_spans, one.cluster)}."
+            f"Under way: {tiling.ring_bytes / 1024:.0f} KiB of keys and values in an SM, in {one.num_stages} stages, "
+            f"brought by {_WHO_COPIES[one.engine]}; {_meeting(plan.num_spans, one.cluster)}."
         )
         times_us[op.name] = attention_us(plan, op.timed_lengths, gpu, tiling=tiling)
     for product in plans_for(workload, gpu, candidate):

@@ -10,27 +10,40 @@ from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_THREADS_PER_CTA, most_registers
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import MATH_WARPS, MOST_STAGES, TILE_TOKENS, AttentionSchedule, AttentionTiling
+from tuner.core.schedule.attention import (
+    MATH_WARPS,
+    MOST_STAGES,
+    TILE_TOKENS,
+    AttentionEngine,
+    AttentionSchedule,
+    AttentionTiling,
+)
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import IllegalSchedule
 
 FINISH_WARPS = (0, 1, 2, 3, 4)
 PARTS_AT_ONCE = (4, 8, 16, 32)
 NEXT_PERCENTS = (0, 25, 50, 75, 100)
-#: Registers beside those that hold sums, queries or loads, by which no kernel of a form spilled for sm_90a: addresses,
-#: scores, maxima. With several teams of warps, with eight warps in one, and where those that multiply end tasks too,
-#: there are more.
+#: Registers beside those that hold sums, queries or loads, by which no kernel of a form spilled for sm_90a, nor one of
+#: the mma engine for sm_80: addresses, scores, maxima. With several teams of warps, with eight warps in one, where
+#: those that multiply end tasks too, and where a warp's lanes copy, there are more.
 _BESIDE_ONE_TEAM, _BESIDE_TEAMS, _BESIDE_LOADS = 72, 80, 64
-#: What the kernel is written for: bulk copies by tensor maps, clusters, programmatic launches.
-_CAPABILITY = (9, 0)
+#: What the tma engine is written for: bulk copies by tensor maps, clusters.
+_TMA_CAPABILITY = (9, 0)
 
 
-def attention_gpu_problem(gpu: Gpu) -> str | None:
-    """Why no attention kernel runs on this GPU."""
-    if gpu.compute_capability != _CAPABILITY:
+def attention_engine_problem(engine: AttentionEngine, gpu: Gpu) -> str | None:
+    """Why an engine runs on no such GPU, of those that any kernel runs on."""
+    if engine is AttentionEngine.TMA and gpu.compute_capability != _TMA_CAPABILITY:
         major, minor = gpu.compute_capability
-        return f"{gpu.name} has compute capability {major}.{minor}: the attention kernel is written for 9.0"
+        has = f"{gpu.name} has compute capability {major}.{minor}"
+        return f"{has}: the tma engine of attentions is for 9.0 alone, use mma"
     return None
+
+
+def engine_of(gpu: Gpu) -> AttentionEngine:
+    """The engine that a search uses on this GPU: the copy engine where there is a kernel for it."""
+    return AttentionEngine.TMA if attention_engine_problem(AttentionEngine.TMA, gpu) is None else AttentionEngine.MMA
 
 
 def attention_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
@@ -67,7 +80,7 @@ def _both_sides_problem(workload: Workload, kind: PlanKind, first_behind: int) -
 def attention_problem(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
     """Why the schedule cannot be compiled, would not fit the GPU, or is not the plain name of its plan."""
     return (
-        attention_gpu_problem(gpu)
+        attention_engine_problem(schedule.engine, gpu)
         or _values_problem(schedule)
         or _fit_problem(op, schedule, gpu)
         or _plan_problem(op, schedule, gpu)
@@ -94,6 +107,8 @@ def _values_problem(schedule: AttentionSchedule) -> str | None:
     ):
         if value not in values:
             return f"{name} {value}: use one of {', '.join(map(str, values))}"
+    if schedule.engine is AttentionEngine.MMA and schedule.cluster > 1:
+        return f"a cluster of {schedule.cluster} CTAs: the mma engine of attentions has none, use cluster 1"
     if not 1 <= schedule.num_stages <= MOST_STAGES:
         return f"{schedule.num_stages} stages: use 1 to {MOST_STAGES}, for which there are barriers"
     return None
@@ -128,6 +143,7 @@ def num_math_registers(tiling: AttentionTiling) -> int:
     """Of a thread that multiplies: sums of values and fragments of queries, and what goes with them."""
     held = 6 * (tiling.columns // 8) * (tiling.head_dim // 16)
     is_plain = tiling.num_teams == 1 and tiling.math_warps < 8 and tiling.finish_warps > 0
+    is_plain &= tiling.engine is AttentionEngine.TMA
     return held + (_BESIDE_ONE_TEAM if is_plain else _BESIDE_TEAMS)
 
 

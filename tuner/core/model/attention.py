@@ -10,13 +10,15 @@ import numpy as np
 from tuner.core.model.rates import Rates, rates_of
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.attention import AttentionTiling
+from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
 
 #: Bytes that one SM takes from the L2 in a clock, when it is alone.
 _PORT_BYTES = 64
 _FLOAT_BYTES = 4
 #: Between two copies that a thread asks for: boxes of 4 KB come at 71 GB/s (docs/findings/page-copies.md).
 _COPY_US = 0.058
+#: Between two `cp.async` of a warp that requests, 16 bytes a lane: address, swizzle and bound of each. A guess.
+_WARP_COPY_BYTES, _WARP_COPY_CLOCKS = 512, 16
 #: From a CTA's last item sent to the last one received. A guess: an item's way is as long as one to the L2.
 _CLUSTER_US = 0.5
 
@@ -47,8 +49,9 @@ def attention_us(
     """From the begin of a launch in a graph to its last store, microseconds, with a cold cache.
 
     All CTAs that still read share the DRAM evenly, each up to its SM's port, up to what its ring has under way (by
-    Little's law), and up to what a thread asks for by pages. What comes on top is the begin, the first bytes' way, a
-    task's own end for each, the meeting of a cluster's CTAs, and that of spans where there are several.
+    Little's law), and up to what a thread asks for by pages, or a warp without a copy engine. What comes on top is the
+    begin, the first bytes' way, a task's own end for each, the meeting of a cluster's CTAs, and that of spans where
+    there are several.
     """
     times = _times(plan, lengths, tiling, rates or rates_of(gpu), gpu)
     return float(times.first + times.ends.max() + times.merged)
@@ -85,7 +88,9 @@ def _times(plan: AttentionPlan, lengths: Sequence[int], tiling: AttentionTiling,
     port_per_us = _PORT_BYTES * chosen.l2_share * gpu.clock_mhz
     ring_per_us = tiling.ring_bytes / (chosen.dram_latency_us + chosen.mma.step_us * tiling.num_stages)
     port_per_us = min(port_per_us, ring_per_us)
-    if paged := plan.form.paged:
+    if tiling.engine is AttentionEngine.MMA:
+        port_per_us = min(port_per_us, _WARP_COPY_BYTES * gpu.clock_mhz / _WARP_COPY_CLOCKS)
+    elif paged := plan.form.paged:
         box_bytes = min(tiling.tile_tokens, paged.page_tokens) * tiling.head_dim * plan.op.dtype.size_bytes
         port_per_us = min(port_per_us, box_bytes / _COPY_US)
     num_bytes, num_tasks = loads_of(plan, lengths, tiling.tile_tokens)

@@ -223,11 +223,18 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         store_us=engine.task_us
         + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024 / graph.tiling.cluster_k
         + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu)
-        + (rates.l2_latency_us if op.rotary else 0.0),  # lengths say where its rows go
+        + rates.l2_latency_us * _reads_of_places(op),
         exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
         slot_bytes=slot_bytes * graph.tiling.cluster_size,
     )
+
+
+def _reads_of_places(op: GemmOp) -> int:
+    """Reads one behind the other that say where the rows of an op go: lengths, and the page of each token."""
+    if op.rotary is None:
+        return 0
+    return 1 if op.rotary.page_tokens is None else 2
 
 
 def _part_costs(

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tuner.core.problem.attention import MOST_ROWS, DecodeAttention
 from tuner.errors import InvalidInput
 
 PAGE_TOKENS = (16, 32, 64)
+
+
+class CacheSizes(Protocol):
+    """What a cache's rows follow from, whoever reads or writes it."""
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys, and of values."""
+
+    @property
+    def head_dim(self) -> int:
+        """Elements of a head."""
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest context."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +55,22 @@ class PagedCache:
         if self.num_pages < 1:
             raise InvalidInput("num_pages", f"{self.num_pages!r} pages hold nothing", "give 1 or more")
 
-    def pages_of(self, op: DecodeAttention) -> int:
+    def pages_of(self, op: CacheSizes) -> int:
         """Pages of the longest context."""
         return -(-op.max_length // self.page_tokens)
 
-    def shape(self, op: DecodeAttention) -> tuple[int, int, int, int]:
+    def shape(self, op: CacheSizes) -> tuple[int, int, int, int]:
         """Of keys, and of values."""
         middle = (op.kv_heads, self.page_tokens) if self.heads_first else (self.page_tokens, op.kv_heads)
         return (self.num_pages, *middle, op.head_dim)
+
+    def num_rows(self, op: CacheSizes) -> int:
+        """Rows of a head that a kernel counts: those of all pages, and of one behind them, which stands for none."""
+        return (self.num_pages + 1) * self.page_tokens * op.kv_heads
+
+    def describe(self) -> str:
+        """E.g. ``pages of 16, tokens first``."""
+        return f"pages of {self.page_tokens}{'' if self.heads_first else ', tokens first'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,16 +107,13 @@ class AttentionForm:
         """
         if self.paged is None:
             return
-        rows = (self.paged.num_pages + 1) * self.paged.page_tokens * op.kv_heads
-        if rows > MOST_ROWS:
+        if (rows := self.paged.num_rows(op)) > MOST_ROWS:
             problem = f"num_pages * page_tokens * kv_heads is {rows}, and a cache has at most {MOST_ROWS} rows"
             raise InvalidInput("num_pages", problem, "give fewer")
 
     def describe(self) -> str:
         """What goes behind an op's sizes, e.g. ``, pages of 16, window 4096``; nothing of the plain form."""
-        words = []
-        if self.paged is not None:
-            words.append(f"pages of {self.paged.page_tokens}{'' if self.paged.heads_first else ', tokens first'}")
+        words = [] if self.paged is None else [self.paged.describe()]
         words += [] if self.window is None else [f"window {self.window}"]
         words += [] if self.soft_cap is None else [f"soft cap {self.soft_cap:g}"]
         return "".join(f", {word}" for word in words)
@@ -110,6 +131,21 @@ class AttentionForm:
 PLAIN = AttentionForm()
 
 
+def paged_for(op: CacheSizes, sequences: int, *, page_tokens: int | None, heads_first: bool) -> PagedCache | None:
+    """As many pages as the longest contexts of so many sequences have; None for a contiguous cache.
+
+    Raises:
+        InvalidInput: there are no such pages, or an order of what has none.
+    """
+    if page_tokens is None:
+        if not heads_first:
+            problem = "a contiguous cache is [sequences, kv_heads, max_length, head_dim]: heads come before tokens"
+            raise InvalidInput("heads_first", problem, "give page_tokens too, or leave it out")
+        return None
+    one = PagedCache(num_pages=1, page_tokens=page_tokens, heads_first=heads_first)
+    return PagedCache(num_pages=sequences * one.pages_of(op), page_tokens=page_tokens, heads_first=heads_first)
+
+
 def form_for(
     op: DecodeAttention,
     *,
@@ -125,13 +161,7 @@ def form_for(
     Raises:
         InvalidInput: a field is out of its range, and what would be right.
     """
-    if page_tokens is None and not heads_first:
-        problem = "a contiguous cache is [sequences, kv_heads, max_length, head_dim]: its heads come before its tokens"
-        raise InvalidInput("heads_first", problem, "give page_tokens too, or leave it out")
-    paged = None
-    if page_tokens is not None:
-        one = PagedCache(num_pages=1, page_tokens=page_tokens, heads_first=heads_first)
-        paged = PagedCache(num_pages=op.sequences * one.pages_of(op), page_tokens=page_tokens, heads_first=heads_first)
+    paged = paged_for(op, op.sequences, page_tokens=page_tokens, heads_first=heads_first)
     checked = AttentionForm(paged=paged, window=window, soft_cap=soft_cap)
     try:
         checked.check_of(op)

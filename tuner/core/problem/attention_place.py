@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from tuner.core.problem.attention_op import AttentionOp
@@ -64,11 +65,10 @@ def _check_one_cache(op: GemmOp, attention: AttentionOp) -> None:
     """
     rotary, shape = op.rotary, attention.shape
     assert rotary
-    if attention.form.paged is not None:
-        problem = f"{op.name} writes to a contiguous cache, and {attention.name} reads pages"
-        remedy = f"leave page_tokens out; or leave rotary out of {op.name}, and write in front of {attention.name}"
-        raise InvalidInput(f"{attention.name}.page_tokens", problem, remedy)
+    paged = attention.form.paged
     sizes = (
+        ("page_tokens", None if paged is None else paged.page_tokens, rotary.page_tokens),
+        ("heads_first", paged is None or paged.heads_first, rotary.heads_first),
         ("kv_heads", shape.kv_heads, rotary.kv_heads),
         ("heads", shape.kv_heads * shape.query_heads, rotary.heads),
         ("head_dim", shape.head_dim, rotary.head_dim),
@@ -78,5 +78,6 @@ def _check_one_cache(op: GemmOp, attention: AttentionOp) -> None:
     )
     for field, read, written in sizes:
         if read != written:
-            problem = f"is {read}, and {op.name}, whose queries and cache it reads, has {written}"
-            raise InvalidInput(f"{attention.name}.{field}", problem, f"give both {written}, or both {read}")
+            here, there = (json.dumps(value) for value in (read, written))  # as requests spell them
+            problem = f"is {here}, and {op.name}, whose queries and cache it reads, has {there}"
+            raise InvalidInput(f"{attention.name}.{field}", problem, f"give both {there}, or both {here}")

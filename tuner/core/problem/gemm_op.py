@@ -9,8 +9,7 @@ from typing import Any, Self
 from tuner.core.problem.attention import MOST_ROWS
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.rotary import OPERANDS as ROTARY_OPERANDS
-from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.rotary import Rotary, plain_rotary
 from tuner.errors import InvalidInput
 
 #: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
@@ -138,7 +137,7 @@ class GemmOp:
             "residual": self.residual,
             "row_scale": self.row_scale,
         }
-        rows = self.m // rotary.new_tokens * rotary.kv_heads * rotary.max_length
+        rows = rotary.num_cache_rows(self.m)
         return (
             *((is_set, name, f"{self.name} is turned, and {own}", "leave it out") for name, is_set in options.items()),
             (
@@ -176,7 +175,7 @@ class GemmOp:
     def operands(self) -> tuple[str, ...]:
         """The names of tensors of its own, and of what comes with a norm; weights are ``w`` in an artifact."""
         own = tuple(f"{self.name}.{name}" for name in ("weight", "w", "bias", "residual", "row_scale"))
-        own += tuple(f"{self.name}.{name}" for name in ROTARY_OPERANDS) if self.rotary else ()
+        own += tuple(f"{self.name}.{name}" for name in self.rotary.operands) if self.rotary else ()
         return (*own, f"{self.norm}.squares") if self.norm else own
 
     @property
@@ -246,5 +245,5 @@ def drop_defaults_of_chains(op: dict[str, Any]) -> None:
     for name in ("residual_source", "norm", "is_output", "rotary"):
         if not op[name]:
             del op[name]
-    if isinstance(op.get("rotary"), Rotary):
-        op["rotary"] = op["rotary"].to_json()
+    if rotary := op.get("rotary"):
+        op["rotary"] = rotary.to_json() if isinstance(rotary, Rotary) else plain_rotary(rotary)

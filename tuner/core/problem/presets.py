@@ -159,7 +159,7 @@ def decoder_layer(
 
     Raises:
         InvalidInput: as `decoder_attention` and `decoder_block`; or the whole layer is asked for although an all-reduce
-            stands in it; or qkv is to write to pages; or a kernel that is no op stands behind its own qkv.
+            stands in it; or a kernel that is no op stands behind its own qkv.
     """
     sizes, rows = _sizes_of(model), sequences * new_tokens
     _check_shared(model, sizes, tp)
@@ -169,18 +169,14 @@ def decoder_layer(
     if run in _BEHIND_QKV and not rotary:
         problem = "between qkv and its attention a kernel would write to the cache, which is no op"
         raise InvalidInput("rotary", problem, "leave it true, or tune qkv and what begins with the attention apart")
-    if rotary and page_tokens is not None and run in (LayerRun.LAYER, LayerRun.QKV, *_BEHIND_QKV):
-        problem = "qkv writes to a contiguous cache, and to no pages"
-        if run in _BEHIND_QKV:
-            remedy = "leave it out, or tune qkv and what begins with the attention apart"
-            raise InvalidInput("page_tokens", problem, remedy)
-        raise InvalidInput("page_tokens", problem, "give rotary false, and write in front of the attention")
     heads = Rotary(
         heads=sizes.num_heads // tp,
         kv_heads=sizes.num_kv_heads // tp,
         head_dim=sizes.head_size,
         max_length=max_length,
         new_tokens=new_tokens,
+        page_tokens=page_tokens,
+        heads_first=form.get("heads_first", True),
     )
     if run in (LayerRun.MLP, LayerRun.QKV):
         return _turned(decoder_block(model, m=rows, tp=tp, dtype=dtype, run=Run(str(run))), heads if rotary else None)

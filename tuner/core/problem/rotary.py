@@ -10,22 +10,26 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from tuner.core.problem.attention import HEAD_DIMS, MOST_NEW_TOKENS
+from tuner.core.problem.attention_form import PagedCache, paged_for
 from tuner.errors import InvalidInput
 
-#: Names of the operands, behind the op's: both caches, int32 lengths of the sequences, and fp32 radians a token.
+#: Names of the operands, behind the op's: both caches, int32 lengths of the sequences, of a paged cache the int32 table
+#: of its pages, and fp32 radians a token.
 CACHES = ("keys", "values")
 #: Those that an attention has, too, which reads the cache.
-WITH_ATTENTION = (*CACHES, "lengths")
-OPERANDS = (*WITH_ATTENTION, "frequencies")
+WITH_ATTENTION = (*CACHES, "lengths", "pages")
+#: Fields that are in the JSON form only where they are set.
+_LATER = {"page_tokens": None, "heads_first": True}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rotary:
-    """The heads of a product's columns, and the contiguous cache that it writes to.
+    """The heads of a product's columns, and the cache that it writes to.
 
     A row of the product is a new token: queries of all heads, then keys, then values. Queries and keys are turned by
-    position * frequencies. Keys and values go to [sequences, kv_heads, max_length, head_dim], at the token's position.
-    A token in front of its sequence, or behind max_length, has no place there.
+    position * frequencies. Keys and values go to [sequences, kv_heads, max_length, head_dim], at the token's position,
+    or to the page that a table gives to the position, as `PagedCache` has it. A token in front of its sequence, or
+    behind max_length, has no place there; nor has one whose page is not in the cache.
     """
 
     #: Heads of queries, and of keys and of values.
@@ -37,6 +41,10 @@ class Rotary:
     max_length: int
     #: Of each sequence: the last ones of its context.
     new_tokens: int = 1
+    #: Of a page of the cache: 16, 32 or 64; None for a contiguous one.
+    page_tokens: int | None = None
+    #: Whether a page's heads come before its tokens.
+    heads_first: bool = True
 
     def __post_init__(self) -> None:
         """Checks each field.
@@ -71,6 +79,12 @@ class Rotary:
         for is_broken, field, problem, remedy in rules:
             if is_broken:
                 raise InvalidInput(field, problem, remedy)
+        self.paged(self.new_tokens)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Names of the op's tensors that are there for this, behind the op's own name."""
+        return (*CACHES, "lengths", *(() if self.page_tokens is None else ("pages",)), "frequencies")
 
     @property
     def num_pairs(self) -> int:
@@ -91,13 +105,34 @@ class Rotary:
         """Of so many new tokens."""
         return rows // self.new_tokens
 
+    def paged(self, rows: int) -> PagedCache | None:
+        """The pages of a cache for so many new tokens; None for a contiguous one.
+
+        Raises:
+            InvalidInput: there are no such pages, or an order of what has none.
+        """
+        return paged_for(self, self.num_sequences(rows), page_tokens=self.page_tokens, heads_first=self.heads_first)
+
     def cache_shape(self, rows: int) -> tuple[int, int, int, int]:
         """Of keys, and of values."""
+        if (paged := self.paged(rows)) is not None:
+            return paged.shape(self)
         return (self.num_sequences(rows), self.kv_heads, self.max_length, self.head_dim)
+
+    def num_cache_rows(self, rows: int) -> int:
+        """Rows of a head that a kernel counts."""
+        if (paged := self.paged(rows)) is not None:
+            return paged.num_rows(self)
+        return self.num_sequences(rows) * self.kv_heads * self.max_length
+
+    def describe(self) -> str:
+        """E.g. ``rotary``, or ``rotary to pages of 16``."""
+        paged = self.paged(self.new_tokens)
+        return "rotary" if paged is None else f"rotary to {paged.describe()}"
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse."""
-        return asdict(self)
+        return plain_rotary(asdict(self))
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -107,3 +142,8 @@ class Rotary:
             InvalidInput: a field is out of its range.
         """
         return cls(**data)
+
+
+def plain_rotary(data: dict[str, Any]) -> dict[str, Any]:
+    """Of the fields of a `Rotary`, those that its JSON form has."""
+    return {name: value for name, value in data.items() if name not in _LATER or value != _LATER[name]}

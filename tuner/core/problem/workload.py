@@ -299,15 +299,16 @@ class Workload:
             shapes = " beside ".join(f"[{op.m}, {op.n}, {op.k}]" for op in self.ops)
             return f"{self.kind} {self.dtype} {shapes}"
         if self.attentions:
-            made = [f"{op.result_columns}{' rotary' if op.rotary else ''}" for op in self.ops]
+            made = [f"{op.result_columns}{f' {op.rotary.describe()}' if op.rotary else ''}" for op in self.ops]
             front, behind = made[: self.num_in_front], made[self.num_in_front :]
             front = [str(self.ops[0].k), *front] if front else []
             steps = [*front, self.attentions[0].describe(with_rows=with_rows), *behind]
             return f"attention {self.dtype} {' -> '.join(steps)}"
         dims = " -> ".join(str(d) for d in (self.ops[0].k, *(op.result_columns for op in self.ops)))
         extras = [str(op.activation) for op in self.ops if op.activation is not Activation.IDENTITY]
-        shown = ("bias", "gated", "residual", "row_scale", "norm", "rotary")
+        shown = ("bias", "gated", "residual", "row_scale", "norm")
         extras += [name for name in shown if any(getattr(op, name) for op in self.ops)]
+        extras += [op.rotary.describe() for op in self.ops if op.rotary]
         rows = [f"M={self.ops[0].m}"] if with_rows else []
         return " ".join([str(self.kind), str(self.dtype), *rows, dims, *extras])
 

@@ -19,7 +19,7 @@ import numpy as np
 from tuner.core.plan.attention import CLUSTERS, MOST_QUEUES, AttentionPlan, assign, num_attention_clusters
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.attention import BLOCK_COLUMNS, AttentionSchedule
+from tuner.core.schedule.attention import BLOCK_COLUMNS, AttentionEngine, AttentionSchedule
 from tuner.errors import CoverageError, ResourceError, WordError
 
 #: A task has 24 bits for its span and 7 for its block.
@@ -54,7 +54,8 @@ def attention_digest(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
     """sha256, hex: of what a launch is told, and of what was proven of it."""
     facts = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, schedule)
     words = plan.tasks.astype("<i4").tobytes() + plan.queues.astype("<i4").tobytes()
-    return hashlib.sha256(words + repr(facts).encode()).hexdigest()
+    engine = "" if schedule.engine is AttentionEngine.TMA else str(schedule.engine)
+    return hashlib.sha256(words + (repr(facts) + engine).encode()).hexdigest()
 
 
 def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any, Self
 
 from tuner.core.problem.attention import DecodeAttention
@@ -20,6 +21,15 @@ MOST_PORTABLE_CLUSTER = 8
 _TASK_SLOTS = 3
 #: Bytes of the ring's barriers.
 _BARRIER_BYTES = 512
+
+
+class AttentionEngine(StrEnum):
+    """How queries and cache come to shared memory. Both products are `mma.sync`'s in each."""
+
+    #: By the copy engine, one thread for all, on sm_90 alone.
+    TMA = "tma"
+    #: By `cp.async` of a warp's lanes, on sm_80 and up. It has no clusters.
+    MMA = "mma"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +54,8 @@ class AttentionTiling:
     cluster: int = 1
     #: Of a sum over spans, loads that are under way together.
     parts_at_once: int = 16
+    #: How queries and cache come to shared memory.
+    engine: AttentionEngine = AttentionEngine.TMA
 
     def __post_init__(self) -> None:
         """Checks that a stage is always the same team's.
@@ -122,6 +134,8 @@ class AttentionSchedule:
     next_percent: int = 0
     #: Whether it asks for these weights before the launch before it has ended, and so before all of its own.
     next_early: bool = False
+    #: How queries and cache come to shared memory. Proofs are named by `repr`, which leaves it out.
+    engine: AttentionEngine = field(default=AttentionEngine.TMA, repr=False)
 
     def tiling_of(self, shape: DecodeAttention) -> AttentionTiling:
         """What is compiled for an op.
@@ -140,6 +154,7 @@ class AttentionSchedule:
             finish_warps=self.finish_warps,
             cluster=self.cluster,
             parts_at_once=self.parts_at_once,
+            engine=self.engine,
         )
 
     def taken_bytes(self, row_bytes: int) -> int:
@@ -151,16 +166,20 @@ class AttentionSchedule:
         return -(-shape.max_length // self.span_tokens)
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of plain JSON values; `from_json` is its inverse."""
-        return asdict(self)
+        """A dict of plain JSON values; `from_json` is its inverse. The engine came later: the first one is left out."""
+        data = asdict(self)
+        if self.engine is AttentionEngine.TMA:
+            del data["engine"]
+        return data
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Inverse of `to_json`."""
-        return cls(**data)
+        return cls(**{**data, "engine": AttentionEngine(data.get("engine", AttentionEngine.TMA))})
 
     def __str__(self) -> str:
-        ring = f"attention {self.tile_tokens}x{self.num_stages} w{self.math_warps}+{self.finish_warps}"
+        engine = "" if self.engine is AttentionEngine.TMA else f" {self.engine}"
+        ring = f"attention{engine} {self.tile_tokens}x{self.num_stages} w{self.math_warps}+{self.finish_warps}"
         cluster = f" cluster{self.cluster}" if self.cluster > 1 else ""
         words = [("neighbours", self.contiguous), ("early", self.speculative), ("by-length", self.by_length)]
         flags = "".join(f" {word}" for word, is_set in words if is_set)

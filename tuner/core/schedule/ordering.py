@@ -275,6 +275,7 @@ class Schedule:
         What came later is left out while it has its default, so that digests outlive new axes.
         """
         data: dict[str, Any] = pickle.loads(_as_dict(self))
+        data["attentions"] = [one.to_json() for one in self.attentions]
         if not self.attentions:
             del data["attentions"]
         if not self.tiling.tiles:

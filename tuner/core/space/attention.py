@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import islice
 
-from tuner.core.legal.attention import attention_gpu_problem
-from tuner.core.legal.legality import is_legal
+from tuner.core.legal.legality import gpu_problem, is_legal
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.attention import AttentionSchedule
@@ -30,7 +29,7 @@ class AttentionSpace:
     """
 
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
-        if problem := attention_gpu_problem(gpu):
+        if problem := gpu_problem(gpu):
             raise IllegalSchedule(problem)
         self.workload = workload
         self.gpu = gpu

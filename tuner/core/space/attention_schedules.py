@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from tuner.core.legal.attention import FINISH_WARPS, NEXT_PERCENTS, PARTS_AT_ONCE, attention_problem
+from tuner.core.legal.attention import FINISH_WARPS, NEXT_PERCENTS, PARTS_AT_ONCE, attention_problem, engine_of
 from tuner.core.plan.attention import CLUSTERS, num_attention_clusters
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import MATH_WARPS, MOST_STAGES, TILE_TOKENS, AttentionSchedule
+from tuner.core.schedule.attention import MATH_WARPS, MOST_STAGES, TILE_TOKENS, AttentionEngine, AttentionSchedule
 from tuner.errors import IllegalSchedule
 
 #: Spans of the longest context, beside those that fill the GPU.
@@ -31,7 +31,9 @@ _PARTS_AT_ONCE = (16, 8)
 def offered_attentions(workload: Workload, gpu: Gpu, op: AttentionOp) -> Iterator[AttentionSchedule]:
     """All legal schedules of the offered values, none twice."""
     asks = _NEXT_ASKS if workload.reader_of(op) else _NEXT_ASKS[:1]
-    for cluster, tile, (warps, finish) in product(CLUSTERS, TILE_TOKENS, _WARPS):
+    engine = engine_of(gpu)
+    clusters = CLUSTERS if engine is AttentionEngine.TMA else (1,)
+    for cluster, tile, (warps, finish) in product(clusters, TILE_TOKENS, _WARPS):
         spans, depths = span_tokens(op, gpu, cluster, tile), ring_depths(op, gpu, cluster, tile, warps, finish)
         for span, depth, parts in product(spans, depths, _PARTS_AT_ONCE):
             for (contiguous, speculative, by_length), (percent, early) in product(_ORDERS, asks):
@@ -48,6 +50,7 @@ def offered_attentions(workload: Workload, gpu: Gpu, op: AttentionOp) -> Iterato
                     by_length=by_length,
                     next_percent=percent,
                     next_early=early,
+                    engine=engine,
                 )
                 if attention_problem(workload, gpu, op, schedule) is None:
                     yield schedule

@@ -10,6 +10,7 @@ from enum import IntEnum
 
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.job import JobSpec, JobState
+from tuner.core.trial.records import busy_share
 
 #: Jobs of a batch, at most.
 MAX_JOBS = 1024
@@ -117,6 +118,8 @@ class BatchRecord:
     num_planned: int
     #: Seconds of search of all its jobs.
     search_s: float
+    #: Seconds of these for which the card was busy with trials; None where an older version did not count them.
+    card_s: float | None = 0.0
     #: Its ladders, and how many of these are there: answered, or given up.
     num_ladders: int
     num_answered: int
@@ -155,3 +158,8 @@ class BatchRecord:
         if not self.num_open or not self.num_trials:
             return None
         return max(0.0, (self.num_planned - self.num_trials) * self.search_s / self.num_trials)
+
+    @property
+    def card_share(self) -> float | None:
+        """Share of the search for which the card was busy; None before it, and where that is not known."""
+        return busy_share(self.card_s, self.search_s)

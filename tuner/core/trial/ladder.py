@@ -161,6 +161,8 @@ def choose_kernels(measurements: Sequence[Measurement], slack: float) -> tuple[t
 def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float = DEFAULT_SLACK) -> Ladder:
     """The ladder of what was measured; every number of rows up to the largest is in one rung.
 
+    Where a kernel runs at two numbers of rows that follow each other, and gains between, it runs for all rows between.
+
     Raises:
         ValueError: nothing was measured, or one number of rows twice.
     """
@@ -170,11 +172,14 @@ def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float
     chosen, least = choose_kernels(by_rows, slack)
     rungs, used, end = list[LadderRung](), dict[KernelName, LadderKernel](), 0
     library_below_us: float | None = None
+    below: KernelName | None = None
     for one in by_rows:
         option = None if one.is_librarys(slack) else _fastest(one, chosen)
         begin = served_from(one.m, end)
         if option and not gains_between(option.time_us, one.library_us, library_below_us, 1 + slack):
             begin = one.m
+        elif option and below == option.name:
+            begin = end + 1
         if begin > end + 1:
             rungs.append(LadderRung(m_lo=end + 1, m_hi=begin - 1, kernel=None))
         if option is not None:
@@ -183,7 +188,7 @@ def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float
                 candidate=option.name.candidate, m_lo=known.m_lo if known else begin, m_hi=one.m, job_id=one.job_id
             )
         rungs.append(_rung(one, begin, option, list(used)))
-        end, library_below_us = one.m, one.library_us
+        end, library_below_us, below = one.m, one.library_us, option.name if option else None
     return Ladder(workload=workload, rungs=tuple(rungs), kernels=tuple(used.values()), slack=slack, least=least)
 
 

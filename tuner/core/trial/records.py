@@ -194,7 +194,12 @@ class JobRecord:
     @property
     def card_share(self) -> float | None:
         """Share of the search for which the card was busy; None where that is not known."""
-        return None if self.card_s is None or not self.search_s else min(1.0, self.card_s / self.search_s)
+        return busy_share(self.card_s, self.search_s)
+
+
+def busy_share(card_s: float | None, search_s: float) -> float | None:
+    """Share of `search_s` seconds for which the card was busy; None where that is not known, and before the first."""
+    return None if card_s is None or not search_s else min(1.0, card_s / search_s)
 
 
 @dataclass(frozen=True, kw_only=True)

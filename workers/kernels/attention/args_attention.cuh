@@ -35,8 +35,21 @@ struct NextWeights {
   int is_early;  // 1: before griddepcontrol.wait
 };
 
+// Where a cache lies: a tensor map [lines of a row, rows of all pages, kLineDims], or the address of its first row.
+struct CacheRows {
+  const unsigned char* first;
+};
+template <bool kIsMapped>
+struct CacheOf {
+  using Type = TensorMap;
+};
+template <>
+struct CacheOf<false> {
+  using Type = CacheRows;
+};
+
 struct AttentionArgs {
-  TensorMap k, v;              // [lines of a row, rows of all pages, kLineDims]
+  CacheOf<kByCopyEngine>::Type k, v;
   const u16* q;                // [sequences * new tokens, query heads, kHeadDim]
   u16* out;                    // the same
   const int* lengths;          // of each sequence, its new tokens included

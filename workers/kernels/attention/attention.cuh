@@ -1,7 +1,7 @@
 // Decode attention: out = softmax(scale Q K^T) V over a contiguous or a paged cache, for a few new tokens of each sequence.
 // A window lets a query see the last tokens alone; a soft cap bends large scores.
 //
-// Roles. The last warp brings tasks, queries and cache (ring_attention.cuh). The first warps multiply: teams of them take a
+// Roles. The last warp brings tasks, queries and cache (request_attention.cuh). The first warps multiply: teams of them take a
 // task's tiles in turns, each warp its own 16 tokens (products.cuh). They leave their sums to the warps between, which end
 // the task (merge_attention.cuh) while the next one is multiplied. Without such warps the first ones end it themselves.
 //
@@ -16,6 +16,7 @@
 // may have any size.
 #pragma once
 #include "merge_attention.cuh"
+#include "request_attention.cuh"
 
 // Tiles go to the teams in turns, and so do the stages of the ring: a task begins with the team whose stage is next. So a
 // stage is always the same team's, also where tasks before had tiles left over. Of a task's tiles the team's first one, which
@@ -61,7 +62,7 @@ __device__ inline void attend_all(const AttentionArgs& args, const Ring& ring, u
       barrier_sync<kFinishThreads>(kFinishBarrier);
       finish_task(args, ring, hand, shared, number, thread);
     } else {
-      if (number > 0) mbarrier_wait(ring.sums_empty(), (number & 1) ^ 1);
+      if (number > 0) wait_phase(ring.sums_empty(), (number & 1) ^ 1);
       if (has_sums) leave_sums(shared, from, softmax);
       __syncwarp();
       if (thread % 32 == 0) mbarrier_arrive(ring.sums_full());
@@ -76,7 +77,7 @@ __device__ inline void finish_all(const AttentionArgs& args, const Ring& ring, u
     const TaskInHand hand = at_hand(ring, number);
     if (hand.num_tiles < 0) return;
     hand_back(ring, number);
-    mbarrier_wait(ring.sums_full(), number & 1);
+    wait_phase(ring.sums_full(), number & 1);
     finish_task(args, ring, hand, shared, number, static_cast<int>(threadIdx.x) - kMathThreads);
   }
 }
@@ -94,8 +95,7 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   stamp_edge(args, kBeganCycles, kBeganNs, thread == 0);
   if (thread == kRequester) {
     init_ring(ring);
-    prefetch_tensor_map(&args.k);
-    prefetch_tensor_map(&args.v);
+    prepare_copies(args);
   }
   __syncthreads();
   if constexpr (kCluster > 1) cluster_arrive();  // others may send when all have come here

@@ -17,6 +17,7 @@ constexpr int kTileTokens = 64;
 constexpr int kStages = 6;  // of the ring: each holds a tile of K and its tile of V
 constexpr int kMathWarps = 8;
 constexpr int kFinishWarps = 4;   // that end a task while the others begin the next one; 0: the others end it themselves
+constexpr bool kByCopyEngine = true;  // how cache and queries are brought: copies_tma.cuh, else copies_mma.cuh
 constexpr int kCluster = 1;       // CTAs that share a task
 constexpr int kPartsAtOnce = 16;  // of a sum over spans: loads that are under way together
 constexpr int kBoxTokens = 64;    // that one copy brings: a tile, or where pages are smaller a page
@@ -47,6 +48,7 @@ constexpr int kBoxBytes = 2 * kBoxTokens * kHeadDim;
 static_assert(kHeadDim == 64 || kHeadDim == 128, "a head has one line or two");
 static_assert(kLiveColumns >= 1 && kLiveColumns <= kColumns, "queries that there are, of a task's columns");
 static_assert(kCluster == 1 || kCluster == 2 || kCluster == 4 || kCluster == 8 || kCluster == 16, "a cluster's sizes");
+static_assert(kByCopyEngine || kCluster == 1, "clusters come with the copy engine");
 static_assert(kColumns == 8 || kColumns == 16, "accumulators of more columns do not fit the registers");
 // Else teams share a stage: one may be a phase behind the other, and a parity does not tell phases apart that are two apart.
 static_assert(kStages % kTeams == 0, "a stage is always the same team's");

@@ -169,7 +169,7 @@ __device__ __forceinline__ void attend_slice(const AttentionArgs& args, const Ri
   const bool is_masked = first_token + kSliceTokens > hand.length - args.new_tokens + 1 ||
                          (kHasWindow && first_token < hand.length - args.window);
   float scores[kColumnGroups][4];
-  mbarrier_wait(ring.k_full(stage), parity);
+  wait_phase(ring.k_full(stage), parity);
   multiply_keys(ring.k(stage), slice, queries, scores);
   if constexpr (kHasSoftCap) cap_scores(args, scores);
   if (is_masked) mask_scores(args, hand, first_token, scores);
@@ -180,7 +180,7 @@ __device__ __forceinline__ void attend_slice(const AttentionArgs& args, const Ri
     probabilities[group][0] = transpose_in_registers(pack_two<kBf16>(scores[group][0], scores[group][1]));
     probabilities[group][1] = transpose_in_registers(pack_two<kBf16>(scores[group][2], scores[group][3]));
   }
-  mbarrier_wait(ring.v_full(stage), parity);
+  wait_phase(ring.v_full(stage), parity);
   if (is_masked) {
     const int first = kHasWindow ? first_seen(args, hand.length) - first_token : 0;
     multiply_values<true>(ring.v(stage), slice, first, hand.length - first_token, probabilities, softmax);

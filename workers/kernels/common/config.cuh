@@ -58,7 +58,8 @@ constexpr ChainOp kChainOps[kNumOps] = {};
 
 #ifndef TUNER_ROTARY
 // The op whose epilogue turns queries and keys, and writes keys and values to the cache: rotary.cuh; -1 for none.
-[[maybe_unused]] constexpr int kRotaryOp = -1, kRotaryHeadDim = 128;
+[[maybe_unused]] constexpr int kRotaryOp = -1, kRotaryHeadDim = 128, kRotaryPageTokens = 0;
+[[maybe_unused]] constexpr bool kRotaryHeadsFirst = true;
 #endif
 
 #ifndef TUNER_IN_BAND

@@ -12,8 +12,8 @@ struct Guard {
   u64 ctas[2];               // counts of launch_guard.cuh; of the second of two launches that share the workspace: its own
 };
 constexpr int kGuardOffset = 192;
-static_assert(kGuardOffset >= 128 + sizeof(AbortRecord) && kGuardOffset + sizeof(Guard) <= kSignalsOffset,
-              "it lies between the abort record and the signals");
+static_assert(kGuardOffset >= kRefusedOffset + sizeof(RefusedRecord) && kGuardOffset + sizeof(Guard) <= kSignalsOffset,
+              "it lies between what is refused and the signals");
 
 __device__ __forceinline__ Guard* guard_of(Workspace* workspace) {
   return reinterpret_cast<Guard*>(reinterpret_cast<char*>(workspace) + kGuardOffset);

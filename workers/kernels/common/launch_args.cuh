@@ -93,10 +93,19 @@ struct AbortRecord {
   int cta;
 };
 
+// What a launch was told that it cannot use: a length, or a page (rotary.cuh). The first one is kept until the host clears it.
+struct RefusedRecord {
+  u32 kind;      // Refusal; 0 for nothing
+  int sequence;  // whose it is
+  int value;
+  int end;  // the first value that is too large
+};
+
 // The workspace of one stream and one plan: zeroed once when it is allocated and again after an abort, never between
 // launches. Counters only grow; a launch knows its epoch from `drawn`. What is polled, what is drawn from, and the signals
 // lie in cache lines of their own. Two launches on two streams share a workspace: the second draws from `drawn_second`; so
 // do all CTAs behind a dealt first wave.
+constexpr int kAbortOffset = 128, kRefusedOffset = 160, kSignalsOffset = 256;
 struct Workspace {
   u64 drawn;  // tickets drawn, or, where the plan says what a CTA begins with, CTAs started, over all launches
   char pad0[56];
@@ -104,10 +113,11 @@ struct Workspace {
   u64 start_gates;  // those opened, over all launches
   char pad2[48];
   AbortRecord abort;
-  char pad1[128 - sizeof(AbortRecord)];
+  char pad1[kRefusedOffset - kAbortOffset - sizeof(AbortRecord)];
+  RefusedRecord refused;
+  char pad3[kSignalsOffset - kRefusedOffset - sizeof(RefusedRecord)];
   u32 signals[1];  // num_signals of them; what split tiles need follows, see fixup.cuh
 };
-constexpr int kSignalsOffset = 256;
 static_assert(sizeof(Workspace) == kSignalsOffset + sizeof(u64), "the host sizes the workspace by this");
 
 // What an op of a kernel with norms has beside: where it leaves sums of squares, null where it leaves none; and what its
@@ -131,13 +141,30 @@ struct AllChainArgs<false> {
 
 // What the epilogue of queries, keys and values has beside: rotary.cuh.
 struct RotaryArgs {
-  u16* keys;                 // [sequences, KV heads, max_length, kRotaryHeadDim]
+  u16* keys;                 // [sequences, KV heads, max_length, kRotaryHeadDim], or pages as rotary.cuh has them
   u16* values;               // the same
   const int* lengths;        // of each sequence, its new tokens included
   const float* frequencies;  // [kRotaryHeadDim / 2], radians a token
   int heads, kv_heads, max_length, new_tokens;  // heads of queries
 };
 static_assert(sizeof(RotaryArgs) == 48, "the host lays RotaryArgs out in 48 bytes");
+
+// The same where the cache has pages.
+struct PageArgs {
+  const int* pages;          // of each sequence max_pages page numbers
+  int max_pages, num_pages;  // of the longest context; of the cache
+};
+static_assert(sizeof(PageArgs) == 16, "the host lays PageArgs out in 16 bytes");
+
+template <bool kAreThere>
+struct AllPageArgs {
+  PageArgs pages;
+  __device__ __forceinline__ PageArgs page_args() const { return pages; }
+};
+template <>
+struct AllPageArgs<false> {
+  __device__ __forceinline__ PageArgs page_args() const { return {}; }
+};
 
 template <bool kAreThere>
 struct AllRotaryArgs {
@@ -161,9 +188,13 @@ struct PlainArgs {
 };
 
 // What every engine takes; what only chains have takes no room elsewhere.
-struct LaunchArgs : PlainArgs, AllChainArgs<kHasSquares>, AllRotaryArgs<(kRotaryOp >= 0)> {};
+struct LaunchArgs : PlainArgs,
+                    AllChainArgs<kHasSquares>,
+                    AllRotaryArgs<(kRotaryOp >= 0)>,
+                    AllPageArgs<(kRotaryPageTokens > 0)> {};
 static_assert(sizeof(LaunchArgs) == sizeof(PlainArgs) + (kHasSquares ? kNumOps : 0) * sizeof(ChainArgs) +
-                                        (kRotaryOp >= 0 ? sizeof(RotaryArgs) : 0),
+                                        (kRotaryOp >= 0 ? sizeof(RotaryArgs) : 0) +
+                                        (kRotaryPageTokens > 0 ? sizeof(PageArgs) : 0),
               "as the host lays it out");
 
 // Whether a CTA's first task is the plan's to say, and not drawn: its queue's first one, or with a first wave that of its

@@ -26,7 +26,7 @@ struct RowNorm {
   u32 scratch;     // shared memory in which warps of the same rows meet
   u16* mailbox;    // of what is handed over in band: of this launch, null for none, and of the next one (mailbox.cuh)
   u16* next_mailbox;
-  const RotaryArgs* rotary;  // of what is turned and written to the cache; null for none (rotary.cuh)
+  const LaunchArgs* launch;  // of what is turned and written to the cache; null for none (rotary.cuh)
 };
 
 // Whether rows are scaled, by a vector or by a norm.

@@ -131,15 +131,26 @@ extern "C" __global__ void tuner_epilogue(const u16* sums, u16* out, const u16* 
 }
 
 // What a library's user has behind the product that makes queries, keys and values: sums [m, 2n], the first halves of all heads
-// and then the second ones. Turns queries and keys by position * frequency, and writes keys and values to a contiguous cache.
+// and then the second ones. Turns queries and keys by position * frequency, and writes keys and values to the cache or its pages.
 struct Rotary {
   const u16* sums;
   u16 *q, *keys, *values;
-  const int* lengths;
+  const int *lengths, *pages;  // null where the cache is contiguous
   const float* frequencies;
   u32 m;
-  int heads, kv_heads, head_dim, max_length, new_tokens;
+  int heads, kv_heads, head_dim, max_length, new_tokens, page_tokens, heads_first, num_pages;
 };
+
+// A token's line of a KV head; below 0 for none.
+__device__ long long line_of(const Rotary& r, int sequence, int kv_head, int position) {
+  if (position < 0 || position >= r.max_length) return -1;
+  if (r.pages == nullptr) return (static_cast<long long>(sequence) * r.kv_heads + kv_head) * r.max_length + position;
+  const int max_pages = (r.max_length + r.page_tokens - 1) / r.page_tokens, in_page = position % r.page_tokens;
+  const long long page = r.pages[static_cast<long long>(sequence) * max_pages + position / r.page_tokens];
+  if (page < 0 || page >= r.num_pages) return -1;
+  const long long first = r.heads_first ? page * r.kv_heads + kv_head : page * r.page_tokens + in_page;
+  return r.heads_first ? first * r.page_tokens + in_page : first * r.kv_heads + kv_head;
+}
 
 // Each thread takes 8 pairs of a head.
 template <bool kBf16>
@@ -164,19 +175,20 @@ __device__ void turn_and_append(const Rotary& r) {
   }
   u16* to = r.q + (static_cast<long long>(row) * r.heads + head) * r.head_dim + pair;
   if (kept >= 0) {
-    if (position < 0 || position >= r.max_length) return;
-    const long long line = static_cast<long long>(sequence) * r.kv_heads + kept % r.kv_heads;
-    to = (kept < r.kv_heads ? r.keys : r.values) + (line * r.max_length + position) * r.head_dim + pair;
+    const long long line = line_of(r, sequence, kept % r.kv_heads, position);
+    if (line < 0) return;
+    to = (kept < r.kv_heads ? r.keys : r.values) + line * r.head_dim + pair;
   }
   *reinterpret_cast<Vector*>(to) = x;
   *reinterpret_cast<Vector*>(to + half) = y;
 }
 
-extern "C" __global__ void __launch_bounds__(128) tuner_rotary(const u16* sums, u16* q, u16* keys, u16* values,
-                                                               const int* lengths, const float* frequencies, u32 m, int heads,
-                                                               int kv_heads, int head_dim, int max_length, int new_tokens,
-                                                               int is_bf16) {
-  const Rotary r{sums, q, keys, values, lengths, frequencies, m, heads, kv_heads, head_dim, max_length, new_tokens};
+extern "C" __global__ void __launch_bounds__(128)
+    tuner_rotary(const u16* sums, u16* q, u16* keys, u16* values, const int* lengths, const int* pages, const float* frequencies,
+                 u32 m, int heads, int kv_heads, int head_dim, int max_length, int new_tokens, int page_tokens, int heads_first,
+                 int num_pages, int is_bf16) {
+  const Rotary r{sums, q, keys, values, lengths, pages, frequencies, m, heads, kv_heads, head_dim, max_length, new_tokens,
+                 page_tokens, heads_first, num_pages};
   is_bf16 ? turn_and_append<true>(r) : turn_and_append<false>(r);
 }
 

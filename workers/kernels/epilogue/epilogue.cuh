@@ -60,11 +60,10 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
         const long long first = static_cast<long long>(row) * op.n + column;
         const float* sums = tile.acc + Tile::index(i, j) + 2 * half;
         if constexpr (kOp == kRotaryOp) {
-          const RotaryArgs& rotary = *args.rotary_args();
-          const NewToken token = new_token(rotary, op, row);
-          const Pairs pairs_of_row = finish_pairs<kOp>(rotary, token, column, sums, sums + Tile::index(0, 1), scale[i][half],
+          const NewToken token = new_token(args, op, row);
+          const Pairs pairs_of_row = finish_pairs<kOp>(args, token, column, sums, sums + Tile::index(0, 1), scale[i][half],
                                                        bias[0], bias[kFragsPerColumn - 1]);
-          store_pairs(rotary, op, token, column, pairs_of_row.first, pairs_of_row.second);
+          store_pairs(args, op, token, column, pairs_of_row.first, pairs_of_row.second);
           continue;
         }
         float residual[2] = {0.0f, 0.0f};

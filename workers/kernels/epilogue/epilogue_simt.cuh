@@ -79,11 +79,10 @@ __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const L
     return affine<scales_rows(kOp), kConfig.bias>(load_shared_float(address), scale, own_bias);
   };
   if constexpr (kOp == kRotaryOp) {
-    const RotaryArgs& rotary = *args.rotary_args();
-    const NewToken token = new_token(rotary, op, row);
+    const NewToken token = new_token(args, op, row);
     float x = finished(sum, bias[0]), y = finished(sum + 4 * Tile::kTileN, bias[1]);
-    turn_pair(x, y, turn_of(rotary, token, column));
-    store_pairs(rotary, op, token, column, static_cast<u16>(pack_two<kBf16>(x, 0.0f)),
+    turn_pair(x, y, turn_of(args, token, column));
+    store_pairs(args, op, token, column, static_cast<u16>(pack_two<kBf16>(x, 0.0f)),
                 static_cast<u16>(pack_two<kBf16>(y, 0.0f)));
     return;
   }

@@ -5,12 +5,21 @@
 // out as a gated op's W: a column of the tile is a pair, and its two sums are elements i and i + kHalfHead of a head. 8
 // neighbours are pairs of one head. Queries go to C [m, heads, kRotaryHeadDim], keys and values to the caches.
 //
+// Pages. A cache with kRotaryPageTokens has pages, [KV heads, tokens, elements] or [tokens, KV heads, elements], and a table
+// of each sequence's. A token goes to the page that the table gives to its position. So nobody writes to the page of another
+// sequence, but where the table says so.
+//
+// What cannot be used. A slot without a sequence has the length 0, and writes to no cache. A token behind max_length has no
+// place, and none has one whose page is not in the cache: it is not written. Such a length and such a page are told in the
+// workspace. Nothing waits for what is missing, so the launch goes on.
+//
 // Rotation. A pair is turned by the angle position * frequencies[i], computed in fp32; position is the token's place in its
 // sequence. Values are turned by nothing. All is rounded once.
 //
 // Launches. Lengths may be what the launch before has just written, as a residual may: whoever is here has inputs that were
 // requested behind the wait for it. Launches before may read the caches to their end: each launch waits for that of the one
-// before it, and this is behind the wait. Nobody else in this launch reads what is written here.
+// before it, and this is behind the wait. Page numbers are read there too. Nobody else in this launch reads what is written
+// here.
 #pragma once
 #include "activation.cuh"
 #include "launch_args.cuh"
@@ -18,33 +27,80 @@
 
 constexpr int kHalfHead = kRotaryHeadDim / 2;
 static_assert(kHalfHead % 8 == 0, "8 neighbours are of one head");
+constexpr bool kHasPages = kRotaryPageTokens > 0;
+constexpr int kPageTokens = kHasPages ? kRotaryPageTokens : 1;
+
+enum Refusal : u32 { kNothingRefused, kLengthRefused, kPageRefused };
+
+__device__ inline void refuse(Workspace* workspace, Refusal kind, int sequence, int value, int end) {
+  RefusedRecord& record = workspace->refused;
+  if (compare_and_swap_relaxed_gpu(&record.kind, kNothingRefused, kind) != kNothingRefused) return;
+  record.sequence = sequence, record.value = value, record.end = end;
+}
 
 // A row of the product.
 struct NewToken {
-  int row, sequence, position;
+  int row, sequence, length, position;
+  int page;  // as the table has it; of a contiguous cache the sequence
 };
 
-__device__ __forceinline__ NewToken new_token(const RotaryArgs& args, const OpArgs& op, int row) {
-  const int inside = min(row, op.m - 1), sequence = inside / args.new_tokens;
-  return {row, sequence, args.lengths[sequence] - args.new_tokens + inside % args.new_tokens};
+__device__ __forceinline__ bool has_place(const RotaryArgs& args, int position) {
+  return position >= 0 && position < args.max_length;
+}
+
+__device__ __forceinline__ NewToken new_token(const LaunchArgs& launch, const OpArgs& op, int row) {
+  const RotaryArgs& args = *launch.rotary_args();
+  const int inside = min(row, op.m - 1), sequence = inside / args.new_tokens, length = args.lengths[sequence];
+  NewToken token{row, sequence, length, length - args.new_tokens + inside % args.new_tokens, sequence};
+  if constexpr (kHasPages) {
+    const PageArgs pages = launch.page_args();
+    if (has_place(args, token.position))
+      token.page = pages.pages[static_cast<long long>(sequence) * pages.max_pages + token.position / kPageTokens];
+  }
+  return token;
+}
+
+// Whether what a launch was told of a new token can be used, which is said where it cannot.
+__device__ __forceinline__ bool is_kept(const LaunchArgs& launch, const NewToken& token) {
+  const RotaryArgs& args = *launch.rotary_args();
+  if (token.length < 0 || token.length > args.max_length)
+    refuse(launch.workspace, kLengthRefused, token.sequence, token.length, args.max_length + 1);
+  if (!has_place(args, token.position)) return false;  // a slot without a sequence, or a full one
+  if constexpr (kHasPages) {
+    const int num_pages = launch.page_args().num_pages;
+    if (token.page < 0 || token.page >= num_pages) {
+      refuse(launch.workspace, kPageRefused, token.sequence, token.page, num_pages);
+      return false;
+    }
+  }
+  return true;
+}
+
+// The line of a KV head that a token which is kept has in both caches.
+__device__ __forceinline__ long long line_of(const RotaryArgs& args, const NewToken& token, int kv_head) {
+  const long long page = token.page;
+  if constexpr (!kHasPages) return (page * args.kv_heads + kv_head) * args.max_length + token.position;
+  const int in_page = token.position % kPageTokens;
+  if constexpr (kRotaryHeadsFirst) return (page * args.kv_heads + kv_head) * kPageTokens + in_page;
+  return (page * kPageTokens + in_page) * args.kv_heads + kv_head;
 }
 
 // Where the first element of a pair goes; null where it has no place. The second one's lies kHalfHead behind.
-__device__ __forceinline__ u16* place_of(const RotaryArgs& args, const OpArgs& op, const NewToken& token, int column) {
+__device__ __forceinline__ u16* place_of(const LaunchArgs& launch, const OpArgs& op, const NewToken& token, int column) {
+  const RotaryArgs& args = *launch.rotary_args();
   const int head = column / kHalfHead, pair = column % kHalfHead, kept = head - args.heads;
   if (kept < 0) return op.c + (static_cast<long long>(token.row) * args.heads + head) * kRotaryHeadDim + pair;
-  if (token.position < 0 || token.position >= args.max_length) return nullptr;  // a slot without a sequence, or a full one
+  if (!is_kept(launch, token)) return nullptr;
   const bool is_value = kept >= args.kv_heads;
   const int kv_head = is_value ? kept - args.kv_heads : kept;
-  const long long line = (static_cast<long long>(token.sequence) * args.kv_heads + kv_head) * args.max_length + token.position;
-  return (is_value ? args.values : args.keys) + line * kRotaryHeadDim + pair;
+  return (is_value ? args.values : args.keys) + line_of(args, token, kv_head) * kRotaryHeadDim + pair;
 }
 
 // Of both halves the same elements: two bytes, a pair of neighbours' or eight's.
 template <class Elements>
-__device__ __forceinline__ void store_pairs(const RotaryArgs& args, const OpArgs& op, const NewToken& token, int column,
+__device__ __forceinline__ void store_pairs(const LaunchArgs& launch, const OpArgs& op, const NewToken& token, int column,
                                             const Elements& first, const Elements& second) {
-  u16* place = place_of(args, op, token, column);
+  u16* place = place_of(launch, op, token, column);
   if (place == nullptr) return;
   *reinterpret_cast<Elements*>(place) = first;
   *reinterpret_cast<Elements*>(place + kHalfHead) = second;
@@ -62,7 +118,8 @@ __device__ __forceinline__ Turn turn_by(float angle) {
   return {sine_approx(rest), cosine_approx(rest)};
 }
 
-__device__ __forceinline__ Turn turn_of(const RotaryArgs& args, const NewToken& token, int column) {
+__device__ __forceinline__ Turn turn_of(const LaunchArgs& launch, const NewToken& token, int column) {
+  const RotaryArgs& args = *launch.rotary_args();
   const bool is_turned = column / kHalfHead < args.heads + args.kv_heads;
   return turn_by(is_turned ? static_cast<float>(token.position) * args.frequencies[column % kHalfHead] : 0.0f);
 }
@@ -80,7 +137,7 @@ struct Pairs {
 
 // The pairs `column` and the next of a row, from the sums of both halves.
 template <int kOp>
-__device__ __forceinline__ Pairs finish_pairs(const RotaryArgs& args, const NewToken& token, int column, const float* x_sums,
+__device__ __forceinline__ Pairs finish_pairs(const LaunchArgs& launch, const NewToken& token, int column, const float* x_sums,
                                               const float* y_sums, float scale, const float (&x_bias)[2],
                                               const float (&y_bias)[2]) {
   float x[2], y[2];
@@ -88,7 +145,7 @@ __device__ __forceinline__ Pairs finish_pairs(const RotaryArgs& args, const NewT
   for (int c = 0; c < 2; ++c) {
     x[c] = affine<scales_rows(kOp), kOps[kOp].bias>(x_sums[c], scale, x_bias[c]);
     y[c] = affine<scales_rows(kOp), kOps[kOp].bias>(y_sums[c], scale, y_bias[c]);
-    turn_pair(x[c], y[c], turn_of(args, token, column + c));
+    turn_pair(x[c], y[c], turn_of(launch, token, column + c));
   }
   return {pack_two<kBf16>(x[0], x[1]), pack_two<kBf16>(y[0], y[1])};
 }

@@ -12,7 +12,7 @@ __device__ __forceinline__ void store_turned_rows(const float (&acc)[kMaxWgmmaAc
   using Tile = WgmmaTile<kOp>;
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kInFours = kFirst + (kEnd - kFirst) / 4 * 4, kUp = kConfig.tile_n / 2;
-  const RotaryArgs& rotary = *norm.rotary;
+  const LaunchArgs& launch = *norm.launch;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int column0 = task.tile_n * kConfig.tile_n;
 #pragma unroll
@@ -23,7 +23,7 @@ __device__ __forceinline__ void store_turned_rows(const float (&acc)[kMaxWgmmaAc
     for (int half = 0; half < 2; ++half) {
       const int row_in_tile = warp_row + lane / 4 + half * 8;
       const TileRow row = tile_row<kOp>(op, task, norm, row_in_tile);
-      const NewToken token = new_token(rotary, op, task.tile_m * kConfig.tile_m + row_in_tile);
+      const NewToken token = new_token(launch, op, task.tile_m * kConfig.tile_m + row_in_tile);
       const float* sums = acc + block * Tile::kBlockSums + half * 2;
       const auto finish = [&](int j) {
         const int column = column0 + j * 8 + q * 2;
@@ -32,7 +32,7 @@ __device__ __forceinline__ void store_turned_rows(const float (&acc)[kMaxWgmmaAc
           load_two(bias[0], op.bias, column, op.n);
           load_two(bias[1], op.bias + op.n, column, op.n);
         }
-        return finish_pairs<kOp>(rotary, token, column, sums + j * 4, sums + kUp + j * 4, row.scale, bias[0], bias[1]);
+        return finish_pairs<kOp>(launch, token, column, sums + j * 4, sums + kUp + j * 4, row.scale, bias[0], bias[1]);
       };
 #pragma unroll
       for (int j = kFirst; j < kInFours; j += 4) {
@@ -46,14 +46,14 @@ __device__ __forceinline__ void store_turned_rows(const float (&acc)[kMaxWgmmaAc
         transpose_four(second, q);
         const int column = column0 + (j + q) * 8;
         if (row.is_inside && column < op.n)
-          store_pairs(rotary, op, token, column, make_uint4(first[0], first[1], first[2], first[3]),
+          store_pairs(launch, op, token, column, make_uint4(first[0], first[1], first[2], first[3]),
                       make_uint4(second[0], second[1], second[2], second[3]));
       }
 #pragma unroll
       for (int j = kInFours; j < kEnd; ++j) {
         const int column = column0 + j * 8 + q * 2;
         const Pairs pairs = finish(j);
-        if (row.is_inside && column < op.n) store_pairs(rotary, op, token, column, pairs.first, pairs.second);
+        if (row.is_inside && column < op.n) store_pairs(launch, op, token, column, pairs.first, pairs.second);
       }
     }
   }
@@ -66,7 +66,7 @@ __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxW
   using Tile = WgmmaTile<kOp>;
   constexpr OpConfig kConfig = kOps[kOp];
   constexpr int kInFours = kFirst + (kEnd - kFirst) / 4 * 4;
-  const RotaryArgs& rotary = *norm.rotary;
+  const LaunchArgs& launch = *norm.launch;
   const int thread = team_thread(), group = thread / 128, lane = thread % 32, q = lane % 4;
   const int tile_row0 = task.tile_m * kConfig.tile_m;
 #pragma unroll
@@ -82,15 +82,17 @@ __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxW
       for (int r = 0; r < 2; ++r) {
         const int row_in_tile = j * 8 + q * 2 + r;
         const TileRow row = tile_row<kOp>(op, task, norm, row_in_tile);
-        const NewToken token = new_token(rotary, op, tile_row0 + row_in_tile);
+        const NewToken token = new_token(launch, op, tile_row0 + row_in_tile);
         x[r] = affine<scales_rows(kOp), kOps[kOp].bias>(sums[j * 4 + r], row.scale, column.bias[0]);
         y[r] = affine<scales_rows(kOp), kOps[kOp].bias>(sums[j * 4 + 2 + r], row.scale, column.bias[1]);
-        turn_pair(x[r], y[r], turn_of(rotary, token, own_column));
+        turn_pair(x[r], y[r], turn_of(launch, token, own_column));
       }
       return Pairs{transpose_fragment(pack_two<kBf16>(x[0], x[1])), transpose_fragment(pack_two<kBf16>(y[0], y[1]))};
     };
 #pragma unroll
     for (int j = kFirst; j < kInFours; j += 4) {
+      const int row = tile_row0 + (j + q) * 8 + lane / 4;
+      const NewToken stored = new_token(launch, op, row);  // before the sums are finished: its page is on its way meanwhile
       u32 first[4], second[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -99,17 +101,16 @@ __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxW
       }
       transpose_four(first, q);
       transpose_four(second, q);
-      const int row = tile_row0 + (j + q) * 8 + lane / 4;
       if (row < op.m && first_column < op.n)
-        store_pairs(rotary, op, new_token(rotary, op, row), first_column, make_uint4(first[0], first[1], first[2], first[3]),
+        store_pairs(launch, op, stored, first_column, make_uint4(first[0], first[1], first[2], first[3]),
                     make_uint4(second[0], second[1], second[2], second[3]));
     }
 #pragma unroll
     for (int j = kInFours; j < kEnd; ++j) {
-      const Pairs pairs = finish(j);
       const int row = tile_row0 + j * 8 + lane / 4;
-      if (row < op.m && first_column < op.n)
-        store_pairs(rotary, op, new_token(rotary, op, row), first_column + q * 2, pairs.first, pairs.second);
+      const NewToken stored = new_token(launch, op, row);
+      const Pairs pairs = finish(j);
+      if (row < op.m && first_column < op.n) store_pairs(launch, op, stored, first_column + q * 2, pairs.first, pairs.second);
     }
   }
 }

@@ -28,6 +28,25 @@ __device__ __forceinline__ float2 load_past_l1(const float2* address) {
   return value;
 }
 
+// An arrival at a barrier when all that this thread has requested by cp.async so far is there; one of those that are expected.
+__device__ __forceinline__ void cp_async_arrive(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+// As `mbarrier_wait`; before sm_90, which can suspend a thread for it, by asking again and again.
+__device__ __forceinline__ void wait_phase(u32 barrier, u32 parity) {
+#if __CUDA_ARCH__ >= 900
+  mbarrier_wait(barrier, parity);
+#else
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "AGAIN:\nmbarrier.test_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra READY;\nbra AGAIN;\nREADY:\n}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+#endif
+}
+
 // Plain bytes to shared memory by the copy engine; both addresses and the size are multiples of 16.
 __device__ __forceinline__ void copy_bytes(u32 shared, const void* global, u32 bytes, u32 barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),

@@ -62,7 +62,7 @@ __device__ __forceinline__ bool compute_tile(const WgmmaArgs& args, const FeedSl
       if (shared.flags->aborted != 0) Tile::fill(acc, __int_as_float(0x7FFFFFFF));
     }
     RowNorm norm = row_norm<kOp>(args.base, slot.task, feed, shared.beside, shared.flags->epoch);
-    if constexpr (kOp == kRotaryOp) norm.rotary = args.base.rotary_args();
+    if constexpr (kOp == kRotaryOp) norm.launch = &args.base;
     if constexpr (kClusterK > 1) {
       sum_and_store<kOp>(acc, shared.sums, sum, args.base.ops[kOp], slot.task, norm, early);
     } else if constexpr (kOp == kRotaryOp) {

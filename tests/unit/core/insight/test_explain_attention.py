@@ -13,6 +13,7 @@ from tests.support.cases import H200
 from tuner.core.insight.explain import explain
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import decoder_layer
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.search.seeds import first_guesses
 
 
@@ -25,6 +26,13 @@ def test_an_attention_alone_is_explained_by_bytes_tasks_and_its_forecast() -> No
     assert "the fullest reads 1.00 of the mean" in text
     assert re.search(r"Forecast: attention \d+\.\d us; \d+\.\d us plainly", text)
     assert sentences[-1].startswith("Next best: ")
+
+
+def test_who_brings_keys_and_values_is_told() -> None:
+    workload = attention()
+    found = [" ".join(explain(workload, H200, alone(engine=engine))) for engine in AttentionEngine]
+    assert "in 6 stages, brought by the copy engine" in found[0]
+    assert "in 6 stages, brought by cp.async of a warp" in found[1]
 
 
 def test_ragged_lengths_show_as_empty_tasks_and_uneven_queues() -> None:

@@ -14,6 +14,7 @@ from tuner.core.legal.legality import check_kind, check_schedule, kind_problem, 
 from tuner.core.model.runs import ways_to_launch
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.run_starts import near_run_starts, run_starts_of
 from tuner.errors import IllegalSchedule
@@ -105,7 +106,23 @@ def test_schedules_are_as_many_as_attentions_and_tiles_as_products() -> None:
 
 
 def test_a_gpu_without_its_instructions_is_refused() -> None:
-    assert "is written for 9.0" in refusal(attention(), alone(), CATALOGUE["a100"])
+    turing = replace(CATALOGUE["a100"], compute_capability=(7, 5))
+    assert "the kernels need 8.0 (cp.async, bf16)" in refusal(attention(), alone(), turing)
+
+
+@pytest.mark.parametrize("gpu", ["a100", "a40", "rtx4090", "b200"])
+def test_the_tma_engine_is_for_sm_90_alone(gpu: str) -> None:
+    says = refusal(attention(), alone(num_stages=2), CATALOGUE[gpu])
+    assert "the tma engine of attentions is for 9.0 alone, use mma" in says
+
+
+@pytest.mark.parametrize("gpu", ["a100", "a40", "rtx4090", "h100", "h200", "b200"])
+@pytest.mark.parametrize("workload", [attention(), attention(form={"page_tokens": 16})], ids=["contiguous", "pages"])
+def test_the_mma_engine_is_for_sm_80_and_up_without_clusters(workload: Workload, gpu: str) -> None:
+    one = {"engine": AttentionEngine.MMA, "num_stages": 2}
+    check_schedule(workload, CATALOGUE[gpu], alone(**one))
+    says = refusal(workload, alone(**one, cluster=2, span_tokens=768), CATALOGUE[gpu])
+    assert "the mma engine of attentions has none, use cluster 1" in says
 
 
 @pytest.mark.parametrize("workload", [attention(), attention(d_out=512)], ids=["alone", "pair"])

@@ -13,7 +13,7 @@ from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import AttentionForm, PagedCache
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.schedule.attention import AttentionTiling
+from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
 
 OP = DecodeAttention(sequences=16, kv_heads=8, query_heads=4, head_dim=128, max_length=2048)
 H200 = CATALOGUE["h200"]
@@ -30,6 +30,20 @@ def tiling(stages: int) -> AttentionTiling:
 
 def forecast(span: int, lengths: list[int], ctas: int = 132, stages: int = 6) -> float:
     return attention_us(plan_of(span, ctas), lengths, H200, tiling=tiling(stages))
+
+
+@pytest.mark.parametrize("gpu", ["a100", "rtx4090"])
+def test_a_gpu_without_a_copy_engine_is_held_back_by_its_memory_where_there_are_many_ctas(gpu: str) -> None:
+    """And by one warp's copies where one CTA reads alone."""
+    card = CATALOGUE[gpu]
+    by_warp = replace(tiling(4 if gpu == "a100" else 2), engine=AttentionEngine.MMA)
+    plan = assign(OP, span_tokens=2048, columns=8, num_queues=card.num_sms, contiguous=False)
+    least_us = 1e6 * OP.cache_bytes(16 * 2048) / card.dram_bytes_per_s
+    assert least_us < attention_us(plan, FULL, card, tiling=by_warp) < 2.5 * least_us
+    alone = replace(OP, sequences=1, kv_heads=1, max_length=8192)
+    one = assign(alone, span_tokens=8192, columns=8, num_queues=1, contiguous=False)
+    by_tma = attention_us(one, [8192], H200, tiling=tiling(4))
+    assert attention_us(one, [8192], H200, tiling=replace(tiling(4), engine=AttentionEngine.MMA)) > 1.2 * by_tma
 
 
 def test_what_lengths_deal_is_more_even_than_what_a_plan_does() -> None:

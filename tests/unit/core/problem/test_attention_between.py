@@ -95,15 +95,36 @@ def test_an_attention_of_another_cache_than_the_product_writes_is_refused(
     assert "give both" in caught.value.remedy
 
 
-def test_pages_are_not_written_to_by_a_product_in_front() -> None:
-    workload = between()
+def test_a_cache_of_pages_has_one_table_where_it_is_written_and_read() -> None:
+    workload = between(pages={"page_tokens": 32, "heads_first": False})
+    qkv = workload.ops[0]
+    assert not {"qkv.keys", "qkv.values", "qkv.lengths", "qkv.pages"} & set(workload.operands_of(qkv))
+    assert workload.operands_of(workload.attentions[0])[-1] == "attention.pages"
+    back = Workload.from_json(json.loads(json.dumps(workload.to_json())))
+    assert (back, back.digest) == (workload, workload.digest)
+    assert "rotary to pages of 32, tokens first" in workload.describe()
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "field", "problem"),
+    [
+        ({}, {"page_tokens": 16}, "page_tokens", "is 16, and qkv, whose queries and cache it reads, has null"),
+        ({"page_tokens": 16}, {}, "page_tokens", "is null, and qkv, whose queries and cache it reads, has 16"),
+        ({"page_tokens": 16}, {"page_tokens": 64}, "page_tokens", "is 64, and qkv"),
+        ({"page_tokens": 16}, {"page_tokens": 16, "heads_first": False}, "heads_first", "is false, and qkv"),
+    ],
+)
+def test_pages_that_are_not_those_that_the_product_writes_are_refused(
+    written: dict[str, Any], read: dict[str, Any], field: str, problem: str
+) -> None:
+    workload = between(pages=written)
     (attention,) = workload.attentions
-    paged = replace(attention, form=form_for(attention.shape, page_tokens=16))
-    with pytest.raises(InvalidInput, match=r"attention\.page_tokens: qkv writes to a contiguous cache") as caught:
-        replace(workload, attentions=(paged,))
-    assert "leave rotary out" in caught.value.remedy
+    other = replace(attention, form=form_for(attention.shape, **read))
+    with pytest.raises(InvalidInput, match=problem) as caught:
+        replace(workload, attentions=(other,))
+    assert caught.value.field == f"attention.{field}"
     plain = between(rotary=False)
-    assert replace(plain, attentions=(paged,)).attentions == (paged,)
+    assert replace(plain, attentions=(other,)).attentions == (other,)
 
 
 def test_queries_of_another_shape_are_refused() -> None:

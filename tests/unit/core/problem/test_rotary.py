@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,12 +52,48 @@ def test_it_survives_json_and_has_a_digest_of_its_own() -> None:
     assert workload.describe().endswith("rotary")
 
 
+def test_a_cache_may_have_pages() -> None:
+    """Seven pages hold the longest context of a sequence."""
+    first, last = (replace(HEADS, page_tokens=16, heads_first=heads_first) for heads_first in (True, False))
+    assert (first.cache_shape(16), last.cache_shape(16)) == ((8 * 7, 2, 16, 64), (8 * 7, 16, 2, 64))
+    workload = layer(last)
+    qkv = workload.ops[3]
+    assert qkv.operands[-6:-1] == ("qkv.keys", "qkv.values", "qkv.lengths", "qkv.pages", "qkv.frequencies")
+    assert Workload.from_json(workload.to_json()) == workload
+    assert workload.describe().endswith("rotary to pages of 16, tokens first")
+    written = layer().to_json()["ops"][3]["rotary"]
+    assert set(written) == {"heads", "kv_heads", "head_dim", "max_length", "new_tokens"}, "digests stay"
+    assert len({one.digest for one in (workload, layer(first), layer())}) == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"page_tokens": 24}, "page_tokens: 24 has no kernel; give one of 16, 32, 64"),
+        ({"heads_first": False}, "heads_first: a contiguous cache is"),
+    ],
+)
+def test_pages_that_no_kernel_has_are_refused(changed: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        replace(HEADS, **changed)
+
+
+def test_a_cache_of_pages_that_a_kernel_cannot_count_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"rotary\.max_length: the cache has 2147483712 rows of a head"):
+        layer(replace(HEADS, max_length=2**27, page_tokens=32))
+
+
 def test_a_models_layer_writes_to_the_next_layers_cache() -> None:
     whole = decoder_layer("llama3-8b", sequences=4, max_length=300, new_tokens=2)
     assert whole.ops[3].rotary == Rotary(heads=32, kv_heads=8, head_dim=128, max_length=300, new_tokens=2)
     (qkv,) = decoder_layer("llama3-70b", sequences=1, max_length=300, tp=8, run=LayerRun.QKV).ops
     assert (qkv.rotary, qkv.n) == (Rotary(heads=8, kv_heads=1, head_dim=128, max_length=300), 640)
     assert decoder_layer("llama3-8b", sequences=4, max_length=300, rotary=False).ops[3].rotary is None
+    paged = decoder_layer("llama3-8b", sequences=4, max_length=300, page_tokens=16, heads_first=False)
+    assert paged.ops[3].rotary == Rotary(
+        heads=32, kv_heads=8, head_dim=128, max_length=300, page_tokens=16, heads_first=False
+    )
+    assert paged.attentions[0].form.paged == paged.ops[3].rotary.paged(4)
 
 
 def test_the_copy_engine_stores_no_such_op() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import islice
 
 import pytest
 
 from tests.support.attentions import attention, space_with
 from tests.support.between import between
-from tests.support.cases import H200
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.attention import AttentionSchedule
@@ -33,18 +32,19 @@ def axes_apart(one: AttentionSchedule, other: AttentionSchedule) -> set[str]:
     return {field.name for field in fields(one) if getattr(one, field.name) != getattr(other, field.name)}
 
 
+@pytest.mark.parametrize("gpu", ["h200", "a100", "a40", "rtx4090", "b200"])
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_what_is_drawn_is_legal_proven_and_survives_its_json(name: str) -> None:
-    space = space_with(WORKLOADS[name])
+def test_what_is_drawn_is_legal_proven_and_survives_its_json(name: str, gpu: str) -> None:
+    space = AttentionSpace(WORKLOADS[name], CATALOGUE[gpu])
     drawn = space.sample(random.Random(1), 60)
     assert len(set(drawn)) == len(drawn) == 60
     for schedule in drawn:
         assert space.is_legal(schedule)
         assert Schedule.from_json(schedule.to_json()) == schedule
         candidate = Candidate(plan_kind=apart_kind(space.workload.num_ops), schedule=schedule)
-        (plan,) = attention_plans_for(space.workload, H200, candidate)
+        (plan,) = attention_plans_for(space.workload, space.gpu, candidate)
         assert plan.span_tokens == schedule.attentions[0].span_tokens
-        assert len(plans_for(space.workload, H200, candidate)) == len(space.workload.ops)
+        assert len(plans_for(space.workload, space.gpu, candidate)) == len(space.workload.ops)
 
 
 def test_every_axis_is_offered_and_no_schedule_twice() -> None:
@@ -52,7 +52,15 @@ def test_every_axis_is_offered_and_no_schedule_twice() -> None:
         offered = space_with(workload).attentions
         assert len(set(offered)) == len(offered)
         varied = {f.name for f in fields(offered[0]) if len({getattr(one, f.name) for one in offered}) > 1}
-        assert varied == {field.name for field in fields(AttentionSchedule)} - constant
+        assert varied == {field.name for field in fields(AttentionSchedule)} - constant - {"engine"}
+
+
+@pytest.mark.parametrize(("gpu", "engine"), [("h200", "tma"), ("a100", "mma"), ("rtx4090", "mma"), ("b200", "mma")])
+def test_a_gpu_is_offered_the_engine_that_is_for_it(gpu: str, engine: str) -> None:
+    offered = AttentionSpace(WORKLOADS["pair"], CATALOGUE[gpu]).attentions
+    assert {str(one.engine) for one in offered} == {engine}
+    assert {one.cluster for one in offered} == ({1, 2, 4, 8, 16} if engine == "tma" else {1})
+    assert {one.next_percent for one in offered} == {0, 25, 50, 100}
 
 
 @pytest.mark.parametrize("name", ["alone", "pair", "between"])
@@ -80,5 +88,5 @@ def test_iterating_a_pair_gives_each_product_with_each_attention() -> None:
 
 
 def test_a_gpu_without_its_instructions_has_no_space() -> None:
-    with pytest.raises(IllegalSchedule, match=r"is written for 9\.0"):
-        AttentionSpace(WORKLOADS["alone"], CATALOGUE["a100"])
+    with pytest.raises(IllegalSchedule, match=r"the kernels need 8\.0"):
+        AttentionSpace(WORKLOADS["alone"], replace(CATALOGUE["a100"], compute_capability=(7, 5)))

@@ -14,12 +14,13 @@ from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200
 from tests.support.on_card import problem
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.search.seeds import first_guesses
-from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT
+from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
 from tuner.workers.source.append import AppendBuffers, pack_append_args
@@ -34,7 +35,16 @@ from tuner.workers.source.launchable import LaunchRefused
 
 HERE = Environment(gpu_name="H200", simulated=True)
 #: Device addresses of what a launch reads and writes.
-ADDRESSES = {"q": 0x1000, "out": 0x2000, "lengths": 0x3000, "tasks": 0x4000, "queues": 0x5000, "workspace": 0x10000}
+ADDRESSES = {
+    "keys": 0x7000,
+    "values": 0x8000,
+    "q": 0x1000,
+    "out": 0x2000,
+    "lengths": 0x3000,
+    "tasks": 0x4000,
+    "queues": 0x5000,
+    "workspace": 0x10000,
+}
 PAGES = 0x6000
 WEIGHTS = 0x70000
 
@@ -77,6 +87,7 @@ def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
     return bytes(buffer)
 
 
+@pytest.mark.parametrize("engine", AttentionEngine)
 @pytest.mark.parametrize(
     ("d_out", "asked", "form"),
     [
@@ -89,20 +100,27 @@ def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
     ],
 )
 def test_a_recipe_fills_in_the_parameter_that_our_launches_have(
-    d_out: int | None, asked: int, form: dict[str, Any]
+    d_out: int | None, asked: int, form: dict[str, Any], engine: AttentionEngine
 ) -> None:
     workload = attention(d_out=d_out, new_tokens=2, form=form)
     guess = next(one for one in first_guesses(space_with(workload), 0) if one.attentions[0].next_percent == 0)
-    one = replace(guess.attentions[0], span_tokens=64 * guess.attentions[0].cluster, tile_tokens=64, num_stages=4)
-    one = replace(one, math_warps=8, next_percent=asked, next_early=asked > 0 and not form)
+    cluster = guess.attentions[0].cluster if engine is AttentionEngine.TMA else 1
+    one = replace(guess.attentions[0], span_tokens=64 * cluster, tile_tokens=64, num_stages=4)
+    one = replace(
+        one, cluster=cluster, engine=engine, math_warps=8, next_percent=asked, next_early=asked > 0 and not form
+    )
     schedule = replace(guess, attentions=(one,))
     (recipe,) = manifest_of(workload, schedule)["attentions"]
     kernel = made(workload, schedule)
     maps = {"keys_map": bytes(range(128)), "values_map": bytes(range(128, 256))}
+    caches = tuple(maps.values())
+    if engine is AttentionEngine.MMA:
+        caches = tuple(struct.pack("<Q", ADDRESSES[name]) for name in ("keys", "values"))
+    assert len(recipe["tensor_maps"]) == (2 if engine is AttentionEngine.TMA else 0)
     space = ADDRESSES["workspace"]
     buffers = AttentionBuffers(
-        k_map=maps["keys_map"],
-        v_map=maps["values_map"],
+        k=caches[0],
+        v=caches[1],
         **{name: ADDRESSES[name] for name in ("q", "out", "lengths", "tasks", "queues")},
         arrivals=space + recipe["workspace"]["arrivals"],
         partials=space + recipe["workspace"]["partials"],
@@ -127,6 +145,28 @@ def test_a_manifest_says_how_pages_are_given_and_how_many_there_may_be() -> None
     assert (pages["tensor"], pages["num_pages"], pages["page_tokens"]) == ("attention.pages", 88, 32)
     assert all(a_map["dims"][1] == 88 * pages["rows_per_page"] for a_map in recipe["tensor_maps"])
     assert "pages" not in manifest_of(attention(), alone(span_tokens=192))["attentions"][0]
+    by_mma = alone(span_tokens=192, engine=AttentionEngine.MMA)
+    meanings = [
+        manifest_of(workload, one)["attentions"][0]["pages"]["num_pages_meaning"]
+        for one in (alone(span_tokens=192), by_mma)
+    ]
+    assert ["tensor maps" in meaning for meaning in meanings] == [True, False]
+
+
+def test_a_manifest_of_a_product_that_writes_to_pages_has_one_table_for_it_and_the_attention() -> None:
+    workload = between(pages={"page_tokens": 32})
+    manifest = artifact_of(workload, candidate_of(workload))[0].manifest
+    (recipe,), written = manifest["attentions"], manifest["parameter"]["pages"]
+    assert manifest["format"] == MANIFEST_FORMAT
+    assert recipe["pages"]["tensor"] == written["tensor"] == "attention.pages"
+    assert written["caches"] == ["attention.keys", "attention.values"]
+    assert [tensor["shape"] for tensor in manifest["tensors"] if tensor["role"] == "pages"] == [[4, 16]]
+    values = {field["name"]: field.get("value") for field in manifest["parameter"]["fields"]}
+    assert values[written["num_pages_field"]] == recipe["pages"]["num_pages"] == 4 * 16
+    assert values["qkv.max_pages"] == 16
+    refused = {tuple(launch["ops"]): launch["workspace"].get("refused") for launch in manifest["launches"]}
+    assert refused[("qkv",)]["offset"] == 160
+    assert refused[("o_proj",)] is None
 
 
 @pytest.mark.parametrize("rotary", [True, False], ids=["turned", "queries alone"])
@@ -134,7 +174,7 @@ def test_a_manifest_with_products_in_front_says_the_order_and_has_one_cache(rota
     workload = between(rotary=rotary)
     manifest = artifact_of(workload, candidate_of(workload))[0].manifest
     (recipe,) = manifest["attentions"]
-    assert manifest["format"] == MANIFEST_FORMAT
+    assert manifest["format"] == ORDERED_FORMAT
     order = [(one["list"], one["index"]) for one in manifest["launch_order"]]
     assert order == [("launches", 0), ("attentions", 0), ("launches", 1)]
     assert [launch["ops"] for launch in manifest["launches"]] == [["qkv"], ["o_proj"]]

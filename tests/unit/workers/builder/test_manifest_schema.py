@@ -15,7 +15,7 @@ from tests.support.repository import ROOT
 from tuner.core.schedule.ordering import ASSIGNMENTS, Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
-from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, PRODUCTS_FORMAT
+from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PRODUCTS_FORMAT
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "workers/builder/manifest.schema.json").read_text())
 KINDS = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)]
@@ -31,7 +31,8 @@ def rows(engine: Engine) -> int:
 
 def test_the_schema_is_of_this_format() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["properties"]["format"]["enum"] == [PRODUCTS_FORMAT, ATTENTIONS_FORMAT, MANIFEST_FORMAT]
+    formats = [PRODUCTS_FORMAT, ATTENTIONS_FORMAT, ORDERED_FORMAT, MANIFEST_FORMAT]
+    assert SCHEMA["properties"]["format"]["enum"] == formats
 
 
 @pytest.mark.parametrize("engine", list(Engine))
@@ -41,8 +42,10 @@ def test_a_manifest_of_every_plan_kind_and_engine_is_what_the_schema_says(kind: 
         check(make(kind, TILINGS[engine], workload=ffn(rows(engine), full=True), simulated=simulated).kernel.manifest)
 
 
-def test_a_manifest_with_products_in_front_of_an_attention_is_what_the_schema_says() -> None:
-    manifest = json.loads(json.dumps(artifact_of(between(), candidate_of(between()))[0].manifest))
+@pytest.mark.parametrize("pages", [{}, {"page_tokens": 16}])
+def test_a_manifest_with_products_in_front_of_an_attention_is_what_the_schema_says(pages: dict[str, Any]) -> None:
+    workload = between(pages=pages)
+    manifest = json.loads(json.dumps(artifact_of(workload, candidate_of(workload))[0].manifest))
     check(manifest)
     manifest["launch_order"][0]["list"] = "kernels"
     with pytest.raises(jsonschema.ValidationError, match="kernels"):

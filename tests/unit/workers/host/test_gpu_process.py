@@ -19,6 +19,7 @@ from tuner.core.trial.job import Objective
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.errors import Quarantined, WorkerError
+from tuner.workers.host import gpu_process
 from tuner.workers.host.gpu_process import ChildLost, GpuProcesses
 from tuner.workers.protocol import messages
 
@@ -102,8 +103,7 @@ def test_a_poisoned_one_is_replaced_at_once(started: Started) -> None:
 def test_the_spare_has_done_its_imports_when_it_is_needed(started: Started) -> None:
     processes = started("hangs")
     processes.ready(PROBLEM)
-    spare = processes._spare
-    assert spare is not None
+    (spare,) = processes._spares
     time.sleep(3)  # what a trial takes
     with pytest.raises(ChildLost):
         processes.ask(REQUEST, 0.1)
@@ -137,11 +137,27 @@ def test_what_was_picked_for_a_problem_is_passed_to_the_next_one_of_no_other_pro
     assert processes._picked[PROBLEM].first_us == 4.0
 
 
+def test_spares_that_take_over_one_behind_the_other_are_two_and_else_there_is_one(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each import takes longer than the finals that need it."""
+    processes = started("hangs")
+    processes.ready(PROBLEM)
+    assert len(processes._spares) == 1
+    processes.replace(PROBLEM)
+    first, second = (spare.pid for spare in processes._spares)
+    processes.replace(PROBLEM)
+    assert processes.pid == first
+    assert [len(processes._spares), processes._spares[0].pid] == [2, second]
+    monkeypatch.setattr(gpu_process, "_IMPORTED_S", 0.0)
+    processes.replace(PROBLEM)
+    assert len(processes._spares) == 1
+
+
 def test_a_dead_spare_is_made_up_for(started: Started) -> None:
     processes = started("exits")
     processes.ready(PROBLEM)
-    assert processes._spare is not None
-    processes._spare.kill()
+    processes._spares[0].kill()
     with pytest.raises(ChildLost):
         processes.ask(REQUEST, 5.0)
     assert processes.ready(OTHER) is None
@@ -172,7 +188,9 @@ def test_one_that_does_not_come_up_quarantines_the_card(started: Started, behavi
 def test_closing_leaves_no_process(started: Started) -> None:
     processes = started("hangs")
     processes.ready(PROBLEM)
-    pids = [processes.pid, processes._spare.pid]  # type: ignore[union-attr]
+    processes.replace(PROBLEM)
+    pids = [processes.pid, *(spare.pid for spare in processes._spares)]
+    assert len(pids) == 3
     processes.close()
     for pid in pids:
         assert pid is not None
@@ -194,7 +212,7 @@ def test_closing_while_another_thread_waits_for_an_answer_ends_both_and_leaves_n
         with pytest.raises((ChildLost, Quarantined)):
             asked.result(10)
     assert time.monotonic() - begin < 10
-    assert (processes.pid, processes._spare) == (None, None)
+    assert (processes.pid, list(processes._spares)) == (None, [])
     assert not [child for child in multiprocessing.active_children() if child.name == f"tuner {behaviour}"]
     with pytest.raises(Quarantined, match="this worker is closed"):
         processes.ready(PROBLEM)

@@ -1,0 +1,61 @@
+"""Which problems fit on a card, by their sizes alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.attentions import attention
+from tests.support.between import between
+from tuner.core.problem.workload import Workload
+from tuner.workers.gpu.fitting import DoesNotFit, bytes_of_checks, cache_bytes, slots_that_fit
+
+#: Of an H100, about.
+FREE = 79 * 10**9
+#: 8 KV heads of 128, so that a token of a cache takes 4 KiB.
+SIZES: dict[str, Any] = {"kv_heads": 8, "head_dim": 128, "max_length": 2**14}
+
+
+def slots_of(workload: Workload) -> int:
+    """Of a card's memory, with a copy in order where the cache has pages."""
+    paged = workload.attentions[0].form.paged is not None
+    return slots_that_fit(FREE, (1 + paged) * cache_bytes(workload), bytes_of_checks(workload))
+
+
+def test_the_caches_of_checks_are_counted_beside_the_slots() -> None:
+    """Each check has one where a product writes to it, and no two of them share."""
+    written, read = between(sequences=64, sizes=SIZES), between(sequences=64, sizes=SIZES, rotary=False)
+    cache = 64 * 2**14 * 4096
+    assert cache_bytes(written) == cache_bytes(read) == cache_bytes(attention(sequences=64, **SIZES)) == cache
+    assert bytes_of_checks(written) == 5 * cache
+    assert bytes_of_checks(read) == 2 * cache
+    paged = between(sequences=64, sizes=SIZES, pages={"page_tokens": 16})
+    assert bytes_of_checks(paged) == 7 * cache
+
+
+@pytest.mark.parametrize(
+    ("most", "options"),
+    [
+        (176, {}),
+        (321, {"rotary": False}),
+        (113, {"pages": {"page_tokens": 16}}),
+        (160, {"rotary": False, "pages": {"page_tokens": 16}}),
+    ],
+)
+def test_a_cache_that_does_not_fit_is_refused_and_the_largest_that_does_is_not(
+    most: int, options: dict[str, Any]
+) -> None:
+    """`most` sequences of 64 MiB each. What is allocated leaves a tenth of the card to references."""
+    fits, too_large = (between(sequences=count, sizes=SIZES, **options) for count in (most, most + 1))
+    copies = 1 + (options.get("pages") is not None)
+    assert copies * cache_bytes(fits) + bytes_of_checks(fits) < 0.9 * FREE
+    assert slots_of(fits) == 1
+    with pytest.raises(DoesNotFit, match=r"one copy of the problem needs \d+\.\d GiB, the caches of its checks"):
+        slots_of(too_large)
+
+
+def test_a_problem_without_a_cache_says_nothing_of_one() -> None:
+    with pytest.raises(DoesNotFit, match=r"needs 2\.0 GiB and its references more, but 3\.0 GiB of the card are free"):
+        slots_that_fit(3 * 2**30, 2 * 2**30, 0)
+    assert slots_that_fit(10 * 2**30, 2 * 2**30, 0) == 3

@@ -1,0 +1,114 @@
+// How queries and cache come to shared memory without a copy engine, from sm_80 on: the lanes of the last warp copy 16 bytes each by
+// cp.async, and each of them arrives at a barrier when all that it has asked for is there.
+//
+// Layout. As the copy engine's swizzle has it: 16-byte chunk c of a token's line lies at c ^ (token % 8).
+//
+// Ragged edges. Tokens behind a context's end, and pages that are not there, are copied with zero valid bytes: they are zero
+// in shared memory, and nothing of them is read. So no address has to lie in the cache.
+//
+// Memory order. A lane's arrival comes behind its copies. A team reads them behind the barrier's phase. Its arrival when
+// it hands a stage back orders its reads before the lanes' next copies, which wait for all of them.
+#pragma once
+#include "ring_attention.cuh"
+
+constexpr int kChunkBytes = 16;
+constexpr int kChunks = 2 * kHeadDim / kChunkBytes;  // of a row
+constexpr int kRowsAtOnce = 32 / kChunks;            // that a warp copies by one instruction
+static_assert(kBoxTokens % kRowsAtOnce == 0, "whole instructions");
+
+// One thread.
+__device__ __forceinline__ void prepare_copies(const AttentionArgs&) {}
+
+// All lanes of the last warp: a chunk of some columns' rows each.
+__device__ __forceinline__ void request_queries(const AttentionArgs& args, const Ring& ring, const AttentionTask& task, int slot) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % kChunks, columns = columns_of(args, task);
+  for (int column = lane / kChunks; column < columns; column += kRowsAtOnce) {
+    const u16* row = args.q + column_offset(args, task, task.block() * kColumns + column);
+    cp_async<kChunkBytes, kNoHint>(ring.queries(slot) + column * kQueryRowBytes + chunk * kChunkBytes, row + 8 * chunk, kChunkBytes);
+  }
+  cp_async_arrive(ring.task_full(slot));
+}
+
+// All lanes of the last warp: what the task is; one lane arrives, and where there are no queries whose copies do, all do.
+__device__ __forceinline__ void announce(const AttentionArgs&, const Ring& ring, const TaskInHand& hand, int slot) {
+  if (hand.num_tiles < 0) mbarrier_arrive(ring.task_full(slot));
+  if (threadIdx.x % 32 != 0) return;
+  store_shared_vector(ring.task(slot), hand.task.sequence_head, hand.task.block_span, hand.length, hand.num_tiles);
+  mbarrier_arrive(ring.task_full(slot));
+}
+
+// All lanes: a box's tokens, from the lane's first chunk on, which is row_bytes from that of the next token. The swizzle is an
+// xor of address bits that the token's low bits alone set, so that all but eight copies differ by constants.
+template <bool kIsWhole>
+__device__ __forceinline__ void copy_tokens(u32 to, const unsigned char* from, int row_bytes, int num_tokens) {
+  constexpr int kSteps = kBoxTokens / kRowsAtOnce, kTogether = kSteps < 8 ? kSteps : 8;
+#pragma unroll 1
+  for (int first = 0; first < kSteps; first += kTogether) {
+#pragma unroll
+    for (int step = 0; step < kTogether; ++step) {
+      const int token = step * kRowsAtOnce;
+      const int valid = kIsWhole || first * kRowsAtOnce + token < num_tokens ? kChunkBytes : 0;
+      cp_async<kChunkBytes, kEvictFirst>((to ^ (token % 8 * kChunkBytes)) + token * 128, from + token * row_bytes, valid);
+    }
+    to += kTogether * kRowsAtOnce * 128;
+    from += kTogether * kRowsAtOnce * row_bytes;
+  }
+}
+
+// All lanes: a box of one cache from that row on, of whose tokens so many are read; below 1 none.
+__device__ __forceinline__ void copy_box(const AttentionArgs& args, u32 box, const CacheRows& cache, int row, int line,
+                                         int num_tokens) {
+  constexpr int kRowBytes = 2 * kHeadDim;  // of one head
+  const int lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % kChunks, below = lane / kChunks;
+  const bool is_dense = !kIsPaged || args.lines_per_head == 0;
+  const int row_bytes = is_dense ? kRowBytes : kRowBytes * args.num_kv_heads;
+  const unsigned char* from = cache.first + static_cast<long long>(row + below) * row_bytes + line * 128 + chunk * kChunkBytes;
+  const u32 to = box + chunk / 8 * (kBoxTokens * 128) + below * 128 + (chunk % 8 ^ below) * kChunkBytes;
+  if (num_tokens < kBoxTokens) {
+    copy_tokens<false>(to, from, row_bytes, num_tokens - below);
+  } else if (is_dense) {
+    copy_tokens<true>(to, from, kRowBytes, 0);
+  } else {
+    copy_tokens<true>(to, from, row_bytes, 0);
+  }
+}
+
+// All lanes of the last warp: a tile of a contiguous cache from that row on, of which so many tokens are read.
+__device__ __forceinline__ void request_tile(const AttentionArgs& args, const Ring& ring, int place, int row, int num_tokens) {
+  const int stage = place % kStages;
+  wait_until_free(ring, place);
+  copy_box(args, ring.k(stage), args.k, row, 0, num_tokens);
+  cp_async_arrive(ring.k_full(stage));
+  copy_box(args, ring.v(stage), args.v, row, 0, num_tokens);
+  cp_async_arrive(ring.v_full(stage));
+}
+
+// All lanes: the boxes of one cache whose bits are set.
+__device__ __forceinline__ void copy_boxes(const AttentionArgs& args, u32 tile, const CacheRows& cache, u32 boxes, int first, int row,
+                                           int line, int num_tokens) {
+#pragma unroll 1
+  for (int box = 0; box < kBoxes; ++box) {
+    const int from = __shfl_sync(0xFFFFFFFFu, row, first + box), left = num_tokens - box * kBoxTokens;
+    const bool is_there = from < args.num_pages * args.rows_per_page;
+    if ((boxes >> box & 1) != 0) copy_box(args, tile + box * kBoxBytes, cache, from, line, is_there ? left : 0);
+  }
+}
+
+// All lanes of the last warp: of a tile of a paged cache the boxes whose bits are set, of whose tokens so many are read. The
+// lanes from `first` on know where they begin; behind the last page where there is none.
+__device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, u32 boxes, int first, int row,
+                                              int line, int num_tokens) {
+  const int stage = place % kStages;
+  wait_until_free(ring, place);
+  copy_boxes(args, ring.k(stage), args.k, boxes, first, row, line, num_tokens);
+  cp_async_arrive(ring.k_full(stage));
+  copy_boxes(args, ring.v(stage), args.v, boxes, first, row, line, num_tokens);
+  cp_async_arrive(ring.v_full(stage));
+}
+
+// One thread: the L2 is to have the beginning of a row of weights.
+__device__ __forceinline__ void ask_for_row(const unsigned char* row, int bytes) {
+  const unsigned char* line = row - reinterpret_cast<u64>(row) % 128;
+#pragma unroll 1
+  for (; line < row + bytes; line += 128) prefetch_l2(line);
+}

@@ -1,0 +1,70 @@
+// How queries and cache come to shared memory by the copy engine: one thread asks for boxes of tensor maps, and a barrier expects
+// their bytes.
+//
+// Memory order. The copy engine writes what the team reads by ldmatrix behind the barrier's phase. An arrival orders these
+// reads before the copy engine's next write.
+#pragma once
+#include "ring_attention.cuh"
+
+constexpr int kUnrolledBoxes = kBoxes > 4 ? 1 : kBoxes;  // in one go: more of them spill registers
+
+// One thread, before griddepcontrol.wait.
+__device__ __forceinline__ void prepare_copies(const AttentionArgs& args) {
+  prefetch_tensor_map(&args.k);
+  prefetch_tensor_map(&args.v);
+}
+
+// All lanes of the last warp: a column's row each.
+__device__ __forceinline__ void request_queries(const AttentionArgs& args, const Ring& ring, const AttentionTask& task, int slot) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane >= columns_of(args, task)) return;
+  copy_bytes(ring.queries(slot) + lane * kQueryRowBytes, args.q + column_offset(args, task, task.block() * kColumns + lane),
+             2 * kHeadDim, ring.task_full(slot));
+}
+
+// All lanes of the last warp: what the task is, and the bytes of its queries.
+__device__ __forceinline__ void announce(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int slot) {
+  if (threadIdx.x % 32 != 0) return;
+  store_shared_vector(ring.task(slot), hand.task.sequence_head, hand.task.block_span, hand.length, hand.num_tiles);
+  const int bytes = hand.num_tiles < 0 ? 0 : columns_of(args, hand.task) * 2 * kHeadDim;
+  mbarrier_arrive_expect(ring.task_full(slot), bytes);
+}
+
+// One thread: the stage of the ring's `place`-th tile, when it is free, expects so many boxes of K and of V.
+__device__ __forceinline__ void expect_tile(const Ring& ring, int place, int num_boxes) {
+  const int stage = place % kStages;
+  wait_until_free(ring, place);
+  mbarrier_arrive_expect(ring.k_full(stage), num_boxes * kBoxBytes);
+  mbarrier_arrive_expect(ring.v_full(stage), num_boxes * kBoxBytes);
+}
+
+// One thread: a box of both, from that row and line of the maps on.
+__device__ __forceinline__ void request_box(const AttentionArgs& args, const Ring& ring, int place, int box, int row, int line) {
+  const int stage = place % kStages, offset = box * kBoxBytes;
+  copy_lines(ring.k(stage) + offset, &args.k, row, line, ring.k_full(stage), cache_policy<kEvictFirst>());
+  copy_lines(ring.v(stage) + offset, &args.v, row, line, ring.v_full(stage), cache_policy<kEvictFirst>());
+}
+
+// All lanes of the last warp: a tile of a contiguous cache, from that row on. It lies in the cache, or behind its end, where
+// the copy engine finds zeros; so nobody has to know how many of its tokens there are.
+__device__ __forceinline__ void request_tile(const AttentionArgs& args, const Ring& ring, int place, int row, int) {
+  if (threadIdx.x % 32 != 0) return;
+  expect_tile(ring, place, 1);
+  request_box(args, ring, place, 0, row, 0);
+}
+
+// All lanes of the last warp: of a tile of a paged cache the boxes whose bits are set. The lanes from `first` on know where
+// they begin.
+__device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, u32 boxes, int first, int row,
+                                              int line, int) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane == 0) expect_tile(ring, place, __popc(boxes));
+#pragma unroll kUnrolledBoxes
+  for (int box = 0; box < kBoxes; ++box) {
+    const int from = __shfl_sync(0xFFFFFFFFu, row, first + box);
+    if (lane == 0 && (boxes >> box & 1) != 0) request_box(args, ring, place, box, from, line);
+  }
+}
+
+// One thread: the L2 is to have the beginning of a row of weights.
+__device__ __forceinline__ void ask_for_row(const unsigned char* row, int bytes) { prefetch_bytes(row, bytes); }

@@ -1,0 +1,162 @@
+// The warp that brings a CTA's tasks, their queries and their tiles of K and V.
+#pragma once
+#include "copies_tma.cuh"
+
+// Of a task's box, of which a CTA's tile has kBoxes: where it begins in the context.
+__device__ __forceinline__ int token_of(const AttentionArgs& args, const TaskInHand& hand, int box) {
+  return first_token_of(args, hand.task, hand.length, box / kBoxes) + box % kBoxes * kBoxTokens;
+}
+
+// Whether any query sees any of it.
+__device__ __forceinline__ bool is_seen(const AttentionArgs& args, const TaskInHand& hand, int box) {
+  const int token = token_of(args, hand, box);
+  return box / kBoxes < hand.num_tiles && token < hand.length && token + kBoxTokens > first_seen(args, hand.length);
+}
+
+// The number of its page as the table has it, where it is seen. Nobody looks at it before it is needed, so that a read of it
+// may take its time.
+__device__ __forceinline__ int page_of(const AttentionArgs& args, const TaskInHand& hand, int box) {
+  if (!is_seen(args, hand, box)) return 0;
+  const long long first = static_cast<long long>(hand.task.sequence()) * args.max_pages;
+  return load_relaxed_gpu(args.pages + first + (token_of(args, hand, box) >> args.page_shift));
+}
+
+// A page that is in the cache; else the one behind the map's end, where the copy engine finds zeros.
+__device__ __forceinline__ int page_inside(const AttentionArgs& args, const TaskInHand& hand, int page) {
+  if (page >= 0 && page < args.num_pages) return page;
+  refuse(args, kPageRefused, hand.task.sequence(), page, args.num_pages);
+  return args.num_pages;
+}
+
+// Where a box that is seen begins in the map, of whose page the table has that number.
+__device__ __forceinline__ int row_of(const AttentionArgs& args, const TaskInHand& hand, int box, int page) {
+  const int in_page = token_of(args, hand, box) & ((1 << args.page_shift) - 1);
+  return page_inside(args, hand, page) * args.rows_per_page + hand.task.head() * args.rows_per_head + in_page;
+}
+
+// All lanes of the last warp: the CTA's tiles of a task of a paged cache. A lane looks after a box, at first one of the
+// first 32, then one 32 boxes on. It knows where that begins, and fetches the number of its next one's page. So what a tile
+// needs is at hand when its stage is free.
+__device__ inline void request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int place, int pages) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, line = hand.task.head() * args.lines_per_head;
+  int row = 0, next = pages;
+  u32 seen = 0;
+#pragma unroll 1
+  for (int tile = 0; tile < hand.num_tiles; ++tile) {
+    const int first = tile * kBoxes;
+    if (first % 32 == 0) {
+      const bool is_mine = is_seen(args, hand, first + lane);
+      seen = __ballot_sync(0xFFFFFFFFu, is_mine);
+      row = is_mine ? row_of(args, hand, first + lane, next) : 0;
+      next = page_of(args, hand, first + 32 + lane);
+    }
+    const u32 of_tile = seen >> first % 32 & ((1u << kBoxes) - 1);
+    const int tokens = hand.length - token_of(args, hand, first);
+    request_boxes(args, ring, place + tile, of_tile, first % 32, row, line, tokens);
+  }
+}
+
+// All lanes of the last warp: the numbers of a task's first 32 pages, one a lane, where the cache has pages.
+__device__ __forceinline__ int first_pages(const AttentionArgs& args, const TaskInHand& hand) {
+  return kIsPaged ? page_of(args, hand, static_cast<int>(threadIdx.x) % 32) : 0;
+}
+
+// All lanes of the last warp: the CTA's tiles of a task from `first` to `end`, of a paged cache all; `place`: of the task's
+// first one in the ring, `pages`: its first ones.
+__device__ __forceinline__ void request_tiles(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int first,
+                                              int end, int place, int pages) {
+  if constexpr (kIsPaged) {
+    request_pages(args, ring, hand, place, pages);
+  } else {
+    const int head = hand.task.sequence() * args.rows_per_page + hand.task.head() * args.rows_per_head;
+    for (int tile = first; tile < end; ++tile) {
+      const int token = first_token_of(args, hand.task, hand.length, tile);
+      request_tile(args, ring, place + tile, head + token, hand.length - token);
+    }
+  }
+}
+
+// All lanes of the last warp: the rows are dealt to the CTAs in turns.
+__device__ inline void prefetch_next_weights(const NextWeights& next) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, num_ctas = static_cast<int>(gridDim.x);
+  if (next.taken_bytes == 0) return;
+#pragma unroll 1
+  for (int row = static_cast<int>(blockIdx.x) + lane * num_ctas; row < next.num_rows; row += 32 * num_ctas)
+    ask_for_row(next.rows + static_cast<long long>(row) * next.row_bytes, next.taken_bytes);
+}
+
+// All lanes of the last warp: a CTA's way through its tasks. Where the plan has them, the first one is known, and is run even
+// where it turns out to be empty.
+struct OwnTasks {
+  QueuePlace queue;
+  AssignedPlace assigned;
+
+  // The first task, if there is one, and how many of its tiles are requested.
+  __device__ __forceinline__ bool begin(const AttentionArgs& args, const Ring& ring, TaskInHand& hand, int& requested) {
+    requested = 0;
+    if (args.num_assigned > 0) {
+      assigned = first_assigned(args);
+      const bool is_there = take_assigned(args, assigned, hand);
+      if (!is_there) return false;
+      request_queries(args, ring, hand.task, 0);
+      if constexpr (!kIsPaged) {
+        requested = min(kStages, hand.num_tiles);
+        request_tiles(args, ring, hand, 0, requested, 0, 0);
+      }
+      return true;
+    }
+    hand.task = args.first[cluster_number()];
+    request_queries(args, ring, hand.task, 0);
+    const int length = load_length(args, hand.task.sequence());  // on their way meanwhile
+    const int of_lane = has_task(queue) ? load_length(args, queue.task.sequence()) : 0;
+    if constexpr (!kIsPaged) {
+      hand.length = args.max_length;  // as far as is known
+      requested = first_tiles(args, hand.task);
+      request_tiles(args, ring, hand, 0, requested, 0, 0);
+    }
+    hand.length = clamped_length(args, hand.task.sequence(), length);
+    know_lengths(args, queue, of_lane);
+    hand.num_tiles = max(own_tiles(args, hand.task.span(), hand.length), requested);
+    return true;
+  }
+
+  __device__ __forceinline__ bool next(const AttentionArgs& args, TaskInHand& hand) {
+    return args.num_assigned > 0 ? take_assigned(args, assigned, hand) : take(args, queue, hand);
+  }
+};
+
+// All lanes of the last warp, before griddepcontrol.wait: what the plan says.
+__device__ __forceinline__ OwnTasks know_plan(const AttentionArgs& args) {
+  OwnTasks own{};
+  if (args.num_assigned > 0) return own;
+  own.queue.first = __ldg(args.queues + cluster_number()) + 1;
+  own.queue.end = __ldg(args.queues + cluster_number() + 1);
+  know_tasks(args, own.queue);
+  return own;
+}
+
+// The last warp: all of the CTA's tasks. What the next one needs to know is read before the tiles of the one before are
+// requested, which takes as long as the ring is full.
+__device__ inline void request_all(const AttentionArgs& args, const Ring& ring, OwnTasks& own) {
+  TaskInHand hand{}, next{};
+  int number = 0, place = 0, requested;
+  bool has_task = own.begin(args, ring, hand, requested);
+  int pages = has_task ? first_pages(args, hand) : 0;
+  while (has_task) {
+    announce(args, ring, hand, number % kTaskSlots);
+    const bool has_next = own.next(args, next);
+    const int next_pages = has_next ? first_pages(args, next) : 0;
+    request_tiles(args, ring, hand, requested, hand.num_tiles, place, pages);
+    place += hand.num_tiles;
+    requested = 0;
+    __syncwarp();
+    if (++number >= kTaskSlots) wait_phase(ring.task_empty(number % kTaskSlots), (number / kTaskSlots & 1) ^ 1);
+    if (has_next) request_queries(args, ring, next.task, number % kTaskSlots);
+    hand = next, pages = next_pages, has_task = has_next;
+  }
+  hand.num_tiles = -1;
+  announce(args, ring, hand, number % kTaskSlots);
+  if (args.next.is_early != 0) return;
+  if (place > 0) wait_phase(ring.v_full((place - 1) % kStages), (place - 1) / kStages & 1);
+  prefetch_next_weights(args.next);
+}
