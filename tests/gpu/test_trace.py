@@ -180,7 +180,7 @@ def test_teams_that_take_turns_store_one_tile_while_the_next_one_is_multiplied(
         (attention(lengths=Lengths.UNIFORM), alone(tile_tokens=16, num_stages=16, span_tokens=16, by_length=True)),
         (attention(d_out=520), BEHIND["wgmma, 100 % asked for early"]),
     ],
-    ids=["ragged", "clusters", "by length", "pair"],
+    ids=["ragged", "cp.async", "clusters", "by length", "pair"],
 )
 def test_each_cta_of_an_attention_has_its_tasks_at_the_lengths_that_are_timed(
     supervisor: GpuSupervisor, workload: Workload, chosen: Schedule, kind: PlanKind

@@ -65,7 +65,8 @@ def num_ended(batch: Json) -> int:
 
 def line(batch: Json) -> str:
     """`12/80 trials, about 40 s left, card busy 84 %; 1 of 4 jobs (simulated)`."""
-    pace = render.pace_line({**batch, "eta_s": batch["eta_s"] or None}, {})
+    is_over = batch["state"] in ENDED
+    pace = "" if is_over else render.pace_line({**batch, "eta_s": batch["eta_s"] or None}, {})
     trials = ", ".join([f"{batch['num_trials']}/{batch['num_planned']} trials", *([pace] if pace else [])])
     return f"{trials}; {num_ended(batch)} of {batch['num_jobs']} jobs{render.mark(batch['simulated'])}"
 

@@ -66,7 +66,7 @@ class EmulatedBetween(EmulatedChain):
 
     def poison(self) -> None:
         """NaN in all that a run writes."""
-        for op in self.workload.ops:
+        for op in self.workload.all_ops:
             self._tensors[op.name][...] = NAN
         for squares in self._squares.values():
             squares[...] = FP32_NAN
