@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -123,6 +124,18 @@ def test_wrong_tensors_are_refused_with_what_would_be_right(recorder: Recorder, 
     with pytest.raises(RuntimeFailure, match="there is no tensor of fp16: give attention"):
         layer({})
     assert recorder.calls("cuLaunchKernelEx") == []
+
+
+def test_a_thread_without_a_context_is_refused_with_how_to_make_one(recorder: Recorder, tmp_path: Path) -> None:
+    path, pack = zip_at(tmp_path / "best.zip", make_layer()), tmp_path / "model.tunerpack"
+    write_pack([], pack, layers=[layers(make_layer())])
+    recorder.cuda.fake_context(None)
+    try:
+        for call in (lambda: load_layer(path), lambda: load(pack).layer(sequences=4, length=1)):
+            with pytest.raises(RuntimeFailure, match="this thread has no CUDA context: make one current"):
+                call()
+    finally:
+        recorder.cuda.fake_context(ctypes.c_void_p(0x1000))
 
 
 def test_an_attentions_call_leads_to_what_takes_its_artifact(tmp_path: Path) -> None:
