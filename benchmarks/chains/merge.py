@@ -64,21 +64,26 @@ def last_of(rows: Sequence[Json]) -> Json:
 
 
 def _job_of(row: Json) -> Json:
-    """What a reader compares jobs by: the time of our fastest, and the verdict over the vendor's library, since not all
-    jobs have torch.compile beside it."""
+    """What a reader compares jobs by: the time of our fastest, the verdict over the vendor's library, since not all
+    jobs have torch.compile beside it, and what that took of the vendor's library; null where it was not tried then."""
     ours = [time_us for kind, time_us in row["kind_us"].items() if kind != PlanKind.LIBRARY]
-    over_vendor = row["verdict_speedup"] / min(1.0, row.get("torch_over_library") or 1.0)
-    own = {name: row[name] for name in ("date", "commit", "trials")}
-    return own | {"fastest_us": min(ours), "over_vendor_library": round(over_vendor, 3)}
+    of_torch = row.get("torch_over_library")
+    figures = {
+        "fastest_us": min(ours),
+        "over_vendor_library": round(row["verdict_speedup"] / min(1.0, of_torch or 1.0), 3),
+        "torch_over_library": None if "torch_beside" in row else of_torch,
+    }
+    return {name: row[name] for name in ("date", "commit", "trials")} | figures
 
 
 def with_torch(row: Json, before: Json) -> Json:
-    """A row that a search measured anew, with what torch.compile took for the row before it. Where that was ahead of
-    the library, the verdict is against it."""
+    """A row that a search measured anew, with what torch.compile took beside the job before it, whose date it says.
+    Where that was ahead of the library, the verdict is against it."""
     if row.get("torch_compile_us") is not None or before.get("torch_compile_us") is None:
         return row
     over_torch = round(row["verdict_speedup"] * min(1.0, before["torch_over_library"]), 4)
-    return row | {name: before[name] for name in _OF_TORCH if name in before} | {"verdict_speedup": over_torch}
+    taken = {name: before[name] for name in _OF_TORCH if name in before}
+    return row | taken | {"verdict_speedup": over_torch, "torch_beside": before.get("torch_beside", before["date"])}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.support.emulated.append import EmulatedAppend, append_library
 from tests.support.emulated.chain import from_bits
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.dtype import Dtype
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.source.append import render_append
@@ -18,20 +19,36 @@ SMALL = DecodeAttention(
 )
 #: A sequence of one token, one that fills its cache, and others; a slot without a sequence, and one that is too long.
 CASES = {"llama": (LLAMA, (1, 40, 17)), "two tokens": (SMALL, (2, 9000, 8765)), "padded": (LLAMA, (0, 23, 41))}
+CASES["two places"] = (LLAMA, (38, 0, 23))
 
 
-@pytest.mark.parametrize("op", [LLAMA, SMALL], ids=["llama", "small"])
-def test_it_compiles_without_spills_or_warnings(op: DecodeAttention) -> None:
-    resources = parse_log(compile_source(render_append(op), "sm_90a")[1])
+@pytest.mark.parametrize(
+    ("op", "paged"),
+    [(LLAMA, None), (SMALL, None), (LLAMA, PagedCache(num_pages=9, page_tokens=16, heads_first=False))],
+    ids=["llama", "small", "pages"],
+)
+def test_it_compiles_without_spills_or_warnings(op: DecodeAttention, paged: PagedCache | None) -> None:
+    resources = parse_log(compile_source(render_append(op, paged), "sm_90a")[1])
     assert (resources.spill_bytes, resources.warnings) == (0, ())
     assert resources.registers_per_thread <= 64, "its CTAs find room beside those of the launch before"
 
 
-def worst(name: str, *changes: tuple[str, str]) -> float:
-    """Of queries, keys and values, the greatest error over the largest element; inf where something else is written."""
+#: Of a cache's pages; the last one of a context is not full.
+PAGES = {
+    "heads first": PagedCache(num_pages=9, page_tokens=16),
+    "tokens first": PagedCache(num_pages=9, page_tokens=16, heads_first=False),
+}
+
+
+def worst(name: str, *changes: tuple[str, str], paged: PagedCache | None = None, page: int | None = None) -> float:
+    """Of queries, keys and values, the greatest error over the largest element; inf where something else is written.
+    `page`: what the table has for the last token of the second sequence."""
     op, lengths = CASES[name]
-    case = EmulatedAppend(op=op, lengths=lengths)
-    case.run(append_library(op, changes))
+    case = EmulatedAppend(op=op, lengths=lengths, paged=paged)
+    if page is not None:
+        assert paged is not None
+        case.pages[1, (lengths[1] - 1) // paged.page_tokens] = page
+    case.run(append_library(op, changes, paged))
     found = [from_bits(bits, op.dtype) for bits in (case.q, case.keys, case.values)]
     wanted = case.expected()
     if case.overruns() or any(
@@ -51,6 +68,27 @@ def test_queries_and_keys_are_turned_and_the_cache_is_appended_to(name: str) -> 
     assert worst(name) < {Dtype.BF16: 2**-8, Dtype.FP16: 2e-3}[op.dtype]
 
 
+@pytest.mark.parametrize("page", [None, -1, 9])
+@pytest.mark.parametrize("paged", PAGES.values(), ids=PAGES)
+def test_a_token_goes_to_its_page_and_to_none_that_is_not_there(paged: PagedCache, page: int | None) -> None:
+    for name in ("llama", "two places", *(["padded"] if page is None else [])):
+        assert worst(name, paged=paged, page=page) < 2**-8
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("page >= args.num_pages", "page > args.num_pages"),
+        ("(sequence) * args.max_pages", "(0) * args.max_pages"),
+        ("args.max_pages + position / kTokens]", "args.max_pages]"),
+        ("(first + kv_head) * kTokens + position % kTokens", "(first + kv_head) * kTokens"),
+    ],
+)
+def test_a_token_on_another_page_or_at_another_place_shows(before: str, after: str) -> None:
+    found = [worst(name, (before, after), paged=PAGES["heads first"], page=9) for name in ("llama", "two places")]
+    assert max(found) > 0.05
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -59,7 +97,7 @@ def test_queries_and_keys_are_turned_and_the_cache_is_appended_to(name: str) -> 
         ("if (!is_value) rotate", "rotate"),
         ("(is_value ? args.values : args.keys)", "args.keys"),
         ("position < 0 || position >= args.max_length", "position < 0"),
-        ("args.max_length + position", "args.max_length + position + 1"),
+        ("args.max_length + position;", "args.max_length + position + 1;"),
         ("sincosf(position * ", "sincosf((position + 1) * "),
     ],
 )

@@ -85,6 +85,14 @@ CASES = {
         span=128,
         queues=5,
     ),
+    "nearly all empty": Case(
+        op={"sequences": 13, "kv_heads": 1, "query_heads": 4, "head_dim": 64, "max_length": 96},
+        lengths=(0, 33, 0, 0, 0, 0, 0, 0, 0, 0, 96, 0, 0),
+        tiling=(8, 32, 2, 4),
+        span=96,
+        queues=1,
+        speculative=False,
+    ),
     "one chunk": Case(
         op={"sequences": 2, "kv_heads": 1, "query_heads": 1, "head_dim": 128, "max_length": 128},
         lengths=(128, 127),

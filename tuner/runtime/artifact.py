@@ -281,9 +281,9 @@ class _Attention:
         Raises:
             RuntimeFailure: keys have other pages than values, or the driver refuses.
         """
-        if any(addresses[tensor["name"]] for tensor in self._append["tensors"]):
-            yield self._in_front(self._append, addresses)
         pages, own = self._pages(num_pages), dict[str, int | bytes](self._own)
+        if any(addresses[tensor["name"]] for tensor in self._append["tensors"]):
+            yield self._in_front(self._append, addresses, pages or 0)
         maps, encode = {one["name"]: one for one in self._recipe["tensor_maps"]}, self._artifact.driver.tensor_map
         if pages is not None:
             own["num_pages"] = pages
@@ -304,14 +304,14 @@ class _Attention:
         op = self._recipe["op"]
         return pages_of([f"{op}.keys", f"{op}.values"], num_pages)
 
-    def _in_front(self, append: Json, addresses: Mapping[str, int]) -> Launch:
+    def _in_front(self, append: Json, addresses: Mapping[str, int], num_pages: int) -> Launch:
         if missing := [one["name"] for one in append["tensors"] if not addresses[one["name"]]]:
             raise RuntimeFailure(
                 -1, f"{missing[0]} is missing: give all tensors of the kernel in front, or none of them"
             )
         if self._append_function is None:
             raise RuntimeFailure(-1, "this artifact has no cubin of the kernel in front: fetch it again")
-        parameter = pack_fields(append["parameter"], addresses, {}, lambda name: b"")
+        parameter = pack_fields(append["parameter"], addresses, {"num_pages": num_pages}, lambda name: b"")
         return _packed(self._artifact.driver, self._append_function, parameter, append)
 
     def refused(self) -> str:

@@ -1,4 +1,4 @@
-"""The launch recipe, in a manifest, of the kernel that may go in front of an attention over a contiguous cache."""
+"""The launch recipe, in a manifest, of the kernel that may go in front of an attention."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ..source.append import APPEND_THREADS, append_ctas, append_fields, append_p
 _APPEND = (
     "optional, in front of the attention: rotates the new tokens' queries and keys by position * frequencies, "
     "element i of a head with i + head_dim / 2; writes queries, and appends keys and values to the caches, behind "
-    "the programmatic wait. A row of qkv has all query heads, then the keys, then the values"
+    "the programmatic wait. A row of qkv has all query heads, then the keys, then the values. A token whose page is "
+    "not in the cache is not written; caches of another number of pages have it as the parameter's num_pages"
 )
 
 

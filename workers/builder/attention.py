@@ -33,7 +33,7 @@ def build_appends(workload: Workload, gpu: Gpu, builder: Builder) -> tuple[Built
     Raises:
         BuildError: the source does not compile, or not in time.
     """
-    return tuple(builder.build(render_append(op.shape), gpu.arch) for op in workload.attentions)
+    return tuple(builder.build(render_append(op.shape, op.form.paged), gpu.arch) for op in workload.attentions)
 
 
 def tie_attention(

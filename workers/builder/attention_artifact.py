@@ -85,8 +85,8 @@ class AttentionKernel:
 
     @property
     def takes_append(self) -> bool:
-        """Whether there is a kernel that may go in front: of contiguous caches, where no product makes the queries."""
-        return self.op.form.paged is None and self.workload.op_index(self.op.source) is None
+        """Whether there is a kernel that may go in front: where no product makes the queries."""
+        return self.workload.op_index(self.op.source) is None
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -98,7 +98,7 @@ class AttentionKernel:
             f"{name}_queues.bin": self.plan.queues.astype("<i4").tobytes(),
         }
         if self.takes_append:
-            files[f"{name}_append.cu"] = render_append(self.op.shape).encode()
+            files[f"{name}_append.cu"] = render_append(self.op.shape, self.op.form.paged).encode()
             files |= {f"{name}_append.cubin": self.append.cubin} if self.append else {}
         return files | ({f"{name}.cubin": self.launchable.cubin} if self.launchable else {})
 

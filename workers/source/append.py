@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import AttentionOp
 
 from .render import IS_BF16, device_text, inlined
@@ -19,13 +20,14 @@ APPEND_KERNEL = "tuner_append"
 APPEND_THREADS = 128
 #: Elements of a head that one thread takes: 8 pairs.
 _ELEMENTS_OF_THREAD = 16
-_ARGS = struct.Struct("<6Q5i4x")
+_ARGS = struct.Struct("<7Q7i4x")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AppendBuffers:
     """Device addresses of a launch: `qkv` [rows, heads of queries, keys and values], `frequencies` fp32 [head_dim / 2],
-    `q` [rows, query heads], two caches and int32 `lengths`."""
+    `q` [rows, query heads], two caches and int32 `lengths`; of a paged cache the int32 table and how many pages there
+    are, else 0."""
 
     qkv: int
     frequencies: int
@@ -33,6 +35,8 @@ class AppendBuffers:
     keys: int
     values: int
     lengths: int
+    pages: int = 0
+    num_pages: int = 0
 
 
 def qkv_columns(op: DecodeAttention) -> int:
@@ -46,11 +50,14 @@ def append_ctas(op: DecodeAttention) -> int:
     return -(-threads // APPEND_THREADS)
 
 
-def render_append(op: DecodeAttention) -> str:
-    """The source of the kernel, the same for every number of sequences, heads and tokens."""
+def render_append(op: DecodeAttention, paged: PagedCache | None = None) -> str:
+    """The source of the kernel, the same for every number of sequences, heads and tokens; `paged` are the cache's
+    pages."""
     config = f"""#define TUNER_APPEND_CONFIG
 constexpr int kHeadDim = {op.head_dim};
 constexpr int kAppendThreads = {APPEND_THREADS};
+constexpr int kPageTokens = {paged.page_tokens if paged else 0};
+[[maybe_unused]] constexpr bool kHeadsFirst = {str(paged is None or paged.heads_first).lower()};
 """
     texts = [f"// ---- config.cuh\nconstexpr bool kBf16 = {IS_BF16[op.dtype]};\n{_hints()}"]
     for name in _FILES:
@@ -68,10 +75,12 @@ def _hints() -> str:
     return types.replace("#pragma once\n", "")
 
 
-def pack_append_args(op: DecodeAttention, buffers: AppendBuffers) -> bytes:
+def pack_append_args(op: DecodeAttention, buffers: AppendBuffers, paged: PagedCache | None = None) -> bytes:
     """The kernel's parameter; `AppendArgs` in append.cuh."""
     addresses = (buffers.qkv, buffers.frequencies, buffers.q, buffers.keys, buffers.values, buffers.lengths)
-    return _ARGS.pack(*addresses, op.sequences, op.kv_heads, op.query_heads, op.new_tokens, op.max_length)
+    sizes = (op.sequences, op.kv_heads, op.query_heads, op.new_tokens, op.max_length)
+    max_pages = 0 if paged is None else paged.pages_of(op)
+    return _ARGS.pack(*addresses, buffers.pages, *sizes, max_pages, buffers.num_pages)
 
 
 def append_parameter_bytes() -> int:
@@ -89,13 +98,16 @@ def append_fields(op: AttentionOp) -> list[dict[str, Any]]:
         "keys": (f"{own}keys", "cache, appended to"),
         "values": (f"{own}values", "cache, appended to"),
         "lengths": (f"{own}lengths", "int32 of each sequence, new tokens included"),
+        "pages": ("".join(op.operands[3:]), "int32 of each sequence and page" if op.form.paged else "null: no pages"),
     }
     fields: list[dict[str, Any]] = [
         {"name": name, "offset": 8 * index, "type": "pointer", "meaning": meaning, "tensor": tensor}
         for index, (name, (tensor, meaning)) in enumerate(pointers.items())
     ]
-    for index, name in enumerate(("sequences", "kv_heads", "query_heads", "new_tokens", "max_length")):
-        value = getattr(shape, name)
+    names, paged = ("sequences", "kv_heads", "query_heads", "new_tokens", "max_length"), op.form.paged
+    sizes = {name: getattr(shape, name) for name in names}
+    sizes |= {"max_pages": paged.pages_of(shape) if paged else 0, "num_pages": paged.num_pages if paged else 0}
+    for index, (name, value) in enumerate(sizes.items()):
         offset = 8 * len(pointers) + 4 * index
         fields.append({"name": name, "offset": offset, "type": "int32", "meaning": str(value), "value": value})
     return fields

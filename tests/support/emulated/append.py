@@ -13,6 +13,7 @@ import numpy as np
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PagedCache
 from tuner.workers.source.append import (
     APPEND_KERNEL,
     APPEND_THREADS,
@@ -28,9 +29,11 @@ Array = np.ndarray[Any, Any]
 NAN = 0x7FFF
 
 
-def append_library(op: DecodeAttention, changes: Sequence[tuple[str, str]] = ()) -> ctypes.CDLL:
+def append_library(
+    op: DecodeAttention, changes: Sequence[tuple[str, str]] = (), paged: PagedCache | None = None
+) -> ctypes.CDLL:
     """The kernel compiled by g++; `changes` are made in the generated source, each of which must be there."""
-    source = render_append(op)
+    source = render_append(op, paged)
     for before, after in changes:
         assert before in source, before
         source = source.replace(before, after)
@@ -52,6 +55,8 @@ class EmulatedAppend:
     lengths: Sequence[int]
     #: Radians a token of the first pair.
     base: float = 1.0
+    #: Of the cache; behind it lies memory of a page.
+    paged: PagedCache | None = None
 
     def __post_init__(self) -> None:
         op, rng = self.op, np.random.default_rng(3)
@@ -59,23 +64,52 @@ class EmulatedAppend:
         pairs = op.head_dim // 2
         self.frequencies = (self.base * 10000.0 ** (-np.arange(pairs) / pairs)).astype(np.float32)
         self.q = np.full((op.sequences * op.new_tokens, op.kv_heads * op.query_heads, op.head_dim), NAN, np.uint16)
-        shape = (op.sequences, op.kv_heads, op.max_length, op.head_dim)
+        shape = self.paged.shape(op) if self.paged else (op.sequences, op.kv_heads, op.max_length, op.head_dim)
         size = int(np.prod(shape))
-        self._whole = [np.full(size + 2 * op.head_dim, NAN, np.uint16) for _ in range(2)]
-        self.keys, self.values = (whole[:size].reshape(shape) for whole in self._whole)
+        behind = int(np.prod(shape[1:])) if self.paged else 2 * op.head_dim
+        self._whole = [np.full(size + behind, NAN, np.uint16) for _ in range(2)]
+        self._held = [whole[:size].reshape(shape) for whole in self._whole]
+        self.pages = np.zeros((op.sequences, 0), np.int32)
+        if self.paged:
+            self.pages = rng.permutation(self.paged.num_pages).astype(np.int32).reshape(op.sequences, -1)
+        self._in_order_of = self.pages.copy()
+
+    @property
+    def keys(self) -> Array:
+        """[sequences, KV heads, max_length, head_dim]; of pages in order."""
+        return self._in_order(self._held[0])
+
+    @property
+    def values(self) -> Array:
+        """The same."""
+        return self._in_order(self._held[1])
+
+    def _in_order(self, cache: Array) -> Array:
+        if self.paged is None:
+            return cache
+        pages = (cache if self.paged.heads_first else cache.swapaxes(1, 2))[self._in_order_of]
+        rows = pages.swapaxes(1, 2).reshape(self.op.sequences, self.op.kv_heads, -1, self.op.head_dim)
+        assert (rows[:, :, self.op.max_length :] == NAN).all(), "written behind the longest context"
+        return rows[:, :, : self.op.max_length]
 
     def run(self, library: ctypes.CDLL) -> None:
         """One launch."""
         lengths = np.array(self.lengths, np.int32)
-        arrays = (self.qkv, self.frequencies, self.q, self.keys, self.values, lengths)
-        names = ("qkv", "frequencies", "q", "keys", "values", "lengths")
+        arrays = (self.qkv, self.frequencies, self.q, *self._held, lengths, self.pages)
+        names = ("qkv", "frequencies", "q", "keys", "values", "lengths", "pages")
         addresses = {name: array.ctypes.data for name, array in zip(names, arrays, strict=True)}
-        args = pack_append_args(self.op, AppendBuffers(**addresses))
+        buffers = AppendBuffers(**addresses, num_pages=self.paged.num_pages if self.paged else 0)
+        args = pack_append_args(self.op, buffers, self.paged)
         assert library.emulate(args, append_ctas(self.op), APPEND_THREADS, 1, 0) == 0
 
     def overruns(self) -> bool:
         """Whether something was written behind a cache."""
-        return any(bool((whole[self.keys.size :] != NAN).any()) for whole in self._whole)
+        return any(bool((whole[held.size :] != NAN).any()) for whole, held in zip(self._whole, self._held, strict=True))
+
+    def _is_in_cache(self, sequence: int, place: int) -> bool:
+        if self.paged is None:
+            return True
+        return bool(0 <= self.pages[sequence, place // self.paged.page_tokens] < self.paged.num_pages)
 
     def expected(self) -> tuple[Array, Array, Array]:
         """Queries, keys and values, in float64 and not rounded; NaN where nothing is written."""
@@ -90,7 +124,7 @@ class EmulatedAppend:
         queries = op.kv_heads * op.query_heads
         keys, values = (np.full(self.keys.shape, np.nan) for _ in range(2))
         for (sequence, token), place in np.ndenumerate(places):
-            if 0 <= place < op.max_length:
+            if 0 <= place < op.max_length and self._is_in_cache(sequence, place):
                 keys[sequence, :, place] = turned[sequence, token, queries : queries + op.kv_heads]
                 values[sequence, :, place] = rows[sequence, token, queries + op.kv_heads :]
         return turned[:, :, :queries].reshape(self.q.shape), keys, values

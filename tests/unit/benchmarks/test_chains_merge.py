@@ -59,6 +59,7 @@ def test_a_row_is_of_the_job_that_was_measured_last_whatever_it_found_and_has_al
     ]
     assert found["jobs"][0] == {
         "date": date_of("a"), "commit": "a", "trials": 60, "fastest_us": 100.0, "over_vendor_library": 1.3,
+        "torch_over_library": None,
     }  # fmt: skip
     again = merge.merged([merge.merged([second, third]), merge.merged([first])])
     assert again["rows"] == [found], "files that are merged already lose none of their jobs"
@@ -71,6 +72,13 @@ def test_jobs_are_compared_by_the_vendors_library_also_where_torch_was_ahead() -
     assert [job["over_vendor_library"] for job in first["jobs"]] == [1.2, 1.3]
     assert first["verdict_speedup"] == pytest.approx(1.3 * 0.9)
     assert [job["over_vendor_library"] for job in second["jobs"]] == [1.2]
+    assert [job["torch_over_library"] for job in first["jobs"]] == [0.9, None]
+    assert first["torch_beside"] == date_of("a")
+    (again,) = merge.merged([merge.merged([report("a", in_job), report("b", row(1, 1.3))]), report("c", row(1, 1.25))])[
+        "rows"
+    ]
+    assert [job["torch_over_library"] for job in again["jobs"]] == [0.9, None, None], "what is carried is nobody's own"
+    assert (again["torch_beside"], again["verdict_speedup"]) == (date_of("a"), pytest.approx(1.25 * 0.9))
 
 
 def test_rows_of_two_models_of_card_are_not_merged() -> None:

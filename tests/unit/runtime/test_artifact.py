@@ -67,9 +67,9 @@ def chain(kind: PlanKind, workload: Workload) -> tuple[ArtifactFiles, Any]:
     return assemble(problem(workload), candidate, plans, source, cubin, HERE, {}, 55), plans
 
 
-def attention_alone(engine: AttentionEngine = AttentionEngine.TMA) -> tuple[ArtifactFiles, Any]:
-    """An artifact of an attention with what goes in front, and the attention's kernel."""
-    workload = attention(new_tokens=2)
+def attention_alone(engine: AttentionEngine = AttentionEngine.TMA, **form: Any) -> tuple[ArtifactFiles, Any]:
+    """An artifact of an attention with what goes in front, and the attention's kernel; `form` is for `form_for`."""
+    workload = attention(new_tokens=2, form=form)
     schedule = alone(span_tokens=192, cluster=1, engine=engine)
     candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=schedule)
     resources = Resources(registers_per_thread=40, static_smem_bytes=0, spill_bytes=0, stack_bytes=0, warnings=())
@@ -244,6 +244,20 @@ def test_launches_of_an_attention_have_the_workers_parameters(
         expected.insert(0, pack_append_args(shape, buffers))
     assert [call.parameter for call in calls] == expected
     assert {call.attribute for call in calls} == {PROGRAMMATIC}
+
+
+def test_what_goes_in_front_is_given_the_table_and_as_many_pages_as_the_cache_has(recorder: Recorder) -> None:
+    made, kernel = attention_alone(page_tokens=16, heads_first=False)
+    artifact, append = Artifact(made.files), made.manifest["attentions"][0]["append"]
+    given = tensors_of(artifact, "optional")
+    for name in ("attention.keys", "attention.values"):
+        given[name] = replace(given[name], shape=(1000, *given[name].shape[1:]))
+    sizes = [append["parameter"]["size_bytes"], made.manifest["attentions"][0]["parameter"]["size_bytes"]]
+    first, _ = launched(recorder, artifact, given, sizes)
+    names = ("qkv", "frequencies", "keys", "values", "lengths", "pages")
+    at = {name: given[f"attention.{name}"].address for name in names}
+    buffers = AppendBuffers(q=given["q"].address, num_pages=1000, **at)
+    assert first.parameter == pack_append_args(kernel.op.shape, buffers, kernel.op.form.paged)
 
 
 @pytest.mark.parametrize(

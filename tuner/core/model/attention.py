@@ -17,8 +17,9 @@ _PORT_BYTES = 64
 _FLOAT_BYTES = 4
 #: Between two copies that a thread asks for: boxes of 4 KB come at 71 GB/s (docs/findings/page-copies.md).
 _COPY_US = 0.058
-#: Between two `cp.async` of a warp that requests, 16 bytes a lane: address, swizzle and bound of each. A guess.
-_WARP_COPY_BYTES, _WARP_COPY_CLOCKS = 512, 16
+#: Between two `cp.async` of a warp that requests, 16 bytes a lane; and what a tile takes it beside them: its stage, its
+#: addresses, arrivals. Fitted to an H100's times of few CTAs (docs/findings/attention-engines.md).
+_WARP_COPY_BYTES, _WARP_COPY_CLOCKS, _WARP_TILE_CLOCKS = 512, 19, 270
 #: From a CTA's last item sent to the last one received. A guess: an item's way is as long as one to the L2.
 _CLUSTER_US = 0.5
 
@@ -89,7 +90,7 @@ def _times(plan: AttentionPlan, lengths: Sequence[int], tiling: AttentionTiling,
     ring_per_us = tiling.ring_bytes / (chosen.dram_latency_us + chosen.mma.step_us * tiling.num_stages)
     port_per_us = min(port_per_us, ring_per_us)
     if tiling.engine is AttentionEngine.MMA:
-        port_per_us = min(port_per_us, _WARP_COPY_BYTES * gpu.clock_mhz / _WARP_COPY_CLOCKS)
+        port_per_us = min(port_per_us, _warp_bytes_per_us(tiling, gpu))
     elif paged := plan.form.paged:
         box_bytes = min(tiling.tile_tokens, paged.page_tokens) * tiling.head_dim * plan.op.dtype.size_bytes
         port_per_us = min(port_per_us, box_bytes / _COPY_US)
@@ -102,6 +103,13 @@ def _times(plan: AttentionPlan, lengths: Sequence[int], tiling: AttentionTiling,
         rows = most_live * plan.columns * (plan.op.head_dim + 2) * _FLOAT_BYTES / plan.cluster
         merged += chosen.mma.arrival_us + chosen.l2_latency_us + chosen.mma.sum_us_per_kib * rows / 1024
     return _Times(first=chosen.launch_us + chosen.dram_latency_us, ends=ends, merged=merged)
+
+
+def _warp_bytes_per_us(tiling: AttentionTiling, gpu: Gpu) -> float:
+    """That a warp copies, tile behind tile, where nothing else holds it back."""
+    tile_bytes = tiling.ring_bytes / tiling.num_stages
+    clocks = _WARP_TILE_CLOCKS + _WARP_COPY_CLOCKS * tile_bytes / _WARP_COPY_BYTES
+    return tile_bytes * gpu.clock_mhz / clocks
 
 
 def loads_of(

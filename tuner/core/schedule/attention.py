@@ -75,8 +75,9 @@ class AttentionTiling:
 
     @property
     def num_threads(self) -> int:
-        """Of a CTA: one warp requests."""
-        return 32 * (self.math_warps + self.finish_warps + 1)
+        """Of a CTA: one warp requests, or without a copy engine two."""
+        request_warps = 1 if self.engine is AttentionEngine.TMA else 2
+        return 32 * (self.math_warps + self.finish_warps + request_warps)
 
     @property
     def kept_columns(self) -> int:

@@ -1,5 +1,6 @@
 // Between the product that makes queries, keys and values of new tokens and the attention over them: rotates queries and keys,
-// and appends keys and values to a contiguous cache.
+// and appends keys and values to the cache. Where that has pages, a token goes to the one that the table gives to its position.
+// What cannot be used is not written; the attention behind tells it.
 //
 // Rotation. Elements i and i + kHeadDim / 2 of a head are a pair, turned by the angle position * frequencies[i]. The
 // position is the token's place in its sequence. It is computed in fp32 and rounded once.
@@ -7,7 +8,7 @@
 // Threads. One takes 8 pairs of one head of one new token, by vectors of 16 bytes: its loads are all under way together.
 //
 // Launches. Frequencies belong to the model and are read at once. Rows and lengths may be written by the launch before, and the
-// launch two back may still read the cache: all else is behind griddepcontrol.wait.
+// launch two back may still read the cache: all else is behind griddepcontrol.wait, the table too.
 #pragma once
 #include "config_append.cuh"
 #include "ptx.cuh"
@@ -16,10 +17,12 @@ struct AppendArgs {
   const u16* qkv;            // [sequences * new tokens, query heads, then KV heads of K, then those of V, kHeadDim]
   const float* frequencies;  // [kHeadDim / 2], radians a token
   u16* q;                    // [sequences * new tokens, query heads, kHeadDim], rotated
-  u16* keys;                 // [sequences, KV heads, max_length, kHeadDim]
+  u16* keys;                 // [sequences, KV heads, max_length, kHeadDim], or pages
   u16* values;               // the same
   const int* lengths;        // of each sequence, its new tokens included
+  const int* pages;          // of each sequence max_pages page numbers; null without pages
   int sequences, kv_heads, query_heads, new_tokens, max_length;  // query heads that share a KV head
+  int max_pages, num_pages;  // of the longest context; of the cache
 };
 
 constexpr int kVector = 8;  // elements of 16 bytes
@@ -51,6 +54,19 @@ __device__ __forceinline__ void rotate(uint4& x, uint4& y, const float (&frequen
   y = {turned_y[0], turned_y[1], turned_y[2], turned_y[3]};
 }
 
+// The line of a KV head that a new token has in both caches. It is below 0 for none: of a slot without a sequence, of a full one,
+// and of a page that is not in the cache.
+__device__ __forceinline__ long long line_of(const AppendArgs& args, int sequence, int kv_head, int position) {
+  if (position < 0 || position >= args.max_length) return -1;
+  if constexpr (kPageTokens == 0)
+    return (static_cast<long long>(sequence) * args.kv_heads + kv_head) * args.max_length + position;
+  constexpr int kTokens = kPageTokens == 0 ? 1 : kPageTokens;
+  const int page = args.pages[static_cast<long long>(sequence) * args.max_pages + position / kTokens];
+  if (page < 0 || page >= args.num_pages) return -1;
+  const long long first = static_cast<long long>(page) * (kHeadsFirst ? args.kv_heads : kTokens);
+  return kHeadsFirst ? (first + kv_head) * kTokens + position % kTokens : (first + position % kTokens) * args.kv_heads + kv_head;
+}
+
 extern "C" __global__ void __launch_bounds__(kAppendThreads) tuner_append(const __grid_constant__ AppendArgs args) {
   launch_dependents();
   const int thread = static_cast<int>(blockIdx.x) * kAppendThreads + static_cast<int>(threadIdx.x);
@@ -67,14 +83,12 @@ extern "C" __global__ void __launch_bounds__(kAppendThreads) tuner_append(const 
   uint4 x = load_relaxed_gpu(from), y = load_relaxed_gpu(from + kHeadDim / 2);
   const int position = length - args.new_tokens + row % args.new_tokens;
   const bool is_query = head < all_queries, is_value = head >= all_queries + args.kv_heads;
-  if (!is_query && (position < 0 || position >= args.max_length)) return;  // a slot without a sequence, or a full one
+  const int kv_head = (head - all_queries) % args.kv_heads;
+  const long long place = is_query ? 0 : line_of(args, sequence, kv_head, position);
+  if (place < 0) return;
   if (!is_value) rotate(x, y, frequencies, static_cast<float>(position));
   u16* to = args.q + (static_cast<long long>(row) * all_queries + head) * kHeadDim;
-  if (!is_query) {
-    const int kv_head = (head - all_queries) % args.kv_heads;
-    const long long place = (static_cast<long long>(sequence) * args.kv_heads + kv_head) * args.max_length + position;
-    to = (is_value ? args.values : args.keys) + place * kHeadDim;
-  }
+  if (!is_query) to = (is_value ? args.values : args.keys) + place * kHeadDim;
   store_relaxed_gpu(to + first, x);
   store_relaxed_gpu(to + first + kHeadDim / 2, y);
 }

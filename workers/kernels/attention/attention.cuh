@@ -1,9 +1,9 @@
 // Decode attention: out = softmax(scale Q K^T) V over a contiguous or a paged cache, for a few new tokens of each sequence.
 // A window lets a query see the last tokens alone; a soft cap bends large scores.
 //
-// Roles. The last warp brings tasks, queries and cache (request_attention.cuh). The first warps multiply: teams of them take a
-// task's tiles in turns, each warp its own 16 tokens (products.cuh). They leave their sums to the warps between, which end
-// the task (merge_attention.cuh) while the next one is multiplied. Without such warps the first ones end it themselves.
+// Roles. The last warp, or the last two, bring tasks, queries and cache (request_attention.cuh). The first warps multiply: teams of
+// them take a task's tiles in turns, each warp its own 16 tokens (products.cuh). They leave their sums to the warps between,
+// which end the task (merge_attention.cuh) while the next one is multiplied. Without such warps the first ones end it themselves.
 //
 // Launches. Queries, cache, lengths and page numbers may be written by the launch before: nothing of them is read before
 // griddepcontrol.wait. The plan is read before it. Weights of the launch behind depend on nobody. They may be asked for
@@ -89,7 +89,7 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   const int thread = static_cast<int>(threadIdx.x);
   launch_dependents();
   if (cluster_number() >= args.num_queues) {
-    if (thread >= kRequester) prefetch_next_weights(args.next);
+    if (thread >= kRequester && brings_tasks()) prefetch_next_weights(args.next);
     return;
   }
   stamp_edge(args, kBeganCycles, kBeganNs, thread == 0);
@@ -101,7 +101,7 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   if constexpr (kCluster > 1) cluster_arrive();  // others may send when all have come here
   OwnTasks own{};
   if (thread >= kRequester) {
-    if (args.next.is_early != 0) prefetch_next_weights(args.next);
+    if (args.next.is_early != 0 && brings_tasks()) prefetch_next_weights(args.next);
     own = know_plan(args);
   }
   wait_for_prerequisites();

@@ -7,6 +7,8 @@
 #define TUNER_APPEND_CONFIG
 constexpr int kHeadDim = 128;
 constexpr int kAppendThreads = 128;
+constexpr int kPageTokens = 0;  // of the cache; 0: it is contiguous
+[[maybe_unused]] constexpr bool kHeadsFirst = true;
 #endif
 
 static_assert(kHeadDim == 64 || kHeadDim == 128, "a head has one line or two");

@@ -1,4 +1,4 @@
-// The warp that brings a CTA's tasks, their queries and their tiles of K and V.
+// Who brings a CTA's tasks, their queries and their tiles of K and V: one warp, or two of which one has the values alone.
 #pragma once
 #include "copies_tma.cuh"
 
@@ -34,7 +34,7 @@ __device__ __forceinline__ int row_of(const AttentionArgs& args, const TaskInHan
   return page_inside(args, hand, page) * args.rows_per_page + hand.task.head() * args.rows_per_head + in_page;
 }
 
-// All lanes of the last warp: the CTA's tiles of a task of a paged cache. A lane looks after a box, at first one of the
+// All lanes of a warp that requests: the CTA's tiles of a task of a paged cache. A lane looks after a box, at first one of the
 // first 32, then one 32 boxes on. It knows where that begins, and fetches the number of its next one's page. So what a tile
 // needs is at hand when its stage is free.
 __device__ inline void request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int place, int pages) {
@@ -56,12 +56,12 @@ __device__ inline void request_pages(const AttentionArgs& args, const Ring& ring
   }
 }
 
-// All lanes of the last warp: the numbers of a task's first 32 pages, one a lane, where the cache has pages.
+// All lanes of a warp that requests: the numbers of a task's first 32 pages, one a lane, where the cache has pages.
 __device__ __forceinline__ int first_pages(const AttentionArgs& args, const TaskInHand& hand) {
   return kIsPaged ? page_of(args, hand, static_cast<int>(threadIdx.x) % 32) : 0;
 }
 
-// All lanes of the last warp: the CTA's tiles of a task from `first` to `end`, of a paged cache all; `place`: of the task's
+// All lanes of a warp that requests: the CTA's tiles of a task from `first` to `end`, of a paged cache all; `place`: of the task's
 // first one in the ring, `pages`: its first ones.
 __device__ __forceinline__ void request_tiles(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int first,
                                               int end, int place, int pages) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void request_tiles(const AttentionArgs& args, const R
   }
 }
 
-// All lanes of the last warp: the rows are dealt to the CTAs in turns.
+// All lanes of the warp that brings tasks: the rows are dealt to the CTAs in turns.
 __device__ inline void prefetch_next_weights(const NextWeights& next) {
   const int lane = static_cast<int>(threadIdx.x) % 32, num_ctas = static_cast<int>(gridDim.x);
   if (next.taken_bytes == 0) return;
@@ -85,7 +85,7 @@ __device__ inline void prefetch_next_weights(const NextWeights& next) {
     ask_for_row(next.rows + static_cast<long long>(row) * next.row_bytes, next.taken_bytes);
 }
 
-// All lanes of the last warp: a CTA's way through its tasks. Where the plan has them, the first one is known, and is run even
+// All lanes of a warp that requests: a CTA's way through its tasks. Where the plan has them, the first one is known, and is run even
 // where it turns out to be empty.
 struct OwnTasks {
   QueuePlace queue;
@@ -125,7 +125,7 @@ struct OwnTasks {
   }
 };
 
-// All lanes of the last warp, before griddepcontrol.wait: what the plan says.
+// All lanes of a warp that requests, before griddepcontrol.wait: what the plan says.
 __device__ __forceinline__ OwnTasks know_plan(const AttentionArgs& args) {
   OwnTasks own{};
   if (args.num_assigned > 0) return own;
@@ -135,7 +135,7 @@ __device__ __forceinline__ OwnTasks know_plan(const AttentionArgs& args) {
   return own;
 }
 
-// The last warp: all of the CTA's tasks. What the next one needs to know is read before the tiles of the one before are
+// A warp that requests: all of the CTA's tasks. What the next one needs to know is read before the tiles of the one before are
 // requested, which takes as long as the ring is full.
 __device__ inline void request_all(const AttentionArgs& args, const Ring& ring, OwnTasks& own) {
   TaskInHand hand{}, next{};
@@ -150,13 +150,13 @@ __device__ inline void request_all(const AttentionArgs& args, const Ring& ring, 
     place += hand.num_tiles;
     requested = 0;
     __syncwarp();
-    if (++number >= kTaskSlots) wait_phase(ring.task_empty(number % kTaskSlots), (number / kTaskSlots & 1) ^ 1);
+    if (++number >= kTaskSlots && brings_tasks()) wait_phase(ring.task_empty(number % kTaskSlots), (number / kTaskSlots & 1) ^ 1);
     if (has_next) request_queries(args, ring, next.task, number % kTaskSlots);
     hand = next, pages = next_pages, has_task = has_next;
   }
   hand.num_tiles = -1;
   announce(args, ring, hand, number % kTaskSlots);
-  if (args.next.is_early != 0) return;
+  if (args.next.is_early != 0 || !brings_tasks()) return;
   if (place > 0) wait_phase(ring.v_full((place - 1) % kStages), (place - 1) / kStages & 1);
   prefetch_next_weights(args.next);
 }

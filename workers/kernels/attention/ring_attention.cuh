@@ -5,7 +5,7 @@
 // then the queries of each: a row a column, 16 bytes apart from the next one, so that 8 rows lie in different banks. Then
 // comes what merge_attention.cuh has.
 //
-// Who waits for whom. The last warp walks the queue. Of a task it brings the queries, then says what the task is, then
+// Who waits for whom. A warp walks the queue. Of a task it brings the queries, then says what the task is, then
 // requests its tiles, task behind task, as far as there is room. So a task is at hand before the one before it ends. K and
 // V of a stage have a barrier each, so that scores begin while V is on its way. Page numbers are in the lanes' registers, a
 // batch of them ahead. The warps of the team that multiplies a
@@ -87,6 +87,10 @@ __device__ __forceinline__ void hand_back(const Ring& ring, int number) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.task_empty(number % kTaskSlots));
 }
+
+// Of the threads that request, whether they bring tasks and queries too. Who does not, walks the same queue, and may be many
+// tasks without tiles behind.
+__device__ __forceinline__ bool brings_tasks() { return kRequestWarps == 1 || threadIdx.x < kRequester + 32; }
 
 // Who requests the ring's `place`-th tile: until its stage is free.
 __device__ __forceinline__ void wait_until_free(const Ring& ring, int place) {
