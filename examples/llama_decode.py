@@ -7,8 +7,8 @@ The model is Llama-3-8B with random weights and a static cache, of which half is
 sequence, in a CUDA graph: eager, and by torch.compile at the batch sizes of `--compiled`. A second model of the same
 weights has its MLPs replaced in place. Their gate and up weights are merged, and the originals are freed. Both models'
 graphs take turns. What is printed: milliseconds a step before and after, those of the MLPs alone, and whether the
-logits agree. `--shard` does the same for the MLPs of one of eight ranks of Llama-3-70B. `llama_layers.py` beside it
-replaces whole layers.
+logits agree. `--shard` does the same for the MLPs of one of eight ranks of Llama-3-70B. `llama_layers.py` and
+`llama_from_qkv.py` beside it replace whole layers.
 
 Without a GPU it runs a tiny model by the operator's own PyTorch formula, which checks the replacing and no times:
 

@@ -1,6 +1,6 @@
 """A decode step of transformers' own Llama whose layers are `torch.ops.tuner.decoder_layer`: each from its own qkv on.
 
-    tuner-client submit --preset decoder-layer --model llama3-8b --run from_qkv --sequences 1 --max-length 1024 \
+    tuner-client submit --preset decoder-layer --model llama3-8b --run from_qkv --sequences 1 --max-length 1024 \\
         --dtype bf16 --watch
     tuner-client pack --job JOB -o layers.tunerpack
     python examples/llama_from_qkv.py layers.tunerpack --batch 1

@@ -271,6 +271,7 @@ def loaded(paths: Sequence[Path], pack: Path | None, batch: int, length: int) ->
     """
     import tuner.runtime as runtime
 
+    torch.zeros(1, device="cuda")  # makes the card's context current
     if pack is None:
         found = [runtime.load_artifact(path, shares_sms=True) for path in paths]
     else:

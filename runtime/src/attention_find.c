@@ -56,8 +56,8 @@ static void begin(tuner_attention_choice *choice, int32_t sequences) {
 }
 
 static tuner_status no_answer(int32_t sequences, int32_t length, const char *text) {
-  return tuner_fail(TUNER_NONE, "the pack has no answer for %d sequences of up to %d tokens of %s", (int)sequences,
-                    (int)length, text);
+  return tuner_fail(TUNER_NONE, "the pack has no answer for %d sequences of up to %d tokens of %s: tune that, or use the library",
+                    (int)sequences, (int)length, text);
 }
 
 tuner_status tuner_attention_find(const tuner_pack *pack, const tuner_attention_shape *shape, int32_t sequences,

@@ -58,8 +58,6 @@ tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, in
 tuner_status pack_check_target(const pack_target *target, int version, int major, int minor, int num_sms) {
   const int wanted[2] = {(int)target->major, (int)target->minor};
   const char suffix[2] = {(char)target->suffix, 0};
-  if (target->is_simulated)
-    return tuner_fail(TUNER_MISMATCH, "the pack is simulated: there is nothing to run");
   if (major != wanted[0] || minor < wanted[1] || (target->suffix != 0 && minor != wanted[1]))
     return tuner_fail(TUNER_MISMATCH, "the kernels are for sm_%d%d%s, and this device is sm_%d%d: tune on a card like it",
                       wanted[0], wanted[1], suffix, major, minor);
@@ -82,6 +80,9 @@ static pack_target target_of(const tuner_pack *pack, uint32_t index) {
 
 tuner_status tuner_pack_check(const tuner_pack *pack, int ordinal) {
   if (pack == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "pack must not be null");
+  for (uint32_t i = 0; i < pack->num_kernels + pack->num_programs; ++i) /* whether there is a driver or not */
+    if (target_of(pack, i).is_simulated)
+      return tuner_fail(TUNER_MISMATCH, "the pack is simulated: there is nothing to run");
   const tuner_driver *driver = tuner_driver_get();
   if (driver == NULL) return TUNER_NO_DRIVER;
   CUdevice device;

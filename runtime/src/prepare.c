@@ -104,9 +104,7 @@ static tuner_status fill(tuner_ffn *ffn, uint32_t kernel, void *memory, CUstream
   const uint32_t variant = variant_of(&ffn->kernel, ffn->launches, flags);
   if (ffn->kernel.variants[variant].num_bytes == 0)
     return tuner_fail(TUNER_NO_VARIANT,
-                      (ffn->kernel.flags & PACK_SIMULATED) != 0
-                          ? "this kernel was simulated: there is nothing to run"
-                          : "the pack has no such build of this kernel: see its manifest, or give TUNER_AS_MEASURED");
+                      "the pack has no such build of this kernel: see its manifest, or give TUNER_AS_MEASURED");
   TUNER_TRY(module_get(ffn->pack, driver, kernel, variant, &ffn->module));
   for (uint32_t i = 0; i < ffn->kernel.num_launches; ++i)
     if ((ffn->launches[i].flags & PACK_NEEDS_ALL_CTAS) != 0)
@@ -127,6 +125,8 @@ tuner_status tuner_ffn_prepare(tuner_pack *pack, const tuner_choice *choice, voi
   if ((flags & ~(uint32_t)(TUNER_AS_MEASURED | TUNER_SAFE_WEIGHTS)) != 0 ||
       flags == (TUNER_AS_MEASURED | TUNER_SAFE_WEIGHTS))
     return tuner_fail(TUNER_BAD_ARGUMENT, "flags must be 0, TUNER_AS_MEASURED or TUNER_SAFE_WEIGHTS");
+  if ((pack_get_kernel(pack, choice->kernel).flags & PACK_SIMULATED) != 0) /* whether there is a driver or not */
+    return tuner_fail(TUNER_NO_VARIANT, "this kernel was simulated: there is nothing to run");
   const tuner_driver *driver = tuner_driver_get();
   if (driver == NULL) return TUNER_NO_DRIVER;
   tuner_ffn *ffn = calloc(1, sizeof *ffn);

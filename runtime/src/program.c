@@ -69,12 +69,12 @@ tuner_status program_make(program *made, const tuner_pack *pack, uint32_t index,
                           size_t key_bytes, uint32_t num_cached) {
   if (memory == NULL || (uintptr_t)memory % ALIGNMENT != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, "memory must be device memory at a multiple of %d bytes", ALIGNMENT);
+  made->is = pack_get_program(pack, index);
+  if (made->is.target.is_simulated) /* whether there is a driver or not */
+    return tuner_fail(TUNER_NO_VARIANT, "this kernel was simulated: there is nothing to run");
   const tuner_driver *driver = tuner_driver_get();
   if (driver == NULL) return TUNER_NO_DRIVER;
   made->pack = pack, made->driver = driver, made->memory = (CUdeviceptr)(uintptr_t)memory;
-  made->is = pack_get_program(pack, index);
-  if (made->is.target.is_simulated)
-    return tuner_fail(TUNER_NO_VARIANT, "this kernel was simulated: there is nothing to run");
   CUcontext context = NULL;
   TUNER_TRY(tuner_check(driver, driver->current_context(&context), "cuCtxGetCurrent"));
   if (context == NULL)

@@ -247,9 +247,9 @@ def test_the_operator_leaves_the_same_bits_and_agrees_with_pytorchs_own(one: OnC
     given = torch_layer.Operands(
         x=tensor("x"), squares=tensor("x.squares"), w_qkv=tensor("qkv.w"), b_qkv=None,
         frequencies=tensor("qkv.frequencies"), keys=tensor("attention.keys"), values=tensor("attention.values"),
-        lengths=tensor("attention.lengths"), pages=tensor("attention.pages"), w_o=tensor("o_proj.w"), w_up=tensor("gate_up.w"),
-        w_down=tensor("down.w"), eps=1e-5, residual=True, heads_first=op.get("heads_first", True), scale=op["head_dim"] ** -0.5, window=0,
-        soft_cap=0.0, number=number,
+        lengths=tensor("attention.lengths"), pages=tensor("attention.pages"), w_o=tensor("o_proj.w"),
+        w_up=tensor("gate_up.w"), w_down=tensor("down.w"), eps=1e-5, residual=True,
+        heads_first=op.get("heads_first", True), scale=op["head_dim"] ** -0.5, window=0, soft_cap=0.0, number=number,
     )  # fmt: skip
     bits = torch.as_tensor(wanted[0].view(cupy.int16), device="cuda")
     with torch.no_grad():

@@ -76,8 +76,9 @@ class Artifact:
         Raises:
             RuntimeFailure: something is not as the manifest says, or there is nothing to run.
         """
-        self._files, self._driver = files, driver()
         self.manifest: Json = _checked_manifest(files, name)
+        self._files, self._driver = files, driver()
+        self._driver.check_context()
         self._memory: dict[str, int] = {}
         self._attributes = {PREFERRED_SHARED_MEMORY_CARVEOUT: MOST_CARVEOUT} if shares_sms else {}
         self._products = _Products(self) if self.manifest["launches"] else None

@@ -60,6 +60,18 @@ class Driver:
             self._cuda.cuGetErrorName(status, ctypes.byref(text))
             raise RuntimeFailure(-1, f"{name}: {(text.value or b'').decode()} ({status})")
 
+    def check_context(self) -> None:
+        """That this thread has a context, in which all that follows works.
+
+        Raises:
+            RuntimeFailure: it has none.
+        """
+        context = ctypes.c_void_p()
+        self.call("cuCtxGetCurrent", ctypes.byref(context))
+        if not context:
+            remedy = 'make one current, e.g. by torch.zeros(1, device="cuda") or cupy.zeros(1)'
+            raise RuntimeFailure(-1, f"this thread has no CUDA context: {remedy}")
+
     def function(self, cubin: bytes, name: str) -> ctypes.c_void_p:
         """A kernel of a cubin, loaded in the current context; it stays loaded."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()

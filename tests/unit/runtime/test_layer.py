@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,8 @@ import pytest
 from tests.support.attention_packs import MadeAttention, layers, make_attention, table
 from tests.support.native.recorder import Recorder
 from tests.support.packs import ladder, make
-from tests.unit.runtime.test_layer_calls import make_layer
+from tests.support.repository import ROOT
+from tests.unit.runtime.prepared_layer import make_layer
 from tests.unit.runtime.test_python import Interfaced, aligned
 from tuner.packs.write import write_pack
 from tuner.runtime import Attention, Layer, RuntimeFailure, load, load_artifact, load_attention, load_layer, native
@@ -121,6 +126,18 @@ def test_wrong_tensors_are_refused_with_what_would_be_right(recorder: Recorder, 
     assert recorder.calls("cuLaunchKernelEx") == []
 
 
+def test_a_thread_without_a_context_is_refused_with_how_to_make_one(recorder: Recorder, tmp_path: Path) -> None:
+    path, pack = zip_at(tmp_path / "best.zip", make_layer()), tmp_path / "model.tunerpack"
+    write_pack([], pack, layers=[layers(make_layer())])
+    recorder.cuda.fake_context(None)
+    try:
+        for call in (lambda: load_layer(path), lambda: load(pack).layer(sequences=4, length=1)):
+            with pytest.raises(RuntimeFailure, match="this thread has no CUDA context: make one current"):
+                call()
+    finally:
+        recorder.cuda.fake_context(ctypes.c_void_p(0x1000))
+
+
 def test_an_attentions_call_leads_to_what_takes_its_artifact(tmp_path: Path) -> None:
     path = zip_at(tmp_path / "best.zip", make_layer())
     with pytest.raises(RuntimeFailure, match="load it with load_layer, which takes tensors by their names"):
@@ -134,6 +151,38 @@ def test_an_attentions_call_leads_to_what_takes_its_artifact(tmp_path: Path) -> 
         load_layer(tmp_path / "ffn")
 
 
-def test_a_simulated_layer_is_refused(tmp_path: Path) -> None:
+def test_a_simulated_layer_is_refused_where_there_is_no_driver_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_LIBCUDA", "/nowhere/libcuda.so.1")
     with pytest.raises(RuntimeFailure, match=r"no cubin \(it was simulated\): there is nothing to run"):
         load_layer(zip_at(tmp_path / "best.zip", make_layer(simulated=True)))
+
+
+def test_a_simulated_pack_says_so_where_there_is_no_driver_either(tmp_path: Path) -> None:
+    ffn = make(simulated=True).kernel
+    write_pack([ladder(ffn)], tmp_path / "a.tunerpack", layers=[layers(make_layer(simulated=True))])
+    program = """
+import ctypes, sys
+from tuner.runtime import load, native
+pack = load(sys.argv[1])
+for call in (
+    lambda: pack.check(0),
+    lambda: native.checked(pack.c, pack.c.tuner_layer_prepare(
+        pack.handle, native.AttentionChoice(program=0), 256, 0, 1, ctypes.byref(ctypes.c_void_p()))),
+    lambda: native.checked(pack.c, pack.c.tuner_ffn_prepare(
+        pack.handle, native.Choice(kernel=0), 256, 0, 0, 1, ctypes.byref(ctypes.c_void_p()))),
+):
+    try:
+        call()
+    except native.RuntimeFailure as error:
+        print(error)
+"""
+    env = {name: value for name, value in os.environ.items() if name != "TUNER_LIBCUDA"}
+    env |= {"TUNER_RUNTIME_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program, str(tmp_path / "a.tunerpack")]
+    ran = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert ran.stdout.splitlines() == [
+        "the pack is simulated: there is nothing to run",
+        *["this kernel was simulated: there is nothing to run"] * 2,
+    ], ran.stderr

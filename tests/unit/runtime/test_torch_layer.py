@@ -14,8 +14,8 @@ from tests.support.attention_packs import made_of
 from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.native.recorder import Recorder
+from tests.unit.runtime.prepared_layer import make_layer
 from tests.unit.runtime.test_layer import zip_at
-from tests.unit.runtime.test_layer_calls import make_layer
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import form_for
 from tuner.runtime import RuntimeFailure, arrays, load_layer
