@@ -1,4 +1,4 @@
-"""Attention kernels compile for sm_80 and sm_90a without spills, and their device code gives softmax on the CPU."""
+"""Attention kernels compile for sm_90a without spills, and their device code gives softmax on the CPU."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.support.attention_cases import CASES, ENGINES_OF_CASES, form_of, plan
 from tests.support.cases import H200
 from tests.support.compiled import compile_source
 from tests.support.emulated.attention import WAITS_LAST, EmulatedAttention, asked_of_l2, attention_library
+from tests.support.emulated.attention_launches import run_out_of_range, worst
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless, soaked
 from tuner.core.insight.tracing import Stamped, stamped_attention

@@ -20,8 +20,7 @@ from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.attention import NextWeights, render_attention
 
 ALL_FORMS = AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0)
-#: Head, columns, tokens of a tile, warps that multiply and that end tasks, loads at once: what has just the registers that
-#: it needs.
+#: Head, columns, tokens of a tile, warps that multiply and that end tasks, loads at once: what has just its registers.
 EDGE = [(128, 16, 64, 4, 2, 8), (128, 8, 64, 8, 4, 16)]
 
 
@@ -72,7 +71,7 @@ TELL = "  cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));\
     ],
 )
 def test_a_fault_of_the_copies_by_a_warp_shows(name: str, before: str, after: str) -> None:
-    """A stale length or page, a tile that is told too early or lacks tokens: with copies of other lengths."""
+    """A stale length or page, a tile that comes too late or lacks tokens: with copies of other lengths."""
     case = CASES[name]
     found = (worst(case, (before, after), seed=seed, engine=AttentionEngine.MMA) for seed in range(3))
     assert any(not error < case.most for error in found)
