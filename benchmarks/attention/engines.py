@@ -11,6 +11,7 @@ import json
 import time
 import traceback
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from .measure import (
     timed,
 )
 from .on_card import make_current
-from .rows import Row, by_engine, rows, variants
+from .rows import Row, Variant, by_engine, rows, tiling_of, variants
 
 _ROUNDS, _FINAL_ROUNDS = 8, 30
 #: Of each engine, variants that are measured again.
@@ -65,9 +66,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_report(options.out, done, {**machine, "complete": complete, "bytes_per_s": bytes_per_s})
 
 
+def _split(row: Row, num_sms: int) -> list[Variant]:
+    """Contexts in some spans, as many as fill the SMs at most, by tiles of 32 and 64 tokens: what clusters do else."""
+    op, found = row.op, list[Variant]()
+    most = num_sms // (op.sequences * op.kv_heads)
+    for spans, tile in product((2, 4, 8, 16, 32, 64), (32, 64)):
+        if spans <= most and (spans - 1) * tile < op.max_length:
+            span = -(-op.max_length // (spans * tile)) * tile
+            found.append(Variant(tiling=tiling_of(tile, queries=op.columns), span_tokens=span))
+    return found
+
+
 def measure_row(row: Row, num_sms: int, bytes_per_s: float) -> dict[str, Any]:
     """Both engines and libraries at one shape: all variants once, then the fastest of each engine again."""
-    tensors, tried = Tensors(row), variants(row, num_sms)
+    tensors, tried = Tensors(row), [*variants(row, num_sms), *_split(row, num_sms)]
     backends = MASKED_LIBRARIES if set(row.lengths) != {row.op.max_length} else LIBRARIES
     graphs, failed = {}, {}
     for name, backend in backends.items():
@@ -75,7 +87,7 @@ def measure_row(row: Row, num_sms: int, bytes_per_s: float) -> dict[str, Any]:
             graphs[name] = tensors.captured_library(backend)
         except Exception as error:
             failed[name] = str(error)[:120]
-    of_engine = {engine: by_engine(tried, engine) for engine in AttentionEngine}
+    of_engine = {engine: list(dict.fromkeys(by_engine(tried, engine))) for engine in AttentionEngine}
     both = [variant for found in of_engine.values() for variant in found]
     kernels, errors = captured_variants(tensors, both, num_sms, graphs, failed)
     times = timed(graphs, tensors.num_launches, _ROUNDS)

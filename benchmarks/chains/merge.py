@@ -70,7 +70,7 @@ def _job_of(row: Json) -> Json:
     of_torch = row.get("torch_over_library")
     figures = {
         "fastest_us": min(ours),
-        "over_vendor_library": round(row["verdict_speedup"] / min(1.0, of_torch or 1.0), 3),
+        "over_vendor_library": round(row["verdict_speedup"] / min(1.0, of_torch or 1.0), 4),
         "torch_over_library": None if "torch_beside" in row else of_torch,
     }
     return {name: row[name] for name in ("date", "commit", "trials")} | figures

@@ -163,12 +163,14 @@ ROWS = (
 
 
 def choose_rows(names: Sequence[str] = ()) -> tuple[ChainRow, ...]:
-    """Those of these names, chains or ``m16``; all where nothing is named.
+    """Those of these names, chains or ``m16``, in the order in which they are named; all where nothing is named.
 
     Raises:
         InvalidInput: there is none.
     """
-    chosen = tuple(row for row in ROWS if not names or {row.name, row.chain, f"m{row.m}"} & set(names))
+    if not names:
+        return ROWS
+    chosen = tuple(dict.fromkeys(row for name in names for row in ROWS if name in (row.name, row.chain, f"m{row.m}")))
     if not chosen:
         remedy = f"a row is called like {ROWS[0].name}, {ROWS[0].chain} or m{ROWS[0].m}"
         raise InvalidInput("row", f"no row is called {' '.join(names)}", remedy)

@@ -12,6 +12,7 @@ import httpx
 
 from tuner import __version__
 from tuner.client.artifact import Artifact, open_artifact
+from tuner.client.batch_documents import Batch, BatchBest, BatchJob
 from tuner.client.config import DEFAULT_URL
 from tuner.client.documents import Best, Job, JobDetail, Trial
 from tuner.client.errors import (
@@ -108,34 +109,34 @@ class Client:
         response = self._request("DELETE", _job_path(job_id))
         return None if response.status_code == httpx.codes.NO_CONTENT else cast(Job, self._document(response))
 
-    def submit_batch(self, body: Json, *, idempotency_key: str | None = None) -> Json:
+    def submit_batch(self, body: Json, *, idempotency_key: str | None = None) -> Batch:
         """Asks for several jobs; `body` as `POST /batches` takes it. Answers the batch, which may have existed."""
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        return self._json("POST", "/batches", json=body, headers=headers)
+        return cast(Batch, self._json("POST", "/batches", json=body, headers=headers))
 
-    def batch(self, batch_id: str) -> Json:
+    def batch(self, batch_id: str) -> Batch:
         """A batch as it stands."""
-        return self._json("GET", _batch_path(batch_id))
+        return cast(Batch, self._json("GET", _batch_path(batch_id)))
 
-    def batches(self, **filters: Any) -> Iterator[Json]:
+    def batches(self, **filters: Any) -> Iterator[Batch]:
         """All batches, the newest first."""
-        return self._items("/batches", filters)
+        return cast(Iterator[Batch], self._items("/batches", filters))
 
-    def batch_jobs(self, batch_id: str) -> Iterator[Json]:
+    def batch_jobs(self, batch_id: str) -> Iterator[BatchJob]:
         """The jobs of a batch: each a `job` with its `ladder` and its `m`."""
-        return self._items(f"{_batch_path(batch_id)}/jobs", {"limit": 500})
+        return cast(Iterator[BatchJob], self._items(f"{_batch_path(batch_id)}/jobs", {"limit": 500}))
 
-    def batch_best(self, batch_id: str) -> Json:
+    def batch_best(self, batch_id: str) -> BatchBest:
         """Which kernel runs for which rows.
 
         Raises:
             NoResult: there is no such batch, or no answer yet.
         """
-        return self._json("GET", f"{_batch_path(batch_id)}/best")
+        return cast(BatchBest, self._json("GET", f"{_batch_path(batch_id)}/best"))
 
-    def cancel_batch(self, batch_id: str) -> Json:
+    def cancel_batch(self, batch_id: str) -> Batch:
         """Ends a batch, and those of its jobs that nobody else waits for."""
-        return self._json("POST", f"{_batch_path(batch_id)}:cancel")
+        return cast(Batch, self._json("POST", f"{_batch_path(batch_id)}:cancel"))
 
     def whoami(self) -> Json:
         """Who the token belongs to, and what it is good for.

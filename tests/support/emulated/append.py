@@ -68,7 +68,8 @@ class EmulatedAppend:
         size = int(np.prod(shape))
         behind = int(np.prod(shape[1:])) if self.paged else 2 * op.head_dim
         self._whole = [np.full(size + behind, NAN, np.uint16) for _ in range(2)]
-        self._held = [whole[:size].reshape(shape) for whole in self._whole]
+        #: Keys, and values, as they lie.
+        self.held = [whole[:size].reshape(shape) for whole in self._whole]
         self.pages = np.zeros((op.sequences, 0), np.int32)
         if self.paged:
             self.pages = rng.permutation(self.paged.num_pages).astype(np.int32).reshape(op.sequences, -1)
@@ -77,12 +78,12 @@ class EmulatedAppend:
     @property
     def keys(self) -> Array:
         """[sequences, KV heads, max_length, head_dim]; of pages in order."""
-        return self._in_order(self._held[0])
+        return self._in_order(self.held[0])
 
     @property
     def values(self) -> Array:
         """The same."""
-        return self._in_order(self._held[1])
+        return self._in_order(self.held[1])
 
     def _in_order(self, cache: Array) -> Array:
         if self.paged is None:
@@ -95,7 +96,7 @@ class EmulatedAppend:
     def run(self, library: ctypes.CDLL) -> None:
         """One launch."""
         lengths = np.array(self.lengths, np.int32)
-        arrays = (self.qkv, self.frequencies, self.q, *self._held, lengths, self.pages)
+        arrays = (self.qkv, self.frequencies, self.q, *self.held, lengths, self.pages)
         names = ("qkv", "frequencies", "q", "keys", "values", "lengths", "pages")
         addresses = {name: array.ctypes.data for name, array in zip(names, arrays, strict=True)}
         buffers = AppendBuffers(**addresses, num_pages=self.paged.num_pages if self.paged else 0)
@@ -104,7 +105,7 @@ class EmulatedAppend:
 
     def overruns(self) -> bool:
         """Whether something was written behind a cache."""
-        return any(bool((whole[held.size :] != NAN).any()) for whole, held in zip(self._whole, self._held, strict=True))
+        return any(bool((whole[held.size :] != NAN).any()) for whole, held in zip(self._whole, self.held, strict=True))
 
     def _is_in_cache(self, sequence: int, place: int) -> bool:
         if self.paged is None:

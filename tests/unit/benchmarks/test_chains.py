@@ -11,7 +11,7 @@ import pytest
 from benchmarks.chains import instruction_fetch, search, torch_compile
 from benchmarks.chains.boundaries import boundaries_of
 from benchmarks.chains.results import summary_of
-from benchmarks.chains.rows import BARS, choose_rows
+from benchmarks.chains.rows import BARS, ROWS, choose_rows
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.errors import InvalidInput
@@ -21,6 +21,11 @@ from tuner.winners import ShippedWinners
 def test_a_row_is_named_or_all_are_taken() -> None:
     assert [row.name for row in choose_rows(["qwen2.5-7b/m16"])] == ["qwen2.5-7b/m16"]
     assert {row.chain for row in choose_rows(["m64"])} == set(BARS)
+    in_order = choose_rows(["qwen2.5-7b/m64", "llama3-8b/m1", "qwen2.5-7b/m64"])
+    assert [row.name for row in in_order] == ["qwen2.5-7b/m64", "llama3-8b/m1"], (
+        "where time is short the first comes first"
+    )
+    assert choose_rows() == ROWS
     with pytest.raises(InvalidInput, match="no row is called m17"):
         choose_rows(["m17"])
 

@@ -106,3 +106,11 @@ def test_a_library_that_is_ahead_of_torch_stays_what_the_verdict_is_against() ->
     torch = {"torch_compile_us": 110.0, "torch_over_library": 1.1, "torch_commit": "a"}
     (found,) = merge.merged([report("a", row(1, 1.2, **torch)), report("b", row(1, 1.3))])["rows"]
     assert (found["verdict_speedup"], found["torch_compile_us"]) == (1.3, 110.0)
+
+
+def test_means_are_also_told_over_the_fastest_that_torch_was_beside_any_job() -> None:
+    ahead = {"torch_compile_us": 117.0, "torch_over_library": 0.9, "torch_is_library": True}
+    behind = {"torch_compile_us": 132.0, "torch_over_library": 1.01, "torch_is_library": False}
+    found = merge.merged([report("a", row(1, 1.08, **ahead)), report("b", row(1, 1.21, **behind))])
+    summary = found["meta"]["chains"]["llama3-8b"]
+    assert (summary["mean"], summary["mean_over_fastest_torch"]) == (1.21, pytest.approx(1.21 * 0.9))

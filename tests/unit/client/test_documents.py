@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_or
 import pytest
 from pydantic import BaseModel
 
-from tuner.client import documents
+from tuner.client import batch_documents, documents
+from tuner.wire.batches import BatchBestView, BatchJobView, BatchView
 from tuner.wire.job_detail import JobDetail
 from tuner.wire.job_view import JobView
 from tuner.wire.requests import FfnPair, IndependentPair
@@ -23,6 +24,9 @@ PAIRS = [
     (BestView, documents.Best),
     (FfnPair, documents.FfnPair),
     (IndependentPair, documents.IndependentPair),
+    (BatchView, batch_documents.Batch),
+    (BatchJobView, batch_documents.BatchJob),
+    (BatchBestView, batch_documents.BatchBest),
 ]
 
 

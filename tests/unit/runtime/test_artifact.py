@@ -246,20 +246,6 @@ def test_launches_of_an_attention_have_the_workers_parameters(
     assert {call.attribute for call in calls} == {PROGRAMMATIC}
 
 
-def test_what_goes_in_front_is_given_the_table_and_as_many_pages_as_the_cache_has(recorder: Recorder) -> None:
-    made, kernel = attention_alone(page_tokens=16, heads_first=False)
-    artifact, append = Artifact(made.files), made.manifest["attentions"][0]["append"]
-    given = tensors_of(artifact, "optional")
-    for name in ("attention.keys", "attention.values"):
-        given[name] = replace(given[name], shape=(1000, *given[name].shape[1:]))
-    sizes = [append["parameter"]["size_bytes"], made.manifest["attentions"][0]["parameter"]["size_bytes"]]
-    first, _ = launched(recorder, artifact, given, sizes)
-    names = ("qkv", "frequencies", "keys", "values", "lengths", "pages")
-    at = {name: given[f"attention.{name}"].address for name in names}
-    buffers = AppendBuffers(q=given["q"].address, num_pages=1000, **at)
-    assert first.parameter == pack_append_args(kernel.op.shape, buffers, kernel.op.form.paged)
-
-
 @pytest.mark.parametrize(
     ("num_behind", "kind", "run_starts", "order"),
     [
@@ -323,42 +309,6 @@ def test_launches_of_one_artifact_share_what_lies_between_them(recorder: Recorde
     assert allocated == len(artifact._memory) > 0
     artifact.bind(given)
     assert len(recorder.calls("cuMemAlloc_v2")) == allocated, "a second layer has no memory of its own"
-
-
-def test_an_abort_and_a_refused_length_are_told(recorder: Recorder) -> None:
-    made, _ = chain(PlanKind.FUSED_PDL, block(16))
-    artifact = Artifact(made.files)
-    assert not artifact.aborted()
-    assert artifact._products is not None
-    record = artifact._products._workspaces[0] + made.manifest["launches"][0]["workspace"]["abort_record"]["offset"]
-    ctypes.c_uint32.from_address(record).value = 1
-    assert artifact.aborted()
-    assert artifact.refused() == ""
-    files, _ = attention_alone()
-    attentions = Artifact(files.files)
-    assert attentions.refused() == ""
-    at = attentions._attentions[0]._own["refused"]
-    assert isinstance(at, int)
-    (ctypes.c_int32 * 4).from_address(at)[:] = [1, 3, -5, 701]
-    assert attentions.refused() == "sequence 3 has the length -5: use 0 to 700"
-    made, _ = chain(PlanKind.RUNS, block(16, rotary=TURNED))
-    turned = Artifact(made.files)
-    assert turned._products is not None
-    (at,) = turned._products._refused
-    (ctypes.c_int32 * 4).from_address(at)[:] = [2, 1, 99, 80]
-    assert turned.refused() == "sequence 1 has the page 99: use 0 to 79"
-    turned.forget_refused()
-    assert turned.refused() == ""
-    assert not turned.aborted()
-
-
-def test_keys_of_other_pages_than_values_are_refused() -> None:
-    made, _ = chain(PlanKind.N_LAUNCHES, block(16, rotary=ROTARIES[-1][0]))
-    artifact = Artifact(made.files)
-    given = tensors_of(artifact)
-    given["qkv.keys"] = replace(given["qkv.keys"], shape=(3, *given["qkv.keys"].shape[1:]))
-    with pytest.raises(RuntimeFailure, match=r"qkv\.keys and qkv\.values have \[3, 80\] pages: give both as many"):
-        artifact.bind(given)
 
 
 def changed(made: ArtifactFiles, **fields: Any) -> dict[str, bytes]:

@@ -17,9 +17,9 @@ _PORT_BYTES = 64
 _FLOAT_BYTES = 4
 #: Between two copies that a thread asks for: boxes of 4 KB come at 71 GB/s (docs/findings/page-copies.md).
 _COPY_US = 0.058
-#: Between two `cp.async` of a warp that requests, 16 bytes a lane; and what a tile takes it beside them: its stage, its
-#: addresses, arrivals. Fitted to an H100's times of few CTAs (docs/findings/attention-engines.md).
-_WARP_COPY_BYTES, _WARP_COPY_CLOCKS, _WARP_TILE_CLOCKS = 512, 19, 270
+#: Between two `cp.async` of a warp that requests, 16 bytes a lane; and what a tile of keys, or of values, takes it
+#: beside them: its stage, its addresses, an arrival of each lane (docs/findings/attention-engines.md).
+_WARP_COPY_BYTES, _WARP_COPY_CLOCKS, _WARP_TILE_CLOCKS = 512, 16, 150
 #: From a CTA's last item sent to the last one received. A guess: an item's way is as long as one to the L2.
 _CLUSTER_US = 0.5
 
@@ -106,10 +106,9 @@ def _times(plan: AttentionPlan, lengths: Sequence[int], tiling: AttentionTiling,
 
 
 def _warp_bytes_per_us(tiling: AttentionTiling, gpu: Gpu) -> float:
-    """That a warp copies, tile behind tile, where nothing else holds it back."""
-    tile_bytes = tiling.ring_bytes / tiling.num_stages
-    clocks = _WARP_TILE_CLOCKS + _WARP_COPY_CLOCKS * tile_bytes / _WARP_COPY_BYTES
-    return tile_bytes * gpu.clock_mhz / clocks
+    """That two warps copy, one of them keys, tile behind tile, where nothing else holds them back."""
+    of_keys = tiling.ring_bytes / tiling.num_stages / 2
+    return 2 * of_keys * gpu.clock_mhz / (_WARP_TILE_CLOCKS + _WARP_COPY_CLOCKS * of_keys / _WARP_COPY_BYTES)
 
 
 def loads_of(
