@@ -278,8 +278,8 @@ def test_the_operator_leaves_the_same_bits_and_agrees_with_pytorchs_own(one: OnC
             error = (found.double() - plain.double()).norm() / plain.double().norm()
             assert float(error) < 1.6e-2
         for name, cache in caches.items() if turned else ():
-            other = getattr(given, name)
-            assert float((cache.double() - other.double()).norm() / cache.double().norm()) < 1e-2
+            found, wide = (one.double().nan_to_num() for one in (getattr(given, name), cache))  # NaN where none looks
+            assert float((found - wide).norm() / wide.norm()) < 1e-2
     assert one.layer.refused() == ""
     torch_layer.forget(number)
 
