@@ -194,6 +194,8 @@ def test_a_length_beyond_the_plan_and_an_abort_are_told_and_the_next_launch_is_r
     in_c.launch()
     one.stream.synchronize()
     wanted, kept = one.left(), lengths.copy()
+    if (table := one.given.get("attention.pages")) is not None:  # those that no length has reached are none
+        table[...] = cupy.clip(table, 0, one.given["attention.keys"].shape[0] - 1)
     lengths[2] = one.longest + 1
     cupy.cuda.Device().synchronize()
     in_c.launch()
@@ -276,8 +278,8 @@ def test_the_operator_leaves_the_same_bits_and_agrees_with_pytorchs_own(one: OnC
             error = (found.double() - plain.double()).norm() / plain.double().norm()
             assert float(error) < 1.6e-2
         for name, cache in caches.items() if turned else ():
-            other = getattr(given, name)
-            assert float((cache.double() - other.double()).norm() / cache.double().norm()) < 1e-2
+            found, wide = (one.double().nan_to_num() for one in (getattr(given, name), cache))  # NaN where none looks
+            assert float((found - wide).norm() / wide.norm()) < 1e-2
     assert one.layer.refused() == ""
     torch_layer.forget(number)
 

@@ -8,6 +8,10 @@ from typing import Any
 from tuner.client.models import dense_language_model, dtype_of, size_of
 from tuner.errors import InvalidInput
 
+#: Families whose q, k and v have biases, whatever the config says, and those that norm queries and keys.
+_QKV_BIAS, _NORMS_QUERIES = ("qwen2",), ("qwen3",)
+#: Types of rotary embeddings whose frequencies do not change with the length, and that scale nothing.
+_PLAIN_ROTARY = ("default", "linear", "llama3")
 #: Families whose layers differ in their attention, or whose scores have a cap: theirs are tuned by their sizes.
 _OTHERWISE = ("gemma", "gemma2", "gemma3_text")
 
@@ -60,3 +64,77 @@ def attention_pair(
         "window": window if window and window < max_length else None,
         "dtype": dtype or dtype_of(config),
     }
+
+
+def qkv_attention_chain(
+    config: Mapping[str, Any],
+    *,
+    sequences: int,
+    max_length: int,
+    tp: int = 1,
+    dtype: str | None = None,
+    page_tokens: int | None = None,
+) -> dict[str, Any]:
+    """The same with what is in front: norm, the product of queries, keys and values, which turns them and writes to the
+    cache, attention and o_proj, as `POST /jobs` takes them; of one of `tp` ranks, between two all-reduces.
+
+    Args: as `attention_pair`.
+
+    Raises:
+        InvalidInput: as `attention_pair`; or the model norms queries and keys, its rotary embeddings change with the
+            length or turn a part of a head, or ranks would each add the bias of o_proj.
+    """
+    pair = attention_pair(
+        config, sequences=sequences, max_length=max_length, tp=tp, dtype=dtype, page_tokens=page_tokens
+    )
+    config = dense_language_model(config)
+    _check_turned(config)
+    has_bias = bool(config.get("attention_bias"))
+    if has_bias and tp > 1:
+        problem = f"is {tp}, and the ranks' outputs are summed: the bias of o_proj would be added {tp} times"
+        raise InvalidInput("tp", problem, "tune the attention alone, and add it behind the sum")
+    heads, kv_heads, head_dim = pair["heads"], pair["kv_heads"], pair["head_dim"]
+    pages = {} if page_tokens is None else {"page_tokens": page_tokens}
+    sizes = {"kv_heads": kv_heads, "head_dim": head_dim, "max_length": max_length, "new_tokens": 1, **pages}
+    window = {} if pair["window"] is None else {"window": pair["window"]}
+    hidden = size_of(config, "hidden_size")
+    qkv = {
+        "name": "qkv",
+        "source": "residual",
+        "n": (heads + 2 * kv_heads) * head_dim,
+        "k": hidden,
+        "bias": has_bias or config["model_type"] in _QKV_BIAS,
+        "norm": "residual",
+        "eps": config.get("rms_norm_eps", 1e-6),
+        "rotary": {"heads": heads, **sizes},
+    }
+    attention = {
+        "op": "attention",
+        "name": "attention",
+        "source": "qkv",
+        "sequences": sequences,
+        "heads": heads,
+        **sizes,
+        **window,
+    }
+    o_proj = {"name": "o_proj", "source": "attention", "n": hidden, "k": heads * head_dim, "bias": has_bias}
+    return {"kind": "chain", "m": sequences, "dtype": pair["dtype"], "ops": [qkv, attention, o_proj]}
+
+
+def _check_turned(config: Mapping[str, Any]) -> None:
+    """That queries and keys are turned as a kernel here does it."""
+    family, remedy = (
+        config["model_type"],
+        "tune the attention without --with-qkv, and write to the cache in front of it",
+    )
+    if family in _NORMS_QUERIES:
+        problem = f"is {family!r}, which norms queries and keys between qkv and the attention, and no kernel here does"
+        raise InvalidInput("model_type", problem, remedy)
+    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind not in _PLAIN_ROTARY:
+        problem = f"is of type {kind!r}, whose frequencies change with the length, or which scales queries and keys"
+        raise InvalidInput("rope_scaling", problem, remedy)
+    part = config.get("partial_rotary_factor", scaling.get("partial_rotary_factor", 1.0))
+    if part != 1.0:
+        raise InvalidInput("partial_rotary_factor", f"is {part}, and a kernel here turns whole heads", remedy)

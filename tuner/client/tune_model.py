@@ -14,13 +14,14 @@ from rich.console import Console
 from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
 from tuner.client.http import Client
-from tuner.client.model_attention import attention_pair
+from tuner.client.model_attention import attention_pair, qkv_attention_chain
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import pack_options
 from tuner.client.output import print_table
 from tuner.client.packs import ladder_table, make, order_of_jobs
 from tuner.client.row_counts import row_counts
 from tuner.client.signatures import pinned
+from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Shape
 
@@ -48,6 +49,7 @@ def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[i
 @click.option("--residual", is_flag=True, help="The kernel adds the residual; on one rank alone.")
 @click.option("--m", "rows", metavar="vllm|LIST", callback=read_rows, default="vllm", show_default=True, help="Rows.")
 @click.option("--context", type=click.IntRange(min=1), help="Tunes the attentions, too: of up to so many tokens.")
+@click.option("--with-qkv", is_flag=True, help="With --context: norm and qkv in front of each attention, in one job.")
 @click.option("--page-tokens", type=click.IntRange(min=1), help="Of a page of the cache; contiguous unless given.")
 @click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
@@ -65,6 +67,8 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], rows: tuple[int, ..
     """
     if options["context"] is None and options["page_tokens"] is not None:
         raise click.UsageError("--page-tokens is of an attention's cache: give --context, too")
+    if options["context"] is None and options["with_qkv"]:
+        raise click.UsageError("--with-qkv is of an attention's queries: give --context, too")
     if options["context"] is not None and options["batch_invariant"]:
         raise click.UsageError("an attention promises no batch invariance: give --context or --batch-invariant")
     shapes = _shapes(configs, tp=options["tp"], dtype=options["dtype"], residual=options["residual"])
@@ -100,11 +104,20 @@ def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
 def _attentions(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
-    found = [_read(path, partial(attention_pair, sequences=m, **how)) for path in configs for m in rows]
+    take = qkv_attention_chain if options["with_qkv"] else attention_pair
+    found = [_read(path, partial(take, sequences=m, **how)) for path in configs for m in rows]
     for pair in (once := [pair for index, pair in enumerate(found) if pair not in found[:index]]):
-        projected = "its projection" if pair["d_out"] else "no projection, since o_proj has a bias"
-        click.echo(f"attention: {pair['sequences']} x {pair['max_length']} tokens, {projected}", err=True)
+        click.echo(_words(pair), err=True)
     return once
+
+
+def _words(pair: Mapping[str, Any]) -> str:
+    """Of an attention, or of one with what is in front."""
+    if "ops" in pair:
+        (attention,) = (op for op in pair["ops"] if op.get("op") == ATTENTION)
+        return f"qkv, attention, o_proj: {attention['sequences']} x {attention['max_length']} tokens"
+    projected = "its projection" if pair["d_out"] else "no projection, since o_proj has a bias"
+    return f"attention: {pair['sequences']} x {pair['max_length']} tokens, {projected}"
 
 
 def _read(path: Path, take: Callable[[Any], Found]) -> Found:

@@ -173,7 +173,8 @@ def test_a_pack_is_made_of_layers_as_their_jobs_have_them(
     front = "fp16 256 -> qkv 512 norm rotary -> attention -> o_proj 256 residual"
     behind = " -> gate_up 512 norm gated silu -> down 256 residual"
     assert [row[:2] for row in cells] == [
-        (f"{front}{more}: 4 heads of 64 over 2", "4 x 700 tokens") for more in (behind, "")
+        (f"{front}{behind}: 4 heads of 64 over 2, pages of 16", "4 x 700 tokens"),
+        (f"{front}: 4 heads of 64 over 2", "4 x 700 tokens"),
     ]
 
 

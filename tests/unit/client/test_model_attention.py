@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from tests.unit.client.test_models import config
-from tuner.client.model_attention import attention_pair
+from tuner.client.model_attention import attention_pair, qkv_attention_chain
+from tuner.core.problem.presets import MODELS, LayerRun, decoder_layer
+from tuner.core.problem.workload import Dtype
 from tuner.errors import InvalidInput
 from tuner.wire.attentions import Attention
+from tuner.wire.chains import Chain
 
 #: By hand: heads, heads of the cache, elements of a head, hidden size, dtype.
 EXPECTED = {
@@ -66,3 +69,45 @@ def test_options_of_the_config_and_of_the_command_are_the_pairs() -> None:
 def test_what_has_no_attention_here_is_refused(name: str, changes: dict[str, Any], tp: int, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         attention_pair(config(name, **changes), sequences=1, max_length=512, tp=tp)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "tp", "pages"),
+    [
+        ("llama_3_8b", "llama3-8b", 1, None),
+        ("llama_3_70b", "llama3-70b", 8, None),
+        ("llama_3_70b", "llama3-70b", 2, 16),
+        ("qwen2_5_7b", "qwen2.5-7b", 4, None),
+    ],
+)
+def test_with_what_is_in_front_it_is_the_run_of_the_preset(name: str, preset: str, tp: int, pages: int | None) -> None:
+    asked: dict[str, Any] = {"sequences": 16, "max_length": 2048, "tp": tp, "page_tokens": pages}
+    found = Chain(**qkv_attention_chain(config(name, rms_norm_eps=MODELS[preset].eps), **asked)).to_workload()
+    assert found == decoder_layer(preset, run=LayerRun.QKV_ATTENTION, dtype=Dtype.BF16, **asked)
+
+
+def test_biases_and_a_window_of_the_config_are_the_chains() -> None:
+    chain = qkv_attention_chain(
+        config("mistral_7b", attention_bias=True, sliding_window=256), sequences=2, max_length=512, dtype="fp16"
+    )
+    qkv, attention, o_proj = Chain(**chain).to_workload().all_ops
+    assert (qkv.bias, o_proj.bias) == (True, True)  # type: ignore[union-attr]
+    assert attention.form.window == 256  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "tp", "words"),
+    [
+        ("qwen3_32b", {}, 1, "which norms queries and keys between qkv and the attention"),
+        ("llama_3_8b", {"rope_scaling": {"rope_type": "dynamic"}}, 1, "rope_scaling: is of type 'dynamic'"),
+        ("llama_3_8b", {"rope_scaling": {"type": "yarn"}}, 1, "is of type 'yarn'"),
+        ("llama_3_8b", {"partial_rotary_factor": 0.5}, 1, "partial_rotary_factor: is 0.5, and a kernel"),
+        ("llama_3_8b", {"attention_bias": True}, 2, "the bias of o_proj would be added 2 times"),
+        ("gemma_2_9b", {}, 1, "do not all have the same plain attention"),
+    ],
+)
+def test_what_is_turned_otherwise_has_no_product_in_front(
+    name: str, changes: dict[str, Any], tp: int, words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        qkv_attention_chain(config(name, **changes), sequences=1, max_length=512, tp=tp)
