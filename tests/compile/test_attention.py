@@ -1,18 +1,18 @@
-"""Attention kernels compile for sm_80 and sm_90a without spills, and their device code gives softmax on the CPU."""
+"""Attention kernels compile for sm_90a without spills, and their device code gives softmax on the CPU."""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.attention_cases import CASES, ENGINES_OF_CASES, Case, form_of, plan_of, tiling_of
+from tests.support.attention_cases import CASES, ENGINES_OF_CASES, form_of, plan_of, tiling_of
 from tests.support.cases import H200
 from tests.support.compiled import compile_source
 from tests.support.emulated.attention import WAITS_LAST, EmulatedAttention, asked_of_l2, attention_library
+from tests.support.emulated.attention_launches import run_out_of_range, worst
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless, soaked
 from tuner.core.insight.tracing import Stamped, stamped_attention
@@ -21,7 +21,6 @@ from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import AttentionForm, PagedCache
 from tuner.core.problem.resources import most_registers
 from tuner.core.problem.workload import Dtype
-from tuner.core.proof.attention import check_attention
 from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
 from tuner.errors import IllegalSchedule
 from tuner.workers.builder.nvrtc import parse_log
@@ -89,10 +88,6 @@ def test_what_has_just_its_registers_compiles_without_spills(edge: tuple[int, ..
     assert parse_log(log).spill_bytes == 0
 
 
-#: The same where the lanes of a warp copy, which leaves no room for one more.
-WARP_EDGE = [(128, 16, 64, 4, 2, 1, 8), (128, 8, 64, 8, 4, 1, 16)]
-
-
 def is_whole(_: int, tiling: AttentionTiling) -> bool:
     return tiling.tile_tokens == 64 and tiling.math_warps == 8
 
@@ -105,48 +100,12 @@ def test_a_kernel_compiles_without_spills_or_warnings(tiling: AttentionTiling, t
     assert (resources.spill_bytes, resources.warnings) == (0, ())
 
 
-@pytest.mark.parametrize("arch", ["sm_80", *soaked("sm_86", "sm_89"), "sm_90a", *soaked("sm_100", "sm_120")])
-@pytest.mark.parametrize("form", [*soaked(AttentionForm()), FORMS[1]], ids=["plain", "all forms"])
-@pytest.mark.parametrize("edge", WARP_EDGE, ids=str)
-def test_a_kernel_without_a_copy_engine_compiles_without_spills_or_warnings(
-    edge: tuple[int, ...], form: AttentionForm, arch: str
-) -> None:
-    head_dim, columns, tile, warps, finish, _, parts = edge
-    tiling = AttentionTiling(
-        head_dim=head_dim, columns=columns, tile_tokens=tile, num_stages=max(1, 16 * warps // tile), math_warps=warps,
-        finish_warps=finish, parts_at_once=parts, engine=AttentionEngine.MMA,
-    )  # fmt: skip
-    _, log = compile_source(render_attention(tiling, Dtype.BF16, form=form), arch)
-    resources = parse_log(log)
-    assert (resources.spill_bytes, resources.warnings) == (0, ())
-
-
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("tiling", soak_unless(is_whole, [t for t in TILINGS if t.tile_tokens >= 32]), ids=str)
 def test_a_kernel_of_each_form_compiles_without_spills(tiling: AttentionTiling, form: AttentionForm) -> None:
     _, log = compile_source(render_attention(tiling, Dtype.BF16, form=form), "sm_90a")
     resources = parse_log(log)
     assert (resources.spill_bytes, resources.warnings) == (0, ())
-
-
-def worst(case: Case, *changes: tuple[str, str], seed: int = 0, engine: AttentionEngine = AttentionEngine.TMA) -> float:
-    """Error of the worst element over two plans, each launched twice on the same counters; bits must not differ.
-    `seed`: of the operands, and of how long copies take."""
-    op = DecodeAttention(**case.op)
-    tiling = tiling_of(case, op, engine)
-    form = form_of(case, op)
-    library = attention_library(tiling, op, changes, form)
-    run = EmulatedAttention(op=op, lengths=case.lengths, form=form, seed=seed)
-    found = []
-    for contiguous in (False, True):
-        plan = plan_of(case, op, contiguous=contiguous)
-        check_attention(plan, tile_tokens=tiling.tile_tokens)
-        found += [run.run(library, plan, tiling, speculative=case.speculative) for _ in range(2)]
-    if any((bits != found[0]).any() for bits in found) or refused_launch(run.refused.tolist()):
-        return np.inf
-    expected = run.expected()
-    errors = np.abs(from_bits(found[0], op.dtype) - expected) / np.sqrt((expected**2).mean())
-    return float(errors.max())
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -197,77 +156,6 @@ def test_a_fault_in_the_device_code_shows(name: str, before: str, after: str) ->
     assert any(not worst(case, (before, after), seed=seed) < case.most for seed in range(3))
 
 
-#: Half a tile's copy by cp.async, and who says that it is there.
-BRING = (
-    "  copy_box(args, of_values ? ring.v(stage) : ring.k(stage), of_values ? args.v : args.k, row, 0, num_tokens);\n"
-)
-TELL = "  cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));\n"
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-@pytest.mark.parametrize(
-    ("name", "before", "after"),
-    [
-        ("ragged", BRING + TELL, TELL + BRING),
-        ("ragged", "cp_async_arrive(ring.task_full(slot))", "mbarrier_arrive(ring.task_full(slot))"),
-        ("tiles left over", "load_length(args, queue.task.sequence())", "load_length(args, 0)"),
-        ("pages of 16", "row, first + box", "row, first"),
-        ("pages of 16", "static_cast<long long>(hand.task.sequence()) * args.max_pages", "0"),
-        *soaked(
-            ("ragged", "(to ^ (token % 8 * kChunkBytes))", "to"),
-            ("ragged", "row + 8 * chunk", "row"),
-            ("ragged", BRING, BRING.replace("num_tokens", "num_tokens - 1")),
-            ("ragged", "chunk / 8 * (kBoxTokens * 128)", "chunk / 8 * (kBoxTokens * 64)"),
-            ("pages of 16", "tile + box * kBoxBytes", "tile"),
-            ("pages of 16", "num_tokens - box * kBoxTokens", "num_tokens - 2 * box * kBoxTokens"),
-            ("many pages", "first + 32 + lane", "first + lane"),
-            ("window", "skipped_tiles(args, task.span(), length) + cluster_rank()", "cluster_rank()"),
-            ("pages of 64, tokens before heads, no cluster", "kRowBytes * args.num_kv_heads", "kRowBytes"),
-            ("pages of 64, tokens before heads, no cluster", "+ line * 128", ""),
-        ),
-    ],
-)
-def test_a_fault_of_the_copies_by_a_warp_shows(name: str, before: str, after: str) -> None:
-    """A stale length or page, a tile that is told too early or lacks tokens: with copies of other lengths."""
-    case = CASES[name]
-    found = (worst(case, (before, after), seed=seed, engine=AttentionEngine.MMA) for seed in range(3))
-    assert any(not error < case.most for error in found)
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_a_warp_that_does_not_wait_for_a_stage_shows() -> None:
-    """It fills a stage that is still read, and then says more often that it is full than it may."""
-    change = ("  wait_until_free(ring, place);\n" + BRING, BRING)
-    with pytest.raises(AssertionError, match="threads hang"):
-        worst(CASES["tiles left over"], change, engine=AttentionEngine.MMA)
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_nothing_behind_the_cache_is_read_by_a_warps_copies() -> None:
-    """The last tile of the last head ends behind the cache. Its queue's first task, it is requested at a guess."""
-    case = replace(CASES["soft cap"], lengths=(63, 200), queues=12)
-    assert worst(case, engine=AttentionEngine.MMA) < case.most
-    with pytest.raises(AssertionError, match="from outside of queries and cache"):
-        worst(case, ("if (num_tokens < kBoxTokens)", "if (num_tokens < 1)"), engine=AttentionEngine.MMA)
-
-
-def run_out_of_range(
-    engine: AttentionEngine, lengths: tuple[int, ...], page: int, *changes: tuple[str, str]
-) -> tuple[str, np.ndarray[Any, Any]]:
-    """What a launch tells of a length, or of a page number, that it cannot use; and its result."""
-    case = CASES["pages of 16"]
-    op, form = DecodeAttention(**case.op), form_of(case, DecodeAttention(**case.op))
-    tiling, plan = tiling_of(case, op, engine), plan_of(case, op, contiguous=False)
-    run = EmulatedAttention(op=op, lengths=case.lengths, form=form)
-    run.lengths = lengths
-    if page:
-        run.pages[2, 8] = page
-    if lengths[1] > 0:
-        run.pages[1] = run.pages[0]
-    out = run.run(attention_library(tiling, op, changes, form), plan, tiling, speculative=False)
-    return str(refused_launch(run.refused.tolist())), from_bits(out, op.dtype)
-
-
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize(
     ("engine", "lengths", "page", "says"),
@@ -283,15 +171,9 @@ def run_out_of_range(
 def test_what_a_launch_cannot_use_is_told_and_not_read(
     engine: str, lengths: tuple[int, ...], page: int, says: str
 ) -> None:
-    told, out = run_out_of_range(AttentionEngine(engine), lengths, page)
-    assert told == says
+    said, out = run_out_of_range(AttentionEngine(engine), lengths, page)
+    assert said == says
     assert np.isfinite(out).all()
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_a_warp_that_reads_a_page_that_is_not_there_is_caught() -> None:
-    with pytest.raises(AssertionError, match="from outside of queries and cache"):
-        run_out_of_range(AttentionEngine.MMA, (300, 0, 129, 17), 33, ("is_there ? left : 0", "left"))
 
 
 @pytest.mark.parametrize("kind", [np.uint32, np.int32])
@@ -434,30 +316,6 @@ def test_who_reads_before_the_launch_before_has_ended_is_caught(name: str, engin
     """Queries, lengths, page numbers and cache."""
     with pytest.raises(AssertionError, match="launches before may still write"):
         worst(CASES[name], *WAITS_LAST, engine=AttentionEngine(engine))
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-@pytest.mark.parametrize("early", [False, True])
-def test_lines_of_the_weights_behind_are_asked_for_once_without_a_copy_engine(early: bool) -> None:
-    """Of rows of 1,168 bytes, of which 288 are wanted: those lines of 128 bytes that they lie in."""
-    case = CASES["ragged"]
-    op = DecodeAttention(**case.op)
-    tiling = tiling_of(case, op, AttentionEngine.MMA)
-    weights = NextWeights(address=2**32 + 16, num_rows=200, row_bytes=1168, taken_bytes=288, early=early)
-    rows = [weights.address + weights.row_bytes * row for row in range(weights.num_rows)]
-    wanted = sorted(line for row in rows for line in range(row // 128 * 128, row + weights.taken_bytes, 128))
-
-    def asked(*changes: tuple[str, str]) -> list[int]:
-        library = attention_library(tiling, op, changes)
-        run = EmulatedAttention(op=op, lengths=case.lengths)
-        before = len(asked_of_l2(library))
-        run.run(library, plan_of(case, op, contiguous=False), tiling, speculative=True, next_weights=weights)
-        found = asked_of_l2(library)[before:]
-        assert all(has_waited != early for _, _, has_waited, _ in found)
-        return sorted(address for address, *_ in found)
-
-    assert asked() == wanted
-    assert asked(("row - reinterpret_cast<u64>(row) % 128", "row")) != wanted
 
 
 @pytest.mark.parametrize(("row_bytes", "taken_bytes"), [(24, 16), (32, 8), (32, 48)])

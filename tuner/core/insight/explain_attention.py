@@ -16,7 +16,7 @@ from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.space.attention_policies import policies_of_attention
 
-_WHO_COPIES = {AttentionEngine.TMA: "the copy engine", AttentionEngine.MMA: "cp.async of a warp"}
+_WHO_COPIES = {AttentionEngine.TMA: "the copy engine", AttentionEngine.MMA: "cp.async of two warps"}
 
 
 def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:

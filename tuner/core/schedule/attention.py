@@ -28,7 +28,7 @@ class AttentionEngine(StrEnum):
 
     #: By the copy engine, one thread for all, on sm_90 alone.
     TMA = "tma"
-    #: By `cp.async` of a warp's lanes, on sm_80 and up. It has no clusters.
+    #: By `cp.async` of the lanes of two warps, on sm_80 and up. It has no clusters.
     MMA = "mma"
 
 

@@ -1,5 +1,5 @@
-// How queries and cache come to shared memory without a copy engine, from sm_80 on: lanes copy 16 bytes each by cp.async, and each of
-// them arrives at a barrier when all that it has asked for is there.
+// How queries and cache come to shared memory without a copy engine, from sm_80 on. Lanes copy 16 bytes each by cp.async. Each
+// of them arrives at a barrier when all that it has asked for is there.
 //
 // Roles. One warp brings tasks, queries and keys, and another one values. Both walk the queue, so that neither waits for the
 // other one: a warp copies about 49 GB/s, and an SM that reads alone has room for twice as much.

@@ -32,7 +32,7 @@ def test_who_brings_keys_and_values_is_told() -> None:
     workload = attention()
     found = [" ".join(explain(workload, H200, alone(engine=engine))) for engine in AttentionEngine]
     assert "in 6 stages, brought by the copy engine" in found[0]
-    assert "in 6 stages, brought by cp.async of a warp" in found[1]
+    assert "in 6 stages, brought by cp.async of two warps" in found[1]
 
 
 def test_ragged_lengths_show_as_empty_tasks_and_uneven_queues() -> None:
