@@ -302,6 +302,7 @@ def check_operator(archive: Path) -> None:
 
     from tuner.runtime import load_attention, torch_attention
 
+    torch.zeros(1, device="cuda")  # makes a context current, where this test runs alone
     attention = load_attention(archive)
     op, name = attention.op, attention.op["name"]
     like: dict[str, Any] = {"dtype": torch.bfloat16, "device": "cuda"}
