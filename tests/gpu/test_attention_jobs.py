@@ -351,7 +351,7 @@ def check_operator(archive: Path) -> None:
 def test_a_job_ends_with_a_verdict_and_a_kernel_that_runs_from_its_zip(pair: dict[str, Any], tmp_path: Path) -> None:
     best, content = best_of_job(pair, tmp_path)
     kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
-    assert kinds == ["library", "two_launches", "two_launches_pdl"]
+    assert sorted(set(kinds)) == ["library", "two_launches", "two_launches_pdl"], "a kind may have two finalists"
     archive = tmp_path / "best.zip"
     archive.write_bytes(content)
     ran = subprocess.run([sys.executable, str(ATTENTION_EXAMPLE), str(archive)], capture_output=True, text=True)
