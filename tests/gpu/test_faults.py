@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import cupy
 import pynvml
@@ -27,9 +28,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import evaluate
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
-from tuner.workers.builder import prepare as prepare_module
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import PreparedKernel, prepare
+from tuner.workers.builder.prepare import PreparedKernel, prepare, try_prepare
 from tuner.workers.host import supervisor as supervisor_module
 from tuner.workers.host.cards import Card
 from tuner.workers.host.supervisor import GpuSupervisor
@@ -149,12 +149,14 @@ def test_a_deadline_kills_the_child_and_the_next_trial_is_right(
     asked = problem(WORKLOAD)
     chosen = schedule(((16, 64, 64), (16, 64, 64)))
     assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
-    real = prepare_module.prepare
+    real = try_prepare
 
-    def planted(*args: object, **kwargs: object) -> PreparedKernel:
-        return with_raised_threshold(real(*args, **kwargs))  # type: ignore[arg-type]
+    def planted(*args: Any, **kwargs: Any) -> PreparedKernel:
+        prepared = real(*args, **kwargs)
+        assert isinstance(prepared, PreparedKernel)
+        return with_raised_threshold(prepared)
 
-    monkeypatch.setattr(prepare_module, "prepare", planted)
+    monkeypatch.setattr(supervisor_module, "try_prepare", planted)
     monkeypatch.setattr(gpu_supervisor, "_limits", Limits(evaluate_deadline_s=0.2))
     hung = evaluate(gpu_supervisor, asked, fused(chosen))
     assert isinstance(hung, Failed)
@@ -191,7 +193,6 @@ def test_a_finalist_that_hangs_is_left_out_and_the_others_are_timed(
 HANGING_PARENT = """
 import sys, time, threading
 from pathlib import Path
-import tuner.workers.builder.prepare as p
 import tuner.workers.host.supervisor as s
 from tuner.core.trial.evaluator import evaluate
 from tuner.workers.host.cards import usable_gpus
@@ -201,8 +202,8 @@ from tests.gpu.test_faults import WORKLOAD
 import tuner.workers.gpu.launch
 
 if __name__ == "__main__":
-    real = p.prepare
-    p.prepare = lambda *a, **k: with_raised_threshold(real(*a, **k), 10**13)
+    real = s.try_prepare
+    s.try_prepare = lambda *a, **k: with_raised_threshold(real(*a, **k), 10**13)
     card = usable_gpus()[0]
     sup = s.GpuSupervisor(card, Path(sys.argv[1]))
     print("CHILD", sup.child_pid, card.uuid, flush=True)
