@@ -48,7 +48,7 @@ def job(http: httpx.Client) -> dict[str, Any]:
 def test_a_layer_has_finals_of_the_library_and_of_several_ways_to_launch_its_products(
     http: httpx.Client, job: dict[str, Any]
 ) -> None:
-    assert job["pair"]["ops"][3]["rotary"] == {**HEADS, "new_tokens": 1}
+    assert job["pair"]["ops"][3]["rotary"] == {**HEADS, "new_tokens": 1, "page_tokens": None, "heads_first": True}
     assert job["pair"]["ops"][3]["n"] == 768
     kinds = {row["candidate"]["plan_kind"] for row in http.get(job["links"]["best"]).json()["finals"]}
     assert kinds <= {"library", "n_launches", "n_launches_pdl", "runs", "fused", "fused_pdl"}
@@ -71,7 +71,9 @@ def test_its_artifact_says_what_is_turned_and_where_keys_and_values_go(http: htt
     assert [fields[f"qkv.{name}"]["meaning"] for name in ("heads", "kv_heads", "max_length", "new_tokens")] == [
         *("8", "2", "700", "1"),
     ]
-    assert "constexpr int kRotaryOp = 2, kRotaryHeadDim = 64;" in zipped.read("kernel.cu").decode()
+    assert (
+        "constexpr int kRotaryOp = 2, kRotaryHeadDim = 64, kRotaryPageTokens = 0;" in zipped.read("kernel.cu").decode()
+    )
 
 
 def test_every_page_of_a_layer_shows_it(http: httpx.Client, job: dict[str, Any]) -> None:
