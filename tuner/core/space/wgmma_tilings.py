@@ -58,6 +58,8 @@ SWAPPED_SHARERS_GROUPS = 2
 NUM_GUESSES = 4
 NUM_TAIL_GUESSES = 2
 NUM_SHARING_GUESSES = 2
+#: A ring of fewer stages leaves the memory idle between them: where another cut has as many, it is a better guess.
+ENOUGH_STAGES = 4
 #: Of the SMs that an op keeps busy, the least that wider tiles of it may.
 BUSY_SHARE = 0.9
 #: The weights of an op that counts as small, over what all rings hold.
@@ -162,7 +164,7 @@ class WgmmaTilings:
         if self._rows > MAX_ROWS_OF_TILES_OF_64:
             sharers = [height for height in sharers if best[height] < best.get(replace(height, cluster_k=1), 0.0)]
         sharers.sort(key=lambda height: (-(-self._rows // height.m), best[height]))
-        sharing = self._in_turn(sharers, tails=False)
+        sharing = _by_turns([list(islice(self._of_height(one, tails=False), NUM_GUESSES)) for one in sharers])
         few, others = whole[:NUM_GUESSES], whole[NUM_GUESSES : max(NUM_GUESSES, len(alone))]
         groups = ([*few, *self._widest(alone[:1])], [*self._in_two_waves()], sharing[:NUM_SHARING_GUESSES])
         return list(dict.fromkeys((*_by_turns(groups), *others, *tails[:NUM_TAIL_GUESSES])))
@@ -176,18 +178,34 @@ class WgmmaTilings:
             yield from islice(self._with_rings(widest, height), 1)
 
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
-        return _by_turns([list(islice(self._of_height(height, tails=tails), NUM_GUESSES)) for height in heights])
+        """Of each height in turn the fastest cut that none before it has: who of the operands lies where is one step
+        from it."""
+        lists = [list(islice(self._of_height(height, tails=tails), NUM_GUESSES * len(heights))) for height in heights]
+        found: dict[object, Tiling] = {}
+        for _ in range(NUM_GUESSES):
+            for offered in lists:
+                if fresh := next((one for one in offered if _cut(one) not in found), None):
+                    found[_cut(fresh)] = fresh
+        return list(found.values())
 
     def _of_height(self, height: Height, *, tails: bool) -> Iterator[Tiling]:
-        """One tiling for each combination of widths and parts, in which the tail of some op is split or of none."""
+        """One tiling for each combination of widths and parts, in which the tail of some op is split or of none; those
+        first whose rings hold enough stages."""
         found: set[object] = set()
+        shallow = list[Tiling]()
         for shapes in self._combined[height]:
             if any(shape.has_tail for shape in shapes) is not tails:
                 continue
             widths = tuple((shape.tile.n, shape.parts) for shape in shapes)
-            if widths not in found and (first := next(self._with_rings(shapes, height), None)):
+            rings = [one for one in self._with_rings(shapes, height) if not one.window]
+            if widths not in found and rings:
                 found.add(widths)
-                yield first
+                enough = next((one for one in rings if one.num_stages >= ENOUGH_STAGES), None)
+                if enough:
+                    yield enough
+                else:
+                    shallow.append(max(rings, key=lambda one: one.num_stages))
+        yield from shallow
 
     def _in_two_waves(self) -> Iterator[Tiling]:
         """At few rows: two tasks of each op per SM, so that the first half of the intermediate is there when the second
@@ -359,6 +377,11 @@ class WgmmaTilings:
 def _by_turns(groups: Sequence[Sequence[Tiling]]) -> list[Tiling]:
     """The first of each group, then the second of each, and so on."""
     return [tiling for of_rank in zip_longest(*groups) for tiling in of_rank if tiling is not None]
+
+
+def _cut(tiling: Tiling) -> object:
+    """The sizes of its tiles and their parts."""
+    return tiling.tiles, tiling.split_k
 
 
 def _rate(shape: TileShape) -> float:
