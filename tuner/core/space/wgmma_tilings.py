@@ -178,14 +178,14 @@ class WgmmaTilings:
             yield from islice(self._with_rings(widest, height), 1)
 
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
-        """Of each height in turn the fastest cut that none before it has: who of the operands lies where is one step
-        from it."""
-        lists = [list(islice(self._of_height(height, tails=tails), NUM_GUESSES * len(heights))) for height in heights]
+        """Of each height in turn the fastest cut that none before it has: which operand lies where is one step from it.
+        A lone op has few cuts, so it has them both ways."""
+        is_lone = len(self._workload.ops) == 1
         found: dict[object, Tiling] = {}
-        for _ in range(NUM_GUESSES):
-            for offered in lists:
-                if fresh := next((one for one in offered if _cut(one) not in found), None):
-                    found[_cut(fresh)] = fresh
+        for offered in [self._of_height(height, tails=tails) for height in heights] * NUM_GUESSES:
+            ways = ((one if is_lone else (one.tiles, one.split_k), one) for one in offered)
+            if fresh := next(((cut, one) for cut, one in ways if cut not in found), None):
+                found.setdefault(*fresh)
         return list(found.values())
 
     def _of_height(self, height: Height, *, tails: bool) -> Iterator[Tiling]:
@@ -194,14 +194,12 @@ class WgmmaTilings:
         found: set[object] = set()
         shallow = list[Tiling]()
         for shapes in self._combined[height]:
-            if any(shape.has_tail for shape in shapes) is not tails:
-                continue
             widths = tuple((shape.tile.n, shape.parts) for shape in shapes)
-            rings = [one for one in self._with_rings(shapes, height) if not one.window]
-            if widths not in found and rings:
+            if widths in found or any(shape.has_tail for shape in shapes) is not tails:
+                continue
+            if rings := [one for one in self._with_rings(shapes, height) if not one.window]:
                 found.add(widths)
-                enough = next((one for one in rings if one.num_stages >= ENOUGH_STAGES), None)
-                if enough:
+                if enough := next((one for one in rings if one.num_stages >= ENOUGH_STAGES), None):
                     yield enough
                 else:
                     shallow.append(max(rings, key=lambda one: one.num_stages))
@@ -377,11 +375,6 @@ class WgmmaTilings:
 def _by_turns(groups: Sequence[Sequence[Tiling]]) -> list[Tiling]:
     """The first of each group, then the second of each, and so on."""
     return [tiling for of_rank in zip_longest(*groups) for tiling in of_rank if tiling is not None]
-
-
-def _cut(tiling: Tiling) -> object:
-    """The sizes of its tiles and their parts."""
-    return tiling.tiles, tiling.split_k
 
 
 def _rate(shape: TileShape) -> float:
