@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 
 from tuner.core.legal.legality import kind_problem
 from tuner.core.schedule.candidate import LIBRARY, Candidate
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.ordering import Assignment, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind, in_turn
 from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
@@ -102,6 +103,8 @@ class Searcher:
         self._repeats = (*repeated, *dict.fromkeys(variations))
         self._ranked_runs: dict[Schedule, list[Schedule]] = {}
         self._priors = deque(priors)
+        #: All of them, those that were tried included.
+        self._all_priors = frozenset(self._priors)
         self._known_seeds = list(seeds or ())
         self._drawn_guesses: Callable[[], list[Schedule]] = partial(drawn_guesses, space, seed)
         self._more_seeds = first_guesses(space, seed, lambda: self._drawn_guesses()) if seeds is None else iter(())
@@ -167,6 +170,7 @@ class Searcher:
     def begin_with(self, priors: Iterable[Candidate]) -> None:
         """Before the first choice: these are tried first, in the place of the priors that it was begun with."""
         self._priors = deque(priors)
+        self._all_priors = frozenset(self._priors)
 
     def think_ahead(self) -> bool:
         """Does a piece of the work that a later choice needs, while nobody waits for one; whether there was any.
@@ -215,8 +219,22 @@ class Searcher:
             return
         if (varied := self._variations.values.get(kind)) is not None:
             varied.setdefault(schedule, None)
+            if kind.base and self._is_instead(candidate):
+                self._kinds[kind.base].give(schedule)
+                self._note_apart(kind.base)
             return
         self._kinds[kind].give(schedule)
+        self._note_apart(kind)
+
+    def _is_instead(self, candidate: Candidate) -> bool:
+        """Whether a candidate is of the faster way to launch what another kind searches, which was not given it. Beside
+        an attention a kind tries schedules that would gain nothing in another way, so there is none."""
+        kind, base = candidate.plan_kind, candidate.plan_kind.base
+        is_new = base is not None and candidate.schedule not in self._kinds[base].given
+        is_other = candidate in self._all_priors or isinstance(self._space, AttentionSpace)
+        return is_new and kind.is_programmatic and not is_other
+
+    def _note_apart(self, kind: PlanKind) -> None:
         if kind is self._apart:
             self._last_apart = self._num_given
 
@@ -236,8 +254,18 @@ class Searcher:
         for kind in self._in_order(is_apart=apart and self._is_apart_due):
             schedule = self._guess(kind) or self._kinds[kind].ask(is_built=self._is_settling)
             if schedule is not None:
-                return Candidate(plan_kind=kind, schedule=schedule)
+                return self._launched(kind, schedule)
         return self._vary(self._variations.pairs)
+
+    def _launched(self, kind: PlanKind, schedule: Schedule) -> Candidate:
+        """A schedule that a kind tries, in the faster way to launch it where that is known. First guesses of fused are
+        launched plainly: forecasts are of these."""
+        is_guess = kind is self._main and len(self._kinds[kind].given) < NUM_SEEDS
+        is_plain = is_guess or isinstance(self._space, AttentionSpace)
+        faster = None if is_plain else self._variations.faster_way(kind)
+        if faster and schedule not in self._variations.values[faster]:
+            return Candidate(plan_kind=faster, schedule=schedule)
+        return Candidate(plan_kind=kind, schedule=schedule)
 
     def _in_order(self, *, is_apart: bool) -> Sequence[PlanKind]:
         """The kinds that are searched, that whose turn it is first."""
@@ -305,7 +333,9 @@ class Searcher:
         if schedule is None:
             return None
         candidate = Candidate(plan_kind=kind, schedule=schedule)
-        return None if self._is_given(candidate) else candidate
+        if self._is_given(candidate):
+            return None
+        return candidate if kind.base else self._launched(kind, schedule)
 
     def _in_best_runs(self, schedule: Schedule) -> Schedule | None:
         """A fused schedule in the runs of the best that was measured so, or else in those with the best forecast."""
@@ -341,7 +371,7 @@ class Searcher:
         guesses: Iterable[Schedule] = ()
         if kind is self._main:
             seeds = (canonical(kind, schedule) for schedule in self._seeds())
-            guesses = seeds if len(given) < NUM_SEEDS else self._orders_of_policies()
+            guesses = seeds if len(given) < NUM_SEEDS else chain(self._dealt(kind), self._orders_of_policies())
         elif len(given) % 2 == 0:
             best = self._kinds[self._main].best() or self._seeds()
             if kind.is_in_runs and self._main is self._apart:
@@ -351,6 +381,13 @@ class Searcher:
             else:
                 guesses = self._kinds[kind].new_tilings_first(canonical(kind, one) for one in best)
         return next((guess for guess in guesses if guess not in given), None)
+
+    def _dealt(self, kind: PlanKind) -> list[Schedule]:
+        """The best of a kind with its first wave dealt and the rest drawn, where that is legal and it is not so. Of 106
+        such trials near the best 37 were faster than all before by more than 0.3 %, of 2,200 others 111."""
+        best = self._kinds[kind].best()[:1]
+        dealt = (replace(one, ordering=replace(one.ordering, assignment=Assignment.FIRST_WAVE)) for one in best)
+        return [one for one in dealt if one.tiling.tiles and self._space.is_legal(one)]
 
     def _orders_of_policies(self) -> tuple[Schedule, ...]:
         """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing
@@ -381,7 +418,15 @@ class Searcher:
         if schedule is None:
             return
         value = 1 / outcome.speedup if isinstance(outcome, Measured) else None
-        if (varied := self._variations.values.get(kind)) is not None:
-            varied[schedule] = value
-        else:
+        if (varied := self._variations.values.get(kind)) is None:
             self._kinds[kind].tell(schedule, value)
+            return
+        varied[schedule] = value
+        if kind.base and kind.is_programmatic and self._is_untold(kind.base, schedule):
+            inferred = self._variations.as_base(kind, kind.base, value)
+            self._kinds[kind.base].tell(schedule, inferred, is_inferred=True)
+
+    def _is_untold(self, base: PlanKind, schedule: Schedule) -> bool:
+        """Whether a kind's schedule was given in another way to launch it alone."""
+        search, plain = self._kinds[base], Candidate(plan_kind=base, schedule=schedule)
+        return schedule in search.given and schedule not in search.tried and plain not in self._on_their_way

@@ -15,6 +15,10 @@ from tuner.core.trial.stats import median
 from tuner.search.kind_search import KindSearch
 from tuner.search.pool import canonical
 
+#: Schedules that are measured both ways before a kind is launched in the faster way at once, at least, and what the
+#: variation takes then over what its base does, at most.
+LEAST_PAIRS = 2
+CLEARLY_FASTER = 0.995
 #: A variation, and the kind whose best schedules it tries.
 Pair = tuple[PlanKind, PlanKind]
 
@@ -51,6 +55,22 @@ class Variations:
         """Those that are faster than what they vary and have something left to try, the most promising first."""
         promises = {pair: self._promise(*pair) for pair in self.pairs if self._is_ahead(*pair)}
         return sorted((pair for pair in promises if promises[pair] < math.inf), key=promises.__getitem__)
+
+    def faster_way(self, base: PlanKind) -> PlanKind | None:
+        """Which kind launches the same kernels as `base` programmatically and is clearly faster so, by the schedules that
+        were measured both ways; None where that is not so, or not known yet."""
+        ways = (kind for kind, varied in self.pairs if varied is base and kind.is_programmatic)
+        return next((kind for kind in ways if self._gain(kind, base) < CLEARLY_FASTER), None)
+
+    def as_base(self, kind: PlanKind, base: PlanKind, value: float | None) -> float | None:
+        """What a value of a variation stands for in its base, which was not given that schedule."""
+        return None if value is None else value / self._gain(kind, base)
+
+    def _gain(self, kind: PlanKind, base: PlanKind) -> float:
+        """The median of what a variation takes over what its base does; 1 where too few were measured both ways."""
+        both = ((self.values[kind].get(canonical(kind, one)), value) for one, value in self._kinds[base].own.items())
+        ratios = [varied / value for varied, value in both if varied is not None and value is not None]
+        return median(ratios) if len(ratios) >= LEAST_PAIRS else 1.0
 
     def unfounded(self) -> list[Candidate]:
         """Of each that is tried the best schedule, for its base where that was not given it: a prior came to the
