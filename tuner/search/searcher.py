@@ -41,7 +41,7 @@ from tuner.search.seeds import (
     runs_by_forecast,
     waiting_guesses,
 )
-from tuner.search.variations import Pair, Variations
+from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 
 #: One trial in so many is not a fused one: a launch per op, and in turn with these a variation.
 APART_EVERY = 5
@@ -321,8 +321,19 @@ class Searcher:
         """Near the end of the budget: what a kind has not tried of the best."""
         if not self._is_winding_up and (not self._num_last or self._num_given < self._first_of_last):
             return None
+        if candidate := self._plain():
+            return candidate
         pairs = (pair for pair in self._repeats if not pair[0].base or pair in self._variations.pairs)
         return next((candidate for pair in pairs if (candidate := self._missing(*pair))), None)
+
+    def _plain(self) -> Candidate | None:
+        """The best of fused that was launched programmatically alone, where that is faster by little: plainly."""
+        faster, search = self._variations.faster_way(self._main), self._kinds[self._main]
+        if not faster or self._variations.gain(faster, self._main) < CLEARLY_FASTER:
+            return None
+        best = search.best()[0]
+        candidate = Candidate(plan_kind=self._main, schedule=best)
+        return candidate if best not in search.own and candidate not in self._on_their_way else None
 
     def _missing(self, kind: PlanKind, base: PlanKind) -> Candidate | None:
         """The best schedule of `base` as `kind` takes it over, unless that was given already or there is none."""
@@ -423,7 +434,7 @@ class Searcher:
             return
         varied[schedule] = value
         if kind.base and kind.is_programmatic and self._is_untold(kind.base, schedule):
-            inferred = self._variations.as_base(kind, kind.base, value)
+            inferred = None if value is None else value / self._variations.gain(kind, kind.base)
             self._kinds[kind.base].tell(schedule, inferred, is_inferred=True)
 
     def _is_untold(self, base: PlanKind, schedule: Schedule) -> bool:

@@ -15,10 +15,9 @@ from tuner.core.trial.stats import median
 from tuner.search.kind_search import KindSearch
 from tuner.search.pool import canonical
 
-#: Schedules that are measured both ways before a kind is launched in the faster way at once, at least, and what the
-#: variation takes then over what its base does, at most.
-LEAST_PAIRS = 2
-CLEARLY_FASTER = 0.995
+#: What a variation takes over what its base does, at most, where it is clearly faster: by one schedule that was
+#: measured both ways, and by the median of more.
+CLEARLY_FASTER, FASTER = 0.98, 0.995
 #: A variation, and the kind whose best schedules it tries.
 Pair = tuple[PlanKind, PlanKind]
 
@@ -57,20 +56,24 @@ class Variations:
         return sorted((pair for pair in promises if promises[pair] < math.inf), key=promises.__getitem__)
 
     def faster_way(self, base: PlanKind) -> PlanKind | None:
-        """Which kind launches the same kernels as `base` programmatically and is clearly faster so, by the schedules that
-        were measured both ways; None where that is not so, or not known yet."""
+        """Which kind launches the same kernels as `base` programmatically and is clearly faster so, by the schedules
+        that were measured both ways; None where that is not so, or not known yet."""
         ways = (kind for kind, varied in self.pairs if varied is base and kind.is_programmatic)
-        return next((kind for kind in ways if self._gain(kind, base) < CLEARLY_FASTER), None)
+        for kind in ways:
+            ratios = self._ratios(kind, base)
+            if ratios and median(ratios) < (FASTER if len(ratios) > 1 else CLEARLY_FASTER):
+                return kind
+        return None
 
-    def as_base(self, kind: PlanKind, base: PlanKind, value: float | None) -> float | None:
-        """What a value of a variation stands for in its base, which was not given that schedule."""
-        return None if value is None else value / self._gain(kind, base)
+    def gain(self, kind: PlanKind, base: PlanKind) -> float:
+        """The median of what a variation takes over what its base does; 1 where that is not known."""
+        ratios = self._ratios(kind, base)
+        return median(ratios) if ratios else 1.0
 
-    def _gain(self, kind: PlanKind, base: PlanKind) -> float:
-        """The median of what a variation takes over what its base does; 1 where too few were measured both ways."""
+    def _ratios(self, kind: PlanKind, base: PlanKind) -> list[float]:
+        """Of schedules that were measured both ways."""
         both = ((self.values[kind].get(canonical(kind, one)), value) for one, value in self._kinds[base].own.items())
-        ratios = [varied / value for varied, value in both if varied is not None and value is not None]
-        return median(ratios) if len(ratios) >= LEAST_PAIRS else 1.0
+        return [varied / value for varied, value in both if varied is not None and value is not None]
 
     def unfounded(self) -> list[Candidate]:
         """Of each that is tried the best schedule, for its base where that was not given it: a prior came to the
