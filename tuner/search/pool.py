@@ -58,6 +58,7 @@ class Pool:
         self._kind = kind
         self._seed = seed
         self._tilings: dict[Tiling, list[float]] = {}
+        self._neighbours: dict[Schedule, list[Schedule]] = {}
         #: What was drawn ahead, by period.
         self._ahead: dict[int, list[Schedule]] = {}
         #: Periods that somebody else draws, and what gives them.
@@ -104,7 +105,13 @@ class Pool:
         """Neighbours of `best`, the first one's first."""
         if self._whole is not None:
             return []
-        return self._plain(islice((near for one in best for near in self._space.neighbours(one)), NUM_NEAR))
+        return self._plain(islice((near for one in best for near in self._neighbours_of(one)), NUM_NEAR))
+
+    def _neighbours_of(self, schedule: Schedule) -> list[Schedule]:
+        """They are kept: the best stay the best for a while."""
+        if schedule not in self._neighbours:
+            self._neighbours[schedule] = self._space.neighbours(schedule)
+        return self._neighbours[schedule]
 
     def _plain(self, schedules: Iterable[Schedule]) -> list[Schedule]:
         return list(dict.fromkeys(canonical(self._kind, schedule) for schedule in schedules))
