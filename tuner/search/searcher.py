@@ -2,8 +2,9 @@
 
 Fused and a launch per op are searched, each by guesses and then by its model. So are the runs of a chain of three ops
 and more: which cut suits the best fused schedule is forecast, and the cut is an axis of the model. Behind the first
-guesses of fused come the orders of the policies, for the best of these guesses. The other kinds launch the same kernels
-in another way, so they have no model: their turn tries the best schedule of the kind that they vary.
+guesses of fused come the best with its first wave dealt, and the orders of the policies for it. The other kinds launch
+the same kernels in another way, so they have no model: their turn tries the best schedule of the kind that they vary.
+Where programmatic launches are faster, what the model chooses is launched so at once, and it learns from that.
 
 Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *repeat*
 tried soon, which is what separate launches can take over of it. And the best of a variation, where it came as a prior,
@@ -394,8 +395,8 @@ class Searcher:
         return next((guess for guess in guesses if guess not in given), None)
 
     def _dealt(self, kind: PlanKind) -> list[Schedule]:
-        """The best of a kind with its first wave dealt and the rest drawn, where that is legal and it is not so. Of 106
-        such trials near the best 37 were faster than all before by more than 0.3 %, of 2,200 others 111."""
+        """The best of a kind with its first wave dealt and the rest drawn, where that is legal. In jobs on cards no other
+        step was better as often (docs/findings/search-choices.md)."""
         best = self._kinds[kind].best()[:1]
         dealt = (replace(one, ordering=replace(one.ordering, assignment=Assignment.FIRST_WAVE)) for one in best)
         return [one for one in dealt if one.tiling.tiles and self._space.is_legal(one)]
