@@ -395,8 +395,8 @@ class Searcher:
         return next((guess for guess in guesses if guess not in given), None)
 
     def _dealt(self, kind: PlanKind) -> list[Schedule]:
-        """The best of a kind with its first wave dealt and the rest drawn, where that is legal. In jobs on cards no other
-        step was better as often (docs/findings/search-choices.md)."""
+        """The best of a kind with its first wave dealt and the rest drawn, where that is legal. In jobs on cards no
+        other step was better as often (docs/findings/search-choices.md)."""
         best = self._kinds[kind].best()[:1]
         dealt = (replace(one, ordering=replace(one.ordering, assignment=Assignment.FIRST_WAVE)) for one in best)
         return [one for one in dealt if one.tiling.tiles and self._space.is_legal(one)]
