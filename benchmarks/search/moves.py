@@ -3,13 +3,15 @@
 python -m benchmarks.search.moves SAMPLES.jsonl.gz ... [--least-trials 55] [--most-rows M] [--out FILE]
 
 The files are what `benchmarks.search.measure --samples` wrote. Jobs of pairs count alone; all jobs of one pair on one
-model of card count as one shape. There are two kinds of rows:
+model of card count as one shape. There are three kinds of rows:
 
 - ``step``: two trials of one job and kind that differ in one axis. `gain` is by how much the second value is faster
   than the first: the median over shapes of their medians, and the `least` and `most` of these. `faster_in` of `shapes`
   it was faster.
 - ``choice``: a fused trial behind the first guesses, by the axis in which it differs from one of the four best before
   it (``far`` where from each in more). `better` of `trials` were faster than all before by more than 0.3 %.
+- ``beside``: what candidates with a value do to the library that is timed beside them. `longer` is by how much it took
+  longer than in the job's other trials: the median over shapes of their medians, and the `most` of these.
 
 Axes that change together are one: what a task waits for, and where; the depths of the rings; the tile of an op.
 """
@@ -44,6 +46,9 @@ BETTER = 1.003
 NUM_BEST = 4
 #: A step is told where so many shapes have it.
 LEAST_SHAPES = 3
+
+#: Values by which the library is told apart.
+BESIDE = ("weight_hint", "intermediate_hint", "assignment", "epilogue", "startup_prefetch", "swap_ab", "in_band")
 
 #: What a schedule has on each axis.
 Values = Mapping[str, str]
@@ -111,15 +116,31 @@ def choices_of(job: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         before.append((speedup, values))
 
 
+def library_beside(job: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], float]]:
+    """Of each trial and each of its values, by how much the library took longer beside it than in the median trial."""
+    found = list[tuple[float, Values]]()
+    for trial in job["trials"]:
+        schedule = candidate_of(trial["candidate"]).schedule
+        beside = [round_[1] for round_ in trial.get("rounds", ()) if round_[1] is not None]
+        if schedule is not None and trial["outcome"] == "measured" and beside:
+            found.append((median(beside), values_of(schedule)))
+    usual = median([library_us for library_us, _ in found]) if found else 1.0
+    for library_us, values in found:
+        yield from (((axis, values[axis]), library_us / usual - 1) for axis in BESIDE if axis in values)
+
+
 def rows_of(jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The table; what was seen most first."""
     steps, choices = defaultdict[Step, dict[Row, list[float]]](dict), defaultdict[str, list[bool]](list)
+    besides = defaultdict[tuple[str, str], dict[Row, list[float]]](dict)
     for job in jobs:
         for step, gain in steps_of(job):
             steps[step].setdefault(shape_of(job), []).append(gain)
         for axis, is_better in choices_of(job):
             choices[axis].append(is_better)
-    return [*_step_rows(steps), *_choice_rows(choices)]
+        for value, longer in library_beside(job):
+            besides[value].setdefault(shape_of(job), []).append(longer)
+    return [*_step_rows(steps), *_choice_rows(choices), *_beside_rows(besides)]
 
 
 def _step_rows(steps: Mapping[Step, Mapping[Row, Sequence[float]]]) -> list[dict[str, Any]]:
@@ -151,6 +172,26 @@ def _choice_rows(choices: Mapping[str, Sequence[bool]]) -> list[dict[str, Any]]:
         {"row": "choice", "axis": axis, "trials": len(found), "better": sum(found)} for axis, found in choices.items()
     ]
     return sorted(rows, key=lambda row: (-row["trials"], row["axis"]))
+
+
+def _beside_rows(besides: Mapping[tuple[str, str], Mapping[Row, Sequence[float]]]) -> list[dict[str, Any]]:
+    rows = []
+    for (axis, value), of_shape in sorted(besides.items()):
+        longer = [median(found) for found in of_shape.values()]
+        if len(longer) < LEAST_SHAPES:
+            continue
+        rows.append(
+            {
+                "row": "beside",
+                "axis": axis,
+                "value": value,
+                "trials": sum(map(len, of_shape.values())),
+                "shapes": len(longer),
+                "longer": round(median(longer), 4),
+                "most": round(max(longer), 4),
+            }
+        )
+    return rows
 
 
 def is_asked(job: Mapping[str, Any], least_trials: int, most_rows: int | None) -> bool:

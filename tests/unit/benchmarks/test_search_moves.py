@@ -40,7 +40,8 @@ def job(m: int, trials: Sequence[tuple[Schedule, float]]) -> dict[str, Any]:
 
 def test_a_step_is_told_by_shape_and_what_changes_together_is_one_axis() -> None:
     jobs = [job(m, [(STATIC, 1.0), (TICKET, faster), (SLICED, 1.2)]) for m, faster in ((1, 0.9), (2, 1.1), (4, 1.05))]
-    steps = {(row["axis"], row["before"], row["after"]): row for row in rows_of([*jobs, jobs[0]])}
+    found = rows_of([*jobs, jobs[0]])
+    steps = {(row["axis"], row["before"], row["after"]): row for row in found if row["row"] == "step"}
     dealt = steps["assignment", "static", "ticket"]
     assert (dealt["pairs"], dealt["shapes"], dealt["faster_in"]) == (4, 3, 2)
     assert (dealt["gain"], dealt["least"], dealt["most"]) == (0.05, -0.1, 0.1)
@@ -53,6 +54,13 @@ def test_a_choice_is_named_by_its_step_from_the_best_and_is_better_where_it_beat
     found = rows_of([job(16, [(STATIC, 1.0), *guesses, (TICKET, 1.01), (SLICED, 1.011)])])
     choices = {row["axis"]: (row["trials"], row["better"]) for row in found if row["row"] == "choice"}
     assert choices == {"assignment ticket": (1, 1), "waits": (1, 0)}
+
+
+def test_the_library_is_told_apart_by_what_was_timed_beside_it() -> None:
+    jobs = [job(m, [(STATIC, 1.0), (SLICED, 1.0), (TICKET, 1.02)]) for m in (1, 2, 4)]
+    beside = {(row["axis"], row["value"]): row for row in rows_of(jobs) if row["row"] == "beside"}
+    assert (beside["assignment", "ticket"]["longer"], beside["assignment", "static"]["longer"]) == (0.02, 0.0)
+    assert beside["assignment", "static"]["trials"] == 6
 
 
 def test_jobs_that_are_short_or_of_more_rows_or_of_no_pair_are_left_out() -> None:
