@@ -3,7 +3,7 @@
 python -m benchmarks.search.moves SAMPLES.jsonl.gz ... [--least-trials 55] [--most-rows M] [--out FILE]
 
 The files are what `benchmarks.search.measure --samples` wrote. Jobs of pairs count alone; all jobs of one pair on one
-model of card count as one shape. There are three kinds of rows:
+model of card count as one shape. There are four kinds of rows:
 
 - ``step``: two trials of one job and kind that differ in one axis. `gain` is by how much the second value is faster
   than the first: the median over shapes of their medians, and the `least` and `most` of these. `faster_in` of `shapes`
@@ -12,6 +12,9 @@ model of card count as one shape. There are three kinds of rows:
   it (``far`` where from each in more). `better` of `trials` were faster than all before by more than 0.3 %.
 - ``beside``: what candidates with a value do to the library that is timed beside them. `longer` is by how much it took
   longer than in the job's other trials: the median over shapes of their medians, and the `most` of these.
+- ``launch``: schedules that were tried both plainly and programmatically. `gain` is by how much the second is faster,
+  the median over shapes. `behind` is by how much the best of the plain ones is behind the best when both are launched
+  programmatically: the median over shapes, and the `most`.
 
 Axes that change together are one: what a task waits for, and where; the depths of the rings; the tile of an op.
 """
@@ -46,6 +49,8 @@ BETTER = 1.003
 NUM_BEST = 4
 #: A step is told where so many shapes have it.
 LEAST_SHAPES = 3
+#: Two ways to launch are compared where so many schedules of a shape were tried both ways.
+LEAST_PAIRS = 8
 
 #: Values by which the library is told apart.
 BESIDE = ("weight_hint", "intermediate_hint", "assignment", "epilogue", "startup_prefetch", "swap_ab", "in_band")
@@ -129,10 +134,25 @@ def library_beside(job: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], fl
         yield from (((axis, values[axis]), library_us / usual - 1) for axis in BESIDE if axis in values)
 
 
+def launches_of(job: Mapping[str, Any]) -> dict[PlanKind, list[tuple[float, float]]]:
+    """By programmatic kind: the speed-ups of each schedule that was tried both ways, plainly and so."""
+    speeds = defaultdict[PlanKind, dict[Schedule, float]](dict)
+    for trial in job["trials"]:
+        candidate = candidate_of(trial["candidate"])
+        if candidate.schedule and (speedup := speedup_of(trial)) is not None:
+            speeds[candidate.plan_kind][candidate.schedule] = speedup
+    return {
+        kind: [(plain, so[one]) for one, plain in speeds[kind.launched_plainly].items() if one in so]
+        for kind, so in list(speeds.items())
+        if kind.is_programmatic
+    }
+
+
 def rows_of(jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The table; what was seen most first."""
     steps, choices = defaultdict[Step, dict[Row, list[float]]](dict), defaultdict[str, list[bool]](list)
     besides = defaultdict[tuple[str, str], dict[Row, list[float]]](dict)
+    launches = defaultdict[PlanKind, dict[Row, list[tuple[float, float]]]](dict)
     for job in jobs:
         for step, gain in steps_of(job):
             steps[step].setdefault(shape_of(job), []).append(gain)
@@ -140,7 +160,9 @@ def rows_of(jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             choices[axis].append(is_better)
         for value, longer in library_beside(job):
             besides[value].setdefault(shape_of(job), []).append(longer)
-    return [*_step_rows(steps), *_choice_rows(choices), *_beside_rows(besides)]
+        for kind, pairs in launches_of(job).items():
+            launches[kind].setdefault(shape_of(job), []).extend(pairs)
+    return [*_step_rows(steps), *_choice_rows(choices), *_beside_rows(besides), *_launch_rows(launches)]
 
 
 def _step_rows(steps: Mapping[Step, Mapping[Row, Sequence[float]]]) -> list[dict[str, Any]]:
@@ -189,6 +211,29 @@ def _beside_rows(besides: Mapping[tuple[str, str], Mapping[Row, Sequence[float]]
                 "shapes": len(longer),
                 "longer": round(median(longer), 4),
                 "most": round(max(longer), 4),
+            }
+        )
+    return rows
+
+
+def _launch_rows(
+    launches: Mapping[PlanKind, Mapping[Row, Sequence[tuple[float, float]]]],
+) -> list[dict[str, Any]]:
+    rows = []
+    for kind, of_shape in sorted(launches.items()):
+        tried = [pairs for pairs in of_shape.values() if len(pairs) >= LEAST_PAIRS]
+        if len(tried) < LEAST_SHAPES:
+            continue
+        behind = [1 - max(pairs)[1] / max(so for _, so in pairs) for pairs in tried]
+        rows.append(
+            {
+                "row": "launch",
+                "kind": str(kind),
+                "pairs": sum(map(len, tried)),
+                "shapes": len(tried),
+                "gain": round(median([median([so / plain - 1 for plain, so in pairs]) for pairs in tried]), 4),
+                "behind": round(median(behind), 4),
+                "most": round(max(behind), 4),
             }
         )
     return rows

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.search.bench import candidate_json
-from benchmarks.search.moves import is_asked, rows_of
+from benchmarks.search.moves import LEAST_PAIRS, is_asked, rows_of
 from tests.support.on_card import fused, schedule
 from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, WaitPosition
 from tuner.search.seeds import NUM_SEEDS
@@ -61,6 +61,19 @@ def test_the_library_is_told_apart_by_what_was_timed_beside_it() -> None:
     beside = {(row["axis"], row["value"]): row for row in rows_of(jobs) if row["row"] == "beside"}
     assert (beside["assignment", "ticket"]["longer"], beside["assignment", "static"]["longer"]) == (0.02, 0.0)
     assert beside["assignment", "static"]["trials"] == 6
+
+
+def test_ways_to_launch_are_compared_by_what_was_tried_both_ways() -> None:
+    tried = [schedule(TILES, stages=2 + i) for i in range(LEAST_PAIRS)]
+    plain = [(one, 1.0 + i / 100) for i, one in enumerate(tried)]
+    jobs = [job(m, plain) for m in (1, 2, 4)]
+    for one in jobs:
+        so = [{**trial, "candidate": {**trial["candidate"], "plan_kind": "fused_pdl"}} for trial in one["trials"]]
+        so[-1] = {**so[-1], "rounds": [[10.0, 10.0, 1980, 1980, None]] * 5}
+        one["trials"] += so
+    (row,) = [row for row in rows_of(jobs) if row["row"] == "launch"]
+    assert (row["kind"], row["shapes"], row["pairs"], row["gain"]) == ("fused_pdl", 3, 3 * LEAST_PAIRS, 0.0)
+    assert row["behind"] == row["most"] == round(1 - 1.0 / 1.06, 4)
 
 
 def test_jobs_that_are_short_or_of_more_rows_or_of_no_pair_are_left_out() -> None:
