@@ -17,6 +17,7 @@ from tuner.core.space.attention import AnySpace
 from tuner.core.space.run_starts import RunStarts, run_starts_of
 from tuner.search.attention_axes import kernel_features, plan_features
 from tuner.search.axes import Features, ordering_features, tiling_features
+from tuner.search.meanwhile import Begin
 
 #: Schedules that are drawn from the whole space; a space that is not larger is in the pool as a whole.
 NUM_DRAWN = 800
@@ -138,6 +139,23 @@ class Pool:
             tiling = tiling_features(schedule.tiling, self._space.workload, self._space.gpu)
             self._tilings[schedule.tiling] = tiling
         return [*tiling, *(feature for one in schedule.attentions for feature in kernel_features(one))]
+
+
+def draw_elsewhere(
+    begin: Begin, pools: Mapping[PlanKind, Pool], every: Mapping[PlanKind, int], num_periods: int
+) -> None:
+    """Begins with the draws of so many periods, in their order; of `every` so many, one is of that kind's pool."""
+    drawn = {kind: pool for kind, pool in pools.items() if pool.is_drawn}
+    calls = dict[tuple[PlanKind, int], Callable[[], list[Schedule]]]()
+    for step in range(num_periods):
+        for kind, pool in drawn.items():
+            if step % every[kind] == 0:
+                calls[kind, step // every[kind]] = partial(pool.draw, step // every[kind])
+    if not calls:
+        return
+    take = begin(calls)
+    for kind, pool in drawn.items():
+        pool.take_draws({period: partial(take, (one, period)) for one, period in calls if one is kind})
 
 
 class Untried:

@@ -2,7 +2,7 @@
 
 Fused and a launch per op are searched, each by guesses and then by its model. So are the runs of a chain of three ops
 and more: which cut suits the best fused schedule is forecast, and the cut is an axis of the model. Behind the first
-guesses of fused come the best with its first wave dealt, and the orders of the policies for it. The other kinds launch
+guesses of fused come the best with a first wave, and the orders of the policies for it. The other kinds launch
 the same kernels in another way, so they have no model: their turn tries the best schedule of the kind that they vary.
 Where programmatic launches are faster, what the model chooses is launched so at once, and it learns from that.
 
@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 
 from tuner.core.legal.legality import kind_problem
 from tuner.core.schedule.candidate import LIBRARY, Candidate
-from tuner.core.schedule.ordering import Assignment, Schedule
+from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind, in_turn
 from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.trial.job import Trial
@@ -31,16 +30,15 @@ from tuner.core.trial.outcome import Measured
 from tuner.search.attention_beside import sharing_sms
 from tuner.search.kind_search import KindSearch
 from tuner.search.meanwhile import Begin
-from tuner.search.pool import canonical, in_runs
+from tuner.search.other_orders import OtherOrders
+from tuner.search.pool import canonical, draw_elsewhere, in_runs
 from tuner.search.sampler import REDRAWN_EVERY, RENEWED_EVERY
 from tuner.search.seeds import (
     NUM_DRAWN,
     NUM_SEEDS,
     drawn_guesses,
     first_guesses,
-    policy_guesses,
     runs_by_forecast,
-    waiting_guesses,
 )
 from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 
@@ -104,12 +102,11 @@ class Searcher:
         self._repeats = (*repeated, *dict.fromkeys(variations))
         self._ranked_runs: dict[Schedule, list[Schedule]] = {}
         self._priors = deque(priors)
-        #: All of them, those that were tried included.
-        self._all_priors = frozenset(self._priors)
+        self._all_priors = frozenset(self._priors)  # those that were tried included
         self._known_seeds = list(seeds or ())
         self._drawn_guesses: Callable[[], list[Schedule]] = partial(drawn_guesses, space, seed)
         self._more_seeds = first_guesses(space, seed, lambda: self._drawn_guesses()) if seeds is None else iter(())
-        self._policies: tuple[Schedule, ...] | None = None
+        self._other_orders = OtherOrders(space, self._kinds[self._main])
         self._foreseen: Iterator[Candidate] | None = None
         self._num_last = min(len(self._repeats), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
@@ -130,17 +127,9 @@ class Searcher:
         seed alone."""
         take = begin({_GUESSES: self._drawn_guesses})
         self._drawn_guesses = partial(take, _GUESSES)
-        pools = {kind: search.pool for kind, search in reversed(self._kinds.items()) if search.pool.is_drawn}
-        calls = dict[tuple[PlanKind, int], Callable[[], list[Schedule]]]()
-        for step in range(1 + self._first_of_last // (RENEWED_EVERY * REDRAWN_EVERY)):
-            for kind, pool in pools.items():
-                every = 1 if kind is self._main else APART_EVERY
-                if step % every == 0:
-                    calls[kind, step // every] = partial(pool.draw, step // every)
-        if calls:
-            take = begin(calls)
-        for kind, pool in pools.items():
-            pool.take_draws({period: partial(take, (one, period)) for one, period in calls if one is kind})
+        pools = {kind: search.pool for kind, search in reversed(self._kinds.items())}
+        every = {kind: 1 if kind is self._main else APART_EVERY for kind in pools}
+        draw_elsewhere(begin, pools, every, 1 + self._first_of_last // (RENEWED_EVERY * REDRAWN_EVERY))
 
     def _seeds(self) -> Iterator[Schedule]:
         """The first guesses, each computed when it is needed first."""
@@ -218,26 +207,22 @@ class Searcher:
         kind, schedule = candidate.plan_kind, candidate.schedule
         if schedule is None:
             return
+        is_instead = self._is_instead(candidate)
         if (varied := self._variations.values.get(kind)) is not None:
             varied.setdefault(schedule, None)
-            if kind.base and self._is_instead(candidate):
-                self._kinds[kind.base].give(schedule)
-                self._note_apart(kind.base)
-            return
-        self._kinds[kind].give(schedule)
-        self._note_apart(kind)
+            if not is_instead:
+                return
+        self._kinds[kind.launched_plainly].give(schedule)
+        if kind.launched_plainly is self._apart:
+            self._last_apart = self._num_given
 
     def _is_instead(self, candidate: Candidate) -> bool:
-        """Whether a candidate is of the faster way to launch what another kind searches, which was not given it. Beside
-        an attention a kind tries schedules that would gain nothing in another way, so there is none."""
+        """Whether it is of a faster way to launch what another kind searches, which was not given it. None is beside an
+        attention: there a kind tries schedules that gain nothing in another way."""
         kind, base = candidate.plan_kind, candidate.plan_kind.base
         is_new = base is not None and candidate.schedule not in self._kinds[base].given
         is_other = candidate in self._all_priors or isinstance(self._space, AttentionSpace)
         return is_new and kind.is_programmatic and not is_other
-
-    def _note_apart(self, kind: PlanKind) -> None:
-        if kind is self._apart:
-            self._last_apart = self._num_given
 
     def _next(self) -> Candidate | None:
         if self._num_given == 0:
@@ -383,7 +368,7 @@ class Searcher:
         guesses: Iterable[Schedule] = ()
         if kind is self._main:
             seeds = (canonical(kind, schedule) for schedule in self._seeds())
-            guesses = seeds if len(given) < NUM_SEEDS else chain(self._dealt(kind), self._orders_of_policies())
+            guesses = seeds if len(given) < NUM_SEEDS else self._other_orders.guesses()
         elif len(given) % 2 == 0:
             best = self._kinds[self._main].best() or self._seeds()
             if kind.is_in_runs and self._main is self._apart:
@@ -393,32 +378,6 @@ class Searcher:
             else:
                 guesses = self._kinds[kind].new_tilings_first(canonical(kind, one) for one in best)
         return next((guess for guess in guesses if guess not in given), None)
-
-    def _dealt(self, kind: PlanKind) -> list[Schedule]:
-        """The best of a kind with its first wave dealt and the rest drawn, where that is legal. In jobs on cards no
-        other step was better as often (docs/findings/search-choices.md)."""
-        best = self._kinds[kind].best()[:1]
-        dealt = (replace(one, ordering=replace(one.ordering, assignment=Assignment.FIRST_WAVE)) for one in best)
-        return [one for one in dealt if one.tiling.tiles and self._space.is_legal(one)]
-
-    def _orders_of_policies(self) -> tuple[Schedule, ...]:
-        """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing
-        before all of these were observed. Which ones were observed first does not change any more, so a search that
-        goes on after a restart finds the same."""
-        if isinstance(self._space, AttentionSpace):
-            return ()
-        if self._policies is None:
-            first = list(self._kinds[self._main].tried.items())[:NUM_SEEDS]
-            measured = [(value, schedule) for schedule, value in first if value is not None]
-            if len(first) < NUM_SEEDS:
-                return ()
-            best = min(measured, key=lambda item: item[0], default=None)
-            if best:
-                others = (*waiting_guesses(self._space, best[1]), *policy_guesses(self._space, best[1]))
-                self._policies = tuple(dict.fromkeys(others))
-            else:
-                self._policies = ()
-        return self._policies
 
     def tell(self, trial: Trial) -> None:
         """Adds a recorded trial; a candidate that failed counts as slow, not as unknown."""
@@ -434,11 +393,8 @@ class Searcher:
             self._kinds[kind].tell(schedule, value)
             return
         varied[schedule] = value
-        if kind.base and kind.is_programmatic and self._is_untold(kind.base, schedule):
-            inferred = None if value is None else value / self._variations.gain(kind, kind.base)
-            self._kinds[kind.base].tell(schedule, inferred, is_inferred=True)
-
-    def _is_untold(self, base: PlanKind, schedule: Schedule) -> bool:
-        """Whether a kind's schedule was given in another way to launch it alone."""
-        search, plain = self._kinds[base], Candidate(plan_kind=base, schedule=schedule)
-        return schedule in search.given and schedule not in search.tried and plain not in self._on_their_way
+        plainly = Candidate(plan_kind=kind.launched_plainly, schedule=schedule)
+        if plainly.plan_kind is not kind and plainly not in self._on_their_way:
+            search, gain = self._kinds[plainly.plan_kind], self._variations.gain(kind, plainly.plan_kind)
+            if schedule in search.given and schedule not in search.tried:  # it was given so instead
+                search.tell(schedule, value and value / gain, is_inferred=True)

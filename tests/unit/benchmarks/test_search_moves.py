@@ -42,9 +42,9 @@ def test_a_step_is_told_by_shape_and_what_changes_together_is_one_axis() -> None
     jobs = [job(m, [(STATIC, 1.0), (TICKET, faster), (SLICED, 1.2)]) for m, faster in ((1, 0.9), (2, 1.1), (4, 1.05))]
     found = rows_of([*jobs, jobs[0]])
     steps = {(row["axis"], row["before"], row["after"]): row for row in found if row["row"] == "step"}
-    dealt = steps["assignment", "static", "ticket"]
-    assert (dealt["pairs"], dealt["shapes"], dealt["faster_in"]) == (4, 3, 2)
-    assert (dealt["gain"], dealt["least"], dealt["most"]) == (0.05, -0.1, 0.1)
+    drawn = steps["assignment", "static", "ticket"]
+    assert (drawn["pairs"], drawn["shapes"], drawn["faster_in"]) == (4, 3, 2)
+    assert (drawn["gain"], drawn["least"], drawn["most"]) == (0.05, -0.1, 0.1)
     assert {axis for axis, _, _ in steps} == {"assignment", "waits"}, "of two that differ in both nothing is told"
     assert rows_of(jobs[:2]) == [], "two shapes say nothing"
 

@@ -166,13 +166,13 @@ def test_where_programmatic_launches_are_ahead_choices_are_launched_so_at_once()
     assert [again.ask()] == [ahead[45].candidate]
 
 
-def test_the_best_is_soon_tried_with_its_first_wave_dealt() -> None:
+def test_the_best_is_soon_tried_with_a_first_wave() -> None:
     """Such a schedule is a little faster here, and nothing else of an order counts."""
 
     def judge(candidate: Candidate) -> Outcome:
         outcome = time_of(candidate)
-        is_dealt = candidate.schedule and candidate.schedule.ordering.assignment is Assignment.FIRST_WAVE
-        if not is_dealt or not isinstance(outcome, Measured):
+        has_wave = candidate.schedule and candidate.schedule.ordering.assignment is Assignment.FIRST_WAVE
+        if not has_wave or not isinstance(outcome, Measured):
             return outcome
         return replace(outcome, time_us=0.99 * outcome.time_us, speedup=outcome.speedup / 0.99)
 
@@ -180,8 +180,8 @@ def test_the_best_is_soon_tried_with_its_first_wave_dealt() -> None:
     trials = take(Searcher(here, seed=2, num_trials=40), judge, 40)
     best = best_of(trials, PlanKind.FUSED).schedule
     assert best
-    dealt = replace(best, ordering=replace(best.ordering, assignment=Assignment.FIRST_WAVE))
-    assert best == dealt or not here.is_legal(dealt)
+    waved = replace(best, ordering=replace(best.ordering, assignment=Assignment.FIRST_WAVE))
+    assert best == waved or not here.is_legal(waved)
 
 
 def best_of(trials: list[Trial], kind: PlanKind) -> Candidate:

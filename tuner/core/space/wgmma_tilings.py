@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
+from operator import attrgetter
 
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.legal.wgmma import (
@@ -174,7 +175,7 @@ class WgmmaTilings:
         may count for more than full waves where power is the limit."""
         for height in heights if self._rows > MAX_ROWS_OF_TILES_OF_64 else ():
             whole = [shapes for shapes in self._combined[height] if all(shape.parts == 1 for shape in shapes)]
-            widest = max(whole, key=lambda shapes: sum(map(_reuse, shapes)), default=())
+            widest = max(whole, key=lambda shapes: sum(shape.reuse for shape in shapes), default=())
             yield from islice(self._with_rings(widest, height), 1)
 
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
@@ -184,7 +185,7 @@ class WgmmaTilings:
         found: dict[object, Tiling] = {}
         for offered in [self._of_height(height, tails=tails) for height in heights] * NUM_GUESSES:
             ways = ((one if is_lone else (one.tiles, one.split_k), one) for one in offered)
-            if fresh := next(((cut, one) for cut, one in ways if cut not in found), None):
+            if fresh := next(((way, one) for way, one in ways if way not in found), None):
                 found.setdefault(*fresh)
         return list(found.values())
 
@@ -308,7 +309,7 @@ class WgmmaTilings:
         for height in self._combined:
             if height.fields == own.fields and height.m != own.m:
                 whole = [shapes[index] for shapes in self._combined[height] if shapes[index].parts == 1]
-                yield from {max(whole, key=_rate), max(whole, key=_reuse)} if whole else ()
+                yield from {max(whole, key=attrgetter("rate")), max(whole, key=attrgetter("reuse"))} if whole else ()
 
     def _with_rings(
         self, shapes: tuple[TileShape, ...], height: Height, epilogue: Epilogue = Epilogue.DIRECT
@@ -375,16 +376,6 @@ class WgmmaTilings:
 def _by_turns(groups: Sequence[Sequence[Tiling]]) -> list[Tiling]:
     """The first of each group, then the second of each, and so on."""
     return [tiling for of_rank in zip_longest(*groups) for tiling in of_rank if tiling is not None]
-
-
-def _rate(shape: TileShape) -> float:
-    """Its roofline over its time."""
-    return shape.rate
-
-
-def _reuse(shape: TileShape) -> float:
-    """Products for each element that a tile reads."""
-    return shape.tile.m * shape.tile.n / (shape.tile.m + shape.tile.n)
 
 
 def _sharing(heights: Iterable[Height], sharers: tuple[int, ...]) -> tuple[Height, ...]:

@@ -109,8 +109,7 @@ def test_guesses_of_few_rows_take_the_three_ways_by_turns(m: int) -> None:
 def test_guesses_of_few_rows_differ_in_more_than_where_operands_lie_and_hold_enough_stages(m: int) -> None:
     guesses = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()
     alone = [one for one in guesses if not one.window and one.cluster_k == 1]
-    cuts = {(one.tiles, one.split_k) for one in alone}
-    assert len(cuts) == len(alone) == 4
+    assert len({(one.tiles, one.split_k) for one in alone}) == len(alone) == 4
     assert {one.swap_ab for one in alone} == {False, True}
     assert min(one.num_stages for one in alone) >= ENOUGH_STAGES
 
