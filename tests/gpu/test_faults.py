@@ -147,7 +147,7 @@ def hanging(gpu_supervisor: GpuSupervisor) -> PreparedKernel:
     return with_raised_threshold(prepared, ENDLESS_CYCLES)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def gpu_supervisor(card: Card, build_cache: Path) -> Iterator[GpuSupervisor]:
     limits = Limits(evaluate_deadline_s=EVALUATE_S, finals_deadline_s=FINALS_S)
     supervisor = GpuSupervisor(card, build_cache, limits)
