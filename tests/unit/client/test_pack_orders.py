@@ -15,7 +15,12 @@ from tuner.wire.requests import pair_of
 
 def job(workload: Workload, job_id: str = "job-1") -> dict[str, Any]:
     """As `GET /jobs/{id}` answers it."""
-    return {"id": job_id, "pair": pair_of(workload).model_dump(mode="json"), "target": "h200", "objective": {"l2": "cold"}}
+    return {
+        "id": job_id,
+        "pair": pair_of(workload).model_dump(mode="json"),
+        "target": "h200",
+        "objective": {"l2": "cold"},
+    }
 
 
 @pytest.mark.parametrize(
