@@ -229,15 +229,16 @@ class Timer:
         """
         num_launches = 1 if self.data.needs_flush else num_launches
         for take in range(_MAX_TAKES):
-            sample, is_late = self._take(graph, power, num_launches)
+            sample, is_late = self.take(graph, power, num_launches)
             if not is_late:
                 return sample
             if take > 0:  # the first time it may be chance
                 self._delay_cycles *= 2
         raise WorkerError(f"the host was late with {_MAX_TAKES} launches in a row: other programs keep its cores")
 
-    def _take(self, graph: Any, power: PowerState | None, num_launches: int) -> tuple[Sample, bool]:
-        """A sample, and whether it began before its graph was launched: then the host's latency is in its time."""
+    def take(self, graph: Any, power: PowerState | None = None, num_launches: int = 1) -> tuple[Sample, bool]:
+        """A sample as it comes, and whether its delay was over before the graph was launched: then the host's latency
+        is in its time."""
         self._num_samples += 1
         with self.stream:
             self._l2.enqueue(self, graph)
