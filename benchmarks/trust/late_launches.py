@@ -2,10 +2,11 @@
 
 python -m benchmarks.trust.late_launches [--row llama3-8b/m1] [--seconds 300] [--out FILE]
 
-Libraries that PyTorch launches (attentions, torch.compile's chains) and one that CUDA launches itself are timed twice:
+Graphs that PyTorch launches (attentions, its own calls of pairs, torch.compile's chains) and cuBLASLt's, which CUDA
+launches itself, are timed twice:
 each sample as it comes behind the first delay (`as_it_came_us`; `num_late` began before their graph was launched), and
-as jobs time it, where late ones are taken again behind a longer delay (`time_us`). Once the host has nothing else to
-do, and once all its cores are busy. About ten seconds a row.
+as jobs time it, where late ones are taken again behind a longer delay (`time_us`). First the host has nothing else to
+do, then all its cores are busy. About ten seconds a row.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 from benchmarks.attention.layer_rows import ONE_JOB_ROWS
 from benchmarks.chains.rows import ROWS as CHAIN_ROWS
 from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.rows import ROWS as PAIR_ROWS
 from benchmarks.common.workbench import BUILD_CACHE, Watch, open_workbench
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.trial.evaluator import Problem
@@ -37,6 +39,7 @@ from tuner.workers.source.render import device_text
 
 Json = dict[str, Any]
 
+PAIRS = ("decode-plain/llama3-8b/m16", "decode-swiglu/llama3-8b/m16", "decode-swiglu/llama3-70b-tp8/m1")
 CHAINS = ("llama3-70b-tp8-synthetic/m1", "llama3-8b/m1", "qwen2.5-7b/m1")
 NUM_SAMPLES = 24
 #: In front of each pair of samples, as in a round in burst.
@@ -58,8 +61,9 @@ class Watched:
 
 
 def problems() -> dict[str, Problem]:
-    """By the names of their rows: chains at one row, and layers' attentions between products, cold, in burst."""
-    found = {row.name: row.problem for row in CHAIN_ROWS if row.name in CHAINS}
+    """By the names of their rows: pairs, chains at one row, and attentions between products, cold, in burst."""
+    found = {row.name: row.problem for row in PAIR_ROWS if row.name in PAIRS}
+    found |= {row.name: row.problem for row in CHAIN_ROWS if row.name in CHAINS}
     cold = Objective(l2=CacheState.COLD, regime=Regime.BURST)
     for row in ONE_JOB_ROWS:
         (part,) = row.parts
@@ -88,12 +92,13 @@ def _compute() -> None:
 
 
 def graphs_of(prepared: Any) -> dict[str, Any]:
-    """The library's graph by what launches it, and torch.compile's of a chain."""
+    """The library's graph by what launches it, and PyTorch's: its own calls of a pair, torch.compile's of a chain."""
     if prepared.data.workload.attentions:
-        return {"PyTorch": prepared.library_graph}
+        return {"PyTorch, attention": prepared.library_graph}
     from tuner.workers.gpu.torch_baseline import torch_runner
 
-    return {"CUDA": prepared.library_graph, "PyTorch": torch_runner(prepared.data, TorchCalls.COMPILED)}
+    calls = TorchCalls.COMPILED if len(prepared.data.workload.ops) > 2 else TorchCalls.EAGER
+    return {"CUDA": prepared.library_graph, f"PyTorch, {calls}": torch_runner(prepared.data, calls)}
 
 
 def figures_of(prepared: Any, tools: Any, graph: Any) -> Json:

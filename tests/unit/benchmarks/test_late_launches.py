@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.trust.late_launches import CHAINS, Watched, busy_cores, chosen
+from benchmarks.trust.late_launches import CHAINS, PAIRS, Watched, busy_cores, chosen
 from tuner.errors import InvalidInput
 
 
 def test_all_rows_are_taken_or_those_that_are_named() -> None:
     known = chosen([])
-    assert set(CHAINS) < set(known)
-    assert all(problem.workload.attentions for name, problem in known.items() if name not in CHAINS)
+    assert {*PAIRS, *CHAINS} < set(known)
+    assert all(problem.workload.attentions for name, problem in known.items() if name not in (*PAIRS, *CHAINS))
     assert list(chosen(["llama3-8b/m1"])) == ["llama3-8b/m1"]
     with pytest.raises(InvalidInput, match="no row is called llama3-8b/m2"):
         chosen(["llama3-8b/m2"])
