@@ -180,11 +180,12 @@ bench-gpu: $(VENV)/.dev ## search the engines' pairs by jobs (SUITE= ROW= TRIALS
 bench-torch: $(VENV)/.dev ## time PyTorch beside the library in the rows of bench-gpu (SUITE= ROW=); adds torch_us to pairs.json
 	@$(BIN)/python -m benchmarks.pairs.torch_check --gpu $(GPU) $(named) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-results: $(VENV)/.dev ## redraw README's table, docs/results.md, docs/orders.md and the program's page of results from benchmarks/results/h200/
+results: $(VENV)/.dev ## redraw README's table, docs/results.md, docs/orders.md, tables of docs/simulator.md and the program's page of results from benchmarks/results/
 	@$(BIN)/python -m benchmarks.pairs.front
 	@$(BIN)/python -m benchmarks.pairs.page
 	@for file in benchmarks/results/*/pairs.json; do $(BIN)/python -m benchmarks.pairs.shipped_finals --results $$(dirname $$file); done
 	@$(BIN)/python -m benchmarks.orders.page
+	@$(BIN)/python -m benchmarks.simulator.library
 
 bench-compile-space: $(VENV)/.dev ## compile every tiling that is offered (hours on two cores); writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.compile_space

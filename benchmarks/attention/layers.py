@@ -160,7 +160,8 @@ def merged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         choose_rows([name])
     ordered, summary = in_order(found)
     remark = "rows of several runs: each says when and at which commit it was measured"
-    meta = {**reports[-1]["meta"], **summary, "remark": remark}
+    of_run = {name: value for name, value in reports[-1]["meta"].items() if not name.startswith("mean_")}
+    meta = {**of_run, **summary, "remark": remark}
     return {"meta": meta, "rows": ordered}
 
 

@@ -8,10 +8,11 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import cupy
 import pynvml
@@ -20,7 +21,7 @@ import pytest
 from tests.support.forged import forged, with_others
 from tests.support.on_card import fused, problem, schedule
 from tests.support.planted import with_raised_threshold
-from tuner.core.problem.gpu import gpu_from_live
+from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
@@ -29,52 +30,59 @@ from tuner.core.trial.evaluator import evaluate
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.builder.prepare import PreparedKernel, prepare, try_prepare
+from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host import supervisor as supervisor_module
 from tuner.workers.host.cards import Card
+from tuner.workers.host.gpu_process import GpuProcess
 from tuner.workers.host.supervisor import GpuSupervisor
+from tuner.workers.protocol import messages
 
 pytest.importorskip("cupy")
 
 
 from tuner.workers.gpu.baselines import ChainRunner, launchable_of
-from tuner.workers.gpu.child import live_facts, lock_path
+from tuner.workers.gpu.child import lock_path
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
 from tuner.workers.gpu.session import Session
 
 WORKLOAD = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256)
+PROBLEM = problem(WORKLOAD)
+GOOD = fused(schedule(((16, 64, 64), (16, 64, 64))))
+#: More than a good trial, and good finals of ten rounds, take here.
+EVALUATE_S = 3.0
+FINALS_S = 5.0
+#: SM clock cycles of more than an hour: a wait that long ends with its process.
+ENDLESS_CYCLES = 10**13
 
 
 @pytest.mark.parametrize("assignment", [Assignment.STATIC, Assignment.TICKET])
 def test_a_wait_that_never_ends_is_reported_poisons_the_output_and_leaves_the_context_alive(
-    card: Card, builder: Builder, assignment: Assignment
+    session: Session, gpu: Gpu, builder: Builder, assignment: Assignment
 ) -> None:
-    gpu = gpu_from_live(live_facts(card.uuid))
     chosen = schedule(((16, 64, 64), (16, 64, 64)), assignment=assignment)
     good = prepare(WORKLOAD, gpu, fused(chosen), builder, {})
     bad = with_raised_threshold(good)
-    session = Session(builder.build(_tools(), gpu.arch).cubin)
-    asked = problem(WORKLOAD)
-    outcome = session.evaluate(asked, bad.work).outcome
+    outcome = session.evaluate(PROBLEM, bad.work).outcome
     assert isinstance(outcome, Failed)
     assert outcome.kind is FailureKind.HANG
     assert "8 posts seen, 9 expected" in outcome.reason
-    prepared = session._prepare(asked)
+    prepared = session._prepare(PROBLEM)
     output = prepared.data.outputs[0][1].bits.view(cupy.float16)
     assert bool(cupy.isnan(output).all())
-    assert isinstance(session.evaluate(asked, good.work).outcome, Measured)
+    assert isinstance(session.evaluate(PROBLEM, good.work).outcome, Measured)
 
 
-def test_a_plan_without_its_waits_gives_wrong_numbers_that_are_found_and_placed(card: Card, builder: Builder) -> None:
-    gpu = gpu_from_live(live_facts(card.uuid))
-    good = prepare(WORKLOAD, gpu, fused(schedule(((16, 64, 64), (16, 64, 64)))), builder, {})
+def test_a_plan_without_its_waits_gives_wrong_numbers_that_are_found_and_placed(
+    session: Session, gpu: Gpu, builder: Builder
+) -> None:
+    good = prepare(WORKLOAD, gpu, GOOD, builder, {})
     (plan,) = good.plans
     words = plan.words.copy()
     tasks = words[words[7] : words[8]].reshape(-1, 8)
     tasks[:] = tasks[::-1].copy()  # consumers first, and nobody waits
     tasks[:, 4] = tasks[:, 3]
     bad = with_others(good.work, plans=(forged(plan, words),))
-    outcome = Session(builder.build(_tools(), gpu.arch).cubin).evaluate(problem(WORKLOAD), bad).outcome
+    outcome = session.evaluate(PROBLEM, bad).outcome
     assert isinstance(outcome, Failed)
     assert outcome.kind is FailureKind.WRONG_NUMBERS
     assert re.search(
@@ -82,12 +90,12 @@ def test_a_plan_without_its_waits_gives_wrong_numbers_that_are_found_and_placed(
     )
 
 
-def test_a_nan_in_the_input_reaches_the_output(card: Card, builder: Builder) -> None:
-    gpu = gpu_from_live(live_facts(card.uuid))
-    for activation in Activation:
-        workload = ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256, activation=activation)
-        good = prepare(workload, gpu, fused(schedule(((16, 64, 64), (16, 64, 64)))), builder, {})
-        prepared = Session(builder.build(_tools(), gpu.arch).cubin)._prepare(problem(workload))
+def test_a_nan_in_the_input_reaches_the_output(session: Session, gpu: Gpu, builder: Builder) -> None:
+    workloads = [ffn_pair(m=64, d_in=256, d_hidden=512, d_out=256, activation=activation) for activation in Activation]
+    with ThreadPoolExecutor() as pool:
+        kernels = list(pool.map(lambda workload: prepare(workload, gpu, GOOD, builder, {}), workloads))
+    for workload, good in zip(workloads, kernels, strict=True):
+        prepared = session._prepare(problem(workload))
         prepared.data._check_inputs[0]["x"][5, 7] = 0x7FFF
         launchable = launchable_of(good.work)
         runner = ChainRunner(Kernel(launchable), (PlanOnDevice(launchable),))
@@ -96,12 +104,10 @@ def test_a_nan_in_the_input_reaches_the_output(card: Card, builder: Builder) -> 
         assert is_nan.nonzero()[0].tolist() == [5]
 
 
-def test_signals_count_up_by_the_posts_of_a_launch(card: Card, builder: Builder) -> None:
-    gpu = gpu_from_live(live_facts(card.uuid))
+def test_signals_count_up_by_the_posts_of_a_launch(session: Session, gpu: Gpu, builder: Builder) -> None:
     for assignment in (Assignment.STATIC, Assignment.TICKET):
         good = prepare(WORKLOAD, gpu, fused(schedule(((16, 64, 64), (16, 64, 64)), assignment=assignment)), builder, {})
-        session = Session(builder.build(_tools(), gpu.arch).cubin)
-        prepared = session._prepare(problem(WORKLOAD))
+        prepared = session._prepare(PROBLEM)
         kernel = Kernel(launchable_of(good.work))
         plan = PlanOnDevice(launchable_of(good.work))
         stream = cupy.cuda.Stream(non_blocking=True)
@@ -113,15 +119,38 @@ def test_signals_count_up_by_the_posts_of_a_launch(card: Card, builder: Builder)
         assert plan.signals().tolist() == [50 * 8] * 4
 
 
-def _tools() -> str:
-    from tuner.workers.source.render import device_text
+@contextmanager
+def once_asked(deed: Callable[[GpuProcess], object]) -> Iterator[None]:
+    """Does `deed` to a child that has just been handed a candidate, before anybody waits for its answer."""
+    send = GpuProcess.send
 
-    return device_text("tools.cu")
+    def send_and_do(process: GpuProcess, request: messages.Request, deadline_s: float) -> None:
+        send(process, request, deadline_s)
+        if isinstance(request, messages.EvaluateRequest):
+            deed(process)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(GpuProcess, "send", send_and_do)
+        yield
+
+
+def kill(process: GpuProcess) -> None:
+    """SIGKILL, as from outside."""
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+
+
+def hanging(gpu_supervisor: GpuSupervisor) -> PreparedKernel:
+    """A candidate that gives no answer as long as its process lives."""
+    prepared = gpu_supervisor.prepare(PROBLEM, GOOD)
+    assert isinstance(prepared, PreparedKernel)
+    return with_raised_threshold(prepared, ENDLESS_CYCLES)
 
 
 @pytest.fixture
-def gpu_supervisor(card: Card, build_cache: Path) -> GpuSupervisor:  # type: ignore[misc]
-    supervisor = GpuSupervisor(card, build_cache, Limits(evaluate_deadline_s=20.0))
+def gpu_supervisor(card: Card, build_cache: Path) -> Iterator[GpuSupervisor]:
+    limits = Limits(evaluate_deadline_s=EVALUATE_S, finals_deadline_s=FINALS_S)
+    supervisor = GpuSupervisor(card, build_cache, limits)
     yield supervisor
     supervisor.close()
 
@@ -129,85 +158,60 @@ def gpu_supervisor(card: Card, build_cache: Path) -> GpuSupervisor:  # type: ign
 def test_a_child_killed_while_idle_costs_no_trial_and_one_killed_in_flight_costs_its_own(
     gpu_supervisor: GpuSupervisor,
 ) -> None:
-    chosen = schedule(((16, 64, 64), (16, 64, 64)))
-    asked = problem(WORKLOAD)
-    assert isinstance(evaluate(gpu_supervisor, asked, Candidate(plan_kind=PlanKind.LIBRARY)), Measured)
-    os.kill(gpu_supervisor.child_pid or 0, signal.SIGKILL)
-    time.sleep(0.5)
-    assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
-    killer = threading.Timer(0.1, os.kill, (gpu_supervisor.child_pid, signal.SIGKILL))
-    killer.start()
-    lost = evaluate(gpu_supervisor, asked, fused(chosen))
+    assert isinstance(evaluate(gpu_supervisor, PROBLEM, Candidate(plan_kind=PlanKind.LIBRARY)), Measured)
+    idle_pid = gpu_supervisor.child_pid
+    assert idle_pid is not None
+    os.kill(idle_pid, signal.SIGKILL)
+    os.waitid(os.P_PID, idle_pid, os.WEXITED | os.WNOWAIT)  # its supervisor has yet to find out
+    assert isinstance(evaluate(gpu_supervisor, PROBLEM, GOOD), Measured)
+    in_flight = hanging(gpu_supervisor)
+    with once_asked(kill):
+        lost = gpu_supervisor.measure(PROBLEM, in_flight)
     assert isinstance(lost, Failed)
     assert (lost.kind, lost.reason) == (FailureKind.CRASH, "the GPU process died (signal 9)")
-    assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
+    assert isinstance(evaluate(gpu_supervisor, PROBLEM, GOOD), Measured)
 
 
-def test_a_deadline_kills_the_child_and_the_next_trial_is_right(
-    gpu_supervisor: GpuSupervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = problem(WORKLOAD)
-    chosen = schedule(((16, 64, 64), (16, 64, 64)))
-    assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
-    real = try_prepare
-
-    def planted(*args: Any, **kwargs: Any) -> PreparedKernel:
-        prepared = real(*args, **kwargs)
-        assert isinstance(prepared, PreparedKernel)
-        return with_raised_threshold(prepared)
-
-    monkeypatch.setattr(supervisor_module, "try_prepare", planted)
-    monkeypatch.setattr(gpu_supervisor, "_limits", Limits(evaluate_deadline_s=0.2))
-    hung = evaluate(gpu_supervisor, asked, fused(chosen))
+def test_a_deadline_kills_the_child_and_the_next_trial_is_right(gpu_supervisor: GpuSupervisor) -> None:
+    assert isinstance(evaluate(gpu_supervisor, PROBLEM, GOOD), Measured)
+    hung = gpu_supervisor.measure(PROBLEM, hanging(gpu_supervisor))
     assert isinstance(hung, Failed)
     assert hung.kind is FailureKind.HANG
-    assert "within 0.2 s" in hung.reason
-    monkeypatch.undo()
+    assert f"within {EVALUATE_S:g} s" in hung.reason
     begin = time.monotonic()
-    assert isinstance(evaluate(gpu_supervisor, asked, fused(chosen)), Measured)
+    assert isinstance(evaluate(gpu_supervisor, PROBLEM, GOOD), Measured)
     assert time.monotonic() - begin < 15
 
 
 def test_a_finalist_that_hangs_is_left_out_and_the_others_are_timed(
     gpu_supervisor: GpuSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = problem(WORKLOAD)
     tiles = ((16, 64, 64), (16, 64, 64))
-    good, bad = (schedule(tiles, assignment=assignment) for assignment in (Assignment.STATIC, Assignment.TICKET))
-    real = prepare
+    good, bad = (fused(schedule(tiles, assignment=assignment)) for assignment in (Assignment.STATIC, Assignment.TICKET))
 
     def planted(*args: object, **kwargs: object) -> PreparedKernel:
-        prepared = real(*args, **kwargs)  # type: ignore[arg-type]
-        return with_raised_threshold(prepared, 10**13) if args[2] == fused(bad) else prepared
+        prepared = prepare(*args, **kwargs)  # type: ignore[arg-type]
+        return with_raised_threshold(prepared, ENDLESS_CYCLES) if args[2] == bad else prepared
 
     monkeypatch.setattr(supervisor_module, "prepare", planted)
-    monkeypatch.setattr(gpu_supervisor, "_limits", Limits(finals_deadline_s=15.0))
-    finals = gpu_supervisor.finals(
-        asked, (Candidate(plan_kind=PlanKind.LIBRARY), fused(bad), fused(good)), num_rounds=10
-    )
+    finals = gpu_supervisor.finals(PROBLEM, (Candidate(plan_kind=PlanKind.LIBRARY), bad, good), num_rounds=10)
     assert [times is not None for times in finals.times_us] == [True, False, True]
-    assert "was killed" in finals.reasons[1]
+    assert f"within {FINALS_S:g} s" in finals.reasons[1]
     assert set(finals.process_of_round) == {0, 1}
 
 
 HANGING_PARENT = """
-import sys, time, threading
+import sys
 from pathlib import Path
-import tuner.workers.host.supervisor as s
-from tuner.core.trial.evaluator import evaluate
+from tests.gpu.test_faults import PROBLEM, hanging, once_asked
 from tuner.workers.host.cards import usable_gpus
-from tests.support.on_card import fused, problem, schedule
-from tests.support.planted import with_raised_threshold
-from tests.gpu.test_faults import WORKLOAD
-import tuner.workers.gpu.launch
+from tuner.workers.host.supervisor import GpuSupervisor
 
 if __name__ == "__main__":
-    real = s.try_prepare
-    s.try_prepare = lambda *a, **k: with_raised_threshold(real(*a, **k), 10**13)
     card = usable_gpus()[0]
-    sup = s.GpuSupervisor(card, Path(sys.argv[1]))
-    print("CHILD", sup.child_pid, card.uuid, flush=True)
-    evaluate(sup, problem(WORKLOAD), fused(schedule(((16, 64, 64), (16, 64, 64)))))
+    supervisor = GpuSupervisor(card, Path(sys.argv[1]))
+    with once_asked(lambda child: print("CHILD", child.pid, card.uuid, flush=True)):
+        supervisor.measure(PROBLEM, hanging(supervisor))
 """
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,8 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import Measured
+from tuner.core.trial.stats import median
+from tuner.errors import WorkerError
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host.cards import Card
@@ -25,6 +29,7 @@ pytest.importorskip("cupy")
 
 from tuner.workers.gpu.card import CardView
 from tuner.workers.gpu.session import Session
+from tuner.workers.gpu.timing import Timer
 
 #: 64 rows of a layer of an 8-billion-parameter model, halved: its chain alone is cold.
 WORKLOAD = ffn_pair(m=64, d_in=2048, d_hidden=7168, d_out=2048)
@@ -73,6 +78,33 @@ def test_a_reading_in_front_and_behind_covers_every_sm(watched: Session) -> None
     readings = timer._readings.get()[:, : timer._num_sms]
     covered = (readings[:, :, 0] == timer._num_samples).all(axis=0)
     assert covered.sum() >= 0.9 * timer._num_sms
+
+
+@dataclass(frozen=True)
+class Late:
+    """A graph that is launched once `wait` is over."""
+
+    graph: Any
+    wait: Callable[[], object]
+
+    def launch(self, stream: Any) -> None:
+        self.wait()
+        self.graph.launch(stream)
+
+
+def test_what_the_host_takes_to_launch_a_graph_is_not_in_its_time(watched: Session) -> None:
+    prepared = watched._prepare(asked_in(Regime.BURST))
+    timer, graph = Timer(prepared.data, watched._tools), prepared.library_graph
+    graphs = [graph, Late(graph, lambda: time.sleep(0.001))]
+    at_once, late = timer.rounds(graphs, lambda tracks, _: len(tracks[0]) == 12)
+    assert median([one.time_us for one in late]) == pytest.approx(median([one.time_us for one in at_once]), rel=0.02)
+
+
+def test_a_host_that_is_always_late_is_told(watched: Session) -> None:
+    prepared = watched._prepare(asked_in(Regime.BURST))
+    timer = Timer(prepared.data, watched._tools)
+    with pytest.raises(WorkerError, match="the host was late with 9 launches in a row"):
+        timer.sample(Late(prepared.library_graph, timer.wait_for_sample))
 
 
 @pytest.mark.parametrize("regime", list(Regime))

@@ -36,12 +36,12 @@ def test_it_ends_with_a_table_a_verdict_and_the_kernel_and_says_simulated(tmp_pa
     (tmp_path / "best").mkdir()
     (tmp_path / "best/manifest.json").write_text('{"files": {"kernel.cubin": {}}}')
     (tmp_path / "best/kernel.cubin").touch()
-    with start(tmp_path, "--trials", "8") as demo:
+    with start(tmp_path, "--trials", "40") as demo:
         output, errors = demo.communicate(timeout=200)
     assert demo.returncode == 0, errors
     for expected in (
         "No GPU is used",
-        "8/8 trials",
+        "40/40 trials",
         "library (simulated)",
         "fused (simulated)",
         "Verdict: ",

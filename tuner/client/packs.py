@@ -46,7 +46,7 @@ def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_inva
     """The order of a pack of some jobs' shapes and rows.
 
     Raises:
-        click.UsageError: a job is of no FFN and no attention, or they are of several targets or objectives.
+        click.UsageError: a job's kernels have no place in a pack, or they are of several targets or objectives.
     """
     rows: dict[Shape, list[int]] = {}
     attentions: list[Json] = []
@@ -57,7 +57,10 @@ def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_inva
             (attentions if is_plain_call(pair) else layers).append(pair)
             continue
         if pair.pop("kind") != "ffn":
-            raise click.UsageError(f"{job['id']} is of no FFN and has no attention; a pack holds these")
+            raise click.UsageError(
+                f"{job['id']} has no place in a pack, which holds FFNs, attentions and layers around one: `fetch best "
+                f"--job {job['id']}` writes its artifact, which tuner.runtime.load_artifact runs"
+            )
         m = int(pair.pop("m"))
         rows.setdefault(Shape(**pair), []).append(m)
     targets, l2s = {str(job["target"]) for job in jobs}, {str(job["objective"]["l2"]) for job in jobs}

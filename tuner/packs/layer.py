@@ -45,7 +45,8 @@ class LayerShape:
         attentions = [op for op in workload["ops"] if op.get("op") == ATTENTION]
         if len(attentions) != 1:
             problem = f"has {len(attentions)} attentions"
-            raise InvalidInput("workload", problem, "give products around one attention, or an FFN of two products")
+            remedy = "give products around one attention, or an FFN; else take its artifact, as `load_artifact` runs it"
+            raise InvalidInput("workload", problem, remedy)
         if is_plain_call(workload):
             problem = "is an attention with at most one plain product behind it"
             raise InvalidInput("workload", problem, "give it among the attentions")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -72,6 +73,7 @@ class Finisher:
             Quarantined: the card is not fit; the job goes on when it is.
             Stopped: the service is closing.
         """
+        begin_s = time.monotonic()
         problem = problem_of(job)
         within = job.spec.energy_within_percent
         near = () if within is None else near_the_fastest(past, within)
@@ -106,7 +108,8 @@ class Finisher:
             library=times.library,
             torch=times.torch,
         )
-        self._keeper.write(partial(_keep_result, best=best, content=content, now=self._clock()))
+        finals_s = time.monotonic() - begin_s
+        self._keeper.write(partial(_keep_result, best=best, content=content, finals_s=finals_s, now=self._clock()))
         self._store.collect_garbage(self._disk_limit_bytes)
 
     def _energies_mj(
@@ -136,11 +139,12 @@ class Finisher:
         return pack_zip(files.files)
 
 
-def _keep_result(session: Session, best: Best, content: bytes | None, now: float) -> None:
+def _keep_result(session: Session, best: Best, content: bytes | None, finals_s: float, now: float) -> None:
     """The end of a job: its result, its state, and the inspections of its finalists."""
     if content and best.artifact_digest:
         register(session, best.artifact_digest, len(content), now)
     bests.insert(session, best)
+    jobs.held_finals(session, best.job_id, finals_s)
     jobs.set_state(session, best.job_id, JobState.SUCCEEDED, now)
     for number, kind in inspections_of(best.finals):
         inspections.ask(session, best.job_id, number, kind, None, is_urgent=False, now=now)

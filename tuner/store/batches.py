@@ -104,6 +104,9 @@ class _Sums:
     search_s: float
     #: None where an older version did not count that of one of them.
     card_s: float | None
+    #: Finals whose seconds are known, and these.
+    finals: int
+    finals_s: float
 
 
 def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
@@ -118,13 +121,15 @@ def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
             func.sum(JobRow.search_s),
             func.sum(JobRow.card_s),
             func.count(JobRow.card_s),
+            func.count(JobRow.finals_s),
+            func.coalesce(func.sum(JobRow.finals_s), 0.0),
         )
         .join(JobRow, JobRow.seq == BatchJobRow.job_seq)
         .where(BatchJobRow.batch_seq.in_(seqs), IS_KEPT)
         .group_by(BatchJobRow.batch_seq, JobRow.state)
     )
     found: dict[int, list[_Sums]] = {seq: [] for seq in seqs}
-    for seq, state, count, trials, planned, search_s, card_s, num_counted in session.execute(sums):
+    for seq, state, count, trials, planned, search_s, card_s, num_counted, finals, finals_s in session.execute(sums):
         found[seq].append(
             _Sums(
                 state=JobState(state),
@@ -133,6 +138,8 @@ def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
                 planned=int(planned),
                 search_s=float(search_s),
                 card_s=float(card_s) if num_counted == count else None,
+                finals=int(finals),
+                finals_s=float(finals_s),
             )
         )
     answers = (
@@ -161,6 +168,8 @@ def _record(row: BatchRow, sums: Sequence[_Sums], answered: dict[tuple[int, bool
         num_planned=planned,
         search_s=sum(one.search_s for one in sums),
         card_s=sum(card_s) if len(card_s) == len(sums) else None,
+        num_finals=sum(one.finals for one in sums),
+        finals_s=sum(one.finals_s for one in sums),
         num_ladders=row.num_ladders,
         num_answered=succeeded + answered.get((row.seq, False), 0),
         num_succeeded=succeeded,

@@ -320,3 +320,12 @@ def set_state(session: Session, job_id: str, state: JobState, now: float, reason
         webhooks.job_ended(session, job_id, now)
     events.append(session, job_id, "state", now, {"state": str(state), "reason": reason})
     return to_record(row)
+
+
+def held_finals(session: Session, job_id: str, finals_s: float) -> None:
+    """Notes how long a job's finals took.
+
+    Raises:
+        NotFound: no such job.
+    """
+    row_of(session, job_id).finals_s = finals_s

@@ -76,6 +76,8 @@ class JobRow(Base):
     search_s: Mapped[float] = mapped_column(default=0.0)
     #: Seconds for which the card was busy with its trials; null in jobs of older versions.
     card_s: Mapped[float | None]
+    #: Seconds that its finals took; null before their end, and in jobs of older versions.
+    finals_s: Mapped[float | None]
     #: Trials recorded since the last one that was progress.
     since_progress: Mapped[int] = mapped_column(default=0, server_default="0")
     #: Of all its trials' samples that are kept.

@@ -169,7 +169,9 @@ class BatchView(View):
     num_trials: int = Field(description="recorded trials of all its jobs")
     num_planned: int = Field(description="trials of all budgets")
     search_s: float = Field(description="seconds of search of all its jobs")
-    eta_s: float | None = Field(description="seconds of search left at the pace so far; null before the first trial")
+    eta_s: float | None = Field(
+        description="seconds left, of search and of its jobs' finals, at the pace so far; null before the first trial"
+    )
     card_share: float | None = Field(
         description="share of the search for which the card was busy with trials; null where that is not known"
     )

@@ -1,9 +1,9 @@
 """How long: chains of launches in graphs, interleaved with the library round by round.
 
 A sample is a graph launch of `chain_length` runs on distinct weights, between two events, or several under sustained
-load. A delay kernel in front of the first event keeps the host's launch latency out. Its time over the number of runs
-is the time of one run. Every SM's cycle counter and the global timer are read in front of the delay and behind the
-second event: the clock of the sample.
+load. A delay kernel in front of the first event keeps the host's launch latency out; a sample whose launch came after
+the delay is taken again. Its time over the number of runs is the time of one run. Every SM's cycle counter and the
+global timer are read in front of the delay and behind the second event: the clock of the sample.
 
 What the L2 holds (`Cold`, `Warm`) and which power state the card is in (`Burst`, `Sustained`) are objects that a timer
 is given; nothing else knows how they are brought about.
@@ -20,6 +20,7 @@ import cupy
 
 from tuner.core.problem.objective import CacheState, Procedure, Regime
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.errors import WorkerError
 
 from ..timing.clocks import Sample, mean_clock_mhz
 from ..timing.turns import turns
@@ -27,8 +28,11 @@ from .baselines import CapturesItself, Runner
 from .card import CardView
 from .data import ProblemData
 
-#: SM clock cycles of the delay in front of a sample: about 50 us, more than a graph launch takes the host.
+#: SM clock cycles of the delay in front of a sample: about 50 us, which a graph launch takes the host in C. PyTorch's
+#: replay takes longer: a timer whose samples are late twice in a row doubles its delay.
 _DELAY_CYCLES = 90_000
+#: Takes of a sample, of which the last has 128 times the delay: about 6 ms.
+_MAX_TAKES = 9
 #: Idle time before a round in burst, seconds.
 _BURST_PAUSE_S = 0.002
 #: Load of the same kind in front of every sample in sustained, seconds: the card settles at its power limit.
@@ -170,6 +174,7 @@ class Timer:
         objective = data.problem.objective
         self._l2, self._power = L2_STATES[objective.l2], POWER_STATES[objective.regime]
         self._delay = tools.get_function("tuner_delay")
+        self._delay_cycles = _DELAY_CYCLES
         self._flush = tools.get_function("tuner_flush")
         self._read_clocks = tools.get_function("tuner_read_clocks")
         self._num_sms = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["multiProcessorCount"])
@@ -208,7 +213,7 @@ class Timer:
         `flush`, and the delay."""
         if flush:
             self.enqueue_flush()
-        self._delay((1,), (1,), (cupy.int64(_DELAY_CYCLES),))
+        self._delay((1,), (1,), (cupy.int64(self._delay_cycles),))
 
     def enqueue_flush(self) -> None:
         """Enqueues a read of three times the L2 on the current stream."""
@@ -217,15 +222,32 @@ class Timer:
 
     def sample(self, graph: Any, power: PowerState | None = None, num_launches: int = 1) -> Sample:
         """One sample; `power` is asked for the driver's reasons while it runs. Where the L2 must be brought into its
-        state in front of every chain, a sample is one launch."""
+        state in front of every chain, a sample is one launch.
+
+        Raises:
+            WorkerError: the host was late with every launch.
+        """
         num_launches = 1 if self.data.needs_flush else num_launches
+        for take in range(_MAX_TAKES):
+            sample, is_late = self.take(graph, power, num_launches)
+            if not is_late:
+                return sample
+            if take > 0:  # the first time it may be chance
+                self._delay_cycles *= 2
+        raise WorkerError(f"the host was late with {_MAX_TAKES} launches in a row: other programs keep its cores")
+
+    def take(self, graph: Any, power: PowerState | None = None, num_launches: int = 1) -> tuple[Sample, bool]:
+        """A sample as it comes, and whether its delay was over before the graph was launched: then the host's latency
+        is in its time."""
         self._num_samples += 1
         with self.stream:
             self._l2.enqueue(self, graph)
             self._enqueue_reading(0)
             self.lead_in(flush=False)
             self._begin.record(self.stream)
-            for _ in range(num_launches):
+            graph.launch(self.stream)
+            is_late = self._begin.done
+            for _ in range(num_launches - 1):
                 graph.launch(self.stream)
             self._end.record(self.stream)
             self._enqueue_reading(1)
@@ -233,11 +255,12 @@ class Timer:
             front, behind = self._readings.get()
         self._end.synchronize()
         elapsed_us = 1e3 * float(cupy.cuda.get_elapsed_time(self._begin, self._end))
-        return Sample(
+        sample = Sample(
             time_us=elapsed_us / (num_launches * self.data.chain_length),
             clock_mhz=mean_clock_mhz(front, behind, self._num_samples),
             event_bits=event_bits,
         )
+        return sample, is_late
 
     def _enqueue_reading(self, side: int) -> None:
         args = (self._readings[side], cupy.uint32(_MAX_SMS), cupy.uint64(self._num_samples))

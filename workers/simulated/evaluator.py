@@ -2,7 +2,8 @@
 
 Its times are `simulate`'s forecast, changed by what a forecast cannot know: each tiling and each schedule
 is a fixed few per cent slower, and each sample is off by noise. A search that trusts the forecast alone is therefore
-wrong here too, if less often than on a card. No numbers are computed: `rel_error` is 0.
+wrong here too, if less often than on a card. In front of a normed input stands the kernel that sums its squares, which
+no forecast has. No numbers are computed: `rel_error` is 0.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ from ..timing.stop_rules import PREVIEW, HopelessRule, StopRule, is_previewed
 from .counters import check_metrics, count
 from .library import library_us
 
+#: Of the small kernel in front that sums the squares of a normed input's rows (docs/findings/squares-in-front.md).
+INPUT_SQUARES_US = 1.5
 #: What a model of its energy takes: power whatever it does, and joules for each byte from DRAM and each operation.
 STATIC_W = 300.0
 DRAM_J_PER_BYTE = 60e-12
@@ -69,6 +72,12 @@ def _compiled(schedule: Schedule) -> object:
     """What of a schedule is compiled: the products' tiling, and what of the attentions' is no plan's."""
     kernels = tuple(replace(one, span_tokens=0, contiguous=False, speculative=False) for one in schedule.attentions)
     return (schedule.tiling, kernels) if kernels else schedule.tiling
+
+
+def _inputs_without_squares(workload: Workload) -> set[str]:
+    """Those that an op norms as it reads them, and that no op before it has left with their squares."""
+    normed = (index for index, op in enumerate(workload.ops) if op.norm and op.norm == op.source)
+    return {workload.ops[index].source for index in normed if workload.norm_producer_of(index) is None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +167,8 @@ class SimulatedEvaluator:
         workload, gpu = problem.workload, self._target.gpu
         if forecast is None:
             return library_us(workload, gpu)
-        return max(forecast * self.slowdown(candidate), reference_us(workload, gpu))
+        squares_us = INPUT_SQUARES_US * len(_inputs_without_squares(workload))
+        return max(forecast * self.slowdown(candidate) + squares_us, reference_us(workload, gpu))
 
     def has_fault(self, candidate: Candidate) -> bool:
         """Whether this candidate hangs, crashes or computes wrong numbers."""

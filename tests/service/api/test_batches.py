@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,12 @@ import pytest
 from tests.service.api.conftest import Api, serving
 from tests.support.serving import SMALL_PAIR
 from tests.support.waiting import wait_until
+from tuner.client.batch import line
+from tuner.core.problem.gpu import parse_target
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.batch import FINALS_S
+from tuner.core.trial.evaluator import FinalsTimes, Problem
+from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 SHAPE = {name: value for name, value in SMALL_PAIR.items() if name not in ("kind", "m")}
 BODY: dict[str, Any] = {"shapes": [{**SHAPE, "m": [8, 16]}], "budget": {"trials": 6}, "project": "ladders"}
@@ -75,6 +84,45 @@ def test_a_batch_says_for_which_share_of_its_searches_the_card_was_busy(done: Do
     assert batch["search_s"] == pytest.approx(sum(job["search_s"] for job in jobs))
     assert batch["card_share"] == pytest.approx(busy_s / batch["search_s"])
     assert batch["card_share"] > 0
+
+
+class LongFinals(SimulatedEvaluator):
+    """Finals take `FINALS_S`, and the second ones do not end before they are let."""
+
+    FINALS_S = 0.6
+
+    def __init__(self) -> None:
+        super().__init__(parse_target("simulated:h200"))
+        self.num_begun = 0
+        self.may_end = threading.Event()
+
+    def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **asked: Any) -> FinalsTimes:
+        self.num_begun += 1
+        time.sleep(self.FINALS_S)
+        if self.num_begun > 1:
+            self.may_end.wait(120)
+        return super().finals(problem, candidates, **asked)
+
+    def close(self) -> None:
+        self.may_end.set()
+
+
+def test_what_is_left_of_a_batch_counts_finals_by_those_that_were_held_wherever_it_is_shown(tmp_path: Path) -> None:
+    twin = LongFinals()
+    with serving(tmp_path / "data", evaluators=[twin]) as api:
+        batch = api.http.post("/batches", json=BODY).json()
+        wait_until(lambda: twin.num_begun == 2)
+        found = api.get(batch["links"]["self"])
+        assert (found["num_planned"], found["jobs_by_state"]) == (found["num_trials"], {"finals": 1, "succeeded": 1})
+        assert found["eta_s"] >= LongFinals.FINALS_S
+        assert found["eta_s"] != FINALS_S, "what is taken before the first"
+        left = f"about {found['eta_s']:.0f} s left"
+        assert left in line(found)
+        assert left in api.http.get(f"/ui{batch['links']['self']}", headers={"accept": "text/html"}).text
+        assert 'data-every-ms="3000"' in api.http.get("/ui/batches", headers={"accept": "text/html"}).text
+        twin.may_end.set()
+        wait_until(lambda: api.get(batch["links"]["self"])["state"] == "succeeded")
+        assert api.get(batch["links"]["self"])["eta_s"] is None
 
 
 def test_a_batch_has_a_page_and_its_json_form(done: Done) -> None:

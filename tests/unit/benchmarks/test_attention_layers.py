@@ -130,6 +130,12 @@ def test_files_of_several_runs_become_one_whose_rows_say_where_they_are_from(tmp
         layers.main(["--merge", *files])
 
 
+def test_merged_rows_that_are_in_no_mean_have_none_of_their_runs() -> None:
+    rows = [{"row": row.name, "verdict_speedup": 1.3} for row in ONE_JOB_ROWS[:1]]
+    of_run = {"gpu": "a card", "mean_speedup": 1.2, "mean_bar": 1.2}
+    assert not {"mean_speedup", "mean_bar"} & layers.merged([{"meta": of_run, "rows": rows}])["meta"].keys()
+
+
 def test_parts_have_names_and_a_context_where_their_time_depends_on_it() -> None:
     names = {name for row in ROWS for name in row.named_parts}
     assert {"llama3-8b/layer/1/512", "llama3-70b-tp8/qkv/16", "llama3-70b-tp8/attention/1/2048"} <= names

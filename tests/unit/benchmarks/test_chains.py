@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chains import instruction_fetch, search, torch_compile, torch_rounds
+from benchmarks.chains import instruction_fetch, search, torch_compile
 from benchmarks.chains.boundaries import boundaries_of
 from benchmarks.chains.results import summary_of
 from benchmarks.chains.rows import BARS, ROWS, choose_rows
@@ -76,16 +76,6 @@ def test_a_row_is_written_with_every_kind_and_goes_on_where_it_was_cut(
     before.write_text(json.dumps({"meta": written["meta"] | {"gpu": "another"}, "rows": [of_before]}))
     with pytest.raises(InvalidInput, match=r"before\.json has rows of another"):
         torch_compile.main()
-
-
-def test_torch_compile_is_timed_alone_and_beside_ours_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = tmp_path / "torch_rounds.json"
-    asked = ["rounds", "--gpu", "simulated:h200", "--winners-of", "h200", "--row", "llama3-8b/m1", "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", asked)
-    torch_rounds.main()
-    rows = json.loads(out.read_text())["rows"]
-    assert [row["beside"] for row in rows] == [["library"], ["library", "fused_pdl"]] * 2
-    assert {row["torch_reason"] for row in rows} == {"a simulated GPU has no PyTorch"}
 
 
 def span(op: int, cta: int, *times_us: int) -> TaskSpan:

@@ -173,7 +173,7 @@ def test_a_model_is_tuned_by_the_commands_of_a_user_and_what_is_there_is_not_tun
     monkeypatch.setattr(model, "ROWS", (16,))
     monkeypatch.setattr(model, "MODELS", model.MODELS[1:])
     packs, out = str(tmp_path / "packs"), str(tmp_path / "rows.json")
-    given = ["--gpu", "simulated:h200", "--trials", "4", "--packs", packs, "--out", out]
+    given = ["--gpu", "simulated:h200", "--trials", "8", "--packs", packs, "--out", out]
     model.main(given)
     (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert (row["check"], row["value"]) == ("tune-model, llama-3-70b-tp8: row counts that a kernel serves", 1)

@@ -208,5 +208,5 @@ def test_a_batch_stands_where_its_jobs_and_ladders_say(
         num_succeeded=succeeded,
     )
     assert batch.state is state
-    assert batch.eta_s == (10.0 if batch.num_open else None)
+    assert batch.eta_s == (10.0 + 2.0 * batch.num_open if batch.num_open else None)
     assert replace(batch, cancelled_at=2.0).state is JobState.CANCELLED

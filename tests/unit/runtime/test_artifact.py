@@ -20,6 +20,7 @@ from tests.support.chains import block
 from tests.support.forged import tied
 from tests.support.native.recorder import Recorder
 from tests.support.on_card import problem
+from tuner.core.problem.presets import Run, decoder_block
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
@@ -59,11 +60,13 @@ class OnDevice:
 
 def chain(kind: PlanKind, workload: Workload) -> tuple[ArtifactFiles, Any]:
     """An artifact of a chain that nothing compiled, and its plans."""
-    ordering = replace(ORDERING, run_starts=(1, 3)) if kind.is_in_runs else ORDERING
-    candidate = Candidate(plan_kind=kind, schedule=Schedule(tiling=TILING, ordering=ordering))
+    num_ops = len(workload.ops)
+    tiling = replace(TILING, tiles=TILING.tiles[:num_ops])
+    ordering = replace(ORDERING, rasters=ORDERING.rasters[:num_ops], run_starts=(1, 3) if kind.is_in_runs else ())
+    candidate = Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering))
     plans = plans_for(workload, H200, candidate)
     cubin = tied(plans, b"\x7fELF measured")
-    source = render(workload, TILING)
+    source = render(workload, tiling)
     return assemble(problem(workload), candidate, plans, source, cubin, HERE, {}, 55), plans
 
 
@@ -309,6 +312,18 @@ def test_launches_of_one_artifact_share_what_lies_between_them(recorder: Recorde
     assert allocated == len(artifact._memory) > 0
     artifact.bind(given)
     assert len(recorder.calls("cuMemAlloc_v2")) == allocated, "a second layer has no memory of its own"
+
+
+@pytest.mark.parametrize("kind", [PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL])
+def test_a_run_of_a_block_takes_the_tensors_of_the_documentation(recorder: Recorder, kind: PlanKind) -> None:
+    made, plans = chain(kind, decoder_block("llama3-70b", m=3, tp=8, run=Run.MLP))
+    artifact = Artifact(made.files)
+    given = tensors_of(artifact)
+    assert set(given) == {"residual", "residual.squares", "gate_up.w", "down.w", "down"}
+    assert given["residual.squares"].shape == (4,), "with room for a few rows more"
+    recorder.clear()
+    artifact.bind(given).enqueue(STREAM)
+    assert len(recorder.calls("cuLaunchKernelEx")) == len(plans)
 
 
 def changed(made: ArtifactFiles, **fields: Any) -> dict[str, bytes]:

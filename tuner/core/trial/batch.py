@@ -17,6 +17,8 @@ MAX_JOBS = 1024
 #: A job whose rows are further than this from those of every earlier job of its ladder, by `octaves_of`, has no
 #: neighbour there to learn from.
 NEIGHBOURHOOD = 2.0
+#: Seconds that a job's finals take, as long as no job of its batch has had them.
+FINALS_S = 2.0
 #: A job that has a neighbour gets one in so many trials of the budget, but not fewer than `LEAST_TRIALS`.
 NEIGHBOUR_SHARE = 3
 LEAST_TRIALS = 10
@@ -120,6 +122,9 @@ class BatchRecord:
     search_s: float
     #: Seconds of these for which the card was busy with trials; None where an older version did not count them.
     card_s: float | None = 0.0
+    #: Of how many of its jobs it is known what the finals took, and the seconds of these together.
+    num_finals: int = 0
+    finals_s: float = 0.0
     #: Its ladders, and how many of these are there: answered, or given up.
     num_ladders: int
     num_answered: int
@@ -154,10 +159,12 @@ class BatchRecord:
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds of search left at the pace so far; None before the first trial, and where no job is open."""
+        """Seconds left: of search at the pace so far, and of each open job's finals by those that were held. None
+        before the first trial, and where no job is open."""
         if not self.num_open or not self.num_trials:
             return None
-        return max(0.0, (self.num_planned - self.num_trials) * self.search_s / self.num_trials)
+        search_s = max(0.0, (self.num_planned - self.num_trials) * self.search_s / self.num_trials)
+        return search_s + self.num_open * (self.finals_s / self.num_finals if self.num_finals else FINALS_S)
 
     @property
     def card_share(self) -> float | None:

@@ -13,6 +13,7 @@ from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE, parse_target
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
+from tuner.core.problem.presets import Run, decoder_block
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
@@ -21,8 +22,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Prepared, Problem, evaluate
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Rejected
-from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
-from tuner.workers.simulated.library import LIBRARY_LAUNCH_US, library_us
+from tuner.workers.simulated.evaluator import INPUT_SQUARES_US, Faults, SimulatedEvaluator
+from tuner.workers.simulated.library import LIBRARY_ELEMENTWISE_US, library_us
 
 TARGET = parse_target("simulated:h200")
 HEALTHY = Faults(hang=0, crash=0, wrong_numbers=0)
@@ -229,7 +230,18 @@ def test_the_library_pays_a_launch_more_for_what_its_epilogue_cannot_do() -> Non
         )
     )
     assert plain == relu
-    assert relu + LIBRARY_LAUNCH_US < silu < gated
+    assert relu + LIBRARY_ELEMENTWISE_US < silu < gated
+
+
+@pytest.mark.parametrize(("run", "num_kernels"), [(Run.MLP, 1), (Run.BLOCK, 0)])
+def test_an_input_that_is_normed_has_a_small_kernel_in_front_and_an_ops_output_has_its_squares(
+    run: Run, num_kernels: int
+) -> None:
+    asked, twin = decoder_block("llama3-70b", m=16, tp=8, run=run, has_reduce=False), SimulatedEvaluator(TARGET)
+    candidate = fused(space_of(asked, TARGET.gpu).sample(random.Random(0), 1)[0])
+    of_forecast_us = forecast_us(asked, TARGET.gpu, candidate) * twin.slowdown(candidate)
+    in_front_us = twin.true_us(problem(asked), candidate) - of_forecast_us
+    assert in_front_us == pytest.approx(num_kernels * INPUT_SQUARES_US)
 
 
 def test_every_kind_has_its_forecast_programmatic_launches_save_a_gap_and_two_streams_the_tail() -> None:
