@@ -141,7 +141,7 @@ def kept_on(card: str) -> Iterator[tuple[Schedule, float]]:
             yield one.candidate.schedule, one.speedup / best[one.source]
 
 
-def _machines(cards: Sequence[str]) -> dict[str, Any]:
+def machines(cards: Sequence[str]) -> dict[str, Any]:
     """Of the cards, as the results of their searches name them."""
     metas = [json.loads(results_file(card, "search").read_text())["meta"] for card in cards]
     return {name: ", ".join(sorted({meta[name] for meta in metas})) for name in ("gpu", "driver", "cuda")}
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     if options.out:
         counted = {"rows": len(of), "jobs": len(jobs), "kept": len(kept), "within": options.within}
-        write_report(options.out, rows, _machines(cards) | counted)
+        write_report(options.out, rows, machines(cards) | counted)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ python -m benchmarks.search.merge FILE [FILE ...] --out benchmarks/results/h200/
 
 Of a job that several files have, that of the last file is kept. What a contest compared comes from one card and one
 run all the same: it is one job's. So an entry that compares what another one found goes where a later file has that one
-anew without it.
+anew without it. A run that goes on from another's file has the same entry.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ def merged(reports: Sequence[Json]) -> Json:
     for report in reports:
         meta = report["meta"]
         runs += meta.get("runs") or [{name: without_folders(str(meta[name])) for name in _RUN}]
-        names = {job["job"] for job in report["jobs"]}
+        jobs = {job["job"]: {name: meta[name] for name in _OF_RUN} | job for job in report["jobs"]}
+        anew = {name for name, job in jobs.items() if found.get(name) != job}
         for task in all_tasks():
-            if names.intersection(task.needs):
+            if anew.intersection(task.needs):
                 found.pop(task.name, None)
-        for job in report["jobs"]:
-            found[job["job"]] = {name: meta[name] for name in _OF_RUN} | job
+        found |= jobs
     places = {task.name: place for place, task in enumerate(all_tasks())}
-    jobs = sorted(found.values(), key=lambda job: places.get(job["job"], len(places)))
+    in_order = sorted(found.values(), key=lambda job: places.get(job["job"], len(places)))
     rows = judge(found)
     last = {name: value for name, value in reports[-1]["meta"].items() if name != "runs"}
     meta = last | {"command": without_folders(last["command"]), "runs": runs}
-    return {"meta": meta, "rows": rows, "jobs": jobs}
+    return {"meta": meta, "rows": rows, "jobs": in_order}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -28,6 +28,8 @@ class KindSearch:
         self._asked: dict[Schedule, optuna.Trial] = {}
         #: What was observed, in order: library's time over this one's, inverted; None where it was not measured.
         self.tried: dict[Schedule, float | None] = {}
+        #: Of these what was observed of the kind itself, not inferred from a variation.
+        self.own: dict[Schedule, float | None] = {}
         #: What was given away or observed: not to be given again.
         self.given: set[Schedule] = set()
 
@@ -53,9 +55,11 @@ class KindSearch:
         """As `Searcher.think_ahead`."""
         return self._sampler.think_ahead()
 
-    def tell(self, schedule: Schedule, value: float | None) -> None:
-        """Adds a recorded trial, whoever chose it."""
+    def tell(self, schedule: Schedule, value: float | None, *, is_inferred: bool = False) -> None:
+        """Adds a recorded trial, whoever chose it; or what one of a variation says of the kind."""
         self.tried[schedule] = value
+        if not is_inferred:
+            self.own[schedule] = value
         self.given.add(schedule)
         state = TrialState.FAIL if value is None else TrialState.COMPLETE
         if asked := self._asked.pop(schedule, None):

@@ -17,6 +17,7 @@ from tuner.core.space.attention import AnySpace
 from tuner.core.space.run_starts import RunStarts, run_starts_of
 from tuner.search.attention_axes import kernel_features, plan_features
 from tuner.search.axes import Features, ordering_features, tiling_features
+from tuner.search.meanwhile import Begin
 
 #: Schedules that are drawn from the whole space; a space that is not larger is in the pool as a whole.
 NUM_DRAWN = 800
@@ -58,6 +59,7 @@ class Pool:
         self._kind = kind
         self._seed = seed
         self._tilings: dict[Tiling, list[float]] = {}
+        self._neighbours: dict[Schedule, list[Schedule]] = {}
         #: What was drawn ahead, by period.
         self._ahead: dict[int, list[Schedule]] = {}
         #: Periods that somebody else draws, and what gives them.
@@ -104,7 +106,13 @@ class Pool:
         """Neighbours of `best`, the first one's first."""
         if self._whole is not None:
             return []
-        return self._plain(islice((near for one in best for near in self._space.neighbours(one)), NUM_NEAR))
+        return self._plain(islice((near for one in best for near in self._neighbours_of(one)), NUM_NEAR))
+
+    def _neighbours_of(self, schedule: Schedule) -> list[Schedule]:
+        """They are kept: the best stay the best for a while."""
+        if schedule not in self._neighbours:
+            self._neighbours[schedule] = self._space.neighbours(schedule)
+        return self._neighbours[schedule]
 
     def _plain(self, schedules: Iterable[Schedule]) -> list[Schedule]:
         return list(dict.fromkeys(canonical(self._kind, schedule) for schedule in schedules))
@@ -131,6 +139,23 @@ class Pool:
             tiling = tiling_features(schedule.tiling, self._space.workload, self._space.gpu)
             self._tilings[schedule.tiling] = tiling
         return [*tiling, *(feature for one in schedule.attentions for feature in kernel_features(one))]
+
+
+def draw_elsewhere(
+    begin: Begin, pools: Mapping[PlanKind, Pool], every: Mapping[PlanKind, int], num_periods: int
+) -> None:
+    """Begins with the draws of so many periods, in their order; of `every` so many, one is of that kind's pool."""
+    drawn = {kind: pool for kind, pool in pools.items() if pool.is_drawn}
+    calls = dict[tuple[PlanKind, int], Callable[[], list[Schedule]]]()
+    for step in range(num_periods):
+        for kind, pool in drawn.items():
+            if step % every[kind] == 0:
+                calls[kind, step // every[kind]] = partial(pool.draw, step // every[kind])
+    if not calls:
+        return
+    take = begin(calls)
+    for kind, pool in drawn.items():
+        pool.take_draws({period: partial(take, (one, period)) for one, period in calls if one is kind})
 
 
 class Untried:

@@ -11,7 +11,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind, in_turn
 from tuner.core.space.attention import AnySpace
 from tuner.core.trial.job import Objective
-from tuner.core.trial.priors import Found, Prior
+from tuner.core.trial.priors import Found, Prior, octaves_of
 from tuner.search.adapting import adapt
 from tuner.search.attention_priors import attention_distance
 from tuner.search.pool import canonical
@@ -23,9 +23,6 @@ BUDGET_SHARE = 4
 NUM_OF_NEIGHBOUR = 3
 #: Shapes further off than this are no neighbours.
 MAX_DISTANCE = 3.0
-#: Rows below this count little: each weight is read once whatever they are, and one tile has them all. An octave there
-#: is so much of one above.
-FEW_ROWS, FEW_ROWS_OCTAVE = 16, 0.25
 #: How far off a shape is by an option that changes what an epilogue does, by the element type, and by the objective.
 OPTION, DTYPE, CACHE_STATE, REGIME = 0.1, 0.1, 0.5, 0.25
 #: How far off a chain is in front of which no attention stood.
@@ -68,18 +65,12 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
     away += DTYPE * (workload.dtype != found.workload.dtype)
     away += CACHE_STATE * (objective.l2 != found.objective.l2) + REGIME * (objective.regime != found.objective.regime)
     for op, other in zip(ops, others, strict=True):
-        away += abs(_octaves(op.m) - _octaves(other.m)) / len(ops)
+        away += abs(octaves_of(op.m) - octaves_of(other.m)) / len(ops)
         away += (abs(math.log2(op.weight_rows / other.weight_rows)) + abs(math.log2(op.k / other.k))) / 2
         options = ("activation", "bias", "residual", "row_scale")
         away += OPTION * sum(getattr(op, name) != getattr(other, name) for name in options)
         away += OPTION * ((bool(op.norm) != bool(other.norm)) + (bool(op.rotary) != bool(other.rotary)))
     return away
-
-
-def _octaves(rows: int) -> float:
-    """Of rows, above `FEW_ROWS`."""
-    octaves = math.log2(rows / FEW_ROWS)
-    return octaves if octaves >= 0 else FEW_ROWS_OCTAVE * octaves
 
 
 def choose_priors(asked: Asked, found: Iterable[Found]) -> tuple[Prior, ...]:

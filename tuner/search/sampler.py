@@ -21,9 +21,12 @@ from tuner.search.pool import Pool, Untried
 from tuner.search.surrogate import Matrix, Scales, Surrogate, expected_improvement
 
 #: After so many trials of its plan kind the pool's near part and the surrogate's scales are renewed ...
-RENEWED_EVERY = 10
+RENEWED_EVERY = 5
 #: ... and after so many such periods the part drawn from the whole space.
-REDRAWN_EVERY = 2
+REDRAWN_EVERY = 4
+#: One choice in so many is from all of the pool, the others among neighbours of the best. In jobs on cards 123 of 2,595
+#: neighbours and 31 of 2,630 others were faster than all before (docs/findings/search-choices.md).
+FAR_EVERY = 4
 #: Best schedules whose neighbours join the pool.
 NUM_BEST = 4
 #: Trials that the surrogate is fitted to, at most: the best half of it, and the others evenly over time.
@@ -59,6 +62,8 @@ class PoolSampler(BaseSampler):
         self._period = -1
         self._drawn: list[Schedule] = []
         self._untried = Untried(pool, [])
+        #: So many of these, the first ones, are neighbours of the best.
+        self._num_near = 0
         self._scales = Scales()
         self._history: list[_Observed] = []
         #: Numbers of the study's trials that are in `_history`: the study's own order is that of asking.
@@ -124,6 +129,9 @@ class PoolSampler(BaseSampler):
             self._promise = self._rank(self._history[:count])
             self._ranked_by = count
         left = np.flatnonzero(self._untried.is_left)
+        near = left[left < self._num_near]
+        if len(near) and len(self._withdrawn) % FAR_EVERY:
+            left = near
         if self.preferred:
             built = [index for index in left if self._untried.schedules[index].tiling in self.preferred]
             left = np.array(built) if built else left
@@ -147,7 +155,7 @@ class PoolSampler(BaseSampler):
         near = self._pool.near(before[index].schedule for _, index in ranked[:NUM_BEST])
         if not self._drawn or period // REDRAWN_EVERY != self._period // REDRAWN_EVERY:
             self._drawn = self._pool.drawn(period // REDRAWN_EVERY)
-        self._untried = Untried(self._pool, list(dict.fromkeys((*near, *self._drawn))))
+        self._untried, self._num_near = Untried(self._pool, list(dict.fromkeys((*near, *self._drawn)))), len(near)
         for schedule in self._withdrawn:
             self._untried.withdraw(schedule)
         if len(ranked) > 1:
@@ -166,11 +174,9 @@ class PoolSampler(BaseSampler):
 
 
 def _num_ranked_by(num_observed: int) -> int:
-    """How many trials the ranking rests on: all at first, later all up to the last few, so that an ask stays cheap.
-
-    The steps divide `RENEWED_EVERY`, since a renewed pool is ranked anew.
-    """
-    step = 1 if num_observed < 60 else 2 if num_observed < 120 else 5 if num_observed < 240 else RENEWED_EVERY
+    """How many trials the ranking rests on: all at first, later all up to the last few, so that an ask stays cheap. A
+    renewed pool is ranked anew."""
+    step = 1 if num_observed < 120 else RENEWED_EVERY
     return num_observed - num_observed % step
 
 

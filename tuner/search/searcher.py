@@ -2,8 +2,9 @@
 
 Fused and a launch per op are searched, each by guesses and then by its model. So are the runs of a chain of three ops
 and more: which cut suits the best fused schedule is forecast, and the cut is an axis of the model. Behind the first
-guesses of fused come the orders of the policies, for the best of these guesses. The other kinds launch the same kernels
-in another way, so they have no model: their turn tries the best schedule of the kind that they vary.
+guesses of fused come the best with a first wave, and the orders of the policies for it. The other kinds launch
+the same kernels in another way, so they have no model: their turn tries the best schedule of the kind that they vary.
+Where programmatic launches are faster, what the model chooses is launched so at once, and it learns from that.
 
 Whether fusing helps is only seen beside the same tiling launched twice. So a better fused schedule has its *repeat*
 tried soon, which is what separate launches can take over of it. And the best of a variation, where it came as a prior,
@@ -29,18 +30,17 @@ from tuner.core.trial.outcome import Measured
 from tuner.search.attention_beside import sharing_sms
 from tuner.search.kind_search import KindSearch
 from tuner.search.meanwhile import Begin
-from tuner.search.pool import canonical, in_runs
+from tuner.search.other_orders import OtherOrders
+from tuner.search.pool import canonical, draw_elsewhere, in_runs
 from tuner.search.sampler import REDRAWN_EVERY, RENEWED_EVERY
 from tuner.search.seeds import (
     NUM_DRAWN,
     NUM_SEEDS,
     drawn_guesses,
     first_guesses,
-    policy_guesses,
     runs_by_forecast,
-    waiting_guesses,
 )
-from tuner.search.variations import Pair, Variations
+from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 
 #: One trial in so many is not a fused one: a launch per op, and in turn with these a variation.
 APART_EVERY = 5
@@ -102,10 +102,11 @@ class Searcher:
         self._repeats = (*repeated, *dict.fromkeys(variations))
         self._ranked_runs: dict[Schedule, list[Schedule]] = {}
         self._priors = deque(priors)
+        self._all_priors = frozenset(self._priors)  # those that were tried included
         self._known_seeds = list(seeds or ())
         self._drawn_guesses: Callable[[], list[Schedule]] = partial(drawn_guesses, space, seed)
         self._more_seeds = first_guesses(space, seed, lambda: self._drawn_guesses()) if seeds is None else iter(())
-        self._policies: tuple[Schedule, ...] | None = None
+        self._other_orders = OtherOrders(space, self._kinds[self._main])
         self._foreseen: Iterator[Candidate] | None = None
         self._num_last = min(len(self._repeats), num_trials // LAST_SHARE) if num_trials else 0
         self._first_of_last = num_trials - self._num_last if num_trials else 0
@@ -126,17 +127,9 @@ class Searcher:
         seed alone."""
         take = begin({_GUESSES: self._drawn_guesses})
         self._drawn_guesses = partial(take, _GUESSES)
-        pools = {kind: search.pool for kind, search in reversed(self._kinds.items()) if search.pool.is_drawn}
-        calls = dict[tuple[PlanKind, int], Callable[[], list[Schedule]]]()
-        for step in range(1 + self._first_of_last // (RENEWED_EVERY * REDRAWN_EVERY)):
-            for kind, pool in pools.items():
-                every = 1 if kind is self._main else APART_EVERY
-                if step % every == 0:
-                    calls[kind, step // every] = partial(pool.draw, step // every)
-        if calls:
-            take = begin(calls)
-        for kind, pool in pools.items():
-            pool.take_draws({period: partial(take, (one, period)) for one, period in calls if one is kind})
+        pools = {kind: search.pool for kind, search in reversed(self._kinds.items())}
+        every = {kind: 1 if kind is self._main else APART_EVERY for kind in pools}
+        draw_elsewhere(begin, pools, every, 1 + self._first_of_last // (RENEWED_EVERY * REDRAWN_EVERY))
 
     def _seeds(self) -> Iterator[Schedule]:
         """The first guesses, each computed when it is needed first."""
@@ -167,6 +160,7 @@ class Searcher:
     def begin_with(self, priors: Iterable[Candidate]) -> None:
         """Before the first choice: these are tried first, in the place of the priors that it was begun with."""
         self._priors = deque(priors)
+        self._all_priors = frozenset(self._priors)
 
     def think_ahead(self) -> bool:
         """Does a piece of the work that a later choice needs, while nobody waits for one; whether there was any.
@@ -213,12 +207,22 @@ class Searcher:
         kind, schedule = candidate.plan_kind, candidate.schedule
         if schedule is None:
             return
+        is_instead = self._is_instead(candidate)
         if (varied := self._variations.values.get(kind)) is not None:
             varied.setdefault(schedule, None)
-            return
-        self._kinds[kind].give(schedule)
-        if kind is self._apart:
+            if not is_instead:
+                return
+        self._kinds[kind.launched_plainly].give(schedule)
+        if kind.launched_plainly is self._apart:
             self._last_apart = self._num_given
+
+    def _is_instead(self, candidate: Candidate) -> bool:
+        """Whether it is of a faster way to launch what another kind searches, which was not given it. None is beside an
+        attention: there a kind tries schedules that gain nothing in another way."""
+        kind, base = candidate.plan_kind, candidate.plan_kind.base
+        is_new = base is not None and candidate.schedule not in self._kinds[base].given
+        is_other = candidate in self._all_priors or isinstance(self._space, AttentionSpace)
+        return is_new and kind.is_programmatic and not is_other
 
     def _next(self) -> Candidate | None:
         if self._num_given == 0:
@@ -236,8 +240,18 @@ class Searcher:
         for kind in self._in_order(is_apart=apart and self._is_apart_due):
             schedule = self._guess(kind) or self._kinds[kind].ask(is_built=self._is_settling)
             if schedule is not None:
-                return Candidate(plan_kind=kind, schedule=schedule)
+                return self._launched(kind, schedule)
         return self._vary(self._variations.pairs)
+
+    def _launched(self, kind: PlanKind, schedule: Schedule) -> Candidate:
+        """A schedule that a kind tries, in the faster way to launch it where that is known. First guesses of fused are
+        launched plainly: forecasts are of these."""
+        is_guess = kind is self._main and len(self._kinds[kind].given) < NUM_SEEDS
+        is_plain = is_guess or isinstance(self._space, AttentionSpace)
+        faster = None if is_plain else self._variations.faster_way(kind)
+        if faster and schedule not in self._variations.values[faster]:
+            return Candidate(plan_kind=faster, schedule=schedule)
+        return Candidate(plan_kind=kind, schedule=schedule)
 
     def _in_order(self, *, is_apart: bool) -> Sequence[PlanKind]:
         """The kinds that are searched, that whose turn it is first."""
@@ -293,8 +307,19 @@ class Searcher:
         """Near the end of the budget: what a kind has not tried of the best."""
         if not self._is_winding_up and (not self._num_last or self._num_given < self._first_of_last):
             return None
+        if candidate := self._plain():
+            return candidate
         pairs = (pair for pair in self._repeats if not pair[0].base or pair in self._variations.pairs)
         return next((candidate for pair in pairs if (candidate := self._missing(*pair))), None)
+
+    def _plain(self) -> Candidate | None:
+        """The best of fused that was launched programmatically alone, where that is faster by little: plainly."""
+        faster, search = self._variations.faster_way(self._main), self._kinds[self._main]
+        if not faster or self._variations.gain(faster, self._main) < CLEARLY_FASTER:
+            return None
+        best = search.best()[0]
+        candidate = Candidate(plan_kind=self._main, schedule=best)
+        return candidate if best not in search.own and candidate not in self._on_their_way else None
 
     def _missing(self, kind: PlanKind, base: PlanKind) -> Candidate | None:
         """The best schedule of `base` as `kind` takes it over, unless that was given already or there is none."""
@@ -305,7 +330,9 @@ class Searcher:
         if schedule is None:
             return None
         candidate = Candidate(plan_kind=kind, schedule=schedule)
-        return None if self._is_given(candidate) else candidate
+        if self._is_given(candidate):
+            return None
+        return candidate if kind.base else self._launched(kind, schedule)
 
     def _in_best_runs(self, schedule: Schedule) -> Schedule | None:
         """A fused schedule in the runs of the best that was measured so, or else in those with the best forecast."""
@@ -341,7 +368,7 @@ class Searcher:
         guesses: Iterable[Schedule] = ()
         if kind is self._main:
             seeds = (canonical(kind, schedule) for schedule in self._seeds())
-            guesses = seeds if len(given) < NUM_SEEDS else self._orders_of_policies()
+            guesses = seeds if len(given) < NUM_SEEDS else self._other_orders.guesses()
         elif len(given) % 2 == 0:
             best = self._kinds[self._main].best() or self._seeds()
             if kind.is_in_runs and self._main is self._apart:
@@ -351,25 +378,6 @@ class Searcher:
             else:
                 guesses = self._kinds[kind].new_tilings_first(canonical(kind, one) for one in best)
         return next((guess for guess in guesses if guess not in given), None)
-
-    def _orders_of_policies(self) -> tuple[Schedule, ...]:
-        """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing
-        before all of these were observed. Which ones were observed first does not change any more, so a search that
-        goes on after a restart finds the same."""
-        if isinstance(self._space, AttentionSpace):
-            return ()
-        if self._policies is None:
-            first = list(self._kinds[self._main].tried.items())[:NUM_SEEDS]
-            measured = [(value, schedule) for schedule, value in first if value is not None]
-            if len(first) < NUM_SEEDS:
-                return ()
-            best = min(measured, key=lambda item: item[0], default=None)
-            if best:
-                others = (*waiting_guesses(self._space, best[1]), *policy_guesses(self._space, best[1]))
-                self._policies = tuple(dict.fromkeys(others))
-            else:
-                self._policies = ()
-        return self._policies
 
     def tell(self, trial: Trial) -> None:
         """Adds a recorded trial; a candidate that failed counts as slow, not as unknown."""
@@ -381,7 +389,12 @@ class Searcher:
         if schedule is None:
             return
         value = 1 / outcome.speedup if isinstance(outcome, Measured) else None
-        if (varied := self._variations.values.get(kind)) is not None:
-            varied[schedule] = value
-        else:
+        if (varied := self._variations.values.get(kind)) is None:
             self._kinds[kind].tell(schedule, value)
+            return
+        varied[schedule] = value
+        plainly = Candidate(plan_kind=kind.launched_plainly, schedule=schedule)
+        if plainly.plan_kind is not kind and plainly not in self._on_their_way:
+            search, gain = self._kinds[plainly.plan_kind], self._variations.gain(kind, plainly.plan_kind)
+            if schedule in search.given and schedule not in search.tried:  # it was given so instead
+                search.tell(schedule, value and value / gain, is_inferred=True)

@@ -51,9 +51,12 @@ RASTERS = (ROW, COLUMN, *(Raster(kind=RasterKind.GROUPED, width=width) for width
 STREAM_PARTS = (2, 3)
 #: Tiles that a signal stands for, where a guess without parts waits slice by slice.
 SLICE_TILES = 8
+#: Up to so many rows tasks wait slice by slice in first guesses. In jobs on cards that was faster than waiting for the
+#: row in 35 of 41 shapes without parts, by 2 % in the median (docs/findings/search-choices.md).
+SLICED_ROWS = 128
 #: Weights that are under way while a ring fills for a task that waits, about.
 AHEAD_WINDOW_BYTES = 40_960
-#: First guesses, at most: those, between them one with strided parts or even shares, and one that waits by slice.
+#: First guesses, at most: those, between them one with strided parts or even shares, and one that waits otherwise.
 NUM_SEEDS = NUM_GUESSES + 2 + NUM_DRAWN
 
 
@@ -67,9 +70,9 @@ def forecast_us(space: Space, candidate: Candidate, limit_us: float = math.inf) 
 
 
 def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Iterator[Schedule]:
-    """First come the space's own guesses, each in its best plain order. Then the best of them with strided parts, or of
-    independent ops with the last wave in even shares. Then the best without parts, which waits slice by slice. Then
-    what `drawn` gives.
+    """First come the space's own guesses, each in its best plain order, which with few rows waits slice by slice.
+    Then the best of them with strided parts, or of independent ops with the last wave in even shares. Then the best
+    without parts in the other way to wait. Then what `drawn` gives.
 
     None twice. Each is computed when it is asked for: with many tiles the forecasts of all of them take half a minute.
     """
@@ -82,11 +85,17 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
                 given[schedule] = None
                 yield schedule
 
-    yield from fresh(schedule for tiling in guesses for schedule in _with_best_rings(space, _plain(space, tiling)))
-    plain = list(given)
+    plain = list[Schedule]()
+    is_sliced = max(op.m for op in space.workload.ops) <= SLICED_ROWS
+    for tiling in guesses:
+        best = _with_best_rings(space, _plain(space, tiling))
+        plain += best
+        yield from fresh(one for first in best for one in ((is_sliced and _eager(space, first)) or [first]))
     varied = _streamed if space.workload.is_independent else _strided
-    yield from fresh(_shortest(space, (schedule for tiling in guesses for schedule in varied(space, tiling))))
-    yield from fresh(_shortest(space, _sliced(space, plain)))
+    others = (schedule for tiling in guesses for schedule in varied(space, tiling) if schedule not in given)
+    yield from fresh(_shortest(space, others))
+    otherwise = (one for one in plain if not one.tiling.split_k) if is_sliced else _sliced(space, plain)
+    yield from fresh(_shortest(space, otherwise))
     yield from fresh(drawn())
 
 
@@ -143,6 +152,11 @@ def by_slice(space: AnySpace, schedule: Schedule) -> list[Schedule]:
         return list(_sliced(space, [schedule]))
     found = replace(schedule, ordering=_by_parts(tile_graph(space.workload, tiling), ordering))
     return [found] if space.is_legal(found) else []
+
+
+def _eager(space: Space, schedule: Schedule) -> list[Schedule]:
+    """The schedule by slice, unless its parts are taken one by one: a part then waits for no more than it reads."""
+    return [] if schedule.ordering.part_major else by_slice(space, schedule)
 
 
 def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:

@@ -15,6 +15,9 @@ from tuner.core.trial.stats import median
 from tuner.search.kind_search import KindSearch
 from tuner.search.pool import canonical
 
+#: What a variation takes over what its base does, at most, where it is clearly faster: by one schedule that was
+#: measured both ways, and by the median of more.
+CLEARLY_FASTER, FASTER = 0.98, 0.995
 #: A variation, and the kind whose best schedules it tries.
 Pair = tuple[PlanKind, PlanKind]
 
@@ -51,6 +54,26 @@ class Variations:
         """Those that are faster than what they vary and have something left to try, the most promising first."""
         promises = {pair: self._promise(*pair) for pair in self.pairs if self._is_ahead(*pair)}
         return sorted((pair for pair in promises if promises[pair] < math.inf), key=promises.__getitem__)
+
+    def faster_way(self, base: PlanKind) -> PlanKind | None:
+        """Which kind launches the same kernels as `base` programmatically and is clearly faster so, by the schedules
+        that were measured both ways; None where that is not so, or not known yet."""
+        ways = (kind for kind, varied in self.pairs if varied is base and kind.is_programmatic)
+        for kind in ways:
+            ratios = self._ratios(kind, base)
+            if ratios and median(ratios) < (FASTER if len(ratios) > 1 else CLEARLY_FASTER):
+                return kind
+        return None
+
+    def gain(self, kind: PlanKind, base: PlanKind) -> float:
+        """The median of what a variation takes over what its base does; 1 where that is not known."""
+        ratios = self._ratios(kind, base)
+        return median(ratios) if ratios else 1.0
+
+    def _ratios(self, kind: PlanKind, base: PlanKind) -> list[float]:
+        """Of schedules that were measured both ways."""
+        both = ((self.values[kind].get(canonical(kind, one)), value) for one, value in self._kinds[base].own.items())
+        return [varied / value for varied, value in both if varied is not None and value is not None]
 
     def unfounded(self) -> list[Candidate]:
         """Of each that is tried the best schedule, for its base where that was not given it: a prior came to the

@@ -26,11 +26,22 @@ def test_the_last_file_wins_and_each_job_says_its_kernels() -> None:
 
 def test_what_met_the_kernels_of_another_ladder_goes_with_it() -> None:
     def of(commit: str, *names: str) -> dict[str, Any]:
-        return report(commit, "k") | {"jobs": [{"job": name, "batch_s": 1.0, "loss": 0.0} for name in names]}
+        jobs = [{"job": name, "batch_s": float(len(commit)), "loss": 0.0} for name in names]
+        return report(commit, "k") | {"jobs": jobs}
 
     first = of("first", "ladder", "own/1", "own/64")
     assert [job["job"] for job in merged([first, of("second", "ladder", "own/64")])["jobs"]] == ["ladder", "own/64"]
     assert [job["job"] for job in merged([first, of("second", "own/64")])["jobs"]] == ["ladder", "own/1", "own/64"]
+
+
+def test_a_run_that_goes_on_from_the_same_ladder_adds_to_what_met_it() -> None:
+    def of(commit: str, batch_s: float, *names: str) -> dict[str, Any]:
+        jobs = [{"job": "ladder", "batch_s": batch_s}, *({"job": name, "loss": 0.0} for name in names)]
+        return report(commit, "k") | {"jobs": jobs}
+
+    first, more, other = of("first", 1.0, "own/1"), of("second", 1.0, "own/64"), of("third", 2.0, "own/64")
+    assert [job["job"] for job in merged([first, more])["jobs"]] == ["ladder", "own/1", "own/64"]
+    assert [job["job"] for job in merged([first, other])["jobs"]] == ["ladder", "own/64"]
 
 
 def test_each_run_is_named_once_without_folders_of_its_machine() -> None:

@@ -28,6 +28,7 @@ from tuner.search.seeds import (
     NUM_GUESSES,
     NUM_SEEDS,
     SLICE_TILES,
+    SLICED_ROWS,
     _plain,
     by_slice,
     drawn_guesses,
@@ -44,6 +45,10 @@ def seeds_of(here: Space) -> Iterator[Schedule]:
     return seed_schedules(here, lambda: drawn_guesses(here, seed=1))
 
 
+def _signal(schedule: Schedule) -> tuple[Granularity, int]:
+    return schedule.ordering.granularity, schedule.ordering.sync_width
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("m", soak_unless(lambda _, m: m == 16, [1, 16, 256]))
 def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: int) -> None:
@@ -54,12 +59,14 @@ def test_the_first_guesses_fill_the_gpu_and_every_engine_is_among_the_others(m: 
     varied = seeds[guesses:-NUM_DRAWN]
     strided = [one for one in varied if one.ordering.split_order is SplitOrder.STRIDED]
     assert strided or m == 256  # where no guess has parts of all its tiles
-    for seed in varied:
-        assert seed.tiling in tried
-        assert seed.ordering.wait_position is WaitPosition.SLICE
-    [whole] = [one for one in varied if one not in strided]
-    assert whole.tiling.split_k == ()
-    assert (whole.ordering.granularity, whole.ordering.sync_width) == (Granularity.CHUNK, SLICE_TILES)
+    assert {seed.tiling for seed in varied} <= set(tried)
+    assert {seed.ordering.wait_position for seed in strided} <= {WaitPosition.SLICE}
+    [other] = [one for one in varied if one not in strided]
+    assert other.tiling.split_k == ()
+    by_slice, by_row = (Granularity.CHUNK, SLICE_TILES), (Granularity.ROW, 1)
+    few = [one for one in seeds[:guesses] if not one.tiling.split_k]
+    assert {_signal(one) for one in few} == {by_slice if m <= SLICED_ROWS else by_row}
+    assert _signal(other) == (by_row if m <= SLICED_ROWS else by_slice)
     assert len(seeds) == len(set(seeds)) <= NUM_SEEDS
     assert [seed.tiling for seed in seeds[:guesses]] == tried
     plain = {Assignment.STATIC, Assignment.TICKET, Assignment.FIRST_WAVE}

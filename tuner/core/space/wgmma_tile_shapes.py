@@ -125,6 +125,11 @@ class TileShape:
     #: fp32 sums of a thread.
     num_sums: int
 
+    @property
+    def reuse(self) -> float:
+        """Products for each element that a tile reads."""
+        return self.tile.m * self.tile.n / (self.tile.m + self.tile.n)
+
 
 class WgmmaTileShapes:
     """The tile shapes of a workload's ops on a GPU."""

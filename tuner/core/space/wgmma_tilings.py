@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
+from operator import attrgetter
 
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.legal.wgmma import (
@@ -58,6 +59,8 @@ SWAPPED_SHARERS_GROUPS = 2
 NUM_GUESSES = 4
 NUM_TAIL_GUESSES = 2
 NUM_SHARING_GUESSES = 2
+#: A ring of fewer stages leaves the memory idle between them: where another cut has as many, it is a better guess.
+ENOUGH_STAGES = 4
 #: Of the SMs that an op keeps busy, the least that wider tiles of it may.
 BUSY_SHARE = 0.9
 #: The weights of an op that counts as small, over what all rings hold.
@@ -162,7 +165,7 @@ class WgmmaTilings:
         if self._rows > MAX_ROWS_OF_TILES_OF_64:
             sharers = [height for height in sharers if best[height] < best.get(replace(height, cluster_k=1), 0.0)]
         sharers.sort(key=lambda height: (-(-self._rows // height.m), best[height]))
-        sharing = self._in_turn(sharers, tails=False)
+        sharing = _by_turns([list(islice(self._of_height(one, tails=False), NUM_GUESSES)) for one in sharers])
         few, others = whole[:NUM_GUESSES], whole[NUM_GUESSES : max(NUM_GUESSES, len(alone))]
         groups = ([*few, *self._widest(alone[:1])], [*self._in_two_waves()], sharing[:NUM_SHARING_GUESSES])
         return list(dict.fromkeys((*_by_turns(groups), *others, *tails[:NUM_TAIL_GUESSES])))
@@ -172,22 +175,36 @@ class WgmmaTilings:
         may count for more than full waves where power is the limit."""
         for height in heights if self._rows > MAX_ROWS_OF_TILES_OF_64 else ():
             whole = [shapes for shapes in self._combined[height] if all(shape.parts == 1 for shape in shapes)]
-            widest = max(whole, key=lambda shapes: sum(map(_reuse, shapes)), default=())
+            widest = max(whole, key=lambda shapes: sum(shape.reuse for shape in shapes), default=())
             yield from islice(self._with_rings(widest, height), 1)
 
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
-        return _by_turns([list(islice(self._of_height(height, tails=tails), NUM_GUESSES)) for height in heights])
+        """Of each height in turn the fastest cut that none before it has: which operand lies where is one step from it.
+        A lone op has few cuts, so it has them both ways."""
+        is_lone = len(self._workload.ops) == 1
+        found: dict[object, Tiling] = {}
+        for offered in [self._of_height(height, tails=tails) for height in heights] * NUM_GUESSES:
+            ways = ((one if is_lone else (one.tiles, one.split_k), one) for one in offered)
+            if fresh := next(((way, one) for way, one in ways if way not in found), None):
+                found.setdefault(*fresh)
+        return list(found.values())
 
     def _of_height(self, height: Height, *, tails: bool) -> Iterator[Tiling]:
-        """One tiling for each combination of widths and parts, in which the tail of some op is split or of none."""
+        """One tiling for each combination of widths and parts, in which the tail of some op is split or of none; those
+        first whose rings hold enough stages."""
         found: set[object] = set()
+        shallow = list[Tiling]()
         for shapes in self._combined[height]:
-            if any(shape.has_tail for shape in shapes) is not tails:
-                continue
             widths = tuple((shape.tile.n, shape.parts) for shape in shapes)
-            if widths not in found and (first := next(self._with_rings(shapes, height), None)):
+            if widths in found or any(shape.has_tail for shape in shapes) is not tails:
+                continue
+            if rings := [one for one in self._with_rings(shapes, height) if not one.window]:
                 found.add(widths)
-                yield first
+                if enough := next((one for one in rings if one.num_stages >= ENOUGH_STAGES), None):
+                    yield enough
+                else:
+                    shallow.append(max(rings, key=lambda one: one.num_stages))
+        yield from shallow
 
     def _in_two_waves(self) -> Iterator[Tiling]:
         """At few rows: two tasks of each op per SM, so that the first half of the intermediate is there when the second
@@ -292,7 +309,7 @@ class WgmmaTilings:
         for height in self._combined:
             if height.fields == own.fields and height.m != own.m:
                 whole = [shapes[index] for shapes in self._combined[height] if shapes[index].parts == 1]
-                yield from {max(whole, key=_rate), max(whole, key=_reuse)} if whole else ()
+                yield from {max(whole, key=attrgetter("rate")), max(whole, key=attrgetter("reuse"))} if whole else ()
 
     def _with_rings(
         self, shapes: tuple[TileShape, ...], height: Height, epilogue: Epilogue = Epilogue.DIRECT
@@ -359,16 +376,6 @@ class WgmmaTilings:
 def _by_turns(groups: Sequence[Sequence[Tiling]]) -> list[Tiling]:
     """The first of each group, then the second of each, and so on."""
     return [tiling for of_rank in zip_longest(*groups) for tiling in of_rank if tiling is not None]
-
-
-def _rate(shape: TileShape) -> float:
-    """Its roofline over its time."""
-    return shape.rate
-
-
-def _reuse(shape: TileShape) -> float:
-    """Products for each element that a tile reads."""
-    return shape.tile.m * shape.tile.n / (shape.tile.m + shape.tile.n)
 
 
 def _sharing(heights: Iterable[Height], sharers: tuple[int, ...]) -> tuple[Height, ...]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.job import JobSpec, JobState
+from tuner.core.trial.priors import octaves_of
 from tuner.core.trial.records import busy_share
 
 #: Jobs of a batch, at most.
 MAX_JOBS = 1024
-#: A job whose rows are further than this from those of every earlier job of its ladder, in powers of two, has no
+#: A job whose rows are further than this from those of every earlier job of its ladder, by `octaves_of`, has no
 #: neighbour there to learn from.
 NEIGHBOURHOOD = 2.0
 #: Seconds that a job's finals take, as long as no job of its batch has had them.
@@ -96,7 +96,7 @@ def search_order(rows: Sequence[int]) -> list[tuple[int, bool]]:
 
 
 def _octaves(one: int, other: int) -> float:
-    return abs(math.log2(one / other))
+    return abs(octaves_of(one) - octaves_of(other))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,6 +12,16 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Outcome
+
+#: Rows below this count little: each weight is read once whatever they are, and one tile has them all. An octave there
+#: is so much of one above.
+FEW_ROWS, FEW_ROWS_OCTAVE = 16, 0.25
+
+
+def octaves_of(rows: int) -> float:
+    """Where so many rows stand on the scale by which shapes are neighbours: octaves above `FEW_ROWS`."""
+    octaves = math.log2(rows / FEW_ROWS)
+    return octaves if octaves >= 0 else FEW_ROWS_OCTAVE * octaves
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.cases import H200, chain_of_three
+from tests.support.cases import H200, chain_of_three, gemms
 from tests.support.lanes import soak_unless
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import tiling_problem
@@ -15,7 +15,7 @@ from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tile_shapes import MAX_COMBINATIONS
-from tuner.core.space.wgmma_tilings import WgmmaTilings
+from tuner.core.space.wgmma_tilings import ENOUGH_STAGES, WgmmaTilings
 
 LLAMA = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
 LLAMA_70B = ffn_pair(m=16, d_in=8192, d_hidden=28672, d_out=8192)
@@ -103,6 +103,21 @@ def test_guesses_of_few_rows_take_the_three_ways_by_turns(m: int) -> None:
     guesses = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()
     ways = [(one.window > 0, one.cluster_k > 1) for one in guesses[:6]]
     assert ways == [(False, False), (True, False), (False, True)] * 2
+
+
+@pytest.mark.parametrize("m", [16, 32, 64])
+def test_guesses_of_few_rows_differ_in_more_than_where_operands_lie_and_hold_enough_stages(m: int) -> None:
+    guesses = WgmmaTilings(ffn_pair(m=m, d_in=4096, d_hidden=14336, d_out=4096), H200).guesses()
+    alone = [one for one in guesses if not one.window and one.cluster_k == 1]
+    assert len({(one.tiles, one.split_k) for one in alone}) == len(alone) == 4
+    assert {one.swap_ab for one in alone} == {False, True}
+    assert min(one.num_stages for one in alone) >= ENOUGH_STAGES
+
+
+def test_a_lone_op_has_its_cuts_both_ways() -> None:
+    lone = gemms(16, ("o_proj", "x", 4096, 4096, {}))
+    guesses = [one for one in WgmmaTilings(lone, H200).guesses() if not one.window and one.cluster_k == 1]
+    assert {one.tiles for one in guesses if one.swap_ab} & {one.tiles for one in guesses if not one.swap_ab}
 
 
 def test_of_many_rows_a_guess_has_the_widest_tiles_there_are() -> None:
