@@ -91,9 +91,10 @@ def _kind_of(kind: PlanKind, num_products: int) -> PlanKind:
 
 def _forms(space: Space, before: Workload, schedule: Schedule) -> Iterator[Tiling]:
     """Legal tilings like the one that was found: as high as suits the rows and as they were; of each, as wide as suits
-    the columns and as they were. Rings are as deep as fits where they were that, else as they were or less."""
+    the columns and as they were. Rings are as deep as fits where they were that, else as they were or less. What no
+    search offers is left out."""
     was_full = is_full(before, space.gpu, schedule.tiling)
-    as_wide = _as_wide(space, before, schedule.tiling)
+    as_wide = _as_wide(space, before, space.as_offered(schedule.tiling))
     for high in (*_covering(space, before, as_wide), as_wide):
         for form in (_in_as_many_waves(space, before, schedule, high), high):
             for fitting in islice(depths(space.workload, space.gpu, form), 1):

@@ -15,7 +15,7 @@ from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Ordering, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.schedule.tiling import Engine, Tile, Tiling
+from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.trial.job import Objective
 from tuner.core.trial.priors import Found
 from tuner.search.adapting import MOST_COVERING, adapt
@@ -95,3 +95,16 @@ def test_rings_are_shallower_where_tiles_are_higher() -> None:
     full = tiling_of(32, (72, 80), (64, 128), num_stages=8, input_stages=6, cluster_k=2)
     now = adapted(higher, found(before, full))
     assert now.num_stages + now.input_stages < 14
+
+
+@pytest.mark.parametrize("hints", [{"weight_hint": CacheHint.EVICT_LAST}, {"intermediate_hint": CacheHint.NORMAL}])
+def test_what_was_found_with_a_cache_hint_is_tried_without(hints: dict[str, CacheHint]) -> None:
+    workload, plain = gated(64, 3584), tiling_of(64, (56, 128), num_stages=4, input_stages=4)
+    assert adapted(workload, found(workload, replace(plain, **hints))) == adapted(workload, found(workload, plain))  # type: ignore[arg-type]
+
+
+def test_hints_of_engines_that_offer_them_stay() -> None:
+    workload = gated(64, 3584)
+    tiling = Tiling(engine=Engine.MMA, tiles=(Tile(m=64, n=64, k=32),) * 2, num_stages=2, num_warps=4)
+    hinted = replace(tiling, weight_hint=CacheHint.EVICT_FIRST)
+    assert adapted(workload, found(workload, hinted)).weight_hint is CacheHint.EVICT_FIRST

@@ -5,7 +5,7 @@ Source: PTX ISA, "Cache eviction priority hints".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
@@ -49,6 +49,13 @@ def hints_of(workload: Workload, tiling: Tiling) -> Hints:
         inputs=tuple(inputs if is_own or not reads[op] else asked for op in ops),
         outputs=tuple(CacheHint.NORMAL if is_own or not is_read[op] else asked for op in ops),
     )
+
+
+def without_hints(tiling: Tiling) -> Tiling:
+    """The tiling as a search offers it: of `wgmma` without hints, which slow down what is timed beside it."""
+    if tiling.engine is not Engine.WGMMA:
+        return tiling
+    return replace(tiling, weight_hint=CacheHint.DEFAULT, intermediate_hint=CacheHint.DEFAULT)
 
 
 def hint_problem(workload: Workload, tiling: Tiling) -> str | None:

@@ -36,6 +36,7 @@ from tuner.core.plan.split_k import num_split_tiles, num_tiles, slots_problem
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.cache_hints import without_hints
 from tuner.core.schedule.ordering import (
     Granularity,
     Interleave,
@@ -292,6 +293,10 @@ class Space:
     def is_legal(self, schedule: Schedule) -> bool:
         """Whether the schedule is legal, offered or not."""
         return is_legal(self.workload, self.gpu, schedule)
+
+    def as_offered(self, tiling: Tiling) -> Tiling:
+        """The tiling without what is legal, and not offered for its engine."""
+        return without_hints(tiling)
 
     def _near(self, tiling: Tiling) -> Iterator[Tiling]:
         """Tilings that differ in one thing. Hints of `wgmma` are not among them: they gain nothing, and leave the L2 so
