@@ -21,10 +21,17 @@ class Turn:
 def turns(num_graphs: int, number: int, *, shares_first: bool = False) -> Iterator[Turn]:
     """Round `number`, counted from 0: every graph once, another one first than in the round before.
 
+    A sample may depend on what ran before it (docs/findings/hints.md). So each graph comes right behind each other one
+    equally often: once in as many rounds as there are graphs, where these are odd twice in twice as many (E. J.
+    Williams, Experimental designs balanced for the estimation of residual effects of treatments, 1949).
+
     Of two graphs a round so begins with that of the sample before. With `shares_first`, where that is the first graph,
     the sample is taken over. Every sample of the second graph then has one of the first right before or behind it.
     """
     first = number % num_graphs
-    for index in (*range(first, num_graphs), *range(first)):
-        is_loaded = index == first and number > 0 and num_graphs <= 2
+    is_mirrored = num_graphs % 2 == 1 and number // num_graphs % 2 == 1
+    for place in range(num_graphs):
+        step = (place + 1) // 2 if place % 2 else -(place // 2)  # 0, 1, -1, 2, -2, ...
+        index = (first - step if is_mirrored else first + step) % num_graphs
+        is_loaded = place == 0 and number > 0 and num_graphs <= 2
         yield Turn(index=index, is_loaded=is_loaded, is_shared=is_loaded and shares_first and index == 0)

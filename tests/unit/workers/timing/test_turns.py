@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise, permutations
+
+import pytest
+
 from tuner.workers.timing.turns import Turn, turns
 
 
@@ -10,8 +15,20 @@ def rounds(num_graphs: int, num_rounds: int, *, shares_first: bool = False) -> l
 
 
 def test_every_graph_has_one_turn_a_round_and_the_order_turns() -> None:
-    found = [[turn.index for turn in one] for one in rounds(3, 4)]
-    assert found == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
+    found = [[turn.index for turn in one] for one in rounds(3, 7)]
+    assert found == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 2, 1], [1, 0, 2], [2, 1, 0], [0, 1, 2]]
+    assert [turn.index for turn in rounds(6, 1)[0]] == [0, 1, 5, 2, 4, 3]
+
+
+@pytest.mark.parametrize("num_graphs", range(3, 12))
+def test_each_graph_comes_right_behind_each_other_one_equally_often(num_graphs: int) -> None:
+    times = 1 + num_graphs % 2
+    found = [[turn.index for turn in one] for one in rounds(num_graphs, times * num_graphs)]
+    assert all(sorted(one) == list(range(num_graphs)) for one in found)
+    assert Counter(one[0] for one in found) == dict.fromkeys(range(num_graphs), times)
+    assert Counter(pair for one in found for pair in pairwise(one)) == dict.fromkeys(
+        permutations(range(num_graphs), 2), times
+    )
 
 
 def test_of_two_graphs_a_round_begins_with_the_one_that_is_loaded() -> None:
