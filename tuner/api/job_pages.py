@@ -111,7 +111,7 @@ def job_page_routes(router: APIRouter, service: Service) -> None:
 
     @router.get("/ui/jobs/{job_id}/forecasts.json", include_in_schema=False)
     def list_forecasts(job_id: JobId) -> Response:
-        """Forecast and measured time of plain fused trials."""
+        """Forecast and measured time of fused trials, launched in one way."""
         job = service.job(job_id)
         pairs = service.charts.forecasts(job_id)
         library_us = job.library_us or 0.0

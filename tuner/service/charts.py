@@ -51,7 +51,8 @@ class JobCharts:
         return self._importances.get((job_id, period), lambda: self._judge(job_id))
 
     def forecasts(self, job_id: str) -> list[tuple[float, float]]:
-        """(forecast in microseconds, measured time over the library's) of plain fused trials: a thousand at most.
+        """(forecast in microseconds, measured time over the library's) of fused trials, launched in one way: a
+        thousand at most.
 
         Raises:
             NotFound: no such job.

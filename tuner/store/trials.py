@@ -170,23 +170,22 @@ def outcome_counts(session: Session, job_id: str) -> dict[str, int]:
 
 
 def forecasts(session: Session, job_id: str) -> list[tuple[float, float]]:
-    """(forecast in microseconds, measured time over the library's of its rounds) of plain fused trials that have both:
-    of each, or of `MAX_FORECASTS` trials at equal distances where the job has more."""
+    """(forecast in microseconds, measured time over the library's of its rounds) of the fused trials that have both and
+    were launched in one way, plainly or programmatically, whichever has more: of each, or of `MAX_FORECASTS` trials at
+    equal distances where the job has more."""
     job = row_of(session, job_id)
     num_trials = job.num_measured + job.num_rejected + job.num_failed
     numbers = range(0, num_trials, max(1, math.ceil(num_trials / MAX_FORECASTS)))
-    plain = [str(kind) for kind in PlanKind if kind.is_fused and not kind.is_programmatic]
+    fused = [str(kind) for kind in PlanKind if kind.is_fused]
     # The metrics of other kinds are not decoded. By an expression, since an index of kinds would find all of the job's.
-    is_plain = func.coalesce(TrialRow.plan_kind, "").in_(plain)
-    query = select(TrialRow.metrics, TrialRow.speedup).where(
-        TrialRow.job_id == job_id, TrialRow.number.in_(numbers), is_plain
+    is_fused = func.coalesce(TrialRow.plan_kind, "").in_(fused)
+    query = select(TrialRow.plan_kind, TrialRow.metrics, TrialRow.speedup).where(
+        TrialRow.job_id == job_id, TrialRow.number.in_(numbers), is_fused
     )
-    return [
-        (value, 1 / speedup)
-        for metrics, speedup in session.execute(query.order_by(TrialRow.number))
-        for tag, _, value in metrics or ()
-        if tag == FORECAST and speedup
-    ]
+    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in fused}
+    for kind, metrics, speedup in session.execute(query.order_by(TrialRow.number)):
+        found[str(kind)] += [(value, 1 / speedup) for tag, _, value in metrics or () if tag == FORECAST and speedup]
+    return max(found.values(), key=len)
 
 
 def best_so_far(session: Session, job_id: str) -> list[tuple[int, float, float | None]]:

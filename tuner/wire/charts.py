@@ -82,6 +82,7 @@ class ForecastsPage(View):
 
     simulated: bool
     pairs_us: list[tuple[float, float]] = Field(
-        description="forecast and measured time, microseconds, of plain fused trials: of a thousand at most. Measured "
-        "is the ratio to the library in the same rounds, times the library's time"
+        description="forecast and measured time, microseconds, of fused trials, all launched plainly or all "
+        "programmatically, whichever are more: of a thousand at most. Measured is the ratio to the library in the same "
+        "rounds, times the library's time"
     )

@@ -20,7 +20,9 @@ from tuner.wire.webhooks import WebhookView
 class ForecastView(View):
     """How well the simulator's forecasts ranked the job's measured fused trials."""
 
-    num_trials: int = Field(description="plain fused trials that have a forecast and a measured time")
+    num_trials: int = Field(
+        description="fused trials, launched plainly or programmatically, whichever are more, that have both times"
+    )
     rank_correlation: float | None = Field(
         description="Spearman's, of forecast and measured times; 1 is the same order"
     )

@@ -87,7 +87,8 @@ def test_the_page_of_a_chain_shows_its_ops_and_its_cut(http: httpx.Client, job: 
 
 def test_the_trace_of_a_chain_has_its_four_ops(http: httpx.Client, job: dict[str, Any]) -> None:
     best = http.get(job["links"]["best"]).json()
-    ours = next(row for row in best["finals"] if row["candidate"]["plan_kind"] == "fused")
+    fused = (row for row in best["finals"] if row["candidate"]["plan_kind"] == "fused")
+    ours = min(fused, key=lambda row: float(row["time_us"]))  # each kind's best is traced
     trace = http.get(f"{job['links']['self']}/trials/{ours['trial_number']}/trace")
     for _ in range(100):
         if trace.status_code != 202:

@@ -18,7 +18,7 @@ NUM_TRUSTED = 10
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastQuality:
-    """Forecast against measured times of a job's plain fused trials, all of one kind so that only schedules differ."""
+    """Forecast against measured times of a job's fused trials, all of one kind so that only schedules differ."""
 
     #: Trials that have both.
     num_trials: int
