@@ -150,6 +150,13 @@ def test_every_link_leads_somewhere(root: Path) -> None:
     assert dead == []
 
 
+def test_every_page_that_code_names_is_there(repository_files: list[Path], root: Path) -> None:
+    code = [path for path in repository_files if path.suffix in (".py", ".cu", ".cuh", ".h", ".c", ".cpp")]
+    named = {name for path in code for name in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text())}
+    assert named
+    assert [name for name in sorted(named) if not (root / name).is_file()] == []
+
+
 def test_every_page_is_reached_from_the_readme(root: Path) -> None:
     seen, to_read = set[Path](), [root / "README.md"]
     while to_read:

@@ -1,4 +1,4 @@
-"""`pack.bin`: the index of a pack, which the C runtime reads; docs/packs.md has the same tables in words.
+"""`pack.bin`: the index of a pack, which the C runtime reads; docs/runtime.md has the same tables in words.
 
 All numbers are little-endian. A record is a multiple of 8 bytes, and the tables follow each other without a gap. Where
 it says `file`, an offset counts from the first byte of the pack; text is an offset into the strings, which end with 0.

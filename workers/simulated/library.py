@@ -2,7 +2,7 @@
 
 Each kernel of the library takes what its bytes or products take, and a time beside these: its start behind the kernel
 before it, its first bytes, its last tiles. Those times are fitted to what an H100 and an H200 measured
-(docs/findings/twin-library.md).
+(docs/simulator.md).
 """
 
 from __future__ import annotations
