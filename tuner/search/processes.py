@@ -68,13 +68,13 @@ class _Answer:
 
 
 class SearchProcesses:
-    """Processes that search, at most so many. One is started when a search begins and each of the others has one."""
+    """Processes that search, at most so many. Another one is started when a search begins and each of them has one."""
 
     def __init__(self, most: int) -> None:
-        """`most` is at least 1."""
+        """Starts the first one, whose imports would keep the first job waiting; `most` is at least 1."""
         self._most = most
         self._lock = threading.Lock()
-        self._processes: list[_Process] = []
+        self._processes = [_Process()]
         # Before multiprocessing's own end of a program, which waits for processes that nobody has ended.
         self._end = util.Finalize(self, _kill_all, args=(self._processes,), exitpriority=10)
 

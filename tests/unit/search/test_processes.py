@@ -92,8 +92,13 @@ def test_a_search_goes_on_from_its_trials_when_its_process_was_killed(processes:
     assert processes.pids != [pid]
 
 
+def test_the_first_search_finds_a_process_that_runs(processes: SearchProcesses) -> None:
+    (pid,) = processes.pids
+    with processes.search(ORDER):
+        assert processes.pids == [pid]
+
+
 def test_a_process_is_started_for_each_search_up_to_the_most(processes: SearchProcesses) -> None:
-    assert processes.pids == []
     with processes.search(ORDER) as one, processes.search(ORDER) as two, processes.search(ORDER) as three:
         assert len(processes.pids) == 2
         assert one.ask() == two.ask() == three.ask()
