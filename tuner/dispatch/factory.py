@@ -72,6 +72,7 @@ def _real(build_cache: Path, limits: Limits, *, when_idle: bool, torch_baseline:
     Raises:
         WorkerError: there are usable cards, and none comes up.
     """
+    from tuner.workers.builder import prepare
     from tuner.workers.builder.nvrtc import Builder
     from tuner.workers.builder.places import places_here
     from tuner.workers.host.cards import usable_gpus
@@ -83,7 +84,8 @@ def _real(build_cache: Path, limits: Limits, *, when_idle: bool, torch_baseline:
         return [], str(error)
     evaluators: list[Evaluator] = []
     names, faults = Counter[str](), []
-    builder = Builder(build_cache, limits=limits, num_processes=places_here())
+    builder = Builder(build_cache, limits=limits, num_processes=places_here(), modules=[prepare.__name__])
+    builder.begin()
     for card in cards:
         try:
             start = partial(GpuSupervisor, card, build_cache, limits, builder)

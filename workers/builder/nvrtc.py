@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -168,6 +169,18 @@ def _compile_timed(source: str, arch: str) -> tuple[bytes, str, float]:
     return cubin, log, time.perf_counter() - begin
 
 
+def _begin_process(parent_pid: int, modules: Sequence[str]) -> None:
+    """What each process does first: it loads what it will need."""
+    die_with_parent(parent_pid)
+    nvrtc_version()
+    for module in modules:
+        import_module(module)
+
+
+def _do_nothing() -> None:
+    pass
+
+
 #: Compiles for each process that is there for what is short. A proof must not wait behind compiles: those that came
 #: before it may keep every process busy for seconds.
 _COMPILES_PER_SHORT = 4
@@ -183,10 +196,17 @@ class Builder:
     again without it: many orderings share a tiling, and so a source.
     """
 
-    def __init__(self, cache_dir: Path, *, limits: Limits | None = None, num_processes: int = 1) -> None:
+    def __init__(
+        self,
+        cache_dir: Path,
+        *,
+        limits: Limits | None = None,
+        num_processes: int = 1,
+        modules: Sequence[str] = (),
+    ) -> None:
         """`limits` bounds one compile. A process must first start and take the source, and `limits` bounds that wait,
         too. `num_processes` is how many compiles may run at once; a few more processes do what `run` is given, where
-        there are cores for them."""
+        there are cores for them. `modules` are those of what `run` will be given: the processes import them first."""
         self._cache_dir = cache_dir
         self._limits = limits or Limits()
         num_short = math.ceil(num_processes / _COMPILES_PER_SHORT) if num_processes >= _LEAST_COMPILES else 0
@@ -205,14 +225,19 @@ class Builder:
         self._pool = ProcessPool(
             max_workers=num_processes + num_short,
             context=context,
-            initializer=die_with_parent,
-            initargs=(os.getpid(),),
+            initializer=_begin_process,
+            initargs=(os.getpid(), tuple(modules) if num_short else ()),
         )
 
     @property
     def compiler_version(self) -> str:
         """NVRTC's, e.g. ``13.0``."""
         return self._compiler
+
+    def begin(self) -> None:
+        """Starts the processes, so that what is built first does not wait for them; they end with this thread. Without
+        it the first build starts them."""
+        self._pool.schedule(_do_nothing)
 
     def build(self, source: str, arch: str) -> Built:
         """The cubin of `source` for `arch`, from the cache where it is there.
