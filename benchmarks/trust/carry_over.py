@@ -1,0 +1,181 @@
+"""What a sample leaves for the next one, and whether a read between them takes it away: results/<gpu>/carry_over.json.
+
+python -m benchmarks.trust.carry_over [--out FILE]
+
+The library and kernels of one pair that differ in what they tell the L2 are timed by turns, each right behind each
+other one equally often. Once their weights alone push each other out of the L2, as in every trial; once three times the
+L2 is read in front of each sample besides. About five seconds a pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.rows import ROWS
+from benchmarks.common.workbench import BUILD_CACHE, open_workbench
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Granularity,
+    Interleave,
+    Ordering,
+    Raster,
+    Schedule,
+    WaitPosition,
+)
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
+from tuner.core.trial.evaluator import Evaluator, Problem
+from tuner.core.trial.stats import median
+from tuner.errors import WorkerError
+from tuner.workers.builder.nvrtc import compile_source
+from tuner.workers.builder.prepare import PreparedKernel
+from tuner.workers.source.render import device_text
+from tuner.workers.timing.turns import turns
+
+Json = dict[str, Any]
+
+#: Two of one layer, at 16 rows and at one.
+PAIRS = ("decode-plain/llama3-8b/m16", "decode-plain/llama3-8b/m1")
+LIBRARY = "library"
+#: Rounds of each way to time, in two halves: the ways take turns.
+NUM_ROUNDS = 60
+#: In front of a round, as in burst.
+PAUSE_S = 0.002
+
+
+def candidates() -> dict[str, Candidate]:
+    """By name: a fused kernel without hints, with one each, and its two launches. It is near the best of `PAIRS`."""
+    tiling = Tiling(
+        engine=Engine.WGMMA,
+        tiles=(Tile(m=16, n=56, k=256), Tile(m=16, n=32, k=256)),
+        num_stages=6,
+        num_warps=4,
+        input_stages=6,
+    )
+    ordering = Ordering(
+        rasters=(Raster(), Raster()),
+        interleave=Interleave(),
+        granularity=Granularity.CHUNK,
+        sync_width=8,
+        wait_position=WaitPosition.SLICE,
+        assignment=Assignment.FIRST_WAVE,
+    )
+    tilings = {
+        "no hint": tiling,
+        "weights evict_last": replace(tiling, weight_hint=CacheHint.EVICT_LAST),
+        "weights normal": replace(tiling, weight_hint=CacheHint.NORMAL),
+        "intermediate normal": replace(tiling, intermediate_hint=CacheHint.NORMAL),
+        "intermediate evict_last": replace(tiling, intermediate_hint=CacheHint.EVICT_LAST),
+    }
+    found = {
+        name: Candidate(plan_kind=PlanKind.FUSED_PDL, schedule=Schedule(tiling=one, ordering=ordering))
+        for name, one in tilings.items()
+    }
+    apart = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=Schedule(tiling=tiling, ordering=ordering))
+    return found | {"two launches": apart}
+
+
+def prepared_by(evaluator: Evaluator, problem: Problem) -> dict[str, PreparedKernel]:
+    """The candidates, proven and built.
+
+    Raises:
+        WorkerError: one is refused.
+    """
+    found = {}
+    for name, candidate in candidates().items():
+        prepared = evaluator.prepare(problem, candidate)
+        if not isinstance(prepared, PreparedKernel):
+            raise WorkerError(f"{name}: {prepared}")
+        found[name] = prepared
+    return found
+
+
+def rounds_of(timer: Any, graphs: Mapping[str, Any], first_round: int, num_rounds: int, *, is_read: bool) -> list[Json]:
+    """Samples in their order: whose each is, behind whose, and its microseconds."""
+    names, samples, before = list(graphs), list[Json](), ""
+    for number in range(first_round, first_round + num_rounds):
+        time.sleep(PAUSE_S)
+        timer.sample(graphs[LIBRARY])  # wakes the clocks
+        before = LIBRARY
+        for turn in turns(len(names), number):
+            name = names[turn.index]
+            if is_read:
+                with timer.stream:
+                    timer.enqueue_flush()
+            samples.append({"of": name, "behind": before, "time_us": timer.sample(graphs[name]).time_us})
+            before = name
+    return samples
+
+
+def figures_of(samples: list[Json]) -> list[Json]:
+    """Of each graph its median, and its median behind each other one."""
+    by_pair: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in samples:
+        by_pair[one["of"]][one["behind"]].append(one["time_us"])
+    return [
+        {
+            "of": name,
+            "time_us": round(median([us for times in behind.values() for us in times]), 3),
+            "behind_us": {other: round(median(times), 3) for other, times in sorted(behind.items()) if other != name},
+        }
+        for name, behind in by_pair.items()
+    ]
+
+
+def measured(problem: Problem, arch: str, kernels: Mapping[str, PreparedKernel]) -> list[Json]:
+    """Both ways' figures on the visible card, once the numbers of all are right."""
+    import cupy
+
+    from tuner.workers.gpu.check import check_numbers
+    from tuner.workers.gpu.cublaslt import CublasLt
+    from tuner.workers.gpu.problem_on_card import ProblemOnCard
+    from tuner.workers.gpu.session import Kernels, load_runner
+
+    tools = cupy.cuda.function.Module()
+    tools.load(compile_source(device_text("tools.cu"), arch)[0])
+    on_card, loaded = ProblemOnCard(problem, tools, CublasLt(), None), Kernels()
+    runners = {name: load_runner(on_card, one.work, loaded) for name, one in kernels.items()}
+    for name, runner in runners.items():
+        check_numbers(on_card.data, on_card.comparer, partial(on_card.run_once, runner), kernels[name].work)
+    timer = on_card.timer
+    graphs = {LIBRARY: on_card.library_graph} | {name: timer.capture(runner) for name, runner in runners.items()}
+    samples = {False: list[Json](), True: list[Json]()}
+    for half in range(2):
+        for is_read, so_far in samples.items():
+            so_far += rounds_of(timer, graphs, half * NUM_ROUNDS // 2, NUM_ROUNDS // 2, is_read=is_read)
+    for runner in runners.values():
+        on_card.check_intact(runner)
+    loaded.unload()
+    return [{"is_read_between": is_read} | row for is_read, found in samples.items() for row in figures_of(found)]
+
+
+def main() -> None:
+    """Measures both pairs, and writes the file after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/carry_over.json")
+    arguments = parser.parse_args()
+    rows = list[Json]()
+    with open_workbench("auto", BUILD_CACHE) as bench:
+        machine = machine_of(bench.evaluator.environment())
+        path = arguments.out or results_file(bench.evaluator.target.id, "carry_over")
+        for name in PAIRS:
+            (problem,) = (row.problem for row in ROWS if row.name == name)
+            kernels = prepared_by(bench.evaluator, problem)
+            rows += [{"pair": name} | row for row in measured(problem, bench.gpu.arch, kernels)]
+            write_report(path, rows, machine)
+            print(*rows[-2 * (len(kernels) + 1) :], sep="\n", flush=True)
+            gc.collect()
+
+
+if __name__ == "__main__":
+    main()
