@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -45,6 +46,23 @@ def test_a_source_that_several_want_at_a_time_is_compiled_once(tmp_path: Path) -
         assert len({one.cubin for one in built}) == 1
         errors = [threads.submit(builder.build, "nonsense", "sm_80").exception() for _ in range(3)]
         assert {type(error) for error in errors} == {SourceRefused}
+
+
+def is_imported(module: str) -> bool:
+    return module in sys.modules
+
+
+def test_processes_that_begin_early_import_what_they_are_told(tmp_path: Path) -> None:
+    others = {process.pid for process in multiprocessing.active_children()}
+    with closing(Builder(tmp_path, num_processes=3, modules=["wave"])) as builder:
+        assert not {process.pid for process in multiprocessing.active_children()} - others
+        builder.begin()
+        begun = {process.pid for process in multiprocessing.active_children()} - others
+        assert len(begun) == 4, "three that compile, and one for what is short"
+        assert builder.run(is_imported, "wave")
+        assert {process.pid for process in multiprocessing.active_children()} - others == begun
+    with closing(Builder(tmp_path, num_processes=3)) as builder:
+        assert not builder.run(is_imported, "wave")
 
 
 def test_a_source_that_the_compiler_refused_is_not_compiled_again_and_hurts_no_other_build(
