@@ -1,10 +1,11 @@
-"""What a sample leaves for the next one, and whether a read between them takes it away: results/<gpu>/carry_over.json.
+"""What a sample leaves for the next one, and what takes it away: results/<gpu>/carry_over.json.
 
 python -m benchmarks.trust.carry_over [--out FILE]
 
 The library and kernels of one pair that differ in what they tell the L2 are timed by turns, each right behind each
-other one equally often. Once their weights alone push each other out of the L2, as in every trial; once three times the
-L2 is read in front of each sample besides. About five seconds a pair.
+other one equally often, and then behind itself. First their weights alone push each other out of the L2, as in every
+trial. Then three times the L2 is read in front of each sample besides. At last the driver is asked before that to
+forget which lines are to stay. About ten seconds a pair.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,6 +50,8 @@ PAIRS = ("decode-plain/llama3-8b/m16", "decode-plain/llama3-8b/m1")
 LIBRARY = "library"
 #: Rounds of each way to time, in two halves: the ways take turns.
 NUM_ROUNDS = 60
+#: Samples of a graph behind itself, in each half.
+NUM_ALONE = 15
 #: In front of a round, as in burst.
 PAUSE_S = 0.002
 
@@ -100,7 +103,34 @@ def prepared_by(evaluator: Evaluator, problem: Problem) -> dict[str, PreparedKer
     return found
 
 
-def rounds_of(timer: Any, graphs: Mapping[str, Any], first_round: int, num_rounds: int, *, is_read: bool) -> list[Json]:
+def leave(timer: Any) -> None:
+    """What is done between two samples of a trial."""
+
+
+def read(timer: Any) -> None:
+    """Enqueues a read of three times the L2."""
+    with timer.stream:
+        timer.enqueue_flush()
+
+
+def reset(timer: Any) -> None:
+    """Has the driver make lines that are to stay usual ones, and enqueues the read."""
+    from cuda.bindings import driver
+
+    timer.stream.synchronize()
+    (status,) = driver.cuCtxResetPersistingL2Cache()
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise WorkerError(f"cuCtxResetPersistingL2Cache: {status}")
+    read(timer)
+
+
+#: What is done in front of a sample, by what the file calls it.
+BETWEEN: dict[str, Callable[[Any], None]] = {"nothing": leave, "read": read, "reset and read": reset}
+
+
+def rounds_of(
+    timer: Any, graphs: Mapping[str, Any], first_round: int, num_rounds: int, between: Callable[[Any], None] = leave
+) -> list[Json]:
     """Samples in their order: whose each is, behind whose, and its microseconds."""
     names, samples, before = list(graphs), list[Json](), ""
     for number in range(first_round, first_round + num_rounds):
@@ -109,31 +139,42 @@ def rounds_of(timer: Any, graphs: Mapping[str, Any], first_round: int, num_round
         before = LIBRARY
         for turn in turns(len(names), number):
             name = names[turn.index]
-            if is_read:
-                with timer.stream:
-                    timer.enqueue_flush()
+            between(timer)
             samples.append({"of": name, "behind": before, "time_us": timer.sample(graphs[name]).time_us})
             before = name
     return samples
 
 
+def alone(
+    timer: Any, graphs: Mapping[str, Any], num_samples: int, between: Callable[[Any], None] = leave
+) -> list[Json]:
+    """Samples of each graph behind itself."""
+    samples = list[Json]()
+    for name, graph in graphs.items():
+        time.sleep(PAUSE_S)
+        timer.sample(graph)
+        for _ in range(num_samples):
+            between(timer)
+            samples.append({"of": name, "behind": name, "time_us": timer.sample(graph).time_us})
+    return samples
+
+
 def figures_of(samples: list[Json]) -> list[Json]:
-    """Of each graph its median, and its median behind each other one."""
+    """Of each graph its median behind each one, itself among them."""
     by_pair: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in samples:
         by_pair[one["of"]][one["behind"]].append(one["time_us"])
     return [
         {
             "of": name,
-            "time_us": round(median([us for times in behind.values() for us in times]), 3),
-            "behind_us": {other: round(median(times), 3) for other, times in sorted(behind.items()) if other != name},
+            "behind_us": {other: round(median(times), 3) for other, times in sorted(behind.items())},
         }
         for name, behind in by_pair.items()
     ]
 
 
 def measured(problem: Problem, arch: str, kernels: Mapping[str, PreparedKernel]) -> list[Json]:
-    """Both ways' figures on the visible card, once the numbers of all are right."""
+    """The figures of all ways on the visible card, once the numbers of all are right."""
     import cupy
 
     from tuner.workers.gpu.check import check_numbers
@@ -149,14 +190,15 @@ def measured(problem: Problem, arch: str, kernels: Mapping[str, PreparedKernel])
         check_numbers(on_card.data, on_card.comparer, partial(on_card.run_once, runner), kernels[name].work)
     timer = on_card.timer
     graphs = {LIBRARY: on_card.library_graph} | {name: timer.capture(runner) for name, runner in runners.items()}
-    samples = {False: list[Json](), True: list[Json]()}
+    samples = {way: list[Json]() for way in BETWEEN}
     for half in range(2):
-        for is_read, so_far in samples.items():
-            so_far += rounds_of(timer, graphs, half * NUM_ROUNDS // 2, NUM_ROUNDS // 2, is_read=is_read)
+        for way, so_far in samples.items():
+            so_far += rounds_of(timer, graphs, half * NUM_ROUNDS // 2, NUM_ROUNDS // 2, BETWEEN[way])
+            so_far += alone(timer, graphs, NUM_ALONE, BETWEEN[way])
     for runner in runners.values():
         on_card.check_intact(runner)
     loaded.unload()
-    return [{"is_read_between": is_read} | row for is_read, found in samples.items() for row in figures_of(found)]
+    return [{"between": way} | row for way, found in samples.items() for row in figures_of(found)]
 
 
 def main() -> None:
@@ -173,7 +215,7 @@ def main() -> None:
             kernels = prepared_by(bench.evaluator, problem)
             rows += [{"pair": name} | row for row in measured(problem, bench.gpu.arch, kernels)]
             write_report(path, rows, machine)
-            print(*rows[-2 * (len(kernels) + 1) :], sep="\n", flush=True)
+            print(*rows[-len(BETWEEN) * (len(kernels) + 1) :], sep="\n", flush=True)
             gc.collect()
 
 

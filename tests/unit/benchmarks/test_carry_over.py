@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.common.rows import ROWS
-from benchmarks.trust.carry_over import LIBRARY, PAIRS, candidates, figures_of, rounds_of
+from benchmarks.trust.carry_over import LIBRARY, PAIRS, alone, candidates, figures_of, read, rounds_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import plans_for
 
@@ -40,10 +40,16 @@ class Stopwatch:
 def test_what_a_graph_leaves_is_told_by_whom_it_is_behind() -> None:
     graphs = {name: name for name in (LIBRARY, "loud", "quiet", "other")}
     timer = Stopwatch()
-    rows = {row["of"]: row for row in figures_of(rounds_of(timer, graphs, 0, 8, is_read=False))}
+    rows = {row["of"]: row["behind_us"] for row in figures_of(rounds_of(timer, graphs, 0, 8))}
     assert timer.num_reads == 0
-    assert rows["quiet"]["behind_us"] == {LIBRARY: 10.0, "loud": 11.0, "other": 10.0}
-    assert rows["loud"]["time_us"] == 10.0
-    rows = {row["of"]: row for row in figures_of(rounds_of(timer, graphs, 0, 8, is_read=True))}
+    assert rows["quiet"] == {LIBRARY: 10.0, "loud": 11.0, "other": 10.0}
+    assert set(rows["loud"].values()) == {10.0}
+    rows = {row["of"]: row["behind_us"] for row in figures_of(rounds_of(timer, graphs, 0, 8, read))}
     assert timer.num_reads == 32
-    assert rows["quiet"]["behind_us"]["loud"] == 10.0
+    assert rows["quiet"]["loud"] == 10.0
+
+
+def test_alone_each_is_behind_itself() -> None:
+    graphs = {name: name for name in (LIBRARY, "loud")}
+    rows = {row["of"]: row["behind_us"] for row in figures_of(alone(Stopwatch(), graphs, 3))}
+    assert rows == {LIBRARY: {LIBRARY: 10.0}, "loud": {"loud": 11.0}}
