@@ -95,6 +95,8 @@ def main(connection: Connection, uuid: str, parent_pid: int) -> None:
 def _import_all() -> Exception | None:
     """Loads what takes long to load, without a context; the error of what is not installed is told later."""
     try:
+        import cupyx  # noqa: F401 - CuPy itself does with its first kernel, which takes half a second
+
         from . import session  # noqa: F401
         from .cublaslt import load_library
 
