@@ -7,7 +7,7 @@ import sys
 
 from tests.support.repository import ROOT
 
-#: What a child does before it is sent to the card, and then its first kernel; prints the packages that this brought.
+#: What a child does before it is sent to the card, and then its first kernel; prints the modules that this brought.
 PROGRAM = """
 import sys
 from tuner.workers.gpu.child import _import_all
@@ -16,7 +16,7 @@ before = set(sys.modules)
 import cupy
 (cupy.random.default_rng(1).random(64, dtype=cupy.float32) * 2 - 1).astype(cupy.float16)
 cupy.cuda.Device().synchronize()
-print(*{name.split(".")[0] for name in set(sys.modules) - before})
+print(*set(sys.modules) - before)
 """
 
 
