@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.problem.objective import FinalsProcedure, Regime
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.job import Trial
@@ -88,7 +88,8 @@ def near_the_fastest(history: Iterable[Trial], within_percent: float) -> tuple[T
 def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) -> tuple[Trial, ...]:
     """The best measured trials of each kind by their ratios to the library, which comes first, and those `besides`; a
     truncated one only where its kind has no other. A library has faster and slower minutes, some by a sixth. So one
-    whose own time is clearly shorter than theirs is there, too."""
+    whose own time is clearly shorter than theirs is there, too; not under sustained load, where it may have met a
+    higher clock."""
     measured = [(trial.outcome, trial) for trial in history if isinstance(trial.outcome, Measured)]
     measured.sort(key=lambda item: (item[0].truncated, -item[0].speedup, item[1].number))
     chosen = [
@@ -104,7 +105,8 @@ def choose_finalists(history: Iterable[Trial], besides: Sequence[Trial] = ()) ->
 def _of_kind(ranked: Sequence[tuple[Measured, Trial]], count: int) -> list[Trial]:
     """The first few, and the one of the shortest time where these take clearly longer."""
     chosen = _first(ranked, count)
-    if not all(trial.candidate.plan_kind.is_ours for trial in chosen):
+    is_sustained = any(outcome.procedure and outcome.procedure.regime is Regime.SUSTAINED for outcome, _ in ranked)
+    if is_sustained or not all(trial.candidate.plan_kind.is_ours for trial in chosen):
         return chosen
     whole = {trial.number: (outcome.time_us, trial) for outcome, trial in ranked if not outcome.truncated}
     shortest_us = min((whole[trial.number][0] for trial in chosen if trial.number in whole), default=0.0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.support.builders import failed, measured, trial
-from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.problem.objective import CacheState, FinalsProcedure, LaunchStyle, Procedure, Regime
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
+from tuner.core.trial.job import Trial
 from tuner.service.finals import best_speedup, choose_finalists, judge
 
 LIBRARY = trial(0, measured(100.0), PlanKind.LIBRARY)
@@ -32,6 +35,17 @@ def test_a_library_that_was_slow_beside_a_trial_does_not_keep_a_faster_one_from_
     assert [one.number for one in choose_finalists([LIBRARY, slow, fast, hardly_faster, truncated])] == [0, 1, 2]
     slower_library = trial(5, measured(110.0, library_us=120.0, speedup=120.0 / 110.0), PlanKind.LIBRARY)
     assert [one.number for one in choose_finalists([LIBRARY, slower_library])] == [5], "of the library there is one"
+
+
+def test_under_sustained_load_a_shorter_time_may_be_that_of_a_higher_clock() -> None:
+    sustained = Procedure(l2=CacheState.COLD, regime=Regime.SUSTAINED, launch=LaunchStyle.PLAIN, chain_length=8)
+
+    def under_load(number: int, time_us: float, library_us: float) -> Trial:
+        outcome = measured(time_us, library_us=library_us, speedup=library_us / time_us)
+        return trial(number, replace(outcome, procedure=sustained), PlanKind.TWO_STREAMS)
+
+    history = [LIBRARY, under_load(1, 741.8, 710.0), under_load(2, 716.5, 680.0)]
+    assert [one.number for one in choose_finalists(history)] == [0, 1]
 
 
 def test_the_incumbent_is_the_best_of_ours_whose_rounds_did_not_end_early() -> None:
