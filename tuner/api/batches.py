@@ -9,6 +9,7 @@ from fastapi import APIRouter, Body, Header, Path, Response
 from tuner.api.access import Asker
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import Cursor, Limit, Word, default_target_id
+from tuner.core.trial.batch import BatchRecord
 from tuner.errors import NotFound
 from tuner.service import Service
 from tuner.wire.batches import (
@@ -49,7 +50,7 @@ def batch_routes(service: Service) -> APIRouter:
         )
         response.status_code = 202 if created else 200
         response.headers["location"] = f"/batches/{batch.id}"
-        return BatchView.of(batch)
+        return _view(service, batch)
 
     @router.get("/batches")
     def list_batches(
@@ -61,12 +62,12 @@ def batch_routes(service: Service) -> APIRouter:
     @router.get("/batches/{batch_id}")
     def get_batch(batch_id: BatchId) -> BatchView:
         """A batch as it stands."""
-        return BatchView.of(service.batches.get(batch_id))
+        return _view(service, service.batches.get(batch_id))
 
     @router.post("/batches/{batch_id}:cancel")
     def cancel_batch(batch_id: BatchId, caller: Asker) -> BatchView:
         """Ends a batch, and those of its jobs that nobody else waits for; their trials remain."""
-        return BatchView.of(service.batches.cancel(batch_id, caller))
+        return _view(service, service.batches.cancel(batch_id, caller))
 
     @router.get("/batches/{batch_id}/jobs")
     def list_batch_jobs(batch_id: BatchId, cursor: Cursor = None, limit: Limit = 50) -> PageView[BatchJobView]:
@@ -88,7 +89,7 @@ def batches_page(
 ) -> BatchesPage:
     """A page of all batches."""
     found = service.batches.page(cursor, limit, owner, project)
-    views = [BatchView.of(batch) for batch in found.items]
+    views = [_view(service, batch) for batch in found.items]
     return BatchesPage(batches=PageView(items=views, next_cursor=found.next_cursor))
 
 
@@ -101,10 +102,14 @@ def batch_page(service: Service, batch_id: str, cursor: str | None, limit: int) 
         found = {}
     workloads = service.batches.workloads(batch_id) if found else {}
     return BatchPage(
-        batch=BatchView.of(batch),
+        batch=_view(service, batch),
         ladders=[LadderView.of(number, one, workloads, batch.target_id) for number, one in found.items()],
         jobs=_jobs(service, batch_id, cursor, limit),
     )
+
+
+def _view(service: Service, batch: BatchRecord) -> BatchView:
+    return BatchView.of(batch, service.fleet.num_fit(batch.target_id))
 
 
 def _jobs(service: Service, batch_id: str, cursor: str | None, limit: int) -> PageView[BatchJobView]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.problem.gpu import parse_target
@@ -12,6 +13,7 @@ from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Webhook
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
+from tuner.service.fleet import num_fit
 from tuner.service.webhook_policy import WebhookPolicy
 from tuner.store import Session, Store, audit, jobs, keys, queue, removal, webhooks
 from tuner.store.gathering import gathering, write_now
@@ -236,7 +238,7 @@ class Desk:
             NotFound: no such job.
         """
         with self._store.read() as session:
-            return queue.place(session, job_id)
+            return queue.place(session, job_id, partial(num_fit, self._dispatcher))
 
     @property
     def default_target_id(self) -> str | None:

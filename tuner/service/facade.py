@@ -99,12 +99,12 @@ class Service(TrialReader):
         self.access = Access(store, clock)
         #: What the charts of the pages show.
         self.charts = JobCharts(store)
-        #: What listings show beside the jobs.
-        self.overview = Overview(store, winners)
         #: For Prometheus.
         self.metrics = Metrics(store, dispatcher, clock)
         #: The cards, and what they have done.
         self.fleet = Fleet(store, dispatcher, self.metrics)
+        #: What listings show beside the jobs.
+        self.overview = Overview(store, winners, self.fleet.num_fit)
         helpers, clock_steps = Helpers(), ClockSteps(store, clock)
         self._runners = Runners(
             lambda target, worker, claims: Runner(

@@ -32,6 +32,12 @@ class Worker:
     work: CardWork
 
 
+def num_fit(dispatcher: Dispatcher, target_id: str) -> int:
+    """How many workers of a target are not in quarantine."""
+    workers = range(dispatcher.num_workers(target_id))
+    return sum(dispatcher.quarantine(target_id, number) is None for number in workers)
+
+
 class Fleet:
     """Reads what the page of the fleet shows. Thread-safe."""
 
@@ -39,6 +45,10 @@ class Fleet:
         self._store = store
         self._dispatcher = dispatcher
         self._metrics = metrics
+
+    def num_fit(self, target_id: str) -> int:
+        """How many cards of a target take jobs side by side."""
+        return num_fit(self._dispatcher, target_id)
 
     def workers(self) -> list[Worker]:
         """All workers, by target and number."""

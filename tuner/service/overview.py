@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.core.problem.gpu import CATALOGUE
@@ -19,15 +19,17 @@ class Place:
 
     #: Jobs that come before it; None where it is not in the queue.
     position: int | None
-    #: Seconds to the end of its search; None where nobody can know.
+    #: Seconds to its end; None where nobody can know.
     eta_s: float | None
 
 
 class Overview:
     """Reads what listings show beside the jobs. Thread-safe."""
 
-    def __init__(self, store: Store, winners: KnownWinners | None) -> None:
+    def __init__(self, store: Store, winners: KnownWinners | None, num_cards: Callable[[str], int]) -> None:
+        """`num_cards` says of a target how many cards take jobs side by side."""
         self._store = store
+        self._num_cards = num_cards
         self._winners = winners
         self._shipped: list[tuple[str, Found]] | None = None
         self._finals: dict[str, Mapping[str, KnownFinals]] = {}
@@ -71,7 +73,7 @@ class Overview:
                 job.id: Place(position=position, eta_s=eta_s)
                 for job in found
                 if not job.state.is_final
-                for position, eta_s in [queue.place(session, job.id)]
+                for position, eta_s in [queue.place(session, job.id, self._num_cards)]
             }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
+from tuner.core.trial.batch import FINALS_S
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import JobRecord
 from tuner.store.batches import must_wait
@@ -93,9 +95,10 @@ def _used_s(session: Session, target_id: str, now: float) -> dict[str, float]:
     return {row[0]: row[1] for row in session.execute(query)}
 
 
-def place(session: Session, job_id: str) -> tuple[int | None, float | None]:
-    """How many jobs of its target come before an open job, by priority and age alone; and its seconds to the end of
-    its search, by budgets and the pace of jobs that ended. None where it is not in the queue, or nobody can know."""
+def place(session: Session, job_id: str, num_cards: Callable[[str], int]) -> tuple[int | None, float | None]:
+    """How many jobs of its target come before an open job, by priority and age alone; and its seconds to the end, by
+    budgets, and by searches and finals of jobs that ended. `num_cards` says of a target how many cards take jobs side
+    by side. None where it is not in the queue, or nobody can know."""
     row = row_of(session, job_id)
     if row.state not in OPEN_STATES or row.is_paused:
         return None, None
@@ -106,21 +109,37 @@ def place(session: Session, job_id: str) -> tuple[int | None, float | None]:
         position = session.scalar(select(func.count()).select_from(JobRow).where(*waits)) or 0
     else:
         before, position = [], 0
-    pace_s = _pace_s(session, row.target_id)
-    is_known = pace_s is not None and position <= _MAX_AHEAD
-    eta_s = sum(_left_s(to_record(one), pace_s) for one in (*before, row)) if pace_s and is_known else None
-    return position, eta_s
+    pace, cards = _pace(session, row.target_id), num_cards(row.target_id)
+    if pace is None or not cards or position > _MAX_AHEAD:
+        return position, None
+    before_s = sum(pace.left_s(to_record(one)) for one in before)
+    return position, before_s / cards + pace.left_s(to_record(row))
 
 
-def _pace_s(session: Session, target_id: str) -> float | None:
-    """Seconds of search for each trial of the jobs that succeeded last."""
+@dataclass(frozen=True, kw_only=True)
+class _Pace:
+    """What jobs take."""
+
+    #: Seconds of search for each trial.
+    trial_s: float
+    finals_s: float
+
+    def left_s(self, job: JobRecord) -> float:
+        """Seconds that a job still takes: its search, to the first end of its two budgets, and its finals."""
+        if job.state is JobState.FINALS:
+            return self.finals_s
+        budget = job.spec.budget
+        search_s = min(budget.seconds - job.search_s, (budget.trials - job.num_trials) * self.trial_s)
+        return max(0.0, search_s) + self.finals_s
+
+
+def _pace(session: Session, target_id: str) -> _Pace | None:
+    """That of the jobs that succeeded last; None where there is none."""
     query = select(JobRow).where(JobRow.target_id == target_id, JobRow.state == str(JobState.SUCCEEDED))
-    rows = [to_record(row) for row in session.scalars(query.order_by(JobRow.seq.desc()).limit(_NUM_PACE_JOBS))]
-    num_trials = sum(job.num_trials for job in rows)
-    return sum(job.search_s for job in rows) / num_trials if num_trials else None
-
-
-def _left_s(job: JobRecord, pace_s: float) -> float:
-    """Seconds that a job still has of its search: the first end of its two budgets."""
-    budget = job.spec.budget
-    return max(0.0, min(budget.seconds - job.search_s, (budget.trials - job.num_trials) * pace_s))
+    rows = session.scalars(query.order_by(JobRow.seq.desc()).limit(_NUM_PACE_JOBS)).all()
+    num_trials = sum(to_record(row).num_trials for row in rows)
+    if not num_trials:
+        return None
+    finals = [row.finals_s for row in rows if row.finals_s is not None]
+    finals_s = sum(finals) / len(finals) if finals else FINALS_S
+    return _Pace(trial_s=sum(row.search_s for row in rows) / num_trials, finals_s=finals_s)

@@ -170,7 +170,8 @@ class BatchView(View):
     num_planned: int = Field(description="trials of all budgets")
     search_s: float = Field(description="seconds of search of all its jobs")
     eta_s: float | None = Field(
-        description="seconds left, of search and of its jobs' finals, at the pace so far; null before the first trial"
+        description="seconds left, of search and of its jobs' finals, at the pace so far and by the cards that work "
+        "now; null before the first trial"
     )
     card_share: float | None = Field(
         description="share of the search for which the card was busy with trials; null where that is not known"
@@ -180,11 +181,12 @@ class BatchView(View):
     links: dict[str, str] = Field(description="paths of what belongs to the batch")
 
     @classmethod
-    def of(cls, batch: BatchRecord) -> Self:
-        """Copies `batch`."""
+    def of(cls, batch: BatchRecord, num_cards: int) -> Self:
+        """Copies `batch`, whose jobs so many cards take side by side."""
         path = f"/batches/{batch.id}"
-        copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "search_s", "eta_s")
+        copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "search_s")
         return cls(
+            eta_s=batch.eta_s(num_cards),
             **{name: getattr(batch, name) for name in (*copied, "card_share", "num_ladders", "num_answered")},
             target=batch.target_id,
             simulated=is_simulated(batch.target_id),

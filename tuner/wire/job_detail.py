@@ -81,8 +81,8 @@ class JobDetail(JobView):
         "paused"
     )
     queue_eta_s: float | None = Field(
-        description="seconds to the end of its search, with those of the jobs before it, by budgets and the pace of "
-        "earlier jobs; null where unknown"
+        description="seconds to its end, with those of the jobs before it, by budgets, the pace of earlier jobs and "
+        "the cards that work now; null where unknown"
     )
     webhooks: list[WebhookView] = Field(description="who is told of its end")
 
@@ -95,7 +95,7 @@ class JobDetail(JobView):
         place: tuple[int | None, float | None] = (None, None),
         webhooks: Iterable[Webhook] = (),
     ) -> Self:
-        """Copies all five; `place` is position in the queue and seconds to the end of the search."""
+        """Copies all five; `place` is position in the queue and seconds to its end."""
         return cls(
             **dict(JobView.of(job)),
             forecast=ForecastView.model_validate(quality),

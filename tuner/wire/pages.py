@@ -28,7 +28,7 @@ class ListedJob(JobView):
     verdict: Verdict | None = Field(description="null before it succeeded")
     winner: PlanKind | None = Field(description="the plan kind that won; null before it succeeded")
     queue_position: int | None = Field(description="jobs before it; 0 for one under way, null for one that is over")
-    queue_eta_s: float | None = Field(description="seconds to the end of its search; null where unknown")
+    queue_eta_s: float | None = Field(description="seconds to its end; null where unknown")
 
     @classmethod
     def with_standing(

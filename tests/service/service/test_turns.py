@@ -12,6 +12,7 @@ from tests.service.service.helpers import Latch, evaluator, finish
 from tests.support.builders import spec
 from tests.support.waiting import wait_until
 from tuner.core.access.caller import Caller, Role
+from tuner.core.trial.batch import FINALS_S
 from tuner.core.trial.job import JobState, JobTerms
 from tuner.core.trial.records import JobRecord
 from tuner.errors import Conflict, Forbidden
@@ -73,20 +74,31 @@ def test_a_queued_job_whose_deadline_passed_is_next_so_that_it_ends(store: Store
     store.close()
 
 
+def one_card(target_id: str) -> int:
+    assert target_id == TARGET
+    return 1
+
+
 def test_a_place_in_the_queue_counts_who_is_before_and_the_pace_of_earlier_jobs(store: Store) -> None:
     with store.write() as session:
         done = jobs.insert(session, spec(16), 1.0)
         jobs.set_state(session, done.id, JobState.SEARCHING, 1.0)
         first, second = jobs.insert(session, spec(32, trials=10), 2.0), jobs.insert(session, spec(48, trials=10), 3.0)
-        assert queue.place(session, second.id) == (2, None)
+        assert queue.place(session, second.id, one_card) == (2, None)
         row = jobs.row_of(session, done.id)
         row.search_s, row.num_measured = 20.0, 10
         jobs.set_state(session, done.id, JobState.FINALS, 4.0)
         jobs.set_state(session, done.id, JobState.SUCCEEDED, 4.0)
-        assert queue.place(session, second.id) == (1, pytest.approx(40.0))
+        assert queue.place(session, second.id, one_card) == (1, pytest.approx(2 * (20.0 + FINALS_S)))
+        jobs.held_finals(session, done.id, 5.0)
+        assert queue.place(session, second.id, one_card) == (1, pytest.approx(2 * 25.0))
+        assert queue.place(session, second.id, lambda _: 2) == (1, pytest.approx(25.0 / 2 + 25.0))
+        assert queue.place(session, second.id, lambda _: 0) == (1, None), "no card works"
         jobs.set_state(session, first.id, JobState.SEARCHING, 5.0)
-        assert queue.place(session, first.id) == (0, pytest.approx(20.0))
-        assert queue.place(session, done.id) == (None, None)
+        assert queue.place(session, first.id, one_card) == (0, pytest.approx(25.0))
+        jobs.set_state(session, first.id, JobState.FINALS, 6.0)
+        assert queue.place(session, first.id, one_card) == (0, pytest.approx(5.0)), "what is left of its budget is not"
+        assert queue.place(session, done.id, one_card) == (None, None)
     store.close()
 
 

@@ -208,5 +208,8 @@ def test_a_batch_stands_where_its_jobs_and_ladders_say(
         num_succeeded=succeeded,
     )
     assert batch.state is state
-    assert batch.eta_s == (10.0 + 2.0 * batch.num_open if batch.num_open else None)
+    left_s = 10.0 + 2.0 * batch.num_open
+    assert batch.eta_s(1) == (left_s if batch.num_open else None)
+    assert batch.eta_s(100) == (left_s / batch.num_open if batch.num_open else None), "a card takes one job at a time"
+    assert batch.eta_s(0) is None
     assert replace(batch, cancelled_at=2.0).state is JobState.CANCELLED

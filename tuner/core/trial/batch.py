@@ -157,14 +157,15 @@ class BatchRecord:
             return JobState.SUCCEEDED
         return JobState.CANCELLED if self.counts.get(JobState.CANCELLED, 0) == self.num_jobs else JobState.FAILED
 
-    @property
-    def eta_s(self) -> float | None:
-        """Seconds left: of search at the pace so far, and of each open job's finals by those that were held. None
-        before the first trial, and where no job is open."""
-        if not self.num_open or not self.num_trials:
+    def eta_s(self, num_cards: int) -> float | None:
+        """Seconds left: of search at the pace so far, and of each open job's finals by those that were held, divided
+        among the cards that take its jobs. None before the first trial, and where no job is open or no card works."""
+        num_at_work = min(num_cards, self.num_open)
+        if not num_at_work or not self.num_trials:
             return None
         search_s = max(0.0, (self.num_planned - self.num_trials) * self.search_s / self.num_trials)
-        return search_s + self.num_open * (self.finals_s / self.num_finals if self.num_finals else FINALS_S)
+        finals_s = self.num_open * (self.finals_s / self.num_finals if self.num_finals else FINALS_S)
+        return (search_s + finals_s) / num_at_work
 
     @property
     def card_share(self) -> float | None:
