@@ -171,8 +171,8 @@ class Settings(BaseSettings):
         default=None,
         ge=0,
         le=64,
-        description="processes that choose candidates, at most; by default one for each core, up to eight, of which "
-        "only as many start as jobs are searched at once; with 0 the server's own process does",
+        description="processes that choose candidates, at most; by default one for each core, up to eight; one starts "
+        "with the server, and others as more jobs are searched at once; with 0 the server's own process does",
     )
     finals_rounds: int = Field(
         default=FinalsProcedure.num_rounds,
