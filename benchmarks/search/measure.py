@@ -1,12 +1,152 @@
-"""`python -m benchmarks.search.measure`: what `benchmarks.search.command` does.
+"""Whether a search is as fast and as good as it must be: jobs of the service on this machine's GPU.
 
-Each process that a service spawns imports the main module anew. A server's is small. So this one is small, too, or the
-processes of a benchmark would start seconds later than those of a server.
+python -m benchmarks.search.measure [--part burst ...] [--task own/64 ...] [--seconds 540] [--samples FILE.jsonl.gz]
+
+Tasks that are named come first, those of the named parts behind them. Parts, in the order of their worth: burst, long,
+sustained, more, priors, seeds, ladder, own, diet. Where there are several cards of one model, each takes tasks of its
+own, with its share of the cores. A part has a service of its own on each card, with an empty folder, so no job knows of
+another part's. A job of burst, sustained, long, more or ladder begins with no cubin. What a contest compares was timed
+in the rounds of one finals. Of the jobs of diet the samples are wanted, which `benchmarks.search.diet` reads.
+
+The file is written after every task. What it has of the same card and kernel stays, so a run may be cut, and go on:
+after `--seconds` nothing is begun that is not expected to fit. `--again` runs what is there anew. `--samples` keeps
+every trial with its samples and its seconds by stage, in a file a card.
 """
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    from benchmarks.search.command import main
+import argparse
+import json
+import math
+import sys
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
+from benchmarks.common.report import commit, results_file, write_report
+from benchmarks.common.workbench import Watch
+from benchmarks.search.cards import Done, Opened, SideBySide, cards_here, run_on_cards, target_here
+from benchmarks.search.judge import judge
+from benchmarks.search.tasks import Entry, Task, all_tasks
+from tuner.errors import InvalidInput
+
+#: What of a machine must be the same, so that entries stay.
+_SAME = ("gpu", "driver", "kernel_version")
+
+
+class Table:
+    """The file: entries by name, and the checks that follow from them."""
+
+    def __init__(self, path: Path, anew: Collection[str] = ()) -> None:
+        """Of `path`, without the entries that are to be made `anew`."""
+        self.path = path
+        self._anew = frozenset(anew)
+        self._kept = json.loads(path.read_text()) if path.exists() else {"meta": {}, "jobs": []}
+        self.entries: dict[str, Entry] = {}
+        self._machine: dict[str, Any] = {}
+
+    def open(self, machine: dict[str, Any], *, simulated: bool) -> None:
+        """Takes over what the file has of this machine; called for each of its cards.
+
+        Raises:
+            InvalidInput: the file is of a card and this machine simulates, or its cards are not alike.
+        """
+        if self._machine and any(self._machine[name] != machine[name] for name in _SAME):
+            raise InvalidInput("gpu", "the cards of this machine differ", "choose one by CUDA_VISIBLE_DEVICES")
+        before = self._kept["meta"]
+        if simulated and before and not before.get("simulated"):
+            raise InvalidInput(
+                "out", f"{self.path} is of {before.get('gpu')}", "give a simulated run a file of its own"
+            )
+        self._machine = machine | {"simulated": simulated}
+        if all(before.get(name) == machine[name] for name in _SAME):
+            kept = {job["job"]: job for job in self._kept["jobs"] if job["job"] not in self._anew}
+            self.entries |= {name: job for name, job in kept.items() if name not in self.entries}
+
+    def names(self) -> set[str]:
+        """What the file has, whatever it is of."""
+        return {job["job"] for job in self._kept["jobs"]}
+
+    def put(self, name: str, entry: Entry) -> None:
+        """Keeps an entry and writes the file."""
+        where = {"commit": commit(), "date": datetime.now(UTC).isoformat(timespec="seconds")}
+        self.entries[name] = {"job": name, **entry, **where}
+        order = {task.name: place for place, task in enumerate(all_tasks())}
+        jobs = sorted(self.entries.values(), key=lambda job: order.get(job["job"], len(order)))
+        write_report(self.path, judge(self.entries), self._machine, jobs=jobs)
+
+
+def run_tasks(
+    tasks: Sequence[Task], table: Table, gpu: str, limit_s: float, *, samples: Path | None = None
+) -> list[str]:
+    """Runs the tasks on the cards that are here; the names of those that failed, each with its reason."""
+    watch, failures = Watch(), list[str]()
+
+    def opened(card: Opened) -> None:
+        table.open(card.machine, simulated=card.simulated)
+
+    def done(task: Done) -> None:
+        if task.entry is None:
+            failures.append(f"{task.name}: {task.failure}")
+            print(f"{watch.seconds} s: {task.name} FAILED: {task.failure}", flush=True)
+            return
+        table.put(task.name, task.entry | {"wall_s": task.wall_s})
+        print(f"{watch.seconds} s: {task.name} took {task.wall_s} s: {_line(task.entry)}", flush=True)
+
+    line = SideBySide(tasks, table.entries, lambda: limit_s - watch.seconds)
+    run_on_cards(gpu, cards_here(gpu), line, table.entries, opened, done, samples)
+    if left := line.not_begun():
+        print(f"{watch.seconds} s: not begun: {', '.join(left)}", flush=True)
+    return failures
+
+
+def _line(entry: Entry) -> str:
+    """The figures of an entry that one wants to see at once."""
+    names = ("job_s", "batch_s", "search_s", "finals_s", "card_waits_for_builds_s", "card_idle_s", "card_share", "loss")
+    figures = [f"{name} {entry[name]:.3g}" for name in names if entry.get(name) is not None]
+    return ", ".join([*figures, *([entry["verdict"]] if "verdict" in entry else []), *entry.get("reasons", [])])
+
+
+def chosen_tasks(tasks: Sequence[Task], parts: Collection[str], names: Sequence[str]) -> list[Task]:
+    """Those that are named, in that order, and those of the parts besides; all where neither is given.
+
+    Raises:
+        SystemExit: no task is called so; the message says which there are.
+    """
+    by_name = {task.name: task for task in tasks}
+    if unknown := [name for name in names if name not in by_name]:
+        sys.exit(f"no entry is called {', '.join(unknown)}; there are: {', '.join(by_name)}")
+    named = [by_name[name] for name in names]
+    return [*named, *(task for task in tasks if task not in named and (task.part in parts or not (parts or names)))]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    tasks = all_tasks()
+    parser.add_argument("--gpu", default="auto")
+    parser.add_argument("--part", action="append", choices=list(dict.fromkeys(task.part for task in tasks)))
+    parser.add_argument("--task", action="append", help="one entry, e.g. own/64; run as named")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin nothing that does not fit")
+    parser.add_argument("--again", action="store_true", help="run what the file has anew")
+    parser.add_argument("--list", action="store_true", help="only say what there is, and its expected seconds")
+    parser.add_argument("--samples", type=Path, help="a file of lines, under gzip, one a job, to which is added")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/search.json")
+    options = parser.parse_args(arguments)
+    chosen = chosen_tasks(tasks, options.part or (), options.task or ())
+    path = options.out or results_file(target_here(options.gpu), "search")
+    table = Table(path, [task.name for task in chosen] if options.again else ())
+    if options.list:
+        for task in chosen:
+            print(f"{task.name}: {task.seconds:g} s{', kept' if task.name in table.names() else ''}")
+        return
+    failures = run_tasks(chosen, table, options.gpu, options.seconds, samples=options.samples)
+    for row in judge(table.entries):
+        print(json.dumps({name: row.get(name) for name in ("check", "value", "bar", "holds", "of", "reason")}))
+    if failures:
+        sys.exit("\n".join(["failed:", *failures]))
+
+
+if __name__ == "__main__":
     main()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +13,6 @@ from fastapi import FastAPI
 
 from tuner.api.app import create_app
 from tuner.app import open_service
-from tuner.errors import InvalidInput
 from tuner.python.client_here import ClientHere
 from tuner.settings import Settings
 
@@ -33,9 +31,8 @@ def service_here(data: Path | None, gpu: str | None, token: str | None) -> Itera
 
     Raises:
         StoreError: the folder cannot be used, e.g. since another process has it.
-        InvalidInput: `gpu` is no choice, or a script is run again by a process at a card.
+        InvalidInput: `gpu` is no choice.
     """
-    _check_script()
     folder = data or Path(os.environ.get("TUNER_DATA") or default_data())
     given = {"data": folder, "host": "127.0.0.1", "standby": False} | ({} if gpu is None else {"gpu": gpu})
     service, _, why = open_service(Settings.model_validate(given), lambda: None)
@@ -47,17 +44,6 @@ def service_here(data: Path | None, gpu: str | None, token: str | None) -> Itera
         client = stack.enter_context(ClientHere(_ADDRESS, token=token, transport=transport))
         client.data, client.why = folder, why
         yield client
-
-
-def _check_script() -> None:
-    """A process at a card imports the script that began it first, as `multiprocessing` has it.
-
-    Raises:
-        InvalidInput: this is such a process, and the script tunes when it is imported.
-    """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        remedy = 'put what it does under `if __name__ == "__main__":`, as multiprocessing asks of every script'
-        raise InvalidInput("script", "it tunes when it is imported, and a process at a card imports it", remedy)
 
 
 class _InProcess(httpx.BaseTransport):

@@ -8,7 +8,6 @@ however that ended. Signals are the server's affair.
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import pickle
 import signal
@@ -24,6 +23,7 @@ from tuner.collector import spare_collector
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.job import Trial
 from tuner.errors import SearchLost
+from tuner.processes import SPAWN
 from tuner.search.meanwhile import begin_here
 from tuner.search.order import SearchOrder
 from tuner.search.searcher import Searcher
@@ -183,9 +183,8 @@ class _Process:
 
     def __init__(self) -> None:
         """Starts it; nothing is waited for."""
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), name="tuner search", daemon=True)
+        self._pipe, theirs = SPAWN.Pipe()
+        self._process = SPAWN.Process(target=_serve, args=(theirs,), name="tuner search", daemon=True)
         self._process.start()
         with suppress(ProcessLookupError):  # it may have died already, of which whoever asks it is told
             own = os.getpriority(os.PRIO_PROCESS, 0)

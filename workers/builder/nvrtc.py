@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import multiprocessing
 import os
 import re
 import tempfile
@@ -26,6 +25,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from tuner.core.trial.limits import Limits
 from tuner.errors import BuildError, WorkerError
+from tuner.processes import SPAWN
 from tuner.versions import install_command
 
 from ..protocol.process import die_with_parent
@@ -221,10 +221,9 @@ class Builder:
         self._users_lock = threading.Lock()
         self._compiler = nvrtc_version()
         cache_dir.mkdir(parents=True, exist_ok=True)
-        context = multiprocessing.get_context("spawn")
         self._pool = ProcessPool(
             max_workers=num_processes + num_short,
-            context=context,
+            context=SPAWN,
             initializer=_begin_process,
             initargs=(os.getpid(), tuple(modules) if num_short else ()),
         )

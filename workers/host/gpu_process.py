@@ -8,7 +8,6 @@ that live as long.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import socket
@@ -25,6 +24,7 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import FailureKind
 from tuner.errors import Quarantined, WorkerError
+from tuner.processes import SPAWN
 
 from ..gpu import child
 from ..protocol import messages
@@ -77,11 +77,8 @@ class GpuProcess:
     def __init__(self, uuid: str, main: Main = child.main) -> None:
         """Spawns it; nothing is waited for."""
         self._spawned_at = time.monotonic()
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=main, args=(theirs, uuid, os.getpid()), name=f"tuner {uuid}", daemon=True
-        )
+        self._pipe, theirs = SPAWN.Pipe()
+        self._process = SPAWN.Process(target=main, args=(theirs, uuid, os.getpid()), name=f"tuner {uuid}", daemon=True)
         self._process.start()
         theirs.close()
         #: Who closes the pipe, or needs it open, holds it: its number belongs to another file afterwards.

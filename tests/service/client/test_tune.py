@@ -18,7 +18,7 @@ from rich.console import Console
 import tuner
 from tests.support.repository import ROOT
 from tests.support.serving import SMALL_PAIR, Server, running_service
-from tuner.client import Client, ClientError
+from tuner.client import Client
 from tuner.client.documents import Chain, FfnPair, JobDetail
 from tuner.client.errors import Refused, Unreachable
 from tuner.python import bars
@@ -168,14 +168,6 @@ def test_without_the_servers_libraries_it_says_what_to_install(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "fastapi", None)
     with pytest.raises(Unreachable, match=re.escape(f"set TUNER_URL, or {install_command('server')}")):
         tuner.tune(PAIR)
-
-
-def test_a_script_that_a_process_at_a_card_imports_does_not_tune_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("multiprocessing.process._current_process._inheriting", True, raising=False)
-    with pytest.raises(ClientError, match="__main__"):
-        tuner.tune(PAIR, data=tmp_path)
 
 
 def test_elsewhere_than_in_a_terminal_each_state_is_a_line(

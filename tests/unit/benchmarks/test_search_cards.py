@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.search.bench import Bench
 from benchmarks.search.cards import SideBySide
-from benchmarks.search.command import chosen_tasks
+from benchmarks.search.measure import chosen_tasks
 from benchmarks.search.tasks import Entry, Table, Task
 
 
