@@ -142,6 +142,18 @@ def test_a_build_that_no_compiler_takes_keeps_nobody_waiting(tmp_path: Path) -> 
         builder.close()
 
 
+@pytest.mark.parametrize("num_killed", [1, 2])
+def test_a_process_that_dies_while_it_does_nothing_costs_no_build(tmp_path: Path, num_killed: int) -> None:
+    others = set(multiprocessing.active_children())
+    with closing(Builder(tmp_path, num_processes=2)) as builder:
+        builder.begin()
+        for process in list(set(multiprocessing.active_children()) - others)[:num_killed]:
+            process.kill()
+        time.sleep(0.5)  # the pool sees it
+        assert not builder.build(KERNEL, "sm_80").cached
+        assert len(set(multiprocessing.active_children()) - others) == 2
+
+
 def test_the_key_depends_on_source_architecture_and_compiler() -> None:
     keys = {build_key(s, a, c) for s in ("a", "b") for a in ("sm_80", "sm_90a") for c in ("12.8", "13.0")}
     assert len(keys) == 8
