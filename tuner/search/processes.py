@@ -27,6 +27,7 @@ from tuner.errors import SearchLost
 from tuner.search.meanwhile import begin_here
 from tuner.search.order import SearchOrder
 from tuner.search.searcher import Searcher
+from tuner.spawning import deaf_to_ctrl_c
 
 _log = logging.getLogger(__name__)
 
@@ -186,7 +187,8 @@ class _Process:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), name="tuner search", daemon=True)
-        self._process.start()
+        with deaf_to_ctrl_c():
+            self._process.start()
         with suppress(ProcessLookupError):  # it may have died already, of which whoever asks it is told
             own = os.getpriority(os.PRIO_PROCESS, 0)
             os.setpriority(os.PRIO_PROCESS, self.pid, min(19, own + _NICENESS))

@@ -29,6 +29,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from tuner.core.trial.limits import Limits
 from tuner.errors import BuildError, WorkerError
+from tuner.spawning import deaf_to_ctrl_c
 from tuner.versions import install_command
 
 from ..protocol.process import die_with_parent
@@ -294,8 +295,8 @@ class Builder:
 
     def _schedule(self, function: Callable[..., T], **options: Any) -> ProcessFuture[T]:
         """Has the pool call it. Where a process dies that does nothing, which memory may end, the pool gives up, and
-        another one takes its place."""
-        with self._pool_lock:
+        another one takes its place. The first call starts the processes."""
+        with self._pool_lock, deaf_to_ctrl_c():
             if self._end.done():
                 raise WorkerError("the compilers are closed")
             if not self._pool.active:

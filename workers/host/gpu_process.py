@@ -25,6 +25,7 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import FailureKind
 from tuner.errors import Quarantined, WorkerError
+from tuner.spawning import deaf_to_ctrl_c
 
 from ..gpu import child
 from ..protocol import messages
@@ -82,7 +83,8 @@ class GpuProcess:
         self._process = context.Process(
             target=main, args=(theirs, uuid, os.getpid()), name=f"tuner {uuid}", daemon=True
         )
-        self._process.start()
+        with deaf_to_ctrl_c():
+            self._process.start()
         theirs.close()
         #: Who closes the pipe, or needs it open, holds it: its number belongs to another file afterwards.
         self._pipe_lock = threading.Lock()
