@@ -106,8 +106,9 @@ def open_service(
 
 @contextmanager
 def _searching(settings: Settings) -> Iterator[Search]:
-    """Where candidates are chosen: beside this process, so that requests do not wait for the interpreter."""
-    most = settings.search_processes
+    """Where candidates are chosen: beside this process, so that requests do not wait for the interpreter. A server that
+    takes no jobs starts nothing."""
+    most = 0 if settings.gpu == "none" and settings.scheduler is None else settings.search_processes
     if most is None:
         most = min(len(os.sched_getaffinity(0)), _MAX_SEARCH_PROCESSES)
     if most == 0:

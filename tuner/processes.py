@@ -1,4 +1,4 @@
-"""Processes that are spawned, and do not import the program's main module again.
+"""Processes that are spawned: they do not import the program's main module again, and Ctrl-C is not for them.
 
 `multiprocessing` has each spawned process import the main module first, since what it is to run may be there. What our
 processes run is in this package. The main module may be a user's script, which imports PyTorch: in each of twenty
@@ -7,8 +7,11 @@ processes that would take seconds and half a gigabyte. And a script that tunes w
 
 from __future__ import annotations
 
+import signal
 import threading
-from multiprocessing import spawn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker, spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -34,14 +37,33 @@ def _preparation_data(name: str) -> dict[str, Any]:
 spawn.get_preparation_data = _preparation_data
 
 
+@contextmanager
+def _starts_ours() -> Iterator[None]:
+    """What this thread starts in the block is one of ours."""
+    _here.starts_ours = True
+    try:
+        yield
+    finally:
+        _here.starts_ours = False
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """What this thread starts in the block takes no SIGINT. A terminal sends it to the children, too, and one that
+    still imports could not ignore it yet: it would end with a traceback."""
+    resource_tracker.ensure_running()  # the first spawn would start it, and that unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Process(SpawnProcess):
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> Any:  # noqa: N802 - multiprocessing calls it so
-        _here.starts_ours = True
-        try:
+        with _starts_ours(), _deaf_to_ctrl_c():
             return SpawnProcess._Popen(process_obj)
-        finally:
-            _here.starts_ours = False
 
 
 class _Context(SpawnContext):

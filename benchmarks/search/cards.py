@@ -16,7 +16,7 @@ from benchmarks.common.report import machine_of
 from benchmarks.common.workbench import message_of
 from benchmarks.search.bench import Bench, open_card
 from benchmarks.search.tasks import Entry, Table, Task, all_tasks
-from tuner.core.problem.gpu import listed_gpu
+from tuner.core.problem.gpu import listed_gpu, parse_target
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.protocol.process import die_with_parent
 
@@ -57,9 +57,10 @@ def target_here(gpu: str) -> str:
 
     Raises:
         WorkerError: there is none.
+        InvalidInput: `gpu` names none that can be simulated.
     """
     if gpu != "auto":
-        return gpu
+        return parse_target(gpu).id
     name = usable_gpus()[0].name
     listed = listed_gpu(name)
     return listed.id if listed else name

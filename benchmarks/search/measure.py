@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
@@ -29,7 +30,7 @@ from benchmarks.common.workbench import Watch
 from benchmarks.search.cards import Done, Opened, SideBySide, cards_here, run_on_cards, target_here
 from benchmarks.search.judge import judge
 from benchmarks.search.tasks import Entry, Task, all_tasks
-from tuner.errors import InvalidInput
+from tuner.errors import InvalidInput, WorkerError
 
 #: What of a machine must be the same, so that entries stay.
 _SAME = ("gpu", "driver", "kernel_version")
@@ -121,6 +122,22 @@ def chosen_tasks(tasks: Sequence[Task], parts: Collection[str], names: Sequence[
     return [*named, *(task for task in tasks if task not in named and (task.part in parts or not (parts or names)))]
 
 
+def _file_of(gpu: str, *, is_needed: bool) -> Path:
+    """Where entries are kept; nowhere without a card, where that is not needed.
+
+    Raises:
+        SystemExit: `gpu` is no choice, or there is no card.
+    """
+    try:
+        return results_file(target_here(gpu), "search")
+    except WorkerError as error:
+        if is_needed:
+            sys.exit(f"--gpu {gpu}: {error}; or simulate a card, e.g. --gpu simulated:h200")
+        return Path(os.devnull) / "search.json"
+    except InvalidInput as error:
+        sys.exit(f"--gpu: {error}")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -135,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/search.json")
     options = parser.parse_args(arguments)
     chosen = chosen_tasks(tasks, options.part or (), options.task or ())
-    path = options.out or results_file(target_here(options.gpu), "search")
+    path = options.out or _file_of(options.gpu, is_needed=not options.list)
     table = Table(path, [task.name for task in chosen] if options.again else ())
     if options.list:
         for task in chosen:

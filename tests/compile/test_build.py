@@ -59,6 +59,8 @@ def test_processes_that_begin_early_import_what_they_are_told(tmp_path: Path) ->
         builder.begin()
         begun = {process.pid for process in multiprocessing.active_children()} - others
         assert len(begun) == 4, "three that compile, and one for what is short"
+        for pid in begun:
+            os.kill(pid or os.getpid(), signal.SIGINT)  # Ctrl-C, which is for their parent alone
         assert builder.run(is_imported, "wave")
         assert {process.pid for process in multiprocessing.active_children()} - others == begun
     with closing(Builder(tmp_path, num_processes=3)) as builder:
@@ -140,6 +142,18 @@ def test_a_build_that_no_compiler_takes_keeps_nobody_waiting(tmp_path: Path) -> 
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
         builder.close()
+
+
+@pytest.mark.parametrize("num_killed", [1, 2])
+def test_a_process_that_dies_while_it_does_nothing_costs_no_build(tmp_path: Path, num_killed: int) -> None:
+    others = set(multiprocessing.active_children())
+    with closing(Builder(tmp_path, num_processes=2)) as builder:
+        builder.begin()
+        for process in list(set(multiprocessing.active_children()) - others)[:num_killed]:
+            process.kill()
+        time.sleep(0.5)  # the pool sees it
+        assert not builder.build(KERNEL, "sm_80").cached
+        assert len(set(multiprocessing.active_children()) - others) == 2
 
 
 def test_the_key_depends_on_source_architecture_and_compiler() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import os
 import re
@@ -16,12 +17,14 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
-from pebble import ProcessExpired, ProcessPool
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from tuner.core.trial.limits import Limits
 from tuner.errors import BuildError, WorkerError
@@ -30,6 +33,8 @@ from tuner.versions import install_command
 
 from ..protocol.process import die_with_parent
 from .once import Once
+
+_log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -221,12 +226,16 @@ class Builder:
         self._users_lock = threading.Lock()
         self._compiler = nvrtc_version()
         cache_dir.mkdir(parents=True, exist_ok=True)
-        self._pool = ProcessPool(
+        self._make_pool = partial(
+            ProcessPool,
             max_workers=num_processes + num_short,
             context=SPAWN,
             initializer=_begin_process,
             initargs=(os.getpid(), tuple(modules) if num_short else ()),
         )
+        #: Guards `_pool`, which is another one where the first broke, and its end.
+        self._pool_lock = threading.Lock()
+        self._pool = self._make_pool()
 
     @property
     def compiler_version(self) -> str:
@@ -236,7 +245,7 @@ class Builder:
     def begin(self) -> None:
         """Starts the processes, so that what is built first does not wait for them; they end with this thread. Without
         it the first build starts them."""
-        self._pool.schedule(_do_nothing)
+        self._schedule(_do_nothing)
 
     def build(self, source: str, arch: str) -> Built:
         """The cubin of `source` for `arch`, from the cache where it is there.
@@ -266,10 +275,8 @@ class Builder:
     def _run(self, free: threading.BoundedSemaphore, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """In a process that `free` has."""
         with free:  # so that none waits for another's compile, and its wait is bounded
-            if self._end.done():
-                raise WorkerError("the compilers are closed")
             deadline_s = self._limits.build_deadline_s
-            future = self._pool.schedule(function, args=args, kwargs=kwargs, timeout=deadline_s)
+            future = self._schedule(function, args=args, kwargs=kwargs, timeout=deadline_s)
             limit_s = deadline_s + self._limits.start_deadline_s
             waited_for: list[Future[Any]] = [future, self._end]
             answered, _ = wait(waited_for, limit_s, return_when=FIRST_COMPLETED)
@@ -282,8 +289,20 @@ class Builder:
             return future.result()
         except FutureTimeoutError as error:
             raise BuildTimeout(f"the compiler was killed after {deadline_s:g} s") from error
-        except ProcessExpired as error:
+        except (ProcessExpired, BrokenProcessPool) as error:
             raise BuildError(f"the compiler's process died: {error}") from error
+
+    def _schedule(self, function: Callable[..., T], **options: Any) -> ProcessFuture[T]:
+        """Has the pool call it. Where a process dies that does nothing, which memory may end, the pool gives up, and
+        another one takes its place. The first call starts the processes."""
+        with self._pool_lock:
+            if self._end.done():
+                raise WorkerError("the compilers are closed")
+            if not self._pool.active:
+                _log.warning("a process that builds has died, and all start again")
+                _end_pool(self._pool)
+                self._pool = self._make_pool()
+            return self._pool.schedule(function, **options)
 
     def _compile(self, key: str, source: str, arch: str) -> Built:
         try:
@@ -314,9 +333,9 @@ class Builder:
             self._num_users -= 1
             if self._num_users:
                 return
-        self._end.set_result(None)
-        self._pool.stop()  # type: ignore[no-untyped-call]
-        self._pool.join()
+        with self._pool_lock:
+            self._end.set_result(None)
+            _end_pool(self._pool)
 
     def _read(self, key: str) -> Built | None:
         try:
@@ -335,6 +354,12 @@ class Builder:
             compile_s=facts["compile_s"],
             cached=True,
         )
+
+
+def _end_pool(pool: ProcessPool) -> None:
+    """Ends its processes, and waits for their end."""
+    pool.stop()  # type: ignore[no-untyped-call]
+    pool.join()
 
 
 def keep_build(cache_dir: Path, built: Built, source: str) -> None:

@@ -55,6 +55,12 @@ def test_a_job_whose_search_is_killed_goes_on_from_its_trials(tmp_path: Path) ->
     processes.close()
 
 
+@pytest.mark.parametrize("gpu", ["none", "simulated:h200"])
+def test_only_a_server_that_takes_jobs_starts_a_process_that_searches(tmp_path: Path, gpu: str) -> None:
+    with Server(tmp_path / "data", "--gpu", gpu) as server:
+        assert bool(children_of(server.process.pid)) is (gpu != "none")
+
+
 class Dying:
     """A search that chooses the library, if anything; then its process is gone."""
 

@@ -124,9 +124,10 @@ def test_a_fault_of_a_search_is_told_and_the_process_works_on(processes: SearchP
 
 
 def test_signals_are_the_servers_affair(processes: SearchProcesses) -> None:
+    (pid,) = processes.pids
+    os.kill(pid, signal.SIGINT)  # it has only just been started
     with processes.search(ORDER) as search:
         search.ask()
-        (pid,) = processes.pids
         for number in (signal.SIGTERM, signal.SIGINT):
             os.kill(pid, number)
         assert search.ask() is not None

@@ -20,7 +20,7 @@ from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind
 from tuner.errors import Quarantined, WorkerError
 from tuner.workers.host import gpu_process
-from tuner.workers.host.gpu_process import ChildLost, GpuProcesses
+from tuner.workers.host.gpu_process import ChildLost, GpuProcess, GpuProcesses
 from tuner.workers.protocol import messages
 
 PROBLEM = Problem(workload=ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64), objective=Objective())
@@ -85,6 +85,15 @@ def test_one_whose_pipe_outlives_its_kill_keeps_nobody_waiting(started: Started)
         processes.ask(REQUEST, 1.0)
     assert time.monotonic() - begin < 10
     assert processes.ready(PROBLEM) is None
+
+
+def test_ctrl_c_ends_none_that_was_only_just_started() -> None:
+    process = GpuProcess("", rogue)
+    assert process.pid
+    os.kill(process.pid, signal.SIGINT)
+    process.send(messages.StartRequest(tools_cubin=b""), 20)
+    assert isinstance(process.receive(20), messages.Hello)
+    process.kill()
 
 
 def test_a_poisoned_one_is_replaced_at_once(started: Started) -> None:
