@@ -227,7 +227,7 @@ def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -
     if job_id is not None:
         found = {"match": "exact", "differences": [], "best": client.best(job_id)}
     else:
-        found = ask_for_best(client, **take_question(options))
+        found = ask_for_best(client, take_question(options))
     print_json(found["best"]) if as_json else print_table(render.results_table(found["best"]))
     if is_the_librarys(found["best"]):
         click.echo("\n".join(recipe_lines(found["best"])), err=True)
