@@ -337,7 +337,7 @@ def worst_of(errors: Iterable[float]) -> float:
 
 def main() -> None:
     """Runs the kernel three times on random data and checks it."""
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).exists():
         sys.exit("give the zip of an artifact, or the folder of its files")
     artifact = Artifact(sys.argv[1])
     manifest = artifact.manifest

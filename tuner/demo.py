@@ -19,6 +19,7 @@ from tuner.client import Artifact, Client, ClientError, render
 from tuner.client.artifact import MANIFEST
 from tuner.client.errors import Unreachable
 from tuner.client.files import write_atomically
+from tuner.client.output import plain_console
 from tuner.client.packs import pack_of_jobs
 from tuner.core.trial.job import Budget
 
@@ -40,7 +41,7 @@ _STOPPED_WITHIN_S = 20.0
 def main(data: Path, output: Path, gpu: str, trials: int) -> None:
     """Tunes the Llama-3-8B feed-forward pair end to end."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server is ended, too
-    console = Console() if sys.stdout.isatty() else Console(width=132)
+    console = plain_console(width=None if sys.stdout.isatty() else 132)
     try:
         with running_server(data, gpu) as url, Client(url) as client:
             page = show(client, {"pair": PAIR, "budget": {"trials": trials}}, output, console)
@@ -48,7 +49,7 @@ def main(data: Path, output: Path, gpu: str, trials: int) -> None:
         sys.exit(f"demo: {error}; the server's log is {log_path(data)}")
     except KeyboardInterrupt:
         sys.exit(f"\ndemo: interrupted; what was recorded stays in {data}, and `make demo` goes on from it")
-    console.print(f"[bold]make serve[/] keeps it running, with the same data ({data}): http://127.0.0.1:8000{page}")
+    console.print(f"make serve keeps it running, with the same data ({data}): http://127.0.0.1:8000{page}")
 
 
 def show(client: Client, body: dict[str, Any], output: Path, console: Console) -> str:
@@ -56,7 +57,9 @@ def show(client: Client, body: dict[str, Any], output: Path, console: Console) -
     environment = client.targets()[0]["environment"]
     console.print(f"The service runs; its dashboard is {client.url}/")
     if environment["simulated"]:
-        console.print(f"[bold yellow]No GPU is used: this is a {environment['gpu_name']}. Its times are a model's.[/]")
+        console.print(
+            f"No GPU is used: this is a {environment['gpu_name']}. Its times are a model's.", style="bold yellow"
+        )
     else:
         console.print(f"Measuring on {environment['gpu_name']}, driver {environment['driver']}.")
     job = client.submit(body)

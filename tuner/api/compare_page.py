@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,13 +12,14 @@ from fastapi import APIRouter, Query, Request, Response
 
 from tuner.api.rendering import clock, duration, render
 from tuner.core.insight.differences import Difference, side_by_side
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.units import figure, microseconds, ratio
 from tuner.errors import InvalidInput
 from tuner.service import Service
 from tuner.wire.compare import ComparedGroup, ComparedRow, ComparedSide, ComparePage
 from tuner.wire.job_view import JobView
-from tuner.wire.responses import BestView, TrialView
+from tuner.wire.responses import BestView, FinalRowView, TrialView
 
 Named = Annotated[str, Query(max_length=120, description="a job's id, or `job-0123456789ab/7` for a trial")]
 _NUM_SUGGESTED = 50
@@ -84,14 +87,21 @@ def _job(service: Service, job_id: str) -> _Side:
     if record.state is JobState.SUCCEEDED:
         best = BestView.of(service.best(job_id), record)
         groups["What came of it"] |= {"verdict": str(best.verdict), "winner": best.winner.heading}
-        groups["Speed-up over the library"] = {
-            row.candidate.plan_kind.heading: ratio(row.speedup) for row in best.finals
-        }
-        times |= {row.candidate.plan_kind.heading: row.time_us for row in best.finals}
+        rows = _fastest_of_each_kind(best.finals)
+        groups["Speed-up over the library"] = {kind.heading: ratio(row.speedup) for kind, row in rows.items()}
+        times |= {kind.heading: row.time_us for kind, row in rows.items()}
         groups["Winner"] = best.finals[best.winner_row].candidate.schedule or {}
         groups["Environment"] = best.environment.model_dump(mode="json")
     view = ComparedSide(name=job_id, href=job.links["page"], heading=job.workload, simulated=job.simulated)
     return _Side(view=view, groups=groups, times_us=times)
+
+
+def _fastest_of_each_kind(finals: Sequence[FinalRowView]) -> dict[PlanKind, FinalRowView]:
+    """A kind may have several finalists, and one without a time."""
+    found: dict[PlanKind, FinalRowView] = {}
+    for row in sorted(finals, key=lambda one: math.inf if one.time_us is None else one.time_us):
+        found.setdefault(row.candidate.plan_kind, row)
+    return {kind: found[kind] for kind in PlanKind if kind in found}
 
 
 def _trial(service: Service, job_id: str, number: int) -> _Side:

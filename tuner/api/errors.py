@@ -70,7 +70,7 @@ BASE_RESPONSES: dict[int | str, dict[str, Any]] = {status: PROBLEM_RESPONSES[sta
 
 _REMEDIES = {
     404: "nothing is here; GET / lists the pages, GET /openapi.json the routes",
-    405: "this path does not know the method {method}",
+    405: "this path does not know the method {method}; it knows {allowed}",
 }
 
 
@@ -117,8 +117,9 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    detail = _REMEDIES.get(error.status_code, error.detail).format(method=request.method)
-    headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
+    allowed = _allowed(request)
+    detail = _REMEDIES.get(error.status_code, error.detail).format(method=request.method, allowed=allowed)
+    headers = {"Allow": allowed} if error.status_code == 405 else error.headers
     return _answer(request, problem(error.status_code, detail), headers)
 
 

@@ -43,8 +43,8 @@ def results_page_routes(router: APIRouter, service: Service) -> None:
 
 def _of_job(job: JobRecord, best: Best) -> KnownResult:
     spec = job.spec
-    row = best.finals[best.winner_row] if best.winner_row is not None else None
-    ours = min((one.time_us for one in best.finals if one.candidate.plan_kind.is_ours and one.time_us), default=None)
+    timed = [(one.time_us, one.speedup) for one in best.finals if one.candidate.plan_kind.is_ours and one.time_us]
+    ours_us, speedup = min(timed, key=lambda one: one[0], default=(None, None))
     return KnownResult(
         gpu=best.environment.gpu_name,
         simulated=is_simulated(spec.target_id),
@@ -54,8 +54,8 @@ def _of_job(job: JobRecord, best: Best) -> KnownResult:
         objective=f"L2 {spec.objective.l2}, {spec.objective.regime}",
         library_us=job.library_us,
         torch_us=best.torch.time_us if best.torch else None,
-        ours_us=ours,
-        speedup=row.speedup if row and best.winner.is_ours else _over(job.library_us, ours),
+        ours_us=ours_us,
+        speedup=speedup,
         winner=best.winner,
         verdict=best.verdict,
         source=job.id,

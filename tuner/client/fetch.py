@@ -132,8 +132,12 @@ def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None
     write_kernels(client, best, output, key)
 
 
-def ask_for_best(client: Client, **query: Any) -> dict[str, Any]:
+def ask_for_best(client: Client, query: Mapping[str, Any], accepting: str = "--match {match}") -> dict[str, Any]:
     """What the service has for a question.
+
+    Args:
+        query: the parameters of `GET /best`.
+        accepting: the options of this command that take a match such as `nearest`.
 
     Raises:
         NoResult: nothing fits; what would is said in options of this program.
@@ -141,14 +145,14 @@ def ask_for_best(client: Client, **query: Any) -> dict[str, Any]:
     try:
         return client.find_best(**query)
     except NoResult as error:
-        options = {"match=": "--match ", "max_distance=": "--max-distance "}
-        raise NoResult(re.sub(r"\b(match|max_distance)=", lambda found: options[found[0]], str(error))) from error
+        said = re.sub(r"\bmatch=(\w+)", lambda found: accepting.format(match=found[1]), str(error))
+        raise NoResult(said.replace("max_distance=", "--max-distance ")) from error
 
 
 def find(client: Client, job_id: str | None, options: dict[str, Any], asker: Asker) -> dict[str, Any]:
     """`match`, `differences` and `best`, compared with the machine that will run the kernel."""
     if job_id is None:
-        return ask_for_best(client, **take_question(options), **asdict(asker))
+        return ask_for_best(client, take_question(options) | asdict(asker), "--match {match} --accept-nearest")
     best = client.best(job_id)
     unlike = differences(asker, best["environment"])
     return {"match": "nearest" if unlike else "exact", "differences": unlike, "best": best}

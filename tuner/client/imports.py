@@ -47,8 +47,8 @@ def body_of(path: Path) -> dict[str, Any]:
         raise click.UsageError(f"{path} is no JSON: {error}") from error
     except (KeyError, TypeError, AttributeError) as error:
         raise click.UsageError(
-            f"{path} has no schedules of ours ({error!r}); give what tuner-client export --format t4 wrote. What other "
-            "programs call their parameters means nothing here"
+            f"{path} has no schedules of ours; give what tuner-client export --format t4 wrote. What other programs "
+            "call their parameters means nothing here"
         ) from error
     fastest = sorted((one for one in winners if one is not None), key=lambda one: float(one["time_us"]))
     chosen = [one for kind in PlanKind for one in [each for each in fastest if each["plan_kind"] == kind][:_EACH]]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 import tuner
 from tuner.client import render
@@ -17,7 +16,7 @@ from tuner.client.errors import WeakerMatch
 from tuner.client.fetch import ask_for_best, is_the_librarys, recipe_lines
 from tuner.client.http import Client
 from tuner.client.options import chain_body, match_options, pair_body, pair_options, take_pair, take_question
-from tuner.client.output import as_json, print_json, print_table
+from tuner.client.output import as_json, plain_console, print_json, print_table
 from tuner.core.schedule.plan_kinds import PlanKind
 
 #: Options of a job that say what "fast" means.
@@ -111,11 +110,11 @@ def watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -
 
 def _watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
     if is_batch(job_id):
-        follow(client, client.batch(job_id), Console(stderr=True), timeout_s)
+        follow(client, client.batch(job_id), plain_console(stderr=True), timeout_s)
         _print_batch_best(client, job_id, as_json)
         return
     job = client.job(job_id)
-    render.progress(job, client.events(job_id, timeout_s=timeout_s), Console(stderr=True))
+    render.progress(job, client.events(job_id, timeout_s=timeout_s), plain_console(stderr=True))
     best = client.best(job_id)
     print_json(best) if as_json else print_table(render.results_table(best))
 
@@ -228,7 +227,7 @@ def best(client: Client, /, job_id: str | None, as_json: bool, **options: Any) -
     if job_id is not None:
         found = {"match": "exact", "differences": [], "best": client.best(job_id)}
     else:
-        found = ask_for_best(client, **take_question(options))
+        found = ask_for_best(client, take_question(options))
     print_json(found["best"]) if as_json else print_table(render.results_table(found["best"]))
     if is_the_librarys(found["best"]):
         click.echo("\n".join(recipe_lines(found["best"])), err=True)

@@ -100,7 +100,9 @@ def _check_dense(config: Mapping[str, Any]) -> None:
     if family not in FAMILIES:
         known = ", ".join((*FAMILIES, *_WRAPPED))
         raise InvalidInput(
-            "model_type", f"is {family!r}, whose feed-forward block is not known", f"give one of {known}"
+            "model_type",
+            "is missing" if family is None else f"is {family!r}, whose feed-forward block is not known",
+            f"give the config.json of one of {known}",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -208,10 +208,13 @@ def take_pair(options: dict[str, Any]) -> dict[str, Any]:
         needed = {"preset", "model", *own}
     elif given.keys() & {*_OF_ATTENTIONS}:
         kind, what, (needed, optional) = "attention", "an attention", _ATTENTION
-    if missing := sorted(needed - given.keys()):
-        raise click.UsageError(f"{what} needs {', '.join(_flag(name) for name in missing)} as well")
-    if stray := sorted(given.keys() - needed - optional - {"dtype"}):
-        raise click.UsageError(f"{', '.join(_flag(name) for name in stray)}: not for {what}")
+    missing, stray = needed - given.keys(), given.keys() - needed - optional - {"dtype"}
+    if kind == "ffn" and missing == needed:
+        raise click.UsageError(f"give a pair by {_flags(needed)}, or by --first and --second, or a --preset")
+    faults = [f"{what} needs {_flags(missing)} as well"] if missing else []
+    faults += [f"{_flags(stray)}: not for {what}"] if stray else []
+    if faults:
+        raise click.UsageError("; ".join(faults))
     given.pop("preset", None)
     return {"kind": kind, **given}
 
@@ -233,7 +236,7 @@ def chain_body(path: Path, options: dict[str, Any]) -> dict[str, Any]:
     """
     given = {name for name in _PAIR if options.pop(name) not in (None, DTYPES[0])}
     if given:
-        raise click.UsageError(f"{', '.join(map(_flag, sorted(given)))}: not with --chain, whose file has it all")
+        raise click.UsageError(f"{_flags(given)}: not with --chain, whose file has it all")
     try:
         chain = json.loads(path.read_text())
     except OSError as error:
@@ -243,6 +246,11 @@ def chain_body(path: Path, options: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(chain, dict) or chain.get("kind", "chain") != "chain":
         raise click.UsageError(f'{path} must hold an object like {{"m": 16, "ops": [...]}}')
     return {**chain, "kind": "chain"}
+
+
+def _flags(names: Collection[str]) -> str:
+    """As they are spelled, in the order of the command's help."""
+    return ", ".join(_flag(name) for name in _PAIR if name in names)
 
 
 def _flag(name: str) -> str:

@@ -20,10 +20,18 @@ _PIPE_WIDTH = 240
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one document a line.")
 
 
+def plain_console(**options: Any) -> Console:
+    """A console that prints texts as they are: an extra such as `[worker-cuda13]` in a reason is no markup.
+
+    Args:
+        options: of `rich.console.Console`.
+    """
+    return Console(markup=False, **options)
+
+
 def print_table(table: Table) -> None:
     """A table, whole where nobody looks at it in a terminal."""
-    console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
-    console.print(table)
+    plain_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(table)
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -122,7 +122,9 @@ def _follow_live(job: Json, events: Iterable[Json], console: Console) -> Iterato
 def live_bar(console: Console) -> Progress:
     """A bar, and beside it the field `line` of its task, which takes several lines where the terminal is narrow."""
     return Progress(
-        BarColumn(bar_width=_BAR_COLUMNS), TextColumn("{task.fields[line]}", table_column=Column()), console=console
+        BarColumn(bar_width=_BAR_COLUMNS),
+        TextColumn("{task.fields[line]}", markup=False, table_column=Column()),
+        console=console,
     )
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
 
 from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
@@ -17,7 +16,7 @@ from tuner.client.http import Client
 from tuner.client.model_attention import attention_pair, qkv_attention_chain
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import pack_options
-from tuner.client.output import print_table
+from tuner.client.output import plain_console, print_table
 from tuner.client.packs import ladder_table, make, order_of_jobs
 from tuner.client.row_counts import row_counts
 from tuner.client.signatures import pinned
@@ -82,7 +81,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], rows: tuple[int, ..
     body |= {} if options["target"] is None else {"target": options["target"]}
     batch = client.submit_batch(body)
     click.echo(f"{client.url}{batch['links']['page']}", err=True)
-    follow(client, batch, Console(stderr=True))
+    follow(client, batch, plain_console(stderr=True))
     jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
     done = [job for job in jobs if job["state"] == "succeeded"]
     lost = [job for job in jobs if job["state"] != "succeeded"]

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from rich.console import Console
-
 from tuner.client import render
 from tuner.client.artifact import Artifact
 from tuner.client.documents import Best, FinalRow, JobDetail, Trial
 from tuner.client.files import write_atomically
+from tuner.client.output import plain_console
 from tuner.python.chart import chart
 
 _WIDTH = 140
@@ -67,7 +66,7 @@ class Result:
         )
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=_WIDTH)
+        console = plain_console(file=io.StringIO(), width=_WIDTH)
         with console.capture() as captured:
             console.print(render.results_table(self.best))
         return captured.get()

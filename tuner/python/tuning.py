@@ -8,12 +8,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
-
 from tuner.client.asked import Asked
 from tuner.client.documents import JobDetail
 from tuner.client.errors import ClientError
 from tuner.client.http import Client
+from tuner.client.output import plain_console
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.python.bars import shown
 from tuner.python.client_here import ClientHere
@@ -81,7 +80,7 @@ def tune(
     # In this process a simulated target is one that can always be had.
     gpu = target if target and target.startswith(SIMULATED_PREFIX) else None
     opened = connect(url, token=token, data=data, gpu=gpu) if client is None else nullcontext(client)
-    console = Console(stderr=True, quiet=not progress)
+    console = plain_console(stderr=True, quiet=not progress)
     with opened as service:
         if isinstance(service, ClientHere):
             console.print(service.why, highlight=False, soft_wrap=True)
@@ -110,9 +109,9 @@ def _cancel(client: Client, job_id: str) -> None:
     try:
         job = client.cancel(job_id)
     except ClientError as error:
-        Console(stderr=True).print(f"{job_id} could not be cancelled: {error}", highlight=False)
+        plain_console(stderr=True).print(f"{job_id} could not be cancelled: {error}", highlight=False)
         return
-    Console(stderr=True).print(
+    plain_console(stderr=True).print(
         f"{job_id} is {job['state']}; its {job['num_trials']} trials remain: {_where(client, job_id)}",
         highlight=False,
         soft_wrap=True,

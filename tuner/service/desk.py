@@ -219,7 +219,9 @@ class Desk:
             job = jobs.get(session, job_id)
             own = [one.url for one in webhooks.of_job(session, job_id) if one.owner == caller.owner]
         if job.state not in (JobState.FAILED, JobState.CANCELLED):
-            raise Conflict(f"{job_id} is {job.state}; only a job that failed or was cancelled is tried again")
+            raise Conflict(
+                f"only a job that failed or was cancelled is tried again; {job_id} has the state {job.state}"
+            )
         deadline_s = None if job.deadline_at is None else job.deadline_at - job.created_at
         priority = job.priority if caller.role is Role.ADMIN else min(job.priority, 0)
         terms = JobTerms(

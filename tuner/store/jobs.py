@@ -296,7 +296,8 @@ def set_paused(session: Session, job_id: str, is_paused: bool, now: float) -> Jo
     """
     row = row_of(session, job_id)
     if row.state not in OPEN_STATES:
-        raise Conflict(f"a job that is {row.state} can neither wait nor go on; :retry submits it again")
+        again = "" if row.state == JobState.SUCCEEDED else "; :retry submits it again"
+        raise Conflict(f"{job_id} has ended ({row.state}), and can neither wait nor go on{again}")
     if row.is_paused != is_paused:
         row.is_paused = is_paused
         events.append(session, job_id, "state", now, {"state": row.state, "reason": "paused" if is_paused else ""})

@@ -12,7 +12,15 @@ from tuner.errors import InvalidInput
 from tuner.wire.chains import OP_TAGS
 
 #: Tags of the union of what may be tuned.
-KINDS = ("ffn", "independent", "chain", "decoder-block", "attention", "decoder-attention")
+KINDS = ("ffn", "independent", "chain", "decoder-block", "attention", "decoder-attention", "decoder-layer")
+#: Where Pydantic found a value.
+_SOURCES = ("body", "query", "path", "header")
+#: What a value of a wrong type should have been, by the first part of Pydantic's name of the error.
+_TYPES = {
+    "model": "a JSON object", "dict": "a JSON object", "list": "a list", "tuple": "a list", "string": "a string",
+    "int": "an integer", "float": "a number", "bool": "true or false",
+}  # fmt: skip
+_TYPE_ERRORS = ("type", "attributes_type", "parsing", "from_float")
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -75,6 +83,16 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
         case "too_short" | "too_long":
             problem = f"has {context['actual_length']} entries"
             return FieldProblem(field=field, problem=problem, remedy=_remedy(context, problem))
+        case "string_too_short" | "string_too_long":
+            problem = f"has {len(error['input'])} characters"
+            return FieldProblem(field=field, problem=problem, remedy=_remedy(context, problem))
+        case "string_pattern_mismatch":
+            problem = f"{_echo(error['input'])} does not match {context['pattern']}"
+            return FieldProblem(field=field, problem=problem, remedy="give a value that does")
+    first, _, rest = error["type"].partition("_")
+    if first in _TYPES and rest in _TYPE_ERRORS:
+        problem = f"should be {_TYPES[first]}, got {_echo(error['input'])}"
+        return FieldProblem(field=field, problem=problem, remedy=f"give {_TYPES[first]}")
     message = error["msg"].removeprefix("Input ")
     return FieldProblem(
         field=field, problem=f"{message}, got {_echo(error['input'])}", remedy=_remedy(context, message)
@@ -92,7 +110,7 @@ def _remedy(context: Mapping[str, Any], message: str) -> str:
 
 def _path(location: Sequence[int | str]) -> str:
     """`("body", "pair", "ffn", "m")` as `pair.m`: without where it came from and the tag of a union."""
-    steps = [str(step) for step in location if step not in ("body", "query", "path", "header", *KINDS, *OP_TAGS)]
+    steps = [str(step) for step in location if step not in (*_SOURCES, *KINDS, *OP_TAGS)]
     return ".".join(steps) or "body"
 
 

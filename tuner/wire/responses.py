@@ -166,7 +166,7 @@ class EnvironmentView(View):
 
 
 class FinalRowView(View):
-    """One plan kind's best in the finals."""
+    """One finalist; a plan kind may have several."""
 
     candidate: CandidateView
     trial_number: int

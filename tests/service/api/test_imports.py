@@ -107,6 +107,7 @@ def test_a_file_of_another_program_is_refused(tmp_path: Path, text: str, message
     result = CliRunner().invoke(main, ["--url", "http://127.0.0.1:1", "import", str(path)])
     assert (result.exit_code, message in result.stderr) == (ExitCode.USAGE, True)
     assert str(path) in result.stderr
+    assert "Error(" not in result.stderr, "no exception of Python"
 
 
 def test_the_pair_of_the_tests_is_that_of_the_service() -> None:

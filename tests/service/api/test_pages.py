@@ -11,7 +11,8 @@ from markupsafe import escape
 
 from tests.service.api.conftest import Api
 from tuner.core.insight.forecast_quality import ForecastQuality
-from tuner.core.units import ratio
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.units import microseconds, ratio
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
@@ -187,5 +188,21 @@ def test_the_front_page_the_job_and_its_verdict_show_the_same_figures(api: Api) 
     listed = next(job for job in api.get("/.json")["jobs"]["items"] if job["id"] == api.job_id)
     for job in (listed, api.get(f"/jobs/{api.job_id}"), api.get(f"/ui/jobs/{api.job_id}.json")["job"]):
         assert (job["best_us"], job["library_us"], job["best_speedup"]) == shown
+    known = next(one for one in api.get("/ui/results.json")["jobs"]["items"] if one["source"] == api.job_id)
+    assert (known["ours_us"], known["library_us"], known["speedup"]) == shown
     row = api.http.get("/", headers=HTML).text.split(f"/ui/jobs/{api.job_id}")[1].split("</tr>")[0]
     assert ratio(fastest["speedup"]) in row
+
+
+def test_two_jobs_are_compared_by_the_fastest_finalist_of_each_kind(api: Api) -> None:
+    finals = api.get(f"/jobs/{api.job_id}/best")["finals"]
+    kinds = [row["candidate"]["plan_kind"] for row in finals]
+    assert len(kinds) > len(set(kinds)), "a kind has several finalists, which are told apart below"
+    page = api.get("/ui/compare.json", params={"a": api.job_id, "b": api.job_id})
+    groups = {group["heading"]: {row["name"]: row["first"] for row in group["rows"]} for group in page["groups"]}
+    for kind in set(kinds):
+        timed = [row for row in finals if row["candidate"]["plan_kind"] == kind and row["time_us"] is not None]
+        fastest = min(timed, key=lambda row: row["time_us"])
+        name = PlanKind(kind).heading
+        assert groups["Times"][name] == microseconds(fastest["time_us"]), kind
+        assert groups["Speed-up over the library"][name] == ratio(fastest["speedup"]), kind

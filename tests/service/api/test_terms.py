@@ -47,7 +47,8 @@ def test_a_job_is_paused_resumed_cancelled_and_tried_again(slow_api: Api) -> Non
     again = http.post(f"/jobs/{job['id']}:retry")
     assert (again.status_code, again.headers["location"]) == (202, f"/jobs/{again.json()['id']}")
     assert http.post(f"/jobs/{job['id']}:retry").status_code == 200
-    assert http.post(f"/jobs/{job['id']}:pause").status_code == 409
+    refused = http.post(f"/jobs/{job['id']}:pause")
+    assert (refused.status_code, ":retry submits it again" in refused.json()["detail"]) == (409, True)
     assert http.post("/jobs/job-0:retry").status_code == 404
 
 

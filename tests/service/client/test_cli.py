@@ -115,13 +115,17 @@ def test_a_chain_that_is_none_is_refused_by_name_on_the_command_line_and_in_pyth
     [
         (["--preset", "decoder-block", "--m", "16"], "needs --model as well"),
         (["--preset", "decoder-block", "--m", "16", "--model", "llama3-8b", "--d-in", "4"], "--d-in: not for --preset"),
-        (["--tp", "2", *PAIR], "--preset decoder-block needs --model, --preset as well"),
-        (["--heads", "8", "--sequences", "4"], "an attention needs --head-dim, --kv-heads, --max-length as well"),
+        (
+            ["--tp", "2", *PAIR],
+            "--preset decoder-block needs --preset, --model as well; --d-in, --d-hidden, --d-out: not for",
+        ),
+        (["--heads", "8", "--sequences", "4"], "an attention needs --max-length, --kv-heads, --head-dim as well"),
         (
             ["--preset", "decoder-attention", "--model", "llama3-8b", "--m", "4"],
-            "needs --max-length, --sequences as well",
+            "needs --sequences, --max-length as well; --m: not for --preset decoder-attention",
         ),
-        (["--sequences", "4", *PAIR], "an attention needs --head-dim"),
+        (["--sequences", "4", *PAIR], "an attention needs --max-length"),
+        (["--gated"], "give a pair by --m, --d-in, --d-hidden, --d-out, or by --first and --second, or a --preset"),
         (["--chain", "no-such.json"], "no-such.json cannot be read"),
         (["--chain", "pyproject.toml"], "is no JSON"),
         (["--chain", "pyproject.toml", "--m", "3"], "--m: not with --chain"),

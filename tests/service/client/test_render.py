@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 from itertools import groupby
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from tuner.client import Client, render
+from tuner.client import Client, output, render
 
 BUDGET = {"trials": 60, "seconds": 100.0}
 
@@ -88,6 +90,23 @@ def test_a_truncated_trial_and_a_remark_are_reported() -> None:
     Console(file=file, width=200).print(render.trials_table([trial]))
     assert "measured (truncated)" in file.getvalue()
     assert "a schedule (too noisy)" in file.getvalue()
+
+
+def test_what_stands_in_brackets_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    reason = "pip install 'fused-schedule-tuner[worker-cuda13]'"
+    trial = {
+        "number": 3,
+        "simulated": False,
+        "candidate": {"plan_kind": "fused", "text": "a schedule"},
+        "outcome": {"kind": "failed", "failure": "launch", "reason": reason},
+    }
+    output.print_table(render.trials_table([trial]))
+    output.plain_console(width=120).print(reason)
+    assert capsys.readouterr().out.count(reason) == 2
+    file = io.StringIO()
+    with render.live_bar(output.plain_console(file=file, width=120, force_terminal=True)) as bar:
+        bar.add_task("", line=reason)
+    assert reason in re.sub("\x1b[^m]*m", "", file.getvalue())
 
 
 def test_a_prior_says_where_it_comes_from_and_what_it_gave() -> None:

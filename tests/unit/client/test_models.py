@@ -60,6 +60,7 @@ def test_models_that_share_a_shape_have_it_once_with_the_layers_of_both() -> Non
         ({"model_type": "deepseek_v3", "n_routed_experts": 256}, "n_routed_experts", "is a mixture of experts"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config", "quantised by awq"),
         ({"model_type": "gpt2"}, "model_type", "'gpt2'"),
+        ({"model_type": None}, "model_type", "is missing"),
         ({"hidden_act": "gelu"}, "hidden_act", "this one is exact"),
         ({"intermediate_size": None}, "intermediate_size", "got None"),
         ({"torch_dtype": "float32"}, "torch_dtype", "is 'float32'"),

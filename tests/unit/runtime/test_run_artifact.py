@@ -29,3 +29,9 @@ def test_a_nan_is_the_worst_whatever_comes_behind_it(example: Any, errors: list[
 def test_the_worst_is_the_greatest(example: Any) -> None:
     assert example.worst_of([0.001, 0.5, 0.002]) == 0.5
     assert example.worst_of([]) == 0.0
+
+
+def test_what_is_not_there_is_asked_for_in_a_sentence(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["run_artifact.py", "no-such.zip"])
+    with pytest.raises(SystemExit, match="give the zip of an artifact, or the folder of its files"):
+        example.main()

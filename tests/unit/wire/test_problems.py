@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from tuner.wire.problems import KINDS, FieldProblem, of_validation, problem
-from tuner.wire.requests import EXAMPLES, TuneRequest
+from tuner.wire.requests import EXAMPLES, AnyPair, TuneRequest
 
 PAIR: dict[str, Any] = EXAMPLES["smallest"]["value"]["pair"]
+LAYER = {"kind": "decoder-layer", "model": "llama3-8b", "sequences": 4, "max_length": 100}
+LAYER_RUNS = "use 'layer', 'from_qkv', 'qkv_attention', 'attention', 'mlp' or 'qkv'"
 
 
 def first_problem(**changes: Any) -> FieldProblem:
@@ -25,7 +27,7 @@ def first_problem(**changes: Any) -> FieldProblem:
         ({"pair": {**PAIR, "m": 0}}, "pair.m", "got 0", "give at least 1"),
         ({"budget": {"seconds": 0}}, "budget.seconds", "got 0", "give more than 0"),
         ({"budget": {"trials": 10**6}}, "budget.trials", "got 1000000", "give at most 100000"),
-        ({"seed": "1"}, "seed", "got '1'", "give a value that is a valid integer"),
+        ({"seed": "1"}, "seed", "got '1'", "give an integer"),
         ({"colour": 1}, "colour", "not a known field", "check its spelling, or remove it"),
         ({"pair": {**PAIR, "dtype": "fp8"}}, "pair.dtype", "'fp8'", "use 'fp16' or 'bf16'"),
         (
@@ -42,6 +44,13 @@ def first_problem(**changes: Any) -> FieldProblem:
             f"give one of {', '.join(KINDS)}",
         ),
         ({"pair": {"kind": "ffn"}}, "pair.m", "is missing", "add it"),
+        ({"pair": {**LAYER, "run": "x"}}, "pair.run", "'x'", LAYER_RUNS),
+        ({"pair": 3}, "pair", "should be a JSON object, got 3", "give a JSON object"),
+        ({"pair": {**PAIR, "m": 16.5}}, "pair.m", "should be an integer, got 16.5", "give an integer"),
+        ({"pair": {**PAIR, "gated": "yes"}}, "pair.gated", "got 'yes'", "give true or false"),
+        ({"labels": "a"}, "labels", "should be a list, got 'a'", "give a list"),
+        ({"labels": ["a", ""]}, "labels.1", "has 0 characters", "give at least 1"),
+        ({"project": "x" * 65}, "project", "has 65 characters", "give at most 64"),
     ],
 )
 def test_a_refusal_names_the_field_what_is_wrong_and_what_would_be_right(
@@ -50,6 +59,32 @@ def test_a_refusal_names_the_field_what_is_wrong_and_what_would_be_right(
     found = first_problem(**changes)
     assert (found.field, found.remedy) == (field, remedy)
     assert word in found.problem
+
+
+def test_a_pair_without_a_kind_is_told_every_kind_there_is() -> None:
+    kinds = {tag for member in get_args(AnyPair) for tag in get_args(member.model_fields["kind"].annotation)}
+    assert set(KINDS) == kinds
+    assert first_problem(pair={"m": 1}).remedy == f"give one of {', '.join(KINDS)}"
+
+
+@pytest.mark.parametrize(
+    ("value", "problem", "remedy"),
+    [
+        ({"number": "x"}, "should be an integer, got 'x'", "give an integer"),
+        ({"digest": "x"}, "'x' does not match ^[0-9a-f]{64}$", "give a value that does"),
+    ],
+)
+def test_a_parameter_that_is_a_word_is_refused_in_words_of_ours(
+    value: dict[str, str], problem: str, remedy: str
+) -> None:
+    class Parameters(BaseModel):
+        number: int = 0
+        digest: str = Field(default="", pattern="^[0-9a-f]{64}$")
+
+    with pytest.raises(ValidationError) as refusal:
+        Parameters.model_validate(value)
+    found = of_validation(refusal.value.errors()[0])
+    assert (found.problem, found.remedy) == (problem, remedy)
 
 
 def test_a_long_value_is_not_repeated_in_full() -> None:
