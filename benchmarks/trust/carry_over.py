@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import argparse
 import gc
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -201,15 +202,18 @@ def measured(problem: Problem, arch: str, kernels: Mapping[str, PreparedKernel])
     return [{"between": way} | row for way, found in samples.items() for row in figures_of(found)]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measures both pairs, and writes the file after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/carry_over.json")
-    arguments = parser.parse_args()
+    options = parser.parse_args(arguments)
     rows = list[Json]()
     with open_workbench("auto", BUILD_CACHE) as bench:
-        machine = machine_of(bench.evaluator.environment())
-        path = arguments.out or results_file(bench.evaluator.target.id, "carry_over")
+        environment = bench.evaluator.environment()
+        if environment.simulated:
+            sys.exit("a card is needed: a simulated one leaves nothing in an L2")
+        machine = machine_of(environment)
+        path = options.out or results_file(bench.evaluator.target.id, "carry_over")
         for name in PAIRS:
             (problem,) = (row.problem for row in ROWS if row.name == name)
             kernels = prepared_by(bench.evaluator, problem)

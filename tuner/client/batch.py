@@ -129,7 +129,8 @@ def ladder_tables(best: Json) -> Iterator[Table]:
         kinds = [render.words(kernel["candidate"]["plan_kind"]) for kernel in ladder["kernels"]]
         named = f" ({', '.join(kinds)})" if kinds else ""
         kernels = f"{count} kernel{'' if count == 1 else 's'}{named}"
-        table.caption = ladder["reason"] or f"{kernels}, and {proof}; the library above"
+        found = f"{kernels}, and {proof}; the library above"
+        table.caption = ladder["reason"] or (found if kinds else "no kernel of ours: the library runs everywhere")
         yield table
 
 

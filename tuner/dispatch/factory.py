@@ -31,6 +31,7 @@ def make_evaluators(
     num_simulated: int = 1,
     when_idle: bool = False,
     torch_baseline: bool = False,
+    builds_here: bool = True,
 ) -> tuple[list[Evaluator], str]:
     """Evaluators for ``auto``, ``none`` or ``simulated:<id>``, and a sentence that says which, and why.
 
@@ -38,6 +39,7 @@ def make_evaluators(
     with `when_idle` a real card is measured on only while nobody else uses it; with `torch_baseline` its finals are
     followed by PyTorch's time; `latency_s` slows a simulated trial
     down, `build_s` the build of a tiling that is simulated; there are as many simulated GPUs as `num_simulated` says.
+    The processes that build start at once, except where candidates are built elsewhere and not `builds_here`.
 
     Raises:
         InvalidInput: `gpu` is none of these words.
@@ -48,7 +50,9 @@ def make_evaluators(
     if gpu == "none":
         return [], "No GPU: this server shows what is there and takes no new work."
     if gpu == "auto":
-        evaluators, why = _real(build_cache, limits, when_idle=when_idle, torch_baseline=torch_baseline)
+        evaluators, why = _real(
+            build_cache, limits, when_idle=when_idle, torch_baseline=torch_baseline, builds_here=builds_here
+        )
         if evaluators:
             return evaluators, why
         return [_simulated(FALLBACK, limits, latency_s, build_s)], f"Simulating an H200 ({FALLBACK}), since {why}."
@@ -65,7 +69,9 @@ def _simulated(target_id: str, limits: Limits, latency_s: float, build_s: float)
     return SimulatedEvaluator(parse_target(target_id), limits=limits, latency_s=latency_s, build_s=build_s)
 
 
-def _real(build_cache: Path, limits: Limits, *, when_idle: bool, torch_baseline: bool) -> tuple[list[Evaluator], str]:
+def _real(
+    build_cache: Path, limits: Limits, *, when_idle: bool, torch_baseline: bool, builds_here: bool
+) -> tuple[list[Evaluator], str]:
     """An evaluator per usable card, or none where there is none; and why. A card that does not work keeps no other from
     working, and all share one builder.
 
@@ -85,7 +91,8 @@ def _real(build_cache: Path, limits: Limits, *, when_idle: bool, torch_baseline:
     evaluators: list[Evaluator] = []
     names, faults = Counter[str](), []
     builder = Builder(build_cache, limits=limits, num_processes=places_here(), modules=[prepare.__name__])
-    builder.begin()
+    if builds_here:
+        builder.begin()
     for card in cards:
         try:
             start = partial(GpuSupervisor, card, build_cache, limits, builder)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -74,8 +75,11 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CardOrNone, "late_tries", 0)
 
 
-def card(uuid: str) -> Card:
-    return Card(uuid=uuid, name="NVIDIA H200", compute_capability=(9, 0), driver="580")
+def put_in(monkeypatch: pytest.MonkeyPatch, *uuids: str) -> None:
+    """Has this machine have these cards."""
+    cards = [Card(uuid=uuid, name="NVIDIA H200", compute_capability=(9, 0), driver="580") for uuid in uuids]
+    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: cards)
+    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +94,7 @@ def card(uuid: str) -> Card:
 def test_every_card_that_works_gets_an_evaluator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uuids: list[str], count: int, why: str
 ) -> None:
-    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card(uuid) for uuid in uuids])
-    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
+    put_in(monkeypatch, *uuids)
     evaluators, message = make_evaluators("auto", build_cache=tmp_path)
     assert (len(evaluators), message) == (count, why)
     assert len({evaluator.builder for evaluator in evaluators if isinstance(evaluator, CardOrNone)}) <= 1
@@ -99,18 +102,28 @@ def test_every_card_that_works_gets_an_evaluator(
         evaluator.close()
 
 
+@pytest.mark.parametrize("builds_here", [True, False])
+def test_processes_that_build_start_at_once_where_candidates_are_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, builds_here: bool
+) -> None:
+    put_in(monkeypatch, "GPU-1")
+    others = set(multiprocessing.active_children())
+    (evaluator,), _ = make_evaluators("auto", build_cache=tmp_path, builds_here=builds_here)
+    assert bool(set(multiprocessing.active_children()) - others) is builds_here
+    evaluator.close()
+    assert not set(multiprocessing.active_children()) - others
+
+
 def test_a_card_that_is_there_and_does_not_come_up_is_never_stood_in_for_by_a_simulated_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card("GPU-broken")])
-    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
+    put_in(monkeypatch, "GPU-broken")
     with pytest.raises(WorkerError, match=r"no card comes up: not on GPU-broken: the probe failed; .*simulated:h200"):
         make_evaluators("auto", build_cache=tmp_path)
 
 
 def test_the_limits_reach_every_evaluator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card("GPU-1")])
-    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
+    put_in(monkeypatch, "GPU-1")
     limits = Limits(evaluate_deadline_s=3.0, spin_limit_cycles=77)
     (real,), _ = make_evaluators("auto", build_cache=tmp_path, limits=limits)
     assert isinstance(real, CardOrNone)
@@ -127,8 +140,7 @@ def test_the_limits_reach_every_evaluator(tmp_path: Path, monkeypatch: pytest.Mo
 def test_pytorch_is_timed_by_every_card_where_the_setting_says_so_and_by_none_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch_baseline: bool
 ) -> None:
-    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: [card("GPU-1")])
-    monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
+    put_in(monkeypatch, "GPU-1")
     (real,), _ = make_evaluators("auto", build_cache=tmp_path, torch_baseline=torch_baseline)
     assert isinstance(real, CardOrNone)
     assert real.has_torch is torch_baseline

@@ -75,6 +75,7 @@ def work(
         build_s=options.build_s,
         num_simulated=options.num_simulated,
         torch_baseline=options.torch_baseline,
+        builds_here=False,  # what the cluster has built is built by `WorkerCalls`
     )
     log.info(why)
     spare_collector()
