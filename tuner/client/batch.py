@@ -67,7 +67,7 @@ def line(batch: Json) -> str:
     """`12/80 trials, about 40 s left, card busy 84 %; 1 of 4 jobs (simulated)`."""
     is_over = batch["state"] in ENDED
     pace = "" if is_over else render.pace_line({**batch, "eta_s": batch["eta_s"] or None}, {})
-    trials = ", ".join([f"{batch['num_trials']}/{batch['num_planned']} trials", *([pace] if pace else [])])
+    trials = ", ".join([render.trials_of(batch["num_trials"], batch["num_planned"]), *([pace] if pace else [])])
     return f"{trials}; {num_ended(batch)} of {batch['num_jobs']} jobs{render.mark(batch['simulated'])}"
 
 

@@ -36,6 +36,11 @@ def words(kind: str) -> str:
     return kind.replace("_", " ")
 
 
+def trials_of(num_trials: int, num_planned: int) -> str:
+    """`16/60 trials`; of a ladder's job, which also tries what its neighbours found, there may be more than planned."""
+    return f"{num_trials}/{num_planned} trials" if num_trials <= num_planned else f"{num_trials} trials"
+
+
 def pace_line(figures: Json, budget: Json) -> str:
     """`about 12 s left, card busy 84 %, 7/30 without progress`, of what is known."""
     eta_s, share, patience = figures.get("eta_s"), figures.get("card_share"), budget.get("patience")
@@ -61,7 +66,7 @@ def status_lines(job: Json) -> list[str]:
     Args:
         job: as `GET /jobs/{id}` answers it.
     """
-    count = f"{job['num_trials']}/{job['budget']['trials']} trials"
+    count = trials_of(job["num_trials"], job["budget"]["trials"])
     pace = pace_line(job, job["budget"]) if job["state"] == "searching" else ""
     lines = [
         f"{job['id']}: {job['workload']} on {job['target']}",
@@ -131,7 +136,7 @@ def live_bar(console: Console) -> Progress:
 def progress_line(job: Json, state: str, num_trials: int, figures: Json) -> str:
     """`searching: 16/60 trials, about 14 s left; best of ours 66.8 µs, ...`."""
     pace = pace_line(figures, job["budget"]) if state == "searching" and figures else ""
-    count = f"{num_trials}/{job['budget']['trials']} trials" + (f", {pace}" if pace else "")
+    count = trials_of(num_trials, job["budget"]["trials"]) + (f", {pace}" if pace else "")
     return f"{state}: {count}; {status_line(job, figures)}"
 
 
@@ -220,7 +225,7 @@ def jobs_table(jobs: Iterable[Json]) -> Table:
             job["workload"],
             job["target"] + mark(job["simulated"]),
             job["state"],
-            f"{job['num_trials']}/{job['budget']['trials']}",
+            trials_of(job["num_trials"], job["budget"]["trials"]).removesuffix(" trials"),
             microseconds(job["best_us"]),
             microseconds(job["library_us"]),
             ratio(job.get("best_speedup")),
