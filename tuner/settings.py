@@ -100,7 +100,7 @@ class Settings(BaseSettings):
     )
     standby: bool = Field(
         default=False,
-        description="share data folder and database with other servers; one runs the jobs, another one when it died",
+        description="share data folder and database with other servers; one runs the jobs, and another takes over",
     )
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the database; by default SQLite in the data folder"
@@ -111,7 +111,7 @@ class Settings(BaseSettings):
         description="most bytes of builds, artifacts, samples, counters and traces; oldest go first",
     )
     keep_days: float | None = Field(
-        default=None, gt=0, description="jobs that ended longer ago are deleted; by default none is for its age"
+        default=None, gt=0, description="jobs that ended longer ago are deleted; by default a job may be of any age"
     )
     keep_jobs: int | None = Field(
         default=None, ge=0, description="ended jobs beyond the newest so many are deleted; by default all are kept"
