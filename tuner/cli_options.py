@@ -34,3 +34,16 @@ def settings_of(options: dict[str, Any]) -> Settings:
     except ValidationError as error:
         found = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in error.errors())
         raise click.UsageError(found) from error
+
+
+def settings_of_service(options: dict[str, Any]) -> Settings:
+    """The same, for a command about a service that there is: a folder that is misspelled is not made.
+
+    Raises:
+        click.UsageError: names each setting that is wrong.
+        click.ClickException: the folder has no database, and no other database is named.
+    """
+    settings = settings_of(options)
+    if settings.database_url is None and not (settings.data / "tuner.db").exists():
+        raise click.ClickException(f"{settings.data} has no database; give --data the folder of a service")
+    return settings
