@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import click
 import pytest
 from pydantic import ValidationError
 
+from tuner.cli_options import settings_of
 from tuner.core.problem.objective import FinalsProcedure, Regime
 from tuner.core.trial.limits import Limits
 from tuner.settings import Settings
@@ -46,3 +48,20 @@ def test_what_cannot_be_is_refused_with_a_sentence(
     monkeypatch.setenv(variable, value)
     with pytest.raises(ValidationError, match=message.replace(".", r"\.")):
         Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("PORT", "abc", "port: should be an integer, got 'abc'; give an integer"),
+        ("KEEP_DAYS", "-1", "keep_days: should be greater than 0, got '-1'; give more than 0"),
+        ("WEBHOOK_HOSTS", "ci.example", "webhook_hosts needs a webhook_secret of at least 16 characters"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_refused_in_words_of_ours(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, sentence: str
+) -> None:
+    monkeypatch.setenv(f"TUNER_{name}", value)
+    with pytest.raises(click.UsageError) as refusal:
+        settings_of({})
+    assert refusal.value.message == sentence
