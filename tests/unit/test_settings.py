@@ -6,7 +6,6 @@ from dataclasses import fields
 
 import click
 import pytest
-from pydantic import ValidationError
 
 from tuner.cli_options import settings_of
 from tuner.core.problem.objective import FinalsProcedure, Regime
@@ -40,28 +39,14 @@ def test_rounds_and_tie_band_of_the_finals_are_settings(monkeypatch: pytest.Monk
         ("TUNER_SPIN_LIMIT_CYCLES", "-1", "spin_limit_cycles: must be a number above 0, got -1"),
         ("TUNER_FINALS_ROUNDS", "0", "finals_rounds: must be at least 1, got 0; 20 is a good start"),
         ("TUNER_TIE_BAND", "1", "tie_band: must be at least 0 and below 1, got 1; 0.01 is one per cent"),
+        ("TUNER_PORT", "abc", "port: should be an integer, got 'abc'; give an integer"),
+        ("TUNER_KEEP_DAYS", "-1", "keep_days: should be greater than 0, got '-1'; give more than 0"),
+        ("TUNER_WEBHOOK_HOSTS", "ci.example", "webhook_hosts needs a webhook_secret of at least 16 characters"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(ValidationError, match=message.replace(".", r"\.")):
-        Settings()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "sentence"),
-    [
-        ("PORT", "abc", "port: should be an integer, got 'abc'; give an integer"),
-        ("KEEP_DAYS", "-1", "keep_days: should be greater than 0, got '-1'; give more than 0"),
-        ("WEBHOOK_HOSTS", "ci.example", "webhook_hosts needs a webhook_secret of at least 16 characters"),
-    ],
-)
-def test_a_setting_that_is_wrong_is_refused_in_words_of_ours(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, sentence: str
-) -> None:
-    monkeypatch.setenv(f"TUNER_{name}", value)
-    with pytest.raises(click.UsageError) as refusal:
+    with pytest.raises(click.UsageError, match="^" + message.replace(".", r"\.")):
         settings_of({})
-    assert refusal.value.message == sentence
