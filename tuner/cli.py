@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import __version__
-from tuner.cli_options import data_option, database_option, settings_of, tls_option
+from tuner.cli_options import data_option, database_option, settings_of, settings_of_service, tls_option
 from tuner.cluster_cli import scheduler, tls, worker
 from tuner.db_cli import db
 from tuner.doctor import doctor
@@ -95,7 +95,7 @@ def gc(data: Path | None, limit_bytes: int | None) -> None:
     """
     from tuner.store import Store
 
-    settings = settings_of({"data": data, "disk_limit_bytes": limit_bytes})
+    settings = settings_of_service({"data": data, "disk_limit_bytes": limit_bytes})
     store = Store.open(settings.data, settings.database_url)
     try:
         freed = store.collect_garbage(settings.disk_limit_bytes)
@@ -226,7 +226,7 @@ def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Sche
     from tuner.core.problem.gpu import CATALOGUE
     from tuner.store import Store, bests, jobs, trials
 
-    settings = settings_of({"data": data})
+    settings = settings_of_service({"data": data})
     store = Store.open(settings.data, settings.database_url)
     try:
         with store.read() as session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,5 +33,27 @@ def settings_of(options: dict[str, Any]) -> Settings:
     try:
         return Settings(**{name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
-        found = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}" for one in error.errors())
-        raise click.UsageError(found) from error
+        raise click.UsageError("; ".join(_in_words(one) for one in error.errors())) from error
+
+
+def _in_words(error: Mapping[str, Any]) -> str:
+    """`port: should be an integer, got 'x'; give an integer`."""
+    from tuner.wire.problems import of_validation
+
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    found = of_validation(error)
+    return f"{found.field}: {found.problem}; {found.remedy}"
+
+
+def settings_of_service(options: dict[str, Any]) -> Settings:
+    """The same, for a command about a service that there is: a folder that is misspelled is not made.
+
+    Raises:
+        click.UsageError: names each setting that is wrong.
+        click.ClickException: the folder has no database, and no other database is named.
+    """
+    settings = settings_of(options)
+    if settings.database_url is None and not (settings.data / "tuner.db").exists():
+        raise click.ClickException(f"{settings.data} has no database; give --data the folder of a service")
+    return settings

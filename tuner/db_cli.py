@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli_options import data_option, database_option, settings_of
+from tuner.cli_options import data_option, database_option, settings_of, settings_of_service
 
 if TYPE_CHECKING:
     from tuner.store import Store
@@ -121,7 +121,7 @@ def _locked(options: dict[str, Any]) -> Iterator[Any]:
 def _open(options: dict[str, Any]) -> Store:
     from tuner.store import Store
 
-    settings = settings_of(options)
+    settings = settings_of_service(options)
     return Store.open(settings.data, settings.database_url, settings.lock_patience_s)
 
 

@@ -100,8 +100,7 @@ class Settings(BaseSettings):
     )
     standby: bool = Field(
         default=False,
-        description="share data folder and database with other servers; one runs the jobs, and another one takes over "
-        "when it dies",
+        description="share data folder and database with other servers; one runs the jobs, and another takes over",
     )
     database_url: str | None = Field(
         default=None, description="SQLAlchemy URL of the database; by default SQLite in the data folder"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli_options import data_option, database_option, settings_of
+from tuner.cli_options import data_option, database_option, settings_of, settings_of_service
 from tuner.core.access.caller import LOCAL, Role
 
 if TYPE_CHECKING:
@@ -23,10 +23,12 @@ _DAY_S = 24 * 3600.0
 
 
 @contextmanager
-def _store(data: Path | None, database_url: str | None) -> Iterator[Store]:
+def _store(data: Path | None, database_url: str | None, *, make: bool = False) -> Iterator[Store]:
+    """The database of a service, which is made where it is not there only if that is said."""
     from tuner.store import Store
 
-    settings = settings_of({"data": data, "database_url": database_url})
+    options = {"data": data, "database_url": database_url}
+    settings = settings_of(options) if make else settings_of_service(options)
     store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=True)
     try:
         yield store
@@ -61,7 +63,7 @@ def create(owner: str, role: str, note: str, days: float | None, data: Path | No
 
     now = time.time()
     expires_at = None if days is None else now + days * _DAY_S
-    with _store(data, database_url) as store, store.write() as session:
+    with _store(data, database_url, make=True) as store, store.write() as session:
         made, secret = tokens.create(session, owner, Role(role), now, note=note, expires_at=expires_at)
         audit.append(session, LOCAL, "token.create", made.id, now)
     click.echo(f"{made.id} of {owner}, role {role}; this is shown once:", err=True)

@@ -114,3 +114,14 @@ def test_the_signing_key_is_shown_and_made_anew(tmp_path: Path) -> None:
     (tmp_path / "data" / KEY_FILE).chmod(0o644)
     result = CliRunner().invoke(main, ["key", "show", "--data", str(tmp_path / "data")])
     assert (result.exit_code, "may be read by others" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["gc", "audit", "token list", "token revoke tok-0123456789ab", "explain job-0123456789ab", "db prune --keep 1"],
+)
+def test_a_folder_without_a_database_is_refused_and_not_made(tmp_path: Path, command: str) -> None:
+    folder = tmp_path / "misspelled"
+    result = CliRunner().invoke(main, [*command.split(), "--data", str(folder)])
+    assert (result.exit_code, folder.exists()) == (1, False)
+    assert f"{folder} has no database; give --data the folder of a service" in result.stderr

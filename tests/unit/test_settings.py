@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import click
 import pytest
-from pydantic import ValidationError
 
+from tuner.cli_options import settings_of
 from tuner.core.problem.objective import FinalsProcedure, Regime
 from tuner.core.trial.limits import Limits
 from tuner.settings import Settings
@@ -38,11 +39,14 @@ def test_rounds_and_tie_band_of_the_finals_are_settings(monkeypatch: pytest.Monk
         ("TUNER_SPIN_LIMIT_CYCLES", "-1", "spin_limit_cycles: must be a number above 0, got -1"),
         ("TUNER_FINALS_ROUNDS", "0", "finals_rounds: must be at least 1, got 0; 20 is a good start"),
         ("TUNER_TIE_BAND", "1", "tie_band: must be at least 0 and below 1, got 1; 0.01 is one per cent"),
+        ("TUNER_PORT", "abc", "port: should be an integer, got 'abc'; give an integer"),
+        ("TUNER_KEEP_DAYS", "-1", "keep_days: should be greater than 0, got '-1'; give more than 0"),
+        ("TUNER_WEBHOOK_HOSTS", "ci.example", "webhook_hosts needs a webhook_secret of at least 16 characters"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(ValidationError, match=message.replace(".", r"\.")):
-        Settings()
+    with pytest.raises(click.UsageError, match="^" + message.replace(".", r"\.")):
+        settings_of({})

@@ -162,4 +162,6 @@ def _time_rows(first: dict[str, float | None], second: dict[str, float | None]) 
 
 
 def _text(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return None if value is None else str(value)

@@ -127,6 +127,8 @@ def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None
         return
     if format != "zip" or output is None:
         raise click.UsageError("of a batch --format json writes the answers, and -o FOLDER all of its kernels")
+    if output.is_file():
+        raise click.UsageError(f"{output} is a file; give -o the name of a folder")
     if not any(ladder["kernels"] for ladder in best["ladders"]):
         raise LibraryWins(f"the library is the answer of {batch_id} for all rows; nothing is written")
     write_kernels(client, best, output, key)

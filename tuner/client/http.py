@@ -68,6 +68,8 @@ class Client:
         #: Whether every answer named its version, as those of this service do.
         self.is_known = True
         try:
+            if httpx.URL(self.url).scheme not in ("http", "https"):
+                raise ValueError("it begins neither with http:// nor with https://")
             self._http = httpx.Client(
                 base_url=self.url,
                 timeout=_TIMEOUT,

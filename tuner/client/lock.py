@@ -64,7 +64,7 @@ class Lock:
                 raise Incompatible(f"the lock is of format {body['format']}, {known}")
             lock = cls(key=body["key"], packs=tuple(LockedPack(**pack) for pack in body["packs"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Refused(f"the lock file is none: {error!r}; restore it, or make it anew by `pack --lock`") from error
+            raise Refused("the file is no lock file; restore it, or make it anew by `pack --lock`") from error
         if lock.to_bytes() != content:
             raise Refused("the lock file is not as it was written; restore it, or make it anew by `pack --lock`")
         return lock

@@ -57,7 +57,7 @@ def read_pack(data: bytes) -> Pack:
         listed = {name: digest for digest, _, name in lines}
         document = json.loads(files[FOR_PEOPLE])
     except (zipfile.BadZipFile, EOFError, RuntimeError, KeyError, ValueError, NotImplementedError) as error:
-        raise _refused(f"is no intact pack: {error!r}") from error
+        raise _refused("is no intact pack") from error
     signature = files.pop(SIGNATURE, b"")
     if files.keys() != listed.keys():
         raise _refused(f"lists other files than it has: {', '.join(sorted(files.keys() ^ listed.keys()))}")

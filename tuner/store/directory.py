@@ -57,7 +57,7 @@ def check_local(path: Path, mounts: str | None = None) -> None:
     if kind in _NETWORK_KINDS:
         raise StoreError(
             f"{path} lies on a network mount ({kind} at {point}), where SQLite can lose data; "
-            "give --data a directory on a local disk, or --database a PostgreSQL URL"
+            "give --data a directory on a local disk, or --database-url the URL of a PostgreSQL"
         )
 
 

@@ -10,6 +10,7 @@ import pytest
 from markupsafe import escape
 
 from tests.service.api.conftest import Api
+from tuner.api.rendering import arrows
 from tuner.core.insight.forecast_quality import ForecastQuality
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.units import microseconds, ratio
@@ -206,3 +207,18 @@ def test_two_jobs_are_compared_by_the_fastest_finalist_of_each_kind(api: Api) ->
         name = PlanKind(kind).heading
         assert groups["Times"][name] == microseconds(fastest["time_us"]), kind
         assert groups["Speed-up over the library"][name] == ratio(fastest["speedup"]), kind
+
+
+def test_a_comparison_is_in_words_of_people(api: Api) -> None:
+    html = api.http.get("/ui/compare", params={"a": api.job_id, "b": api.job_id}, headers=HTML).text
+    cells = re.findall(r"<td>([^<]*)</td>", html)
+    assert "yes" in cells, "a simulated one"
+    assert {"True", "False", "None"} & set(cells) == set()
+    assert not any("-&gt;" in cell for cell in cells)
+    assert arrows(api.get(f"/jobs/{api.job_id}")["workload"]) in cells
+
+
+def test_what_was_simulated_is_not_said_to_be_measured(api: Api) -> None:
+    page = api.http.get(f"/ui/jobs/{api.job_id}", headers=HTML).text
+    assert "Of a simulated NVIDIA H200" in page
+    assert "Measured on" not in page

@@ -40,6 +40,12 @@ def test_an_endless_job_times_out(tmp_path: Path) -> None:
             list(client.events(job["id"], timeout_s=0.5))
 
 
+@pytest.mark.parametrize("url", ["localhost:8000", "tuner.example", "file:///tmp"])
+def test_an_address_without_http_is_called_none(url: str) -> None:
+    with pytest.raises(Unreachable, match="is no address: it begins neither with http:// nor with https://"):
+        Client(url)
+
+
 def test_a_stream_that_never_began_is_not_waited_for() -> None:
     with Client("http://127.0.0.1:1") as client, pytest.raises(Unreachable):
         next(client.events("job-000000000000"))

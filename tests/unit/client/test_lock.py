@@ -35,6 +35,12 @@ def test_every_byte_of_a_lock_that_is_flipped_is_refused() -> None:
                 Lock.from_bytes(bytes(broken))
 
 
+@pytest.mark.parametrize("content", [b"{}", b"[]", b"no JSON"])
+def test_another_file_is_called_no_lock_file(content: bytes) -> None:
+    with pytest.raises(Refused, match=r"^the file is no lock file; restore it"):
+        Lock.from_bytes(content)
+
+
 def test_a_lock_of_a_newer_client_says_so() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tuner.client.lock.LOCK_FORMAT", 2)

@@ -86,7 +86,7 @@ def test_a_byte_that_differs_is_refused(data: bytes) -> None:
         broken[place] ^= 1
         with pytest.raises(InvalidInput, match="pack: "):
             read_pack(bytes(broken))
-    with pytest.raises(InvalidInput, match="is no intact pack"):
+    with pytest.raises(InvalidInput, match="is no intact pack; fetch or build"):
         read_pack(data[:-30])
 
 
