@@ -126,8 +126,8 @@ class Desk:
         """
         now = self._clock()
         job = None if is_free else jobs.find_open(session, spec.problem_digest)
-        if job is not None and caller.owner and caller.owner not in job.owners:
-            job = jobs.attach(session, job.id, caller.owner, now)
+        if job is not None and _adds(caller.owner, terms, job):
+            job = jobs.attach(session, job.id, caller.owner, terms, now)
             audit.append(session, caller, "job.attach", job.id, now)
         elif job is None and reuse:
             job = jobs.find_succeeded(session, spec.problem_digest)
@@ -282,6 +282,12 @@ def check_terms(terms: JobTerms, caller: Caller) -> None:
     """
     if terms.priority > 0 and caller.role is not Role.ADMIN:
         raise Forbidden(f"only an admin may ask for a priority above 0, and {terms.priority} was asked for")
+
+
+def _adds(owner: str, terms: JobTerms, job: JobRecord) -> bool:
+    """Whether a request for an open job's problem changes that job."""
+    is_owner = not owner or owner in job.owners
+    return not is_owner or terms.priority > job.priority or not set(terms.labels) <= set(job.labels)
 
 
 def check_owner(caller: Caller, job: JobRecord, verb: str) -> None:

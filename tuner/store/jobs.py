@@ -173,8 +173,9 @@ def insert(
     return job
 
 
-def attach(session: Session, job_id: str, owner: str, now: float) -> JobRecord:
-    """Makes `owner` one of those who share a job's run.
+def attach(session: Session, job_id: str, owner: str, terms: JobTerms, now: float) -> JobRecord:
+    """Another request for an open job's problem: `owner` shares its run, where that is known. The job is found by the
+    labels of `terms`, too, and of the two priorities the higher counts. Its other terms stay.
 
     Raises:
         NotFound: no such job.
@@ -182,7 +183,11 @@ def attach(session: Session, job_id: str, owner: str, now: float) -> JobRecord:
     row = row_of(session, job_id)
     if owner and all(one.owner != owner for one in row.owners):
         row.owners.append(JobOwnerRow(owner=owner, since=now))
-        session.flush()
+    known = {one.label for one in row.labels}
+    row.labels.extend(JobLabelRow(label=label) for label in sorted(set(terms.labels) - known))
+    row.priority = max(row.priority, terms.priority)
+    session.flush()
+    session.expire(row, ["labels"])  # read again, they are in order
     return to_record(row)
 
 

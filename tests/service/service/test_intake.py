@@ -50,11 +50,12 @@ def test_what_comes_while_the_database_is_busy_is_written_together(service: Serv
 
 
 def test_the_same_problem_twice_in_one_transaction_is_one_job(service: Service) -> None:
-    first, second = service.desk.submit_together([Submission(spec=spec(16)), Submission(spec=spec(16), caller=ALICE)])
+    labelled = Submission(spec=spec(16), caller=ALICE, terms=JobTerms(labels=("nightly",)))
+    first, second = service.desk.submit_together([Submission(spec=spec(16)), labelled])
     assert not isinstance(first, Exception)
     assert not isinstance(second, Exception)
     assert (first[0].id, first[1], second[1]) == (second[0].id, True, False)
-    assert second[0].owners == ("alice",)
+    assert (second[0].owners, second[0].labels) == (("alice",), ("nightly",))
 
 
 def test_one_that_cannot_be_taken_is_refused_and_the_others_are_not(service: Service) -> None:

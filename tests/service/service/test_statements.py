@@ -6,6 +6,7 @@ from tests.service.service.conftest import Serve
 from tests.service.service.helpers import finish
 from tests.support.builders import spec
 from tests.support.queries import statements_of
+from tuner.core.trial.job import JobTerms
 from tuner.store import Store, jobs
 
 #: To begin, the job, the trial, its event, the job's sums; to begin, and what is to be looked at; and two of those that
@@ -27,7 +28,7 @@ def test_a_trial_takes_a_few_statements(serve: Serve) -> None:
 def test_a_job_with_its_owners_and_labels_is_three_statements(store: Store) -> None:
     with store.write() as session:
         job = jobs.insert(session, spec(), 1.0, owner="ada")
-        jobs.attach(session, job.id, "bob", 2.0)
+        jobs.attach(session, job.id, "bob", JobTerms(), 2.0)
     with statements_of(store.engine) as statements, store.read() as session:
         found = jobs.get(session, job.id)
     assert found.owners == ("ada", "bob")

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from tests.support.builders import spec
-from tuner.core.trial.job import JobState
+from tuner.core.trial.job import JobState, JobTerms
 from tuner.errors import Conflict, InvalidInput
 from tuner.store import Store, jobs, queue
 
@@ -49,3 +49,19 @@ def test_pages_list_the_newest_first_and_filter_by_state(store: Store) -> None:
         ]
         with pytest.raises(InvalidInput, match="another listing"):
             jobs.page(session, first.next_cursor, 2, jobs.JobFilter(state=JobState.CANCELLED))
+
+
+def test_a_second_request_adds_its_labels_and_the_higher_priority(store: Store) -> None:
+    first = JobTerms(priority=-1, project="decode", labels=("nightly",), deadline_s=60.0)
+    second = JobTerms(priority=2, project="other", labels=("release", "nightly", "h200"))
+    with store.write() as session:
+        job = jobs.insert(session, spec(), 1.0, terms=first)
+        joined = jobs.attach(session, job.id, "", second, 2.0)
+    with store.read() as session:
+        assert jobs.get(session, job.id) == joined
+        found = jobs.page(session, None, 9, jobs.JobFilter(label="release")).items
+    assert [one.id for one in found] == [job.id]
+    assert (joined.priority, joined.labels, joined.owners) == (2, ("h200", "nightly", "release"), ())
+    assert (joined.project, joined.deadline_at) == (job.project, job.deadline_at)
+    with store.write() as session:
+        assert jobs.attach(session, job.id, "", JobTerms(priority=-5), 3.0).priority == 2

@@ -9,7 +9,7 @@ from sqlalchemy import func, select, text
 
 from tests.support.builders import measured, spec, trial
 from tests.unit.store.test_gc import finished_job
-from tuner.core.trial.job import JobState
+from tuner.core.trial.job import JobState, JobTerms
 from tuner.core.trial.records import InspectionKind
 from tuner.errors import Conflict, NotFound
 from tuner.store import Store, bests, inspections, jobs, keys, packs, removal, trials
@@ -34,7 +34,7 @@ def test_a_deleted_job_is_out_of_sight_at_once_and_leaves_no_row(store: Store) -
     digest = store.artifacts.put(b"kernel" * 100)
     job_id = finished_job(store, digest)
     with store.write() as session:
-        jobs.attach(session, job_id, "alice", 1.0)
+        jobs.attach(session, job_id, "alice", JobTerms(), 1.0)
         keys.remember(session, "key", "body", job_id, 1.0)
         inspections.ask(session, job_id, 0, InspectionKind.COUNTERS, None, is_urgent=True, now=1.0)
     delete(store, job_id)
