@@ -53,7 +53,9 @@ def settings_of_service(options: dict[str, Any]) -> Settings:
         click.UsageError: names each setting that is wrong.
         click.ClickException: the folder has no database, and no other database is named.
     """
+    from tuner.store.directory import has_database
+
     settings = settings_of(options)
-    if settings.database_url is None and not (settings.data / "tuner.db").exists():
+    if settings.database_url is None and not has_database(settings.data):
         raise click.ClickException(f"{settings.data} has no database; give --data the folder of a service")
     return settings

@@ -50,9 +50,10 @@ def _database(settings: Settings) -> Check:
     """Whether the database answers and takes writes; one that is not there yet is not made."""
     from tuner.dispatch.diagnosis import Check, Finding
     from tuner.store import Store
+    from tuner.store.directory import has_database
     from tuner.store.migrate import revision_of
 
-    if settings.database_url is None and not (settings.data / "tuner.db").exists():
+    if settings.database_url is None and not has_database(settings.data):
         return Check(name="database", finding=Finding.OK, found=f"none yet; tuner serve makes one in {settings.data}")
     try:
         store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlalchemy import Engine, inspect, text
 
 from tuner.errors import StoreError
+from tuner.store.directory import DATABASE_FILE
 from tuner.store.migrate import revision_of
 
 #: A larger file is not read through at the start, which would take seconds for each gigabyte.
@@ -19,7 +20,7 @@ def check_file(engine: Engine, directory: Path) -> None:
     Raises:
         StoreError: what is wrong, and what to do.
     """
-    path = directory / "tuner.db"
+    path = directory / DATABASE_FILE
     is_there = path.exists() and path.stat().st_size > 0
     if is_there and path.stat().st_size <= _MAX_CHECKED_BYTES:
         with engine.connect() as connection:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from tuner.errors import StoreError
 
+#: The SQLite database in the data directory.
+DATABASE_FILE = "tuner.db"
+
 #: File systems whose locks or shared memory do not hold across machines, which SQLite's WAL needs.
 _NETWORK_KINDS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs", "ocfs2", "gfs2"}
@@ -26,6 +29,11 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str]:
         if path.is_relative_to(point) and len(point) >= len(found[0]):
             found = (point, kind)
     return found
+
+
+def has_database(directory: Path) -> bool:
+    """Whether the data directory has an SQLite database."""
+    return (directory / DATABASE_FILE).exists()
 
 
 def make_folder(directory: Path, *, holds_database: bool) -> None:

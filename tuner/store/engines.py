@@ -9,6 +9,7 @@ from sqlalchemy import Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from tuner.errors import StoreError
+from tuner.store.directory import DATABASE_FILE
 from tuner.versions import install_command
 
 #: Numbers of our advisory locks in PostgreSQL, which are a database's own: who writes, and who runs the jobs.
@@ -24,7 +25,7 @@ def make_engine(directory: Path, database_url: str | None, lock_patience_s: floa
         StoreError: it is no URL, or of a database that is not supported, or its driver is not installed.
     """
     try:
-        url = make_url(database_url or f"sqlite:///{(directory / 'tuner.db').resolve()}")
+        url = make_url(database_url or f"sqlite:///{(directory / DATABASE_FILE).resolve()}")
     except ArgumentError as error:
         raise StoreError(
             f"{database_url!r} is no URL of a database; give postgresql://USER@HOST/NAME, or leave it out"
