@@ -50,6 +50,15 @@ def test_nothing_is_cut_off_on_a_phone(page: Page, server: Server, paths: list[s
         assert page.evaluate(CLIPPED) == [], path
 
 
+def test_a_listing_is_read_on_a_phone_without_scrolling_sideways(page: Page, server: Server) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    for path in ("/", "/ui/batches"):
+        page.goto(server.url + path)
+        widths = page.locator(".scroll").evaluate("(region) => [region.scrollWidth, region.clientWidth]")
+        assert widths[0] <= widths[1], path
+        assert page.locator(".listing tbody tr").first.locator("td:visible").count() >= 4, path
+
+
 @pytest.mark.parametrize("every_row", [False, pytest.param(True, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(
