@@ -140,6 +140,26 @@ def test_a_round_under_sustained_load_takes_three_times_its_load(
     assert 0.038 * (samples_and_loads * num_rounds + 1) < took_s < 0.045 * (samples_and_loads * num_rounds + 1.5)
 
 
+def test_the_card_is_kept_busy_until_the_next_candidate_comes_and_no_longer_than_is_worth_it(watched: Session) -> None:
+    timer = watched._prepare(asked_in(Regime.SUSTAINED)).timer
+    begin_s = time.perf_counter()
+    watched.await_busily(lambda: time.perf_counter() - begin_s > 0.02)
+    assert not timer.stream.done, "what was launched last runs yet"
+    timer.rest()
+    assert 0.02 < time.perf_counter() - begin_s < 0.04
+    begin_s = time.perf_counter()
+    watched.await_busily(lambda: False)
+    timer.rest()
+    assert 0.25 < time.perf_counter() - begin_s < 0.3
+
+
+def test_in_burst_the_card_is_left_alone_between_candidates(watched: Session) -> None:
+    timer, begin_s = watched._prepare(asked_in(Regime.BURST)).timer, time.perf_counter()
+    watched.await_busily(lambda: False)
+    assert timer.stream.done
+    assert time.perf_counter() - begin_s < 0.01
+
+
 def test_warm_is_not_slower_than_cold(watched: Session, builder: Builder, gpu: Gpu) -> None:
     small = problem(ffn_pair(m=64, d_in=512, d_hidden=2048, d_out=512))
     warm_asked = replace(small, objective=replace(small.objective, l2=CacheState.WARM))

@@ -88,8 +88,13 @@ def main(connection: Connection, uuid: str, parent_pid: int) -> None:
     while (request := _next_request(connection)) is not None:
         answer = _answer(session, request)
         connection.send(answer)
-        if isinstance(answer, EvaluateAnswer) and answer.poisoned:
-            return
+        if isinstance(answer, EvaluateAnswer):
+            if answer.poisoned:
+                return
+            try:
+                session.await_busily(connection.poll)
+            except Exception:  # nobody's fault: whoever asks next finds no process, and starts one
+                return
 
 
 def _import_all() -> Exception | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 import cupy
@@ -75,10 +76,9 @@ class ProblemOnCard:
         self.stream.synchronize()
         return runner.abort_record()
 
-    def leave_busy(self) -> None:
-        """Has the library keep the card in its power state until the next candidate, once its time is known."""
-        if self.library_us is not None:
-            self.timer.leave_busy(self.library_graph, self.library_us)
+    def await_busily(self, is_there: Callable[[], bool]) -> None:
+        """Has the library keep the card in its power state until the next candidate `is_there`, or for a while."""
+        self.timer.await_busily(self.library_graph, is_there)
 
     def check_intact(self, runner: Runner) -> None:
         """That nothing was written by what ran since the problem was made but what may be.

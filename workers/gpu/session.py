@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -80,11 +81,15 @@ class Session:
             return answer
         try:  # only now: until its frames were gone, a failure kept what it was working with
             kernels.unload()
-            if self._prepared is not None:
-                self._prepared.leave_busy()
         except Exception as error:
             return EvaluateAnswer(outcome=_failure(Stage.TIME, error, answer.outcome.stage_s), poisoned=True)
         return answer
+
+    def await_busily(self, is_there: Callable[[], bool]) -> None:
+        """Keeps the card in the power state of the problem's samples until the next request `is_there`, or as long as
+        that is worth it."""
+        if self._prepared is not None:
+            self._prepared.await_busily(is_there)
 
     def _evaluate(
         self, problem: Problem, work: Work, kernels: Kernels, incumbent_speedup: float | None

@@ -37,9 +37,9 @@ _MAX_TAKES = 9
 _BURST_PAUSE_S = 0.002
 #: Load of the same kind in front of every sample in sustained, seconds: the card settles at its power limit.
 _SUSTAINED_LOAD_S = 0.04
-#: Load behind a candidate in sustained, seconds: what the next one takes until it has loads of its own. Some 40 ms
-#: without load have the power limiter let the clocks rise, and then swing for a second.
-_BETWEEN_LOAD_S = 0.06
+#: Load behind a candidate in sustained while the next one is awaited, seconds at most: some 40 ms without load have the
+#: power limiter let the clocks rise, and then swing for a second.
+_BETWEEN_LOAD_S = 0.25
 #: Load in front of a sample of a preview, seconds: the clocks are up, and the card is warm from the candidate before.
 _PREVIEW_LOAD_S = 0.008
 #: Length of a sample in sustained, microseconds: the cycles of a run are the same to 0.3 %, and what differs is the
@@ -97,15 +97,15 @@ class PowerState(Protocol):
         """The driver's reasons for the clocks, asked while a sample runs; 0 where they do not matter."""
         ...
 
-    def num_between(self, chain_us: float) -> int:
-        """Launches of a graph of this length that keep the card in its state from one candidate to the next."""
-        ...
+    #: How long the card is kept in its state at most, until the next candidate comes, seconds.
+    between_s: float
 
 
 class Burst:
     """After an idle pause, clocks high."""
 
     is_dear = False
+    between_s = 0.0
 
     def before_round(self, timer: Timer, first: Any) -> None:
         """Pauses; then one sample, not counted, wakes the clocks."""
@@ -123,15 +123,12 @@ class Burst:
         """The clock itself says enough."""
         return 0
 
-    def num_between(self, chain_us: float) -> int:
-        """None: the state is an idle card's."""
-        return 0
-
 
 class Sustained:
     """Under load by the same graph, at the power limit: each meets it by its own doing."""
 
     is_dear = True
+    between_s = _BETWEEN_LOAD_S
 
     def before_round(self, timer: Timer, first: Any) -> None:
         """Nothing: every sample has its load."""
@@ -148,10 +145,6 @@ class Sustained:
         """A slowdown for heat spoils a sample; the power cap does not."""
         timer.wait_for_sample()
         return timer.card.clock_event_bits() if timer.card else 0
-
-    def num_between(self, chain_us: float) -> int:
-        """What lasts until the next candidate's own load."""
-        return _num_launches(_BETWEEN_LOAD_S, chain_us)
 
 
 def _num_launches(seconds: float, chain_us: float) -> int:
@@ -320,11 +313,12 @@ class Timer:
         """Until the sample that was enqueued begins."""
         self._begin.synchronize()
 
-    def leave_busy(self, graph: Any, run_us: float) -> None:
-        """Enqueues what keeps the card in its power state until the next candidate, by a graph whose runs take
-        `run_us`; nothing is waited for."""
-        for _ in range(self._power.num_between(run_us * self.data.chain_length)):
-            graph.launch(self.stream)
+    def await_busily(self, graph: Any, is_there: Callable[[], bool]) -> None:
+        """Keeps the card in its power state by `graph` until the next candidate `is_there`, or as long as that is worth
+        it. At most two launches are left to run."""
+        end, launches = time.perf_counter() + self._power.between_s, self.keep_busy(graph)
+        while time.perf_counter() < end and not is_there():
+            next(launches)
 
     def rest(self) -> None:
         """Waits for what was left to run."""
