@@ -72,6 +72,13 @@ def counting(rounds: Sequence[Round]) -> Sequence[Round]:
     return found if len(found) >= MIN_KEPT else whole(rounds) or rounds
 
 
+def telling(rounds: Sequence[Round]) -> Sequence[Round]:
+    """What rounds are ended by: those that count, or all where the driver slows the card down in most of them. More of
+    the kind would be dropped, too."""
+    slowed = [one for one in rounds if one.dropped is DropReason.SLOWDOWN]
+    return whole(rounds) if 2 * len(slowed) > len(rounds) else kept(rounds)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ending:
     """When the rounds of one trial end."""
@@ -83,12 +90,12 @@ class Ending:
 
     def is_truncation(self, rounds: Sequence[Round]) -> bool:
         """Whether the candidate is certainly far worse than the incumbent."""
-        return self.hopeless.is_hopeless(speedups(kept(rounds)), self.incumbent_speedup)
+        return self.hopeless.is_hopeless(speedups(telling(rounds)), self.incumbent_speedup)
 
     def is_enough(self, rounds: Sequence[Round], elapsed_s: float) -> bool:
         """Whether the figure (the ratio to the library, or the library's own time) is known well enough for where it
         is, or has cost enough: what is certainly behind the incumbent needs few rounds. Not of a truncation."""
-        counted = kept(rounds)
+        counted = telling(rounds)
         figures = speedups(counted) if _has_library(counted) else [one.time_us for one in counted]
         if self.is_truncation(rounds):
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,10 @@ def pairs(num: int, speedup: float, noise: float = 0.01, seed: int = 0) -> tuple
     return tuple(Round(time_us=10.0, library_us=10 * speedup * draw.uniform(1 - noise, 1 + noise)) for _ in range(num))
 
 
+def sustained(incumbent_speedup: float | None) -> Ending:
+    return Ending(stop=stop_rule(Regime.SUSTAINED), hopeless=HopelessRule(), incumbent_speedup=incumbent_speedup)
+
+
 def ending(incumbent_speedup: float | None) -> Ending:
     return Ending(stop=stop_rule(Regime.BURST), hopeless=HopelessRule(), incumbent_speedup=incumbent_speedup)
 
@@ -112,6 +117,19 @@ def test_dropped_rounds_condemn_nobody() -> None:
     assert not ending(1.0).is_truncation(dropped)
     assert not ending(1.0).is_enough(dropped, 0.0)
     assert ending(1.0).is_enough(dropped * 10, 0.0)
+
+
+def slowed(rounds: tuple[Round, ...], num_slowed: int) -> tuple[Round, ...]:
+    """The first of them by a card that the driver slowed down."""
+    return (*(replace(one, dropped=DropReason.SLOWDOWN) for one in rounds[:num_slowed]), *rounds[num_slowed:])
+
+
+def test_on_a_card_that_stays_slowed_down_rounds_end_as_on_any_other() -> None:
+    for num_slowed, is_enough in ((2, False), (3, True), (5, True)):
+        assert sustained(1.0).is_enough(slowed(pairs(5, 0.95), num_slowed), 0.0) is is_enough
+        assert sustained(1.0).is_truncation(slowed(pairs(5, 0.7), num_slowed)) is is_enough
+    assert not sustained(1.0).is_enough(slowed(pairs(4, 0.95), 4), 0.0)
+    assert not sustained(1.0).is_enough(slowed(pairs(5, 0.99, noise=0.05), 5), 0.0), "it may be near after all"
 
 
 def test_a_candidate_as_good_as_the_incumbent_is_hardly_ever_truncated() -> None:
