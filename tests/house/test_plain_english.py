@@ -14,7 +14,7 @@ from tests.house.prose import comments, num_words, sentences
 MOST_WORDS = 35
 #: What a finding is made of, in this order.
 FINDING = ("Question", "Setting", "Table", "Conclusion", "Commit", "Status")
-STATUSES = ("adopted", "rejected", "superseded")
+STATUSES = ("adopted", "rejected", "superseded", "open")
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "adr")]

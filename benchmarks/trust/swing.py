@@ -1,0 +1,148 @@
+"""How a card's clock swings behind an idle second, and what load in front of the first round settles it:
+results/<gpu>/swing.json.
+
+python -m benchmarks.trust.swing [--row NAME ...] [--load SECONDS ...] [--out FILE]
+
+Under sustained load the library and kept winners of a row are timed as finals time them, behind an idle second and so
+many seconds of the library. A row of the file for each load: `by_round` is what samples of a round take over the
+median of their kernel, in the mean. `scatter` is the standard deviation of a kernel's ratios to the library in a
+process's rounds, and `ratios` are their medians. About 80 seconds a row of the benchmarks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.kept import kept_for
+from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.rows import Row, choose_rows
+from benchmarks.common.workbench import BUILD_CACHE, Workbench, open_workbench
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.stats import median
+from tuner.errors import WorkerError
+from tuner.workers.builder.nvrtc import compile_source
+from tuner.workers.builder.prepare import PreparedKernel
+from tuner.workers.source.render import device_text
+
+ROWS = ("prefill-swiglu/llama3-70b-tp8/m512", "prefill-plain/llama3-8b/m2048")
+#: Of the library in front of the first round, seconds.
+LOADS_S = (0.0, 1.0, 2.0, 4.0, 8.0)
+#: Kept winners beside the library, as the contests of `benchmarks.search` have them.
+NUM_KEPT = 4
+#: Of one process in finals under sustained load.
+NUM_ROUNDS = 8
+#: Series of rounds by each load, which take turns.
+NUM_REPEATS = 2
+#: Idle in front of a series.
+PAUSE_S = 1.0
+
+Json = dict[str, Any]
+#: [graph][round], microseconds; the library's come first.
+Times = Sequence[Sequence[float]]
+
+
+def prepared_by(bench: Workbench, row: Row) -> list[PreparedKernel]:
+    """The winners that are kept for a row, each tiling and order once, proven and built.
+
+    Raises:
+        WorkerError: none is kept, or one is refused.
+    """
+    kept = dict.fromkeys(one.candidate for one in kept_for(row.name, bench.gpu.id) if one.candidate.plan_kind.is_ours)
+    prepared = [bench.evaluator.prepare(row.problem, candidate) for candidate in list(kept)[:NUM_KEPT]]
+    if refused := [one for one in prepared if not isinstance(one, PreparedKernel)] or not prepared:
+        raise WorkerError(f"{row.name}: no kernel is kept, or one is refused: {refused}")
+    return [one for one in prepared if isinstance(one, PreparedKernel)]
+
+
+def load(timer: Any, graph: Any, seconds: float) -> None:
+    """Runs a graph again and again; at most two launches are left to run."""
+    end, launches = time.perf_counter() + seconds, timer.keep_busy(graph)
+    while time.perf_counter() < end:
+        next(launches)
+
+
+def series_by(timer: Any, graphs: Sequence[Any], loads_s: Sequence[float]) -> dict[float, list[Times]]:
+    """By load, what each series of rounds took."""
+    found: dict[float, list[Times]] = {load_s: [] for load_s in loads_s}
+    for _ in range(NUM_REPEATS):
+        for load_s, series in found.items():
+            timer.rest()
+            time.sleep(PAUSE_S)
+            load(timer, graphs[0], load_s)
+            tracks = timer.rounds(graphs, lambda tracks, _: len(tracks[0]) >= NUM_ROUNDS)
+            series.append([[sample.time_us for sample in track] for track in tracks])
+    return found
+
+
+def figures_of(series: Sequence[Times]) -> Json:
+    """Of the series by one load."""
+    middles = [median([us for times in series for us in times[i]]) for i in range(len(series[0]))]
+    over = [[[us / middles[i] for us in track] for i, track in enumerate(times)] for times in series]
+    ratios = [[[a / b for a, b in zip(times[0], track, strict=True)] for track in times[1:]] for times in series]
+    by_kernel = [[ratio for times in ratios for ratio in times[i]] for i in range(len(ratios[0]))]
+    return {
+        "by_round": [
+            round(statistics.fmean(track[number] for times in over for track in times), 4)
+            for number in range(len(series[0][0]))
+        ],
+        "scatter": round(median([statistics.stdev(track) / median(track) for times in ratios for track in times]), 4),
+        "ratios": [round(median(one), 4) for one in by_kernel],
+        "times_us": [[[round(us, 3) for us in track] for track in times] for times in series],
+    }
+
+
+def measured(problem: Problem, arch: str, kernels: Sequence[PreparedKernel], loads_s: Sequence[float]) -> list[Json]:
+    """The figures of all loads on the visible card, once the numbers of all kernels are right."""
+    import cupy
+
+    from tuner.workers.gpu.check import check_numbers
+    from tuner.workers.gpu.cublaslt import CublasLt
+    from tuner.workers.gpu.problem_on_card import ProblemOnCard
+    from tuner.workers.gpu.session import Kernels, load_runner
+
+    tools = cupy.cuda.function.Module()
+    tools.load(compile_source(device_text("tools.cu"), arch)[0])
+    on_card, loaded = ProblemOnCard(problem, tools, CublasLt(), None), Kernels()
+    runners = [load_runner(on_card, one.work, loaded) for one in kernels]
+    for runner, one in zip(runners, kernels, strict=True):
+        check_numbers(on_card.data, on_card.comparer, partial(on_card.run_once, runner), one.work)
+    graphs = [on_card.library_graph, *(on_card.timer.capture(runner) for runner in runners)]
+    series = series_by(on_card.timer, graphs, loads_s)
+    on_card.timer.rest()
+    for runner in runners:
+        on_card.check_intact(runner)
+    loaded.unload()
+    return [{"load_s": load_s} | figures_of(found) for load_s, found in series.items()]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures the rows, and writes the file after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--row", action="append", help="default: one of 512 and one of 2048 rows")
+    parser.add_argument("--load", action="append", type=float, help="default: 0, 1, 2, 4 and 8 seconds")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/swing.json")
+    options = parser.parse_args(arguments)
+    rows = list[Json]()
+    with open_workbench("auto", BUILD_CACHE) as bench:
+        environment = bench.evaluator.environment()
+        if environment.simulated:
+            sys.exit("a card is needed: the clock of a simulated one does not swing")
+        path = options.out or results_file(bench.evaluator.target.id, "swing")
+        for row in choose_rows(names=options.row or ROWS):
+            kernels = prepared_by(bench, row)
+            found = measured(row.problem, bench.gpu.arch, kernels, options.load or LOADS_S)
+            rows += [{"row": row.name} | one for one in found]
+            write_report(path, rows, machine_of(environment))
+            for one in found:
+                print(row.name, {name: value for name, value in one.items() if name != "times_us"}, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""What the benchmark of the clock's swing takes and says, without a card."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.common.kept import kept_for
+from benchmarks.common.workbench import open_workbench
+from benchmarks.trust import swing
+from benchmarks.trust.swing import NUM_REPEATS, NUM_ROUNDS, ROWS, figures_of, series_by
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_winners_are_kept_for_its_rows(row: str) -> None:
+    assert any(one.candidate.plan_kind.is_ours for one in kept_for(row, "h100"))
+
+
+class Swinging:
+    """A timer whose samples swing for a while behind a pause, and less behind a load."""
+
+    def __init__(self) -> None:
+        self.loaded = 0
+
+    def rest(self) -> None:
+        self.loaded = 0
+
+    def keep_busy(self, graph: float) -> Iterator[int]:
+        while True:
+            self.loaded += 1
+            yield self.loaded
+
+    def rounds(self, graphs: list[float], is_over: Callable[[list[list[Any]], float], bool]) -> list[list[Any]]:
+        tracks: list[list[Any]] = [[] for _ in graphs]
+        while not is_over(tracks, 0.0):
+            number = len(tracks[0])
+            for place, graph in enumerate(graphs):
+                swing_now = 0.0 if self.loaded else 0.05 * math.cos(math.pi * number + place) * 0.8**number
+                tracks[place].append(type("Sample", (), {"time_us": graph * (1 + swing_now)}))
+        return tracks
+
+
+def test_a_load_that_settles_the_clock_is_told_by_the_scatter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swing, "PAUSE_S", 0.0)
+    found = series_by(Swinging(), [200.0, 160.0, 100.0], [0.0, 0.001])
+    assert [len(series) for series in found.values()] == [NUM_REPEATS] * 2
+    idle, loaded = (figures_of(series) for series in found.values())
+    assert loaded["by_round"] == [1.0] * NUM_ROUNDS
+    assert (loaded["scatter"], loaded["ratios"]) == (0.0, [1.25, 2.0])
+    assert idle["scatter"] > 0.01
+    assert max(idle["by_round"]) - min(idle["by_round"]) > 0.01
+
+
+def test_a_simulated_card_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swing, "open_workbench", lambda _, cache: open_workbench("simulated:h100", cache))
+    with pytest.raises(SystemExit, match="a card is needed"):
+        swing.main(["--out", str(tmp_path / "out.json")])
+    assert not (tmp_path / "out.json").exists()
