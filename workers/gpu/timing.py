@@ -80,6 +80,8 @@ class PowerState(Protocol):
 
     #: Whether a sample takes so long that one of the library's counts for two rounds of a trial.
     is_dear: bool
+    #: How long the card is kept in its state at most, until the next candidate comes, seconds.
+    between_s: float
 
     def before_round(self, timer: Timer, first: Any) -> None:
         """Once a round; `first` is the first graph of all rounds."""
@@ -96,9 +98,6 @@ class PowerState(Protocol):
     def event_bits(self, timer: Timer) -> int:
         """The driver's reasons for the clocks, asked while a sample runs; 0 where they do not matter."""
         ...
-
-    #: How long the card is kept in its state at most, until the next candidate comes, seconds.
-    between_s: float
 
 
 class Burst:
