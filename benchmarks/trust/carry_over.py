@@ -17,10 +17,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.on_card import graphs_on_card
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.rows import ROWS
 from benchmarks.common.workbench import BUILD_CACHE, open_workbench
@@ -39,9 +39,7 @@ from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.trial.evaluator import Evaluator, Problem
 from tuner.core.trial.stats import median
 from tuner.errors import WorkerError
-from tuner.workers.builder.nvrtc import compile_source
 from tuner.workers.builder.prepare import PreparedKernel
-from tuner.workers.source.render import device_text
 from tuner.workers.timing.turns import turns
 
 Json = dict[str, Any]
@@ -174,31 +172,21 @@ def figures_of(samples: list[Json]) -> list[Json]:
     ]
 
 
-def measured(problem: Problem, arch: str, kernels: Mapping[str, PreparedKernel]) -> list[Json]:
-    """The figures of all ways on the visible card, once the numbers of all are right."""
-    import cupy
-
-    from tuner.workers.gpu.check import check_numbers
-    from tuner.workers.gpu.cublaslt import CublasLt
-    from tuner.workers.gpu.problem_on_card import ProblemOnCard
-    from tuner.workers.gpu.session import Kernels, load_runner
-
-    tools = cupy.cuda.function.Module()
-    tools.load(compile_source(device_text("tools.cu"), arch)[0])
-    on_card, loaded = ProblemOnCard(problem, tools, CublasLt(), None), Kernels()
-    runners = {name: load_runner(on_card, one.work, loaded) for name, one in kernels.items()}
-    for name, runner in runners.items():
-        check_numbers(on_card.data, on_card.comparer, partial(on_card.run_once, runner), kernels[name].work)
-    timer = on_card.timer
-    graphs = {LIBRARY: on_card.library_graph} | {name: timer.capture(runner) for name, runner in runners.items()}
+def samples_of(timer: Any, graphs: Mapping[str, Any]) -> dict[str, list[Json]]:
+    """Those of each way, which take turns."""
     samples = {way: list[Json]() for way in BETWEEN}
     for half in range(2):
         for way, so_far in samples.items():
             so_far += rounds_of(timer, graphs, half * NUM_ROUNDS // 2, NUM_ROUNDS // 2, BETWEEN[way])
             so_far += alone(timer, graphs, NUM_ALONE, BETWEEN[way])
-    for runner in runners.values():
-        on_card.check_intact(runner)
-    loaded.unload()
+    return samples
+
+
+def measured(problem: Problem, arch: str, kernels: Mapping[str, PreparedKernel]) -> list[Json]:
+    """The figures of all ways on the visible card, once the numbers of all are right."""
+    with graphs_on_card(problem, arch, list(kernels.values())) as (timer, on_card):
+        graphs = dict(zip((LIBRARY, *kernels), on_card, strict=True))
+        samples = samples_of(timer, graphs)
     return [{"between": way} | row for way, found in samples.items() for row in figures_of(found)]
 
 

@@ -16,20 +16,18 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.kept import kept_for
+from benchmarks.common.on_card import graphs_on_card
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.rows import Row, choose_rows
 from benchmarks.common.workbench import BUILD_CACHE, Workbench, open_workbench
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.stats import median
 from tuner.errors import WorkerError
-from tuner.workers.builder.nvrtc import compile_source
 from tuner.workers.builder.prepare import PreparedKernel
-from tuner.workers.source.render import device_text
 
 ROWS = ("prefill-swiglu/llama3-70b-tp8/m512", "prefill-plain/llama3-8b/m2048")
 #: Of the library in front of the first round, seconds.
@@ -100,25 +98,8 @@ def figures_of(series: Sequence[Times]) -> Json:
 
 def measured(problem: Problem, arch: str, kernels: Sequence[PreparedKernel], loads_s: Sequence[float]) -> list[Json]:
     """The figures of all loads on the visible card, once the numbers of all kernels are right."""
-    import cupy
-
-    from tuner.workers.gpu.check import check_numbers
-    from tuner.workers.gpu.cublaslt import CublasLt
-    from tuner.workers.gpu.problem_on_card import ProblemOnCard
-    from tuner.workers.gpu.session import Kernels, load_runner
-
-    tools = cupy.cuda.function.Module()
-    tools.load(compile_source(device_text("tools.cu"), arch)[0])
-    on_card, loaded = ProblemOnCard(problem, tools, CublasLt(), None), Kernels()
-    runners = [load_runner(on_card, one.work, loaded) for one in kernels]
-    for runner, one in zip(runners, kernels, strict=True):
-        check_numbers(on_card.data, on_card.comparer, partial(on_card.run_once, runner), one.work)
-    graphs = [on_card.library_graph, *(on_card.timer.capture(runner) for runner in runners)]
-    series = series_by(on_card.timer, graphs, loads_s)
-    on_card.timer.rest()
-    for runner in runners:
-        on_card.check_intact(runner)
-    loaded.unload()
+    with graphs_on_card(problem, arch, kernels) as (timer, graphs):
+        series = series_by(timer, graphs, loads_s)
     return [{"load_s": load_s} | figures_of(found) for load_s, found in series.items()]
 
 
