@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.client import render
-from tuner.client.errors import JobFailed
-from tuner.client.http import Client, check_deadline
+from tuner.client.errors import JobFailed, Unreachable
+from tuner.client.http import PATIENCE_S, Client, check_deadline
 from tuner.client.output import document, write_or_print
 
 Json = Mapping[str, Any]
@@ -48,10 +48,17 @@ def follow(client: Client, batch: Json, console: Console, timeout_s: float | Non
 
 
 def _updates(client: Client, batch: Json, timeout_s: float | None) -> Iterator[Json]:
-    """The batch as it stands, again and again until it has ended."""
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    """The batch as it stands, again and again until it has ended. A server that goes away is looked for, long enough
+    for a restart."""
+    deadline, heard_at = None if timeout_s is None else time.monotonic() + timeout_s, time.monotonic()
     while True:
-        yield (batch := client.batch(batch["id"]))
+        try:
+            batch, heard_at = client.batch(batch["id"]), time.monotonic()
+        except Unreachable:
+            if time.monotonic() - heard_at > PATIENCE_S:
+                raise
+        else:
+            yield batch
         if batch["state"] in ENDED:
             return
         check_deadline(batch["id"], deadline)

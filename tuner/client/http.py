@@ -46,7 +46,7 @@ _OWN_FIELDS = frozenset(
     {"id", "items", "job_id", "match", "traceEvents", "status", "token_id", "digest", "num_imported"}
 )
 #: How long a stream looks for a server that went away: long enough for a restart.
-_PATIENCE_S = 60.0
+PATIENCE_S = 60.0
 
 
 class Client:
@@ -278,7 +278,7 @@ class Client:
                     yield event
                     check_deadline(job_id, deadline)
             except (httpx.TransportError, Unreachable) as error:
-                if time.monotonic() - heard_at > _PATIENCE_S or not last_id:
+                if time.monotonic() - heard_at > PATIENCE_S or not last_id:
                     raise Unreachable(f"{self.url} does not answer: {error}") from error
             except (ValueError, KeyError, TypeError) as error:
                 raise self._stranger() from error

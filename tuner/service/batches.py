@@ -54,9 +54,11 @@ class Batches:
         digest = _digest_of(specs)
         key, now = key_of(caller, idempotency_key), self._clock()
         with self._store.write() as session:
-            known = batches.by_key(session, key, body_digest) if key else None
-            known = known or batches.find_open(session, digest, caller.owner)
-            if known is not None:
+            if key and (known := batches.by_key(session, key, body_digest)) is not None:
+                return known, False
+            if (known := batches.find_open(session, digest, caller.owner)) is not None:
+                for job, _ in batches.jobs_of(session, known.id):
+                    self._desk.join(session, job, caller, terms)
                 return known, False
             batch_id, taken = batches.new_id(), dict[str, int]()
             for item in plan_batch(specs, neighbour_trials):

@@ -126,17 +126,23 @@ class Desk:
         """
         now = self._clock()
         job = None if is_free else jobs.find_open(session, spec.problem_digest)
-        if job is not None and _adds(caller.owner, terms, job):
-            job = jobs.attach(session, job.id, caller.owner, terms, now)
-            audit.append(session, caller, "job.attach", job.id, now)
-        elif job is None and reuse:
-            job = jobs.find_succeeded(session, spec.problem_digest)
         if job is not None:
-            return job, False
+            return self.join(session, job, caller, terms), False
+        if reuse and (solved := jobs.find_succeeded(session, spec.problem_digest)) is not None:
+            return solved, False
         self._check_served(spec.target_id)
         job = jobs.insert(session, spec, now, caller.owner, terms, batch_id)
         audit.append(session, caller, "job.submit", job.id, now)
         return job, True
+
+    def join(self, session: Session, job: JobRecord, caller: Caller, terms: JobTerms) -> JobRecord:
+        """In a writing session: what another request for the problem of a job makes of it."""
+        is_owner = not caller.owner or caller.owner in job.owners
+        if is_owner and terms.priority <= job.priority and set(terms.labels) <= set(job.labels):
+            return job
+        now = self._clock()
+        audit.append(session, caller, "job.attach", job.id, now)
+        return jobs.attach(session, job.id, caller.owner, terms, now)
 
     def cancel(self, job_id: str, caller: Caller) -> JobRecord:
         """Ends a job; where others share its run, it goes on, and `caller` is no owner of it any more.
@@ -196,15 +202,15 @@ class Desk:
 
         Raises:
             NotFound: no such job.
-            Forbidden: it is somebody else's, or others share its run.
+            Forbidden: it is somebody else's, or is to wait where others share its run.
             Conflict: it has ended.
         """
         verb, now = "pause" if is_paused else "resume", self._clock()
         with self._store.write() as session:
             job = jobs.get(session, job_id)
             check_owner(caller, job, verb)
-            if caller.role is not Role.ADMIN and len(job.owners) > 1:
-                raise Forbidden(f"others share the run of {job_id}; only an admin may {verb} it")
+            if is_paused and caller.role is not Role.ADMIN and len(job.owners) > 1:
+                raise Forbidden(f"others share the run of {job_id}; only an admin may pause it")
             audit.append(session, caller, f"job.{verb}", job_id, now)
             return self.with_wait(jobs.set_paused(session, job_id, is_paused, now))
 
@@ -282,12 +288,6 @@ def check_terms(terms: JobTerms, caller: Caller) -> None:
     """
     if terms.priority > 0 and caller.role is not Role.ADMIN:
         raise Forbidden(f"only an admin may ask for a priority above 0, and {terms.priority} was asked for")
-
-
-def _adds(owner: str, terms: JobTerms, job: JobRecord) -> bool:
-    """Whether a request for an open job's problem changes that job."""
-    is_owner = not owner or owner in job.owners
-    return not is_owner or terms.priority > job.priority or not set(terms.labels) <= set(job.labels)
 
 
 def check_owner(caller: Caller, job: JobRecord, verb: str) -> None:

@@ -12,7 +12,7 @@ MIN_PROGRESS = 0.005
 
 
 class Progress:
-    """Counts trials since the last one that was progress."""
+    """Counts trials of ours since the last one that was progress."""
 
     def __init__(self, patience: int | None, past: Iterable[Trial]) -> None:
         """`past` are the trials that are recorded already; without a `patience` it never runs out."""
@@ -26,7 +26,9 @@ class Progress:
             self.saw(trial)
 
     def saw(self, trial: Trial) -> None:
-        """A trial was recorded."""
+        """A trial was recorded. The library's is no try of the search."""
+        if not trial.candidate.plan_kind.is_ours:
+            return
         speedup = best_speedup([trial])
         if speedup is not None and speedup > self._best * (1 + MIN_PROGRESS):
             self._best, self.num_since = speedup, 0

@@ -152,13 +152,13 @@ class Runner:
             self._beforehand.close()
 
     def _turn(self) -> None:
-        """One job, one ladder, one inspection, or a short wait for any."""
+        """One ladder whose jobs have ended, one job, one inspection, or a short wait for any."""
         try:
             if not self._probing.is_fit():
                 self._helpers.withdraw(self._lane)
                 return
             seen = self._store.commits.num_works
-            is_busy = self._work_on_next() or self._ladders.take_one() or self._inspector.take_one()
+            is_busy = self._ladders.take_one() or self._work_on_next() or self._inspector.take_one()
         except Quarantined as error:  # what was begun stays open, and goes on from its recorded trials
             self._helpers.withdraw(self._lane)
             _log.warning("%s is in quarantine: %s", self.target.id, error)

@@ -42,7 +42,7 @@ class Turn:
                     return True
                 others = self._claims.jobs.besides(self._job.id)
                 if now - self._began_at < TURN_S:
-                    return queue.is_outranked(session, self._job.spec.target_id, self._job.priority, besides=others)
+                    return queue.is_outranked(session, self._job, besides=others)
                 first = queue.next_open(session, self._job.spec.target_id, self._clock(), besides=others)
         except StoreUnavailable:
             return False

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, bindparam, func, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from tuner.core.trial.batch import FINALS_S
 from tuner.core.trial.job import JobState
@@ -47,7 +47,10 @@ _OF_TOP = (
 _FIRST_OF_EACH = _OF_TOP.with_only_columns(_owner_column, func.min(JobRow.seq)).group_by(_owner_column)
 #: One that was begun goes before a queued one.
 _FIRST = _OF_TOP.where(_owner_column == bindparam("owner")).order_by(_IS_QUEUED, JobRow.seq).limit(1)
-_OUTRANKING = select(JobRow.seq).where(*_WAITS, JobRow.priority > bindparam("priority")).limit(1)
+#: Of the job itself as it is now: another request may have raised it.
+_OWN = aliased(JobRow)
+_PRIORITY = select(_OWN.priority).where(_OWN.id == bindparam("job_id")).scalar_subquery()
+_OUTRANKING = select(JobRow.seq).where(*_WAITS, JobRow.priority > _PRIORITY).limit(1)
 
 
 def next_open(session: Session, target_id: str, now: float, besides: Collection[str] = ()) -> JobRecord | None:
@@ -76,9 +79,10 @@ def move_deadlines(session: Session, step_s: float) -> None:
     session.execute(update(JobRow).where(is_due).values(deadline_at=JobRow.deadline_at + step_s))
 
 
-def is_outranked(session: Session, target_id: str, priority: int, besides: Collection[str]) -> bool:
-    """Whether a job of a higher priority waits, none of `besides`: much less to ask than which one is next."""
-    asked = {"target_id": target_id, "besides": list(besides), "priority": priority}
+def is_outranked(session: Session, job: JobRecord, besides: Collection[str]) -> bool:
+    """Whether a job of a higher priority waits than `job` has by now, none of `besides`: much less to ask than which
+    one is next."""
+    asked = {"target_id": job.spec.target_id, "besides": list(besides), "job_id": job.id}
     return session.scalar(_OUTRANKING, asked) is not None
 
 

@@ -197,3 +197,13 @@ def test_without_a_token_ever_made_everybody_may_do_all_and_the_first_one_ends_t
         make_token(service, "alice", Role.READ)
         time.sleep(REMEMBERED_S + 0.05)
         assert httpx.get(f"{url}/audit").status_code == 401
+
+
+def test_whoever_joins_a_job_that_waits_can_have_it_go_on(guarded: Guarded) -> None:
+    first = guarded.ask("alice", "POST", "/jobs", json=pair(40)).json()
+    assert guarded.ask("alice", "POST", f"/jobs/{first['id']}:pause").json()["is_paused"]
+    joined = guarded.ask("bob", "POST", "/jobs", json=pair(40)).json()
+    assert (joined["id"], joined["is_paused"]) == (first["id"], True)
+    refused = guarded.ask("bob", "POST", f"/jobs/{first['id']}:pause")
+    assert (refused.status_code, "only an admin may pause it" in refused.json()["detail"]) == (403, True)
+    assert not guarded.ask("bob", "POST", f"/jobs/{first['id']}:resume").json()["is_paused"]

@@ -27,6 +27,7 @@ from tuner.workers.simulated.library import library_us
 pytestmark = pytest.mark.slow
 
 ROWS = (4, 16, 48)
+ROOT = Caller(owner="root", role=Role.ADMIN, token_id="tok-root")
 ANN, BOB = (Caller(owner=name, role=Role.SUBMIT, token_id=f"tok-{name}") for name in ("ann", "bob"))
 
 
@@ -217,3 +218,20 @@ def test_a_server_that_is_killed_goes_on_with_a_batch_where_it_was(tmp_path: Pat
         assert numbers == list(range(len(numbers)))
         candidates = [trial.candidate for trial in service.trials(job.id, limit=200).items]
         assert len(set(candidates)) == len(candidates), "no candidate was tried twice"
+
+
+def test_a_ladder_is_answered_before_the_next_job_begins(serve: Serve) -> None:
+    service = serve()
+    batch, _ = service.batches.submit(specs(4, 16), terms=JobTerms(priority=2), caller=ROOT)
+    long, _ = service.submit(spec(64, trials=400))
+    finish(service, batch.id)
+    assert not service.job(long.id).state.is_final
+
+
+def test_a_batch_that_is_asked_for_again_adds_its_labels_and_the_higher_priority(serve: Serve) -> None:
+    service = serve(Latch())
+    first, _ = service.batches.submit(specs(4, 16), terms=JobTerms(labels=("first",), priority=-8))
+    again, is_new = service.batches.submit(specs(4, 16), terms=JobTerms(labels=("second",), priority=-2))
+    assert (again.id, is_new) == (first.id, False)
+    found = [job for job, _ in service.batches.jobs(first.id).items]
+    assert {(job.labels, job.priority) for job in found} == {(("first", "second"), -2)}

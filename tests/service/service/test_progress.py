@@ -25,7 +25,7 @@ def test_progress_is_a_trial_of_ours_that_is_faster_by_more_than_noise() -> None
     progress = Progress(None, [])
     for number, (outcome, kind, num_since) in enumerate(
         [
-            (measured(100.0), PlanKind.LIBRARY, 1),
+            (measured(100.0), PlanKind.LIBRARY, 0),
             (measured(80.0), PlanKind.FUSED, 0),
             (failed(), PlanKind.FUSED, 1),
             (measured(80.0 / (1 + MIN_PROGRESS)), PlanKind.FUSED, 2),

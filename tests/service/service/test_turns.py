@@ -56,11 +56,14 @@ def test_the_owner_who_used_the_gpu_least_is_next_and_priority_goes_before_that(
         assert queue.next_open(session, TARGET, long_after) == second, "what was long ago does not count"
         urgent = jobs.insert(session, spec(64), 5.0, "alice", JobTerms(priority=3))
         assert queue.next_open(session, TARGET, 10.0) == urgent
-        assert queue.is_outranked(session, TARGET, 2, besides=[first.id])
-        assert not queue.is_outranked(session, TARGET, 3, besides=[])
-        assert not queue.is_outranked(session, TARGET, 2, besides=[urgent.id])
+        assert queue.is_outranked(session, second, besides=[first.id])
+        assert not queue.is_outranked(session, urgent, besides=[])
+        assert not queue.is_outranked(session, second, besides=[urgent.id])
+        jobs.attach(session, second.id, "", JobTerms(priority=3), 6.0)
+        assert not queue.is_outranked(session, second, besides=[]), "it was asked for again, more urgently"
+        jobs.row_of(session, second.id).priority = 0
         jobs.set_paused(session, urgent.id, True, 10.0)
-        assert not queue.is_outranked(session, TARGET, 2, besides=[])
+        assert not queue.is_outranked(session, second, besides=[])
         assert queue.next_open(session, TARGET, long_after) == second
     store.close()
 

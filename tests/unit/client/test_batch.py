@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import re
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
 from rich.console import Console
 
+from tuner.client import Client
+from tuner.client import batch as batch_module
 from tuner.client.batch import follow, is_batch, ladder_shapes, ladder_tables, line
-from tuner.client.errors import TimedOut
+from tuner.client.errors import TimedOut, Unreachable
 from tuner.client.row_counts import row_counts
 from tuner.packs.contents import Shape
 
@@ -126,3 +128,21 @@ def test_rows_are_spelled_one_by_one_or_by_their_ends(value: str | None, rows: i
 def test_rows_that_are_none_are_refused(value: str) -> None:
     with pytest.raises(click.BadParameter, match="no list of rows"):
         read(value)
+
+
+def test_a_batch_is_watched_through_a_restart_of_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([{"state": "searching"}, None, None, {"state": "succeeded"}])
+
+    class Restarting:
+        def batch(self, batch_id: str) -> dict[str, Any]:
+            if (answer := next(answers)) is None:
+                raise Unreachable("it does not answer")
+            return {"id": batch_id, **answer}
+
+    monkeypatch.setattr(batch_module, "_ASK_EVERY_S", 0.0)
+    updates = batch_module._updates(cast(Client, Restarting()), {"id": "batch-1", "state": "queued"}, None)
+    assert [one["state"] for one in updates] == ["searching", "succeeded"]
+    answers = iter([None, None])
+    monkeypatch.setattr(batch_module, "PATIENCE_S", 0.0)
+    with pytest.raises(Unreachable):
+        list(batch_module._updates(cast(Client, Restarting()), {"id": "batch-1", "state": "queued"}, None))

@@ -186,8 +186,11 @@ class JobRecord:
     @property
     def eta_s(self) -> float | None:
         """Seconds of search left at most, while it is searched: by trials at the mean pace, or by the budget's seconds.
-        None before the first trial, and in other states. A search that runs out of patience ends sooner."""
+        None before the first trial, in other states, and where a job of a batch has had its own trials: of what others
+        found it then tries a number that is not known. A search that runs out of patience ends sooner."""
         if self.state is not JobState.SEARCHING or self.num_trials == 0:
+            return None
+        if self.batch_id is not None and self.num_trials >= self.spec.budget.trials:
             return None
         return self.spec.budget.left_s(self.num_trials, self.search_s)
 
