@@ -119,7 +119,8 @@ def show_key(data: Path | None) -> None:
     from tuner.packs.signing import signing_key
 
     folder = settings_of({"data": data}).data
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.is_dir():
+        raise click.ClickException(f"there is no folder {folder}; give --data the folder of a service")
     click.echo(signing_key(folder).public)
 
 

@@ -102,6 +102,10 @@ def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
 
 
 def test_the_signing_key_is_shown_and_made_anew(tmp_path: Path) -> None:
+    missing = CliRunner().invoke(main, ["key", "show", "--data", str(tmp_path / "data")])
+    assert (missing.exit_code, "there is no folder" in missing.stderr, (tmp_path / "data").exists()) == (1, True, False)
+    (tmp_path / "data").mkdir()
+
     def key(command: str) -> str:
         result = CliRunner().invoke(main, ["key", command, "--data", str(tmp_path / "data")])
         assert result.exit_code == 0, result.stderr

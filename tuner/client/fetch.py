@@ -25,6 +25,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.torch_time import COMPILE_MODE
 
 FORMATS = ("json", "manifest", "cu", "cubin", "zip")
+#: Options that may stand beside `--job`.
+_ABOUT_THE_MATCH = ("l2", "regime", "match", "max_distance")
 
 
 @click.group(invoke_without_command=True)
@@ -92,6 +94,9 @@ def fetch_best(
     if output is not None and output.is_dir():
         raise click.UsageError(f"{output} is a folder; give -o the name of a file")
     asked = {name: options.pop(name) for name in ("gpu_name", "driver", "cuda", "kernel_version")}
+    if job_id is not None and (others := [name for name in options if name not in _ABOUT_THE_MATCH and is_given(name)]):
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in others)
+        raise click.UsageError(f"--job names a result by itself; leave out {flags}")
     here = {} if elsewhere else detect()
     asker = Asker(**(here | {name: value for name, value in asked.items() if value is not None}))
     if accept_nearest and not is_given("match"):

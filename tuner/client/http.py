@@ -70,12 +70,9 @@ class Client:
         try:
             if httpx.URL(self.url).scheme not in ("http", "https"):
                 raise ValueError("it begins neither with http:// nor with https://")
+            hooks = {"response": [self._check_version]}
             self._http = httpx.Client(
-                base_url=self.url,
-                timeout=_TIMEOUT,
-                transport=transport,
-                headers=headers,
-                event_hooks={"response": [self._check_version]},
+                base_url=self.url, timeout=_TIMEOUT, transport=transport, headers=headers, event_hooks=hooks
             )
         except (httpx.InvalidURL, ValueError) as error:
             raise Unreachable(f"{url} is no address: {error}; give one like {DEFAULT_URL}") from error
@@ -349,6 +346,8 @@ class Client:
                 response = self._read(head, deadline)
         except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
             raise Unreachable(f"{self.url} does not answer: {error or type(error).__name__}") from error
+        except (TypeError, ValueError) as error:  # of a body as JSON, or a header in ASCII
+            raise Refused(f"the request cannot be sent: {error}") from error
         if not response.is_success:
             raise _error_of(response)
         return response

@@ -15,7 +15,7 @@ from tuner.client.batch import best_of, follow, is_batch, ladder_tables, status_
 from tuner.client.errors import WeakerMatch
 from tuner.client.fetch import ask_for_best, is_the_librarys, recipe_lines
 from tuner.client.http import Client
-from tuner.client.options import chain_body, match_options, pair_body, pair_options, take_pair, take_question
+from tuner.client.options import Finite, chain_body, match_options, pair_body, pair_options, take_pair, take_question
 from tuner.client.output import as_json, plain_console, print_json, print_table
 from tuner.core.schedule.plan_kinds import PlanKind
 
@@ -37,14 +37,14 @@ def cmake_dir() -> None:
     "--energy-within",
     "energy_within_percent",
     metavar="PERCENT",
-    type=click.FloatRange(min=0, max=100, min_open=True),
+    type=Finite(min=0, max=100, min_open=True),
     help="Take what needs the least energy, up to so much slower than the fastest.",
 )
 @click.option(
     "--torch-compile", is_flag=True, default=None, help="Judge against torch.compile, too, where PyTorch is installed."
 )
 @click.option("--trials", type=click.IntRange(min=1), help="Budget: recorded outcomes.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Budget: seconds of search.")
+@click.option("--seconds", type=Finite(min=0, min_open=True), help="Budget: seconds of search.")
 @click.option("--patience", type=click.IntRange(min=1), help="Budget: trials without progress.")
 @click.option("--seed", type=click.IntRange(min=0))
 @click.option(
@@ -59,7 +59,7 @@ def cmake_dir() -> None:
 @click.option("--priority", type=click.IntRange(-10, 10), help="The higher goes first; above 0 only for admins.")
 @click.option("--project", help="What it belongs to.")
 @click.option("--label", "labels", multiple=True, help="A word by which it is found again; may be repeated.")
-@click.option("--deadline", "deadline_s", type=click.FloatRange(min=0, min_open=True), help="Seconds to its end.")
+@click.option("--deadline", "deadline_s", type=Finite(min=0, min_open=True), help="Seconds to its end.")
 @click.option("--webhook", help="An address that gets a message at its end, of a host that the server allows.")
 @click.option("--idempotency-key", help="Sent again with the same request, it gives the same job.")
 @click.option("--watch", "watching", is_flag=True, help="Then watch the job until it ends.")
@@ -100,7 +100,7 @@ def _ladder(pair: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
 
 @click.command()
 @click.argument("job_id")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0, min_open=True), help="Seconds to wait at most.")
+@click.option("--timeout", "timeout_s", type=Finite(min=0, min_open=True), help="Seconds to wait at most.")
 @as_json
 @click.pass_obj
 def watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,18 @@ from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import MODELS, LayerRun, Run
 from tuner.core.problem.workload import Dtype
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
+
+
+class Finite(click.FloatRange):
+    """A number in a range, and one that JSON has: neither infinite nor none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; `nan` and `inf` are refused."""
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value} is no finite number", param, ctx)
+        return found
+
 
 #: Element types.
 DTYPES = [str(dtype) for dtype in Dtype]
@@ -102,11 +115,11 @@ def pair_options(command: F) -> F:
                 "--heads-first/--tokens-first", default=None, help="Order in a page of its cache; heads first."
             ),
             click.option("--window", type=_SIZE, help="Tokens that a query sees; all unless given."),
-            click.option("--soft-cap", type=float, help="Of its scores; none unless given."),
+            click.option("--soft-cap", type=Finite(), help="Of its scores; none unless given."),
             click.option("--heads", type=_SIZE, help="Query heads of an attention, a multiple of --kv-heads."),
             click.option("--kv-heads", type=_SIZE, help="Heads of its cache."),
             click.option("--head-dim", type=_SIZE, help="Elements of a head: 64 or 128."),
-            click.option("--scale", type=float, help="Of its scores; 1 / sqrt(head dim) unless given."),
+            click.option("--scale", type=Finite(), help="Of its scores; 1 / sqrt(head dim) unless given."),
             click.option(
                 "--dtype",
                 type=click.Choice(DTYPES),
@@ -135,7 +148,7 @@ def match_options(command: F) -> F:
             ),
             click.option(
                 "--max-distance",
-                type=click.FloatRange(min=0),
+                type=Finite(min=0),
                 help="How far a weaker match's shape may be: factors between sizes, in powers of two, summed. "
                 "By default 2: M twice as large, or half.",
             ),
@@ -166,7 +179,7 @@ def pack_options(command: F) -> F:
             ),
             click.option(
                 "--min-gain",
-                type=click.FloatRange(min=0, max=100),
+                type=Finite(min=0, max=100),
                 default=DEFAULT_MIN_GAIN,
                 show_default=True,
                 help="Where our kernel gains less over the library, the library is kept.",

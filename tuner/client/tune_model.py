@@ -15,7 +15,7 @@ from tuner.client.errors import JobFailed
 from tuner.client.http import Client
 from tuner.client.model_attention import attention_pair, qkv_attention_chain
 from tuner.client.models import ffn_shapes, merged
-from tuner.client.options import pack_options
+from tuner.client.options import Finite, pack_options
 from tuner.client.output import plain_console, print_table
 from tuner.client.packs import ladder_table, make, order_of_jobs
 from tuner.client.row_counts import row_counts
@@ -53,7 +53,7 @@ def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[i
 @click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
 @click.option("--trials", type=click.IntRange(min=1), help="Budget of each job: recorded outcomes.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Budget of each job: seconds of search.")
+@click.option("--seconds", type=Finite(min=0, min_open=True), help="Budget of each job: seconds of search.")
 @click.option("--anew", is_flag=True, help="Search again where a job has finished already.")
 @pack_options
 @click.pass_obj

@@ -171,7 +171,7 @@ class Service(TrialReader):
         """The job for `spec`, and whether it is new.
 
         A key that `caller` used before answers its job; the same problem, while open, answers the job that works on
-        it, which the caller then shares; with `reuse` a finished problem answers the newest job that solved it.
+        it, which the caller then shares; with `reuse` a finished problem answers the job that solved it best.
 
         Raises:
             InvalidInput: no worker serves the target, or the key came with another body.

@@ -18,7 +18,7 @@ from tuner.core.trial.records import JobRecord, Page
 from tuner.errors import Conflict, NotFound
 from tuner.store import events, gathering, webhooks
 from tuner.store.cursors import decode_cursor, encode_cursor
-from tuner.store.models import DeletedJobRow, JobLabelRow, JobOwnerRow, JobRow, table_of
+from tuner.store.models import DeletedJobRow, JobLabelRow, JobOwnerRow, JobRow, ResultKeyRow, table_of
 
 #: States in which a job still has work to do, as the database spells them.
 OPEN_STATES = tuple(str(state) for state in JobState if not state.is_final)
@@ -227,10 +227,13 @@ def open_among(session: Session, problem_digests: Collection[str]) -> set[str]:
 
 
 def find_succeeded(session: Session, problem_digest: str) -> JobRecord | None:
-    """The newest job that solved that problem."""
+    """The job that solved that problem best: of several the one that `GET /best` would name."""
     is_solved = JobRow.state == str(JobState.SUCCEEDED)
-    query = select(JobRow).where(JobRow.problem_digest == problem_digest, is_solved, IS_KEPT)
-    row = session.scalar(query.order_by(JobRow.seq.desc()).limit(1))
+    query = select(JobRow).outerjoin(ResultKeyRow, ResultKeyRow.job_id == JobRow.id)
+    query = query.where(JobRow.problem_digest == problem_digest, is_solved, IS_KEPT)
+    gain, num_trials = ResultKeyRow.sure_speedup, ResultKeyRow.num_trials
+    best_first = (gain.desc().nulls_last(), num_trials.desc().nulls_last(), JobRow.seq.desc())
+    row = session.scalar(query.order_by(*best_first).limit(1))
     return to_record(row) if row else None
 
 

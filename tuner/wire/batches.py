@@ -18,7 +18,7 @@ from tuner.core.trial.records import JobRecord
 from tuner.errors import InvalidInput
 from tuner.wire.fields import FfnShape, Size, Strict
 from tuner.wire.job_view import JobView
-from tuner.wire.requests import MAX_SEED, Asked, Label, PriorsName, TargetId, workload_of
+from tuner.wire.requests import MAX_SEED, Asked, Label, PriorsName, Project, TargetId, workload_of
 from tuner.wire.responses import ArtifactLink, CandidateView, PageView
 from tuner.wire.searches import MAX_SECONDS, MAX_TRIALS, BudgetRequest, ObjectiveRequest, objective_of
 from tuner.wire.view import View, is_simulated, moment
@@ -78,7 +78,7 @@ class BatchRequest(Strict):
     priors: PriorsName = PriorsChoice.NEAREST
     reuse: bool = Field(default=False, description="take finished jobs of the same problems, where there are any")
     priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="as in a job")
-    project: str = Field(default="", max_length=64, description="what it belongs to, in your own words")
+    project: Project = ""
     labels: list[Label] = Field(default=[], max_length=16, description="words by which its jobs are found again")
     deadline_s: float | None = Field(
         default=None, gt=0, le=MAX_SECONDS, description="seconds until all searches must end; finals not counted"

@@ -37,7 +37,10 @@ from tuner.wire.searches import (
 #: Seeds stay within what every random generator takes.
 MAX_SEED = 2**31 - 1
 
-Label = Annotated[str, Field(min_length=1, max_length=64)]
+#: Of one line, in anybody's words: a database that takes no NUL must take it, too.
+_LINE = r"^[^\x00-\x1f\x7f]*$"
+Label = Annotated[str, Field(min_length=1, max_length=64, pattern=_LINE)]
+Project = Annotated[str, Field(max_length=64, pattern=_LINE, description="what it belongs to, in your own words")]
 PriorsName = Annotated[
     PriorsChoice,
     Field(
@@ -267,11 +270,13 @@ class TuneRequest(Strict):
     budget: BudgetRequest = BudgetRequest()
     seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of the sampler, the inputs and the simulated noise")
     priors: PriorsName = PriorsChoice.NEAREST
-    reuse: bool = Field(default=False, description="answer with a finished job of the same problem, if there is one")
+    reuse: bool = Field(
+        default=False, description="answer with the best finished job of the same problem, if there is one"
+    )
     priority: int = Field(
         default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="the higher goes first; above 0 only for admins"
     )
-    project: str = Field(default="", max_length=64, description="what it belongs to, in your own words")
+    project: Project = ""
     labels: list[Label] = Field(default=[], max_length=16, description="words by which it is found again")
     deadline_s: float | None = Field(
         default=None, gt=0, le=MAX_SECONDS, description="seconds until its search must end; finals not counted"

@@ -254,3 +254,11 @@ def test_no_body_is_answered_with_a_500(idle_api: Api, content: Any, key: str | 
     response = idle_api.http.post("/jobs", content=json.dumps(content), headers=headers)
     refused(response, 422)
     assert idle_api.get("/jobs")["items"] == []
+
+
+@pytest.mark.parametrize(("field", "value"), [("labels", ["a\x00b"]), ("labels", ["a\nb"]), ("project", "a\x00b")])
+def test_words_with_control_characters_are_refused_since_no_other_database_takes_them(
+    api: Api, field: str, value: object
+) -> None:
+    refused = api.http.post("/jobs", json=body(**{field: value}))
+    assert (refused.status_code, refused.json()["errors"][0]["field"].split(".")[0]) == (422, field)

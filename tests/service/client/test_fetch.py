@@ -238,3 +238,9 @@ def test_a_path_that_cannot_be_written_is_a_usage_error(run: Run, job_id: str, t
     (tmp_path / "file").touch()
     result = run(*FETCH, "--job", job_id, "-o", str(tmp_path / "file" / "kernel.zip"))
     assert result.exit_code == ExitCode.USAGE
+
+
+def test_a_job_and_a_pair_that_may_be_another_ones_are_not_given_together(run: Run, tmp_path: Path) -> None:
+    both = ["--job", "job-000000000000", "--m", "999", "--target", "h200", "-o", str(tmp_path / "x.zip")]
+    result = run("fetch", "best", *both)
+    assert (result.exit_code, "leave out --m, --target" in result.stderr) == (ExitCode.USAGE, True)

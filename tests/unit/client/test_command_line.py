@@ -11,8 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from tuner.client import Client
 from tuner.client.cli import COMMANDS, main
 from tuner.client.config import configured_url
+from tuner.client.errors import Refused
 from tuner.client.exits import ExitCode
 
 #: What takes long to import, and none of which is needed to say what there is.
@@ -149,3 +151,17 @@ def test_a_terminal_gets_colours_unless_no_color_is_set(variables: dict[str, str
     os.close(parent)
     assert "x" in text
     assert ("32m" in text) == is_coloured
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("option", ["--scale", "--soft-cap", "--seconds", "--deadline", "--energy-within"])
+def test_a_number_that_json_does_not_have_is_refused(option: str, number: str) -> None:
+    result = CliRunner().invoke(main, ["submit", option, number])
+    assert (result.exit_code, result.exception is None or isinstance(result.exception, SystemExit)) == (2, True)
+    assert option in result.stderr
+
+
+def test_a_body_that_json_cannot_hold_is_an_error_of_the_clients_own() -> None:
+    for body in ({"soft_cap": float("nan")}, {"x": object()}):
+        with pytest.raises(Refused, match="the request cannot be sent"):
+            Client("http://127.0.0.1:9").submit(body)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from tests.support.builders import spec
+from tests.support.builders import BEST, spec
 from tuner.core.trial.job import JobState, JobTerms
 from tuner.errors import Conflict, InvalidInput
-from tuner.store import Store, jobs, queue
+from tuner.store import Store, bests, jobs, queue
 
 
 def test_one_problem_has_at_most_one_open_job(store: Store) -> None:
@@ -65,3 +67,19 @@ def test_a_second_request_adds_its_labels_and_the_higher_priority(store: Store) 
     assert (joined.project, joined.deadline_at) == (job.project, job.deadline_at)
     with store.write() as session:
         assert jobs.attach(session, job.id, "", JobTerms(priority=-5), 3.0).priority == 2
+
+
+def test_of_several_jobs_that_solved_a_problem_the_best_is_found(store: Store) -> None:
+    with store.write() as session:
+        found = []
+        for trials in (60, 1):
+            job = jobs.insert(session, spec(trials=trials), 1.0)
+            for state in (JobState.SEARCHING, JobState.FINALS):
+                jobs.set_state(session, job.id, state, 2.0)
+            bests.insert(session, replace(BEST, job_id=job.id))
+            jobs.set_state(session, job.id, JobState.SUCCEEDED, 3.0)
+            found.append(job.id)
+    with store.read() as session:
+        solved = jobs.find_succeeded(session, spec().problem_digest)
+    assert solved is not None
+    assert solved.id == found[0]
