@@ -67,7 +67,10 @@ def serve(**options: Any) -> None:
     """Serves the API and the dashboard; prints the address on stdout, logs on stderr."""
     from tuner import app
 
-    app.serve(settings_of(options), announce=click.echo)
+    settings = settings_of(options)
+    if settings.tls is not None and settings.scheduler is None:
+        raise click.UsageError("--tls has the certificates of a cluster: give its --scheduler, or leave --tls out")
+    app.serve(settings, announce=click.echo)
 
 
 @main.command()

@@ -129,3 +129,8 @@ def test_a_folder_without_a_database_is_refused_and_not_made(tmp_path: Path, com
     result = CliRunner().invoke(main, [*command.split(), "--data", str(folder)])
     assert (result.exit_code, folder.exists()) == (1, False)
     assert f"{folder} has no database; give --data the folder of a service" in result.stderr
+
+
+def test_certificates_without_a_cluster_are_refused_since_they_are_not_of_https(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["serve", "--tls", str(tmp_path), "--data", str(tmp_path / "data")])
+    assert (result.exit_code, "give its --scheduler" in result.stderr, (tmp_path / "data").exists()) == (2, True, False)

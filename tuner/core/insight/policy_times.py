@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tuner.core.model.forecast import attentions_us
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -34,6 +35,7 @@ def policy_times(workload: Workload, gpu: Gpu, chosen: Schedule, trials: Iterabl
         if isinstance(trial.outcome, Measured) and _is_like(trial, chosen)
         if trial.candidate.schedule and (plan := _plan(workload, gpu, trial.candidate.schedule))
     ]
+    apart_us = sum(attentions_us(workload, gpu, fused(chosen)))
     found = []
     for policy, plan in ({SEARCHED: own} | policy_plans(workload, gpu, chosen)).items():
         same = [(trial, outcome) for trial, outcome, other in measured if same_order(plan.plan, other.plan)]
@@ -41,7 +43,7 @@ def policy_times(workload: Workload, gpu: Gpu, chosen: Schedule, trials: Iterabl
         found.append(
             PolicyTime(
                 policy=policy,
-                forecast_us=simulate(plan).makespan_us,
+                forecast_us=simulate(plan).makespan_us + apart_us,
                 measured_us=best[1].time_us if best else None,
                 trial_number=best[0].number if best else None,
             )

@@ -32,10 +32,10 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
     plans = plans_for(workload, gpu, candidate)
     is_limited = len(plans) == 1 and not candidate.plan_kind.is_programmatic
     timelines = [simulate(plan, limit_us=limit_us if is_limited else math.inf) for plan in plans]
-    attentions_us = _attentions_us(workload, gpu, candidate)
-    total_us = sum(attentions_us) + sum(timeline.makespan_us for timeline in timelines)
+    apart_us = attentions_us(workload, gpu, candidate)
+    total_us = sum(apart_us) + sum(timeline.makespan_us for timeline in timelines)
     if candidate.plan_kind.is_programmatic:
-        return total_us - (len(attentions_us) + len(timelines)) * PROGRAMMATIC_GAIN_US
+        return total_us - (len(apart_us) + len(timelines)) * PROGRAMMATIC_GAIN_US
     if candidate.plan_kind.is_side_by_side:
         # The launches overlap where the first one's CTAs idle, and at best as well as one launch's tasks do.
         assert candidate.schedule is not None
@@ -44,7 +44,7 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
     return total_us
 
 
-def _attentions_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[float]:
+def attentions_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[float]:
     """Of each attention's launch, less what it saves the launch behind it by asking for weights early."""
     schedules = candidate.schedule.attentions if candidate.schedule else ()
     plans = attention_plans_for(workload, gpu, candidate)

@@ -4,12 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.between_made import candidate_of
 from tests.support.builders import measured
-from tests.support.cases import small_gpu
+from tests.support.cases import H200, small_gpu
 from tuner.core.insight.policy_times import policy_times
+from tuner.core.model.forecast import forecast_us
 from tuner.core.model.simulate import simulate
+from tuner.core.problem.presets import decoder_layer
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.proof.candidate_plans import plans_for
+from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import Ordering, Raster, RasterKind, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tile, Tiling
@@ -65,3 +69,13 @@ def test_the_fastest_trial_of_an_order_counts_and_one_that_ended_early_only_wher
 
 def test_a_schedule_without_a_plan_here_has_no_policies() -> None:
     assert policy_times(PAIR, replace(GPU, smem_per_cta_bytes=1024), CHOSEN, []) == ()
+
+
+def test_a_forecast_beside_an_attention_has_the_attentions_time_too() -> None:
+    workload = decoder_layer("llama3-8b", sequences=16, max_length=2048)
+    chosen = candidate_of(workload, PlanKind.FUSED).schedule
+    assert chosen is not None
+    searched, *_ = policy_times(workload, H200, chosen, [])
+    assert searched.forecast_us == pytest.approx(forecast_us(workload, H200, fused(chosen)))
+    (plan,) = plans_for(workload, H200, fused(chosen))
+    assert searched.forecast_us > simulate(plan).makespan_us + 30.0
