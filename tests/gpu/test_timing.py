@@ -160,6 +160,15 @@ def test_in_burst_the_card_is_left_alone_between_candidates(watched: Session) ->
     assert time.perf_counter() - begin_s < 0.01
 
 
+def test_finals_behind_an_idle_card_settle_it_first_under_sustained_load_alone(
+    watched: Session, builder: Builder, gpu: Gpu
+) -> None:
+    works = (ready(builder, gpu, Candidate(plan_kind=PlanKind.LIBRARY)).work,)
+    settled, at_once = (watched.finals(asked_in(regime), works, 1) for regime in (Regime.SUSTAINED, Regime.BURST))
+    assert 4.0 < settled.stage_s["time"] < 4.5
+    assert at_once.stage_s["time"] < 0.5
+
+
 def test_warm_is_not_slower_than_cold(watched: Session, builder: Builder, gpu: Gpu) -> None:
     small = problem(ffn_pair(m=64, d_in=512, d_hidden=2048, d_out=512))
     warm_asked = replace(small, objective=replace(small.objective, l2=CacheState.WARM))

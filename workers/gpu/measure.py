@@ -75,8 +75,10 @@ def measure_together(
 def time_together(prepared: ProblemOnCard, graphs: Sequence[Any], num_rounds: int) -> tuple[list[list[float]], int]:
     """[graph][round] microseconds of the rounds that count, and how many do not.
 
-    A round counts for all or for none, so that any two stay paired; where too few count, all do.
+    The first graph settles the card in front of the first round. A round counts for all or for none, so that any two
+    stay paired; where too few count, all do.
     """
+    prepared.timer.settle(graphs[0])
     tracks = prepared.timer.rounds(graphs, lambda tracks, _: len(tracks[0]) >= num_rounds)
     reasons = drop_reasons(tracks, prepared.problem.objective.regime)
     kept = [i for i, reason in enumerate(reasons) if reason is None]

@@ -40,6 +40,9 @@ _SUSTAINED_LOAD_S = 0.04
 #: Load behind a candidate in sustained while the next one is awaited, seconds at most: some 40 ms without load have the
 #: power limiter let the clocks rise, and then swing for a second.
 _BETWEEN_LOAD_S = 0.25
+#: Load in front of the rounds of finals in sustained, seconds: behind an idle card the power limiter overshoots, and
+#: the clocks swing for as long (docs/findings/swing.md).
+_SETTLING_LOAD_S = 4.0
 #: Load in front of a sample of a preview, seconds: the clocks are up, and the card is warm from the candidate before.
 _PREVIEW_LOAD_S = 0.008
 #: Length of a sample in sustained, microseconds: the cycles of a run are the same to 0.3 %, and what differs is the
@@ -82,6 +85,8 @@ class PowerState(Protocol):
     is_dear: bool
     #: How long the card is kept in its state at most, until the next candidate comes, seconds.
     between_s: float
+    #: Load until the clocks of an idle card are settled, seconds.
+    settling_s: float
 
     def before_round(self, timer: Timer, first: Any) -> None:
         """Once a round; `first` is the first graph of all rounds."""
@@ -105,6 +110,7 @@ class Burst:
 
     is_dear = False
     between_s = 0.0
+    settling_s = 0.0
 
     def before_round(self, timer: Timer, first: Any) -> None:
         """Pauses; then one sample, not counted, wakes the clocks."""
@@ -128,6 +134,7 @@ class Sustained:
 
     is_dear = True
     between_s = _BETWEEN_LOAD_S
+    settling_s = _SETTLING_LOAD_S
 
     def before_round(self, timer: Timer, first: Any) -> None:
         """Nothing: every sample has its load."""
@@ -315,8 +322,16 @@ class Timer:
     def await_busily(self, graph: Any, is_there: Callable[[], bool]) -> None:
         """Keeps the card in its power state by `graph` until the next candidate `is_there`, or as long as that is worth
         it. At most two launches are left to run."""
-        end, launches = time.perf_counter() + self._power.between_s, self.keep_busy(graph)
-        while time.perf_counter() < end and not is_there():
+        self._load(graph, self._power.between_s, is_there)
+
+    def settle(self, graph: Any) -> None:
+        """Brings an idle card by `graph` into the power state of its samples, for as long as its clocks swing. At most
+        two launches are left to run."""
+        self._load(graph, self._power.settling_s)
+
+    def _load(self, graph: Any, seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
+        end, launches = time.perf_counter() + seconds, self.keep_busy(graph)
+        while time.perf_counter() < end and not is_over():
             next(launches)
 
     def rest(self) -> None:
