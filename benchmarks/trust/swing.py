@@ -1,12 +1,12 @@
-"""How a card's clock swings behind an idle second, and what load in front of the first round settles it:
+"""How a card's clock swings behind an idle moment, and what load in front of the first round settles it:
 results/<gpu>/swing.json.
 
-python -m benchmarks.trust.swing [--row NAME ...] [--load SECONDS ...] [--out FILE]
+python -m benchmarks.trust.swing [--row NAME ...] [--pause SECONDS ...] [--load SECONDS ...] [--out FILE]
 
-Under sustained load the library and kept winners of a row are timed as finals time them, behind an idle second and so
-many seconds of the library. A row of the file for each load: `by_round` is what samples of a round take over the
-median of their kernel, in the mean. `scatter` is the standard deviation of a kernel's ratios to the library in a
-process's rounds, and `ratios` are their medians. About 80 seconds a row of the benchmarks.
+Under sustained load the library and kept winners of a row are timed as finals time them, behind so many idle seconds
+and so many of the library. A row of the file for each pause and load: `by_round` is what samples of a round take over
+the median of their kernel, in the mean. `scatter` is the standard deviation of a kernel's ratios to the library in a
+process's rounds, and `ratios` are their medians. About 130 seconds a row of the benchmarks.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,21 @@ from tuner.workers.builder.prepare import PreparedKernel
 
 ROWS = ("prefill-swiglu/llama3-70b-tp8/m512", "prefill-plain/llama3-8b/m2048")
 #: Of the library in front of the first round, seconds.
-LOADS_S = (0.0, 1.0, 2.0, 4.0, 8.0)
+LOADS_S = (0.0, 1.0, 2.0, 4.0)
+#: Idle in front of a series: within a job, between two of its requests, and where a fresh process comes.
+PAUSES_S = (0.1, 0.3, 1.0)
 #: Kept winners beside the library, as the contests of `benchmarks.search` have them.
 NUM_KEPT = 4
 #: Of one process in finals under sustained load.
 NUM_ROUNDS = 8
-#: Series of rounds by each load, which take turns.
+#: Series of rounds by each pause and load, which take turns.
 NUM_REPEATS = 2
-#: Idle in front of a series.
-PAUSE_S = 1.0
 
 Json = dict[str, Any]
 #: [graph][round], microseconds; the library's come first.
 Times = Sequence[Sequence[float]]
+#: Idle seconds, and seconds of load behind them.
+Front = tuple[float, float]
 
 
 def prepared_by(bench: Workbench, row: Row) -> list[PreparedKernel]:
@@ -66,13 +69,13 @@ def load(timer: Any, graph: Any, seconds: float) -> None:
         next(launches)
 
 
-def series_by(timer: Any, graphs: Sequence[Any], loads_s: Sequence[float]) -> dict[float, list[Times]]:
-    """By load, what each series of rounds took."""
-    found: dict[float, list[Times]] = {load_s: [] for load_s in loads_s}
+def series_by(timer: Any, graphs: Sequence[Any], fronts: Sequence[Front]) -> dict[Front, list[Times]]:
+    """By pause and load, what each series of rounds took."""
+    found: dict[Front, list[Times]] = {front: [] for front in fronts}
     for _ in range(NUM_REPEATS):
-        for load_s, series in found.items():
+        for (pause_s, load_s), series in found.items():
             timer.rest()
-            time.sleep(PAUSE_S)
+            time.sleep(pause_s)
             load(timer, graphs[0], load_s)
             tracks = timer.rounds(graphs, lambda tracks, _: len(tracks[0]) >= NUM_ROUNDS)
             series.append([[sample.time_us for sample in track] for track in tracks])
@@ -80,7 +83,7 @@ def series_by(timer: Any, graphs: Sequence[Any], loads_s: Sequence[float]) -> di
 
 
 def figures_of(series: Sequence[Times]) -> Json:
-    """Of the series by one load."""
+    """Of the series by one pause and load."""
     middles = [median([us for times in series for us in times[i]]) for i in range(len(series[0]))]
     over = [[[us / middles[i] for us in track] for i, track in enumerate(times)] for times in series]
     ratios = [[[a / b for a, b in zip(times[0], track, strict=True)] for track in times[1:]] for times in series]
@@ -96,20 +99,22 @@ def figures_of(series: Sequence[Times]) -> Json:
     }
 
 
-def measured(problem: Problem, arch: str, kernels: Sequence[PreparedKernel], loads_s: Sequence[float]) -> list[Json]:
-    """The figures of all loads on the visible card, once the numbers of all kernels are right."""
+def measured(problem: Problem, arch: str, kernels: Sequence[PreparedKernel], fronts: Sequence[Front]) -> list[Json]:
+    """The figures of all pauses and loads on the visible card, once the numbers of all kernels are right."""
     with graphs_on_card(problem, arch, kernels) as (timer, graphs):
-        series = series_by(timer, graphs, loads_s)
-    return [{"load_s": load_s} | figures_of(found) for load_s, found in series.items()]
+        series = series_by(timer, graphs, fronts)
+    return [{"pause_s": pause_s, "load_s": load_s} | figures_of(found) for (pause_s, load_s), found in series.items()]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures the rows, and writes the file after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--row", action="append", help="default: one of 512 and one of 2048 rows")
-    parser.add_argument("--load", action="append", type=float, help="default: 0, 1, 2, 4 and 8 seconds")
+    parser.add_argument("--pause", action="append", type=float, help="default: 0.1, 0.3 and 1 second")
+    parser.add_argument("--load", action="append", type=float, help="default: 0, 1, 2 and 4 seconds")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/swing.json")
     options = parser.parse_args(arguments)
+    fronts = list(product(options.pause or PAUSES_S, options.load or LOADS_S))
     rows = list[Json]()
     with open_workbench("auto", BUILD_CACHE) as bench:
         environment = bench.evaluator.environment()
@@ -118,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         path = options.out or results_file(bench.evaluator.target.id, "swing")
         for row in choose_rows(names=options.row or ROWS):
             kernels = prepared_by(bench, row)
-            found = measured(row.problem, bench.gpu.arch, kernels, options.load or LOADS_S)
+            found = measured(row.problem, bench.gpu.arch, kernels, fronts)
             rows += [{"row": row.name} | one for one in found]
             write_report(path, rows, machine_of(environment))
             for one in found:

@@ -44,9 +44,8 @@ class Swinging:
         return tracks
 
 
-def test_a_load_that_settles_the_clock_is_told_by_the_scatter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swing, "PAUSE_S", 0.0)
-    found = series_by(Swinging(), [200.0, 160.0, 100.0], [0.0, 0.001])
+def test_a_load_that_settles_the_clock_is_told_by_the_scatter() -> None:
+    found = series_by(Swinging(), [200.0, 160.0, 100.0], [(0.0, 0.0), (0.0, 0.001)])
     assert [len(series) for series in found.values()] == [NUM_REPEATS] * 2
     idle, loaded = (figures_of(series) for series in found.values())
     assert loaded["by_round"] == [1.0] * NUM_ROUNDS
