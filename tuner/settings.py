@@ -176,7 +176,7 @@ class Settings(BaseSettings):
     )
     finals_rounds: int = Field(
         default=FinalsProcedure.num_rounds,
-        description="rounds of the finals in each of their two processes, of which three tenths under sustained load",
+        description="rounds of the finals in each of their two processes, of which a quarter under sustained load",
     )
     tie_band: float = Field(
         default=FinalsProcedure.min_tie_band,

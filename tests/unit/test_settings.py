@@ -16,7 +16,7 @@ from tuner.settings import Settings
 def test_the_defaults_are_those_of_the_domain() -> None:
     assert Settings().limits == Limits()
     assert Settings().finals == FinalsProcedure()
-    assert [Settings().finals.rounds_in(regime) for regime in (Regime.BURST, Regime.SUSTAINED)] == [20, 6]
+    assert [Settings().finals.rounds_in(regime) for regime in (Regime.BURST, Regime.SUSTAINED)] == [20, 5]
 
 
 def test_every_limit_is_a_setting_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

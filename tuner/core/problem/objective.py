@@ -64,5 +64,5 @@ class FinalsProcedure:
             raise InvalidInput("tie_band", problem, "0.01 is one per cent")
 
     def rounds_in(self, regime: Regime) -> int:
-        """Rounds in each process: under sustained load three tenths, since a sample there is long."""
-        return -(-3 * self.num_rounds // 10) if regime is Regime.SUSTAINED else self.num_rounds
+        """Rounds in each process: under sustained load a quarter, since a sample there is long."""
+        return -(-self.num_rounds // 4) if regime is Regime.SUSTAINED else self.num_rounds
