@@ -179,13 +179,13 @@ def all_tasks() -> tuple[Task, ...]:
     return (
         *(_job("burst", name, 20.0) for name in BURST),
         _job("long", LONG, 55.0, NUM_LONG),
-        *(_job("sustained", name, 80.0) for name in SUSTAINED),
+        *(_job("sustained", name, 90.0) for name in SUSTAINED),
         *(_job("more", name, 20.0) for name in MORE),
         *(
             Task(
                 name=f"priors/{name}",
                 part="priors",
-                seconds=40.0 if name in SUSTAINED else 12.0,
+                seconds=45.0 if name in SUSTAINED else 12.0,
                 run=partial(run_with_priors, name),
             )
             for name in QUALITY
@@ -201,7 +201,7 @@ def all_tasks() -> tuple[Task, ...]:
             Task(
                 name=f"diet/{name}",
                 part="diet",
-                seconds=190.0 if name in SUSTAINED else 25.0,
+                seconds=200.0 if name in SUSTAINED else 25.0,
                 run=partial(run_diet, name),
             )
             for name in (*BURST, *MORE, *SUSTAINED)
