@@ -1,16 +1,44 @@
-"""The library's graph and those of checked kernels on the visible card, for a benchmark that takes samples itself."""
+"""Benchmarks that take samples themselves: rows measured one by one, and the graphs of a row on the visible card."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import gc
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.rows import Row, choose_rows
+from benchmarks.common.workbench import BUILD_CACHE, Workbench, open_workbench
 from tuner.core.trial.evaluator import Problem
 from tuner.workers.builder.nvrtc import compile_source
 from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.source.render import device_text
+
+Json = dict[str, Any]
+
+
+def measure_on_card(
+    name: str, rows: Sequence[str], out: Path | None, measured: Callable[[Workbench, Row], list[Json]], *, lack: str
+) -> None:
+    """Measures rows of the benchmarks, and writes the file after each: results/<gpu>/<name>.json unless `out` says
+    another. All but the samples, `times_us`, is printed. `lack` says why a simulated card is refused."""
+    found = list[Json]()
+    with open_workbench("auto", BUILD_CACHE) as bench:
+        environment = bench.evaluator.environment()
+        if environment.simulated:
+            sys.exit(f"a card is needed: {lack}")
+        path = out or results_file(bench.evaluator.target.id, name)
+        for row in choose_rows(names=rows):
+            figures = measured(bench, row)
+            found += [{"row": row.name} | one for one in figures]
+            write_report(path, found, machine_of(environment))
+            for one in figures:
+                print(row.name, {key: value for key, value in one.items() if key != "times_us"}, flush=True)
+            gc.collect()
 
 
 @contextmanager

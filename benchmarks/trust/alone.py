@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.on_card import graphs_on_card
-from benchmarks.common.report import machine_of, results_file, write_report
-from benchmarks.common.rows import choose_rows
-from benchmarks.common.workbench import BUILD_CACHE, open_workbench
+from benchmarks.common.on_card import graphs_on_card, measure_on_card
+from benchmarks.common.rows import Row
+from benchmarks.common.workbench import Workbench
 from benchmarks.trust.swing import ROWS, load, prepared_by
 from tuner.core.trial.stats import median
 
@@ -92,31 +90,24 @@ def rows_of(
     ]
 
 
+def measured(bench: Workbench, row: Row) -> list[Json]:
+    """The figures of the library and of each kernel on the visible card, once the numbers of all are right."""
+    kernels = prepared_by(bench, row)
+    between, by_itself = list[list[Figure]](), list[list[Figure]]()
+    with graphs_on_card(row.problem, bench.gpu.arch, kernels) as (timer, graphs):
+        for _ in range(NUM_REPEATS):
+            between.append(between_others(timer, graphs))
+            by_itself.append(alone(timer, graphs, timer.data.chain_length))
+    return rows_of(["library", *(str(kernel.work.plan_kind) for kernel in kernels)], between, by_itself)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures the rows, and writes the file after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--row", action="append", help="default: one of 512 and one of 2048 rows")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/alone.json")
     options = parser.parse_args(arguments)
-    rows = list[Json]()
-    with open_workbench("auto", BUILD_CACHE) as bench:
-        environment = bench.evaluator.environment()
-        if environment.simulated:
-            sys.exit("a card is needed: a simulated one has no power limit")
-        path = options.out or results_file(bench.evaluator.target.id, "alone")
-        for row in choose_rows(names=options.row or ROWS):
-            kernels = prepared_by(bench, row)
-            names = ["library", *(str(kernel.work.plan_kind) for kernel in kernels)]
-            with graphs_on_card(row.problem, bench.gpu.arch, kernels) as (timer, graphs):
-                between, by_itself = list[list[Figure]](), list[list[Figure]]()
-                for _ in range(NUM_REPEATS):
-                    between.append(between_others(timer, graphs))
-                    by_itself.append(alone(timer, graphs, timer.data.chain_length))
-            found = rows_of(names, between, by_itself)
-            rows += [{"row": row.name} | one for one in found]
-            write_report(path, rows, machine_of(environment))
-            for one in found:
-                print(row.name, one, flush=True)
+    measure_on_card("alone", options.row or ROWS, options.out, measured, lack="a simulated one has no power limit")
 
 
 if __name__ == "__main__":

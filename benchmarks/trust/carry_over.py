@@ -11,8 +11,6 @@ forget which lines are to stay. About ten seconds a pair.
 from __future__ import annotations
 
 import argparse
-import gc
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.on_card import graphs_on_card
-from benchmarks.common.report import machine_of, results_file, write_report
-from benchmarks.common.rows import ROWS
-from benchmarks.common.workbench import BUILD_CACHE, open_workbench
+from benchmarks.common.on_card import graphs_on_card, measure_on_card
+from benchmarks.common.rows import Row
+from benchmarks.common.workbench import Workbench
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -182,12 +179,12 @@ def samples_of(timer: Any, graphs: Mapping[str, Any]) -> dict[str, list[Json]]:
     return samples
 
 
-def measured(problem: Problem, arch: str, kernels: Mapping[str, PreparedKernel]) -> list[Json]:
+def measured(bench: Workbench, row: Row) -> list[Json]:
     """The figures of all ways on the visible card, once the numbers of all are right."""
-    with graphs_on_card(problem, arch, list(kernels.values())) as (timer, on_card):
-        graphs = dict(zip((LIBRARY, *kernels), on_card, strict=True))
-        samples = samples_of(timer, graphs)
-    return [{"between": way} | row for way, found in samples.items() for row in figures_of(found)]
+    kernels = prepared_by(bench.evaluator, row.problem)
+    with graphs_on_card(row.problem, bench.gpu.arch, list(kernels.values())) as (timer, on_card):
+        samples = samples_of(timer, dict(zip((LIBRARY, *kernels), on_card, strict=True)))
+    return [{"between": way} | one for way, found in samples.items() for one in figures_of(found)]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -195,20 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/carry_over.json")
     options = parser.parse_args(arguments)
-    rows = list[Json]()
-    with open_workbench("auto", BUILD_CACHE) as bench:
-        environment = bench.evaluator.environment()
-        if environment.simulated:
-            sys.exit("a card is needed: a simulated one leaves nothing in an L2")
-        machine = machine_of(environment)
-        path = options.out or results_file(bench.evaluator.target.id, "carry_over")
-        for name in PAIRS:
-            (problem,) = (row.problem for row in ROWS if row.name == name)
-            kernels = prepared_by(bench.evaluator, problem)
-            rows += [{"pair": name} | row for row in measured(problem, bench.gpu.arch, kernels)]
-            write_report(path, rows, machine)
-            print(*rows[-len(BETWEEN) * (len(kernels) + 1) :], sep="\n", flush=True)
-            gc.collect()
+    measure_on_card("carry_over", PAIRS, options.out, measured, lack="a simulated one leaves nothing in an L2")
 
 
 if __name__ == "__main__":

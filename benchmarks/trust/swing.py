@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.kept import kept_for
-from benchmarks.common.on_card import graphs_on_card
-from benchmarks.common.report import machine_of, results_file, write_report
-from benchmarks.common.rows import Row, choose_rows
-from benchmarks.common.workbench import BUILD_CACHE, Workbench, open_workbench
-from tuner.core.trial.evaluator import Problem
+from benchmarks.common.on_card import graphs_on_card, measure_on_card
+from benchmarks.common.rows import Row
+from benchmarks.common.workbench import Workbench
 from tuner.core.trial.stats import median
 from tuner.errors import WorkerError
 from tuner.workers.builder.prepare import PreparedKernel
@@ -99,9 +97,9 @@ def figures_of(series: Sequence[Times]) -> Json:
     }
 
 
-def measured(problem: Problem, arch: str, kernels: Sequence[PreparedKernel], fronts: Sequence[Front]) -> list[Json]:
+def measured(fronts: Sequence[Front], bench: Workbench, row: Row) -> list[Json]:
     """The figures of all pauses and loads on the visible card, once the numbers of all kernels are right."""
-    with graphs_on_card(problem, arch, kernels) as (timer, graphs):
+    with graphs_on_card(row.problem, bench.gpu.arch, prepared_by(bench, row)) as (timer, graphs):
         series = series_by(timer, graphs, fronts)
     return [{"pause_s": pause_s, "load_s": load_s} | figures_of(found) for (pause_s, load_s), found in series.items()]
 
@@ -115,19 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/<gpu>/swing.json")
     options = parser.parse_args(arguments)
     fronts = list(product(options.pause or PAUSES_S, options.load or LOADS_S))
-    rows = list[Json]()
-    with open_workbench("auto", BUILD_CACHE) as bench:
-        environment = bench.evaluator.environment()
-        if environment.simulated:
-            sys.exit("a card is needed: the clock of a simulated one does not swing")
-        path = options.out or results_file(bench.evaluator.target.id, "swing")
-        for row in choose_rows(names=options.row or ROWS):
-            kernels = prepared_by(bench, row)
-            found = measured(row.problem, bench.gpu.arch, kernels, fronts)
-            rows += [{"row": row.name} | one for one in found]
-            write_report(path, rows, machine_of(environment))
-            for one in found:
-                print(row.name, {name: value for name, value in one.items() if name != "times_us"}, flush=True)
+    lack = "the clock of a simulated one does not swing"
+    measure_on_card("swing", options.row or ROWS, options.out, partial(measured, fronts), lack=lack)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from benchmarks.common.workbench import open_workbench
-from benchmarks.trust import alone
 from benchmarks.trust.alone import Figure, rows_of
 
 
@@ -19,10 +13,3 @@ def test_a_kernel_that_is_slower_alone_is_told() -> None:
     assert (kernel["between"], kernel["alone"]) == (1.2, 1.0909)
     assert (kernel["between_mhz"], kernel["alone_mhz"]) == (1340, 1300)
     assert kernel["alone_us"] == [110.0, 110.0]
-
-
-def test_a_simulated_card_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alone, "open_workbench", lambda _, cache: open_workbench("simulated:h100", cache))
-    with pytest.raises(SystemExit, match="a card is needed"):
-        alone.main(["--out", str(tmp_path / "out.json")])
-    assert not (tmp_path / "out.json").exists()

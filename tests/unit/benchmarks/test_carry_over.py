@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks.common.rows import ROWS
-from benchmarks.common.workbench import open_workbench
-from benchmarks.trust import carry_over
-from benchmarks.trust.carry_over import LIBRARY, PAIRS, alone, candidates, figures_of, read, rounds_of
+from benchmarks.trust.carry_over import LIBRARY, PAIRS, candidates, figures_of, read, rounds_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import plans_for
 
@@ -52,16 +47,3 @@ def test_what_a_graph_leaves_is_told_by_whom_it_is_behind() -> None:
     rows = {row["of"]: row["behind_us"] for row in figures_of(rounds_of(timer, graphs, 0, 8, read))}
     assert timer.num_reads == 32
     assert rows["quiet"]["loud"] == 10.0
-
-
-def test_a_simulated_card_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carry_over, "open_workbench", lambda _, cache: open_workbench("simulated:h100", cache))
-    with pytest.raises(SystemExit, match="a card is needed"):
-        carry_over.main(["--out", str(tmp_path / "out.json")])
-    assert not (tmp_path / "out.json").exists()
-
-
-def test_alone_each_is_behind_itself() -> None:
-    graphs = {name: name for name in (LIBRARY, "loud")}
-    rows = {row["of"]: row["behind_us"] for row in figures_of(alone(Stopwatch(), graphs, 3))}
-    assert rows == {LIBRARY: {LIBRARY: 10.0}, "loud": {"loud": 11.0}}

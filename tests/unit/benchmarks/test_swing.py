@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.common.kept import kept_for
-from benchmarks.common.workbench import open_workbench
-from benchmarks.trust import swing
 from benchmarks.trust.swing import NUM_REPEATS, NUM_ROUNDS, ROWS, figures_of, series_by
 
 
@@ -52,10 +49,3 @@ def test_a_load_that_settles_the_clock_is_told_by_the_scatter() -> None:
     assert (loaded["scatter"], loaded["ratios"]) == (0.0, [1.25, 2.0])
     assert idle["scatter"] > 0.01
     assert max(idle["by_round"]) - min(idle["by_round"]) > 0.01
-
-
-def test_a_simulated_card_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(swing, "open_workbench", lambda _, cache: open_workbench("simulated:h100", cache))
-    with pytest.raises(SystemExit, match="a card is needed"):
-        swing.main(["--out", str(tmp_path / "out.json")])
-    assert not (tmp_path / "out.json").exists()
