@@ -150,7 +150,7 @@ def test_the_card_is_kept_busy_until_the_next_candidate_comes_and_no_longer_than
     begin_s = time.perf_counter()
     watched.await_busily(lambda: False)
     timer.rest()
-    assert 0.25 < time.perf_counter() - begin_s < 0.3
+    assert 2.0 < time.perf_counter() - begin_s < 2.1
 
 
 def test_in_burst_the_card_is_left_alone_between_candidates(watched: Session) -> None:
