@@ -10,8 +10,17 @@ from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.samples import Round, whole
 
 from ..protocol.messages import Work
-from ..timing.clocks import Sample, drop_reasons
-from ..timing.rounds import MIN_KEPT, Ending, is_hopeless_by, is_previewed_enough, summary, to_previews, to_rounds
+from ..timing.clocks import Sample
+from ..timing.rounds import (
+    Ending,
+    are_enough_together,
+    counting_together,
+    is_hopeless_by,
+    is_previewed_enough,
+    summary,
+    to_previews,
+    to_rounds,
+)
 from ..timing.stop_rules import HopelessRule, is_previewed, stop_rule
 from .baselines import Runner
 from .check import Aborted
@@ -75,16 +84,13 @@ def measure_together(
 def time_together(prepared: ProblemOnCard, graphs: Sequence[Any], num_rounds: int) -> tuple[list[list[float]], int]:
     """[graph][round] microseconds of the rounds that count, and how many do not.
 
-    The first graph settles the card in front of the first round. A round counts for all or for none, so that any two
-    stay paired; where too few count, all do.
+    The first graph settles the card in front of the first round.
     """
+    regime = prepared.problem.objective.regime
     prepared.timer.settle(graphs[0])
-    tracks = prepared.timer.rounds(graphs, lambda tracks, _: len(tracks[0]) >= num_rounds)
-    reasons = drop_reasons(tracks, prepared.problem.objective.regime)
-    kept = [i for i, reason in enumerate(reasons) if reason is None]
-    if len(kept) < min(MIN_KEPT, num_rounds):
-        kept = list(range(len(reasons)))
-    return [[track[i].time_us for i in kept] for track in tracks], len(reasons) - len(kept)
+    tracks = prepared.timer.rounds(graphs, lambda tracks, _: are_enough_together(tracks, num_rounds, regime))
+    counted = counting_together(tracks, num_rounds, regime)
+    return [[track[i].time_us for i in counted] for track in tracks], len(tracks[0]) - len(counted)
 
 
 def _check_abort(runner: Runner) -> None:

@@ -65,6 +65,22 @@ def is_previewed_enough(rounds: Sequence[Round], incumbent_speedup: float | None
     return rule.is_settled(speedups_at_one_clock(previews(rounds)), incumbent_speedup)
 
 
+def counting_together(tracks: Sequence[Sequence[Sample]], num_rounds: int, regime: Regime) -> list[int]:
+    """Which rounds of [graph][round] samples count, of `num_rounds` that are asked for: a round counts for all graphs
+    or for none, so that any two stay paired. Where too few count, all do."""
+    reasons = drop_reasons(tracks, regime)
+    found = [i for i, reason in enumerate(reasons) if reason is None]
+    return found if len(found) >= min(MIN_KEPT, num_rounds) else list(range(len(reasons)))
+
+
+def are_enough_together(tracks: Sequence[Sequence[Sample]], num_rounds: int, regime: Regime) -> bool:
+    """Whether so many rounds count; up to a third more are taken in place of those that do not."""
+    num_taken = len(tracks[0])
+    if num_taken < num_rounds or 3 * num_taken >= 4 * num_rounds:
+        return num_taken >= num_rounds
+    return drop_reasons(tracks, regime).count(None) >= num_rounds
+
+
 def counting(rounds: Sequence[Round]) -> Sequence[Round]:
     """What figures are taken from: the rounds that count, or all where too few do; those of a preview where there is no
     other."""

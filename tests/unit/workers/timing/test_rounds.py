@@ -10,7 +10,14 @@ import pytest
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.trial.samples import DropReason, Round
 from tuner.workers.timing.clocks import Sample
-from tuner.workers.timing.rounds import MIN_KEPT, Ending, summary, to_rounds
+from tuner.workers.timing.rounds import (
+    MIN_KEPT,
+    Ending,
+    are_enough_together,
+    counting_together,
+    summary,
+    to_rounds,
+)
 from tuner.workers.timing.stop_rules import HopelessRule, stop_rule
 
 PROCEDURE = Procedure(l2=CacheState.COLD, regime=Regime.BURST, launch=LaunchStyle.PLAIN, chain_length=8)
@@ -53,6 +60,39 @@ def test_where_too_few_rounds_count_all_are_taken_and_the_trial_says_so() -> Non
     measured = summary(to_rounds(with_slow([10.0] * 8, slow), None, Regime.BURST), PROCEDURE, truncated=False)
     assert measured.time_us == 20
     assert "7 of 8 rounds were dropped (slow_clock 7); its figures are those of all rounds" in measured.remark
+
+
+def taken_together(slow: set[int], num_rounds: int) -> list[list[Sample]]:
+    """The rounds that finals of two take; in those of `slow` the second one's clock is low."""
+    tracks: list[list[Sample]] = [[], []]
+    while not are_enough_together(tracks, num_rounds, Regime.BURST):
+        number = len(tracks[0])
+        tracks[0] += samples(10.0)
+        tracks[1] += samples(20.0, clock_mhz=990 if number in slow else 1980)
+    return tracks
+
+
+@pytest.mark.parametrize(
+    ("slow", "num_rounds", "num_taken", "counted"),
+    [
+        (set(), 5, 5, [0, 1, 2, 3, 4]),
+        ({1}, 5, 6, [0, 2, 3, 4, 5]),
+        ({1, 3}, 5, 7, [0, 2, 4, 5, 6]),
+        ({1, 3, 4}, 5, 7, [0, 2, 5, 6]),
+        ({2}, 20, 21, [0, 1, *range(3, 21)]),
+    ],
+)
+def test_finals_take_further_rounds_in_place_of_those_that_do_not_count(
+    slow: set[int], num_rounds: int, num_taken: int, counted: list[int]
+) -> None:
+    tracks = taken_together(slow, num_rounds)
+    assert [len(track) for track in tracks] == [num_taken] * 2
+    assert counting_together(tracks, num_rounds, Regime.BURST) == counted
+
+
+def test_where_too_few_rounds_of_finals_count_all_do() -> None:
+    tracks = taken_together({1, 2, 3, 4, 5, 6}, 5)
+    assert counting_together(tracks, 5, Regime.BURST) == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_the_library_is_its_own_baseline() -> None:
