@@ -24,7 +24,7 @@ def create(folder: Path, members: Sequence[str], days: int) -> list[Path]:
 
     Raises:
         InvalidInput: a member's name is no name of a folder.
-        Conflict: a member has its folder already.
+        Conflict: a member has its folder already, or the authority that is there is none of ours.
     """
     for member in members:
         if member == AUTHORITY or not member.replace("-", "").replace("_", "").isalnum():
@@ -34,8 +34,11 @@ def create(folder: Path, members: Sequence[str], days: int) -> list[Path]:
     authority = folder / AUTHORITY
     if not authority.exists():
         _create_authority(authority, days)
-    certificate = x509.load_pem_x509_certificate((authority / CA_FILE).read_bytes())
-    key = serialization.load_pem_private_key((authority / KEY_FILE).read_bytes(), password=None)
+    try:
+        certificate = x509.load_pem_x509_certificate((authority / CA_FILE).read_bytes())
+        key = serialization.load_pem_private_key((authority / KEY_FILE).read_bytes(), password=None)
+    except (OSError, ValueError, TypeError) as error:
+        raise Conflict(f"{authority} is no authority of `tuner tls create`; give an empty folder") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise Conflict(f"{authority / KEY_FILE} is no key of `tuner tls create`; give an empty folder")
     for member in members:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,8 +19,8 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
     """How to speak with `address`; of `tls` see `tuner tls create`.
 
     Raises:
-        InvalidInput: the address is none; it needs certificates that are not there; or it is plain and reachable from
-            other machines, and `insecure` does not allow that.
+        InvalidInput: the address is none; it needs certificates that are not there, or do not belong together; or it is
+            plain and reachable from other machines, and `insecure` does not allow that.
     """
     scheme, host = check_address(address)
     if scheme == "tls":
@@ -28,6 +29,7 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
         missing = [name for name in (CA_FILE, CERT_FILE, KEY_FILE) if not (tls / name).is_file()]
         if missing:
             raise InvalidInput("tls", f"{tls} holds no {', '.join(missing)}", "make it with `tuner tls create`")
+        _check_certificates(tls)
         cert, key = str(tls / CERT_FILE), str(tls / KEY_FILE)
         ours = {f"tls_{role}_{what}": path for role in ("scheduler", "worker", "client")
                 for what, path in (("cert", cert), ("key", key))}  # fmt: skip
@@ -39,6 +41,24 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
             "use tls:// and --tls, or accept that with --insecure",
         )
     return Security(require_encryption=False)
+
+
+def _check_certificates(tls: Path) -> None:
+    """That a member's files can be read, and its key is that of its certificate.
+
+    Raises:
+        InvalidInput: names the file that is not what it should be.
+    """
+    context, remedy = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "make the folder anew with `tuner tls create`"
+    try:
+        context.load_verify_locations(tls / CA_FILE)
+    except OSError as error:
+        raise InvalidInput("tls", f"{tls / CA_FILE} is no certificate", remedy) from error
+    try:
+        context.load_cert_chain(tls / CERT_FILE, tls / KEY_FILE)
+    except OSError as error:
+        problem = f"{tls / CERT_FILE} and {KEY_FILE} beside it are no certificate and its key"
+        raise InvalidInput("tls", problem, remedy) from error
 
 
 def check_address(address: str) -> tuple[str, str]:
