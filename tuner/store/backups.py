@@ -13,6 +13,7 @@ import os
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from sqlalchemy.sql.sqltypes import JSON
 
 from tuner.errors import StoreError
 from tuner.store import migrate
+from tuner.store.faults import words_of
 from tuner.store.removal import compact
 
 #: What a backup says of itself.
@@ -114,8 +116,10 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
             except BaseException:
                 migrate.downgrade(engine)
                 raise
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile, SQLAlchemyError) as error:
-        raise StoreError(f"{path} cannot be restored: {error}") from error
+    except (OSError, SQLAlchemyError) as error:
+        raise StoreError(f"{path} cannot be restored: {words_of(error)}") from error
+    except (KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise StoreError(f"{path} cannot be restored: it is damaged, or no backup of `tuner db backup`") from error
     migrate.upgrade(engine)
     return counts
 
