@@ -20,9 +20,8 @@ from distributed.protocol import pickle
 from distributed.security import Security
 
 from tuner.dispatch.cluster.messages import Announcement, encode
+from tuner.dispatch.cluster.waiting import Waiting
 from tuner.errors import WorkerError
-
-log = logging.getLogger(__name__)
 
 #: Under this name a worker's announcement stands in what the scheduler tells of it.
 ANNOUNCEMENT = "tuner"
@@ -171,7 +170,7 @@ async def run_worker(
     announce: Callable[[str], None],
 ) -> None:
     """Joins the cluster, and again whenever the scheduler was lost, until `stop` is set."""
-    stopping = asyncio.create_task(stop.wait())
+    stopping, waiting = asyncio.create_task(stop.wait()), Waiting(scheduler)
     with tempfile.TemporaryDirectory(prefix="tuner-worker-") as folder:
         while not stop.is_set():
             node = ClusterWorker(
@@ -184,7 +183,7 @@ async def run_worker(
                 port=port,
                 folder=folder,
             )
-            life = asyncio.create_task(_live(node, announce))
+            life = asyncio.create_task(_live(node, announce, waiting))
             try:
                 await asyncio.wait({life, stopping}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -193,16 +192,20 @@ async def run_worker(
                 with suppress(TimeoutError):
                     await asyncio.wait_for(node.close(nanny=False, timeout=2), _CLOSE_S)
             if not stop.is_set():
-                log.warning("the scheduler %s is lost; this worker joins again when it answers", scheduler)
                 await asyncio.wait({stopping}, timeout=REJOIN_PAUSE_S)
     stopping.cancel()
 
 
-async def _live(node: ClusterWorker, announce: Callable[[str], None]) -> None:
+async def _live(node: ClusterWorker, announce: Callable[[str], None], waiting: Waiting) -> None:
     """From joining to the end."""
+    reason = "the connection to it is lost"
     try:
         await node
+        waiting.joined()
         announce(node.address)
         await node.finished()
-    except (OSError, ValueError, RuntimeError, TimeoutError) as error:
-        log.warning("joining failed: %s", error)
+    except TimeoutError:
+        reason = f"no answer within {JOIN_S:g} s"
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error)
+    waiting.failed(reason)
