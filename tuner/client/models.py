@@ -114,7 +114,8 @@ def size_of(config: Mapping[str, Any], name: str) -> int:
     """
     found = config.get(name)
     if type(found) is not int or found < 1:
-        raise InvalidInput(name, f"should be a positive integer, got {found!r}", "give the config.json of the model")
+        problem = f"should be a positive integer, got {found!r}" if name in config else "is missing"
+        raise InvalidInput(name, problem, "give the config.json of the model")
     return found
 
 

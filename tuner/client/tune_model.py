@@ -126,8 +126,15 @@ def _read(path: Path, take: Callable[[Any], Found]) -> Found:
         click.UsageError: it is none, or of a model that has no shape here.
     """
     try:
-        return take(json.loads(path.read_text()))
+        config = json.loads(path.read_text())
+    except ValueError as error:
+        raise click.UsageError(f"{path} is no JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise click.UsageError(f"{path} holds no JSON object; give the config.json of a model")
+    try:
+        return take(config)
     except InvalidInput as error:
         raise click.UsageError(f"{path}: {error}") from error
-    except (ValueError, AttributeError) as error:
-        raise click.UsageError(f"{path} is no config.json of a model: {error}") from error
+    except (AttributeError, TypeError, ValueError) as error:
+        problem = "a field is of another type than in the config.json of a model"
+        raise click.UsageError(f"{path}: {problem} ({error})") from error

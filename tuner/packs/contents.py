@@ -179,7 +179,7 @@ def check(entries: tuple[Entry, ...]) -> None:
     seen: set[Shape] = set()
     for entry in entries:
         if entry.shape in seen:
-            raise InvalidInput("entries", f"{entry.shape} is there twice", "give each shape one ladder")
+            raise InvalidInput("shapes", f"{entry.shape} is there twice", "give each shape one ladder")
         seen.add(entry.shape)
         end = 0
         for rung in entry.rungs:
