@@ -188,39 +188,19 @@ def explain(what: str, data: Path | None) -> None:
 
     JOB is the id of a job whose result holds a fused schedule, or one of an attention. What was measured is told beside
     what was forecast; no server may be using its data. SCHEDULE is a JSON file
-    of {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}.
+    of {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}, or the manifest.json of an artifact.
     """
     from tuner.core.insight.explain import explain as explained
+    from tuner.schedule_file import read_schedule
 
     measured: list[str] = []
     if what.startswith("job-"):
         (workload, gpu, schedule), measured = _from_job(what, data)
     else:
-        workload, gpu, schedule = _from_file(Path(what))
+        workload, gpu, schedule = read_schedule(Path(what))
     heading, *forecast = explained(workload, gpu, schedule)
     for sentence in (heading, *measured, *forecast):
         click.echo(sentence)
-
-
-def _from_file(path: Path) -> tuple[Workload, Gpu, Schedule]:
-    """What a file asks to explain."""
-    import json
-
-    from tuner.core.problem.gpu import CATALOGUE
-    from tuner.core.problem.workload import Workload
-    from tuner.core.schedule.ordering import Schedule
-
-    try:
-        asked = json.loads(path.read_text())
-        workload, schedule = Workload.from_json(asked["workload"]), Schedule.from_json(asked["schedule"])
-        return workload, CATALOGUE[asked["gpu"]], schedule
-    except OSError as error:
-        raise click.ClickException(f"{path} cannot be read: {error.strerror}; give a file, or a job's id") from error
-    except (ValueError, KeyError, TypeError) as error:
-        known = ", ".join(CATALOGUE)
-        raise click.ClickException(
-            f"{path}: {error!r}; it must hold workload, schedule, and gpu, one of {known}"
-        ) from error
 
 
 def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Schedule], list[str]]:

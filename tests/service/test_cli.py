@@ -65,6 +65,35 @@ def test_a_schedule_in_a_file_is_explained(tmp_path: Path) -> None:
     assert "give a file, or a job's id" in complaint
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"workload": None}, "workload is not of the form"),
+        ({"workload": {}}, "workload has no dtype"),
+        ({"schedule": {"tiling": 5}}, "schedule has no ordering"),
+        ({"schedule": 5}, "schedule is not of the form"),
+        ({"gpu": None}, "gpu is missing"),
+    ],
+)
+def test_a_file_of_no_schedule_is_refused_by_its_key(tmp_path: Path, changes: dict[str, object], words: str) -> None:
+    file = tmp_path / "asked.json"
+    asked = {"workload": builders.workload().to_json(), "gpu": "h200", "schedule": builders.schedule().to_json()}
+    file.write_text(json.dumps({**asked, **changes}))
+    code, _, complaint = explained(str(file))
+    assert (code, f"Error: {file}: {words}" in complaint) == (1, True), complaint
+    file.write_text("{")
+    assert f"Error: {file}: is no JSON; give workload" in explained(str(file))[2]
+
+
+def test_a_saved_manifest_is_explained_for_the_gpu_of_its_job(tmp_path: Path) -> None:
+    file, spec = tmp_path / "manifest.json", {"target_id": "simulated:h200"}
+    manifest = {"workload": builders.workload().to_json(), "schedule": builders.schedule().to_json(), "spec": spec}
+    file.write_text(json.dumps(manifest))
+    code, words, complaint = explained(str(file))
+    assert (code, complaint) == (0, "")
+    assert "H200" in words
+
+
 def test_the_fused_result_of_a_job_is_explained(tmp_path: Path) -> None:
     candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=builders.schedule())
     row = FinalRow(candidate=candidate, trial_number=1, time_us=9.0, spread=0.0, speedup=1.1, speedup_ci95=None)

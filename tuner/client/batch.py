@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.client import render
+from tuner.client.artifact import Artifact
 from tuner.client.errors import JobFailed, Unreachable
 from tuner.client.http import PATIENCE_S, Client, check_deadline
 from tuner.client.output import document, write_or_print
@@ -154,16 +155,30 @@ def best_of(client: Client, batch_id: str) -> Json:
     return client.batch_best(batch_id)
 
 
+def check_kernels(client: Client, best: Json, key: str | None) -> None:
+    """That `key`, where one is given, signed every kernel of a batch's answers.
+
+    Raises:
+        Refused: it did not.
+    """
+    if key is not None:
+        for _ in _kernels(client, best, key):
+            pass
+
+
 def write_kernels(client: Client, best: Json, folder: Path, key: str | None = None) -> None:
     """Writes `ladders.json` and the kernel of each range as a zip into a folder; each file whole or not at all. `key`
     must have signed them, where one is given."""
-    for ladder in best["ladders"]:
-        for index, kernel in enumerate(ladder["kernels"]):
-            if kernel["artifact"] is None:
-                continue
-            artifact = client.artifact(kernel["artifact"]["digest"], key)
-            name = f"ladder{ladder['number']}-kernel{index}.zip"
-            folder.mkdir(parents=True, exist_ok=True)
-            write_or_print(artifact.in_format("zip"), folder / name)
+    for name, artifact in _kernels(client, best, key):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_or_print(artifact.in_format("zip"), folder / name)
     folder.mkdir(parents=True, exist_ok=True)
     write_or_print(document(best), folder / "ladders.json")
+
+
+def _kernels(client: Client, best: Json, key: str | None) -> Iterator[tuple[str, Artifact]]:
+    for ladder in best["ladders"]:
+        for index, kernel in enumerate(ladder["kernels"]):
+            if kernel["artifact"] is not None:
+                artifact = client.artifact(kernel["artifact"]["digest"], key)
+                yield f"ladder{ladder['number']}-kernel{index}.zip", artifact

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from tuner.client import render
-from tuner.client.batch import best_of, write_kernels
+from tuner.client.batch import best_of, check_kernels, write_kernels
 from tuner.client.environment import Asker, detect, differences
 from tuner.client.errors import LibraryWins, NoResult, Refused, UnfusedWins, WeakerMatch
 from tuner.client.http import Client
@@ -128,6 +128,7 @@ def _fetch_batch(client: Client, batch_id: str, format: str, output: Path | None
     if not best["is_complete"]:
         click.echo("tuner-client: not every ladder has its answer yet", err=True)
     if format == "json":
+        check_kernels(client, best, key)
         write_or_print(document(best), output)
         return
     if format != "zip" or output is None:
@@ -240,11 +241,11 @@ def _call_line(call: Mapping[str, Any]) -> str:
 def _content(client: Client, found: dict[str, Any], format: str, key: str | None) -> bytes:
     """The bytes of the format asked for."""
     best = found["best"]
-    if format == "json":
+    if format == "json" and key is None:
         return document(found)
     if best["artifact"] is None:
         raise NoResult(f"{best['job_id']} has no kernel of ours: the verdict is {best['verdict']!r}")
     artifact = client.artifact(best["artifact"]["digest"], key)
     if artifact.simulated != best["simulated"]:
         raise Refused("result and artifact disagree on whether they are simulated")
-    return artifact.in_format(format)
+    return document(found) if format == "json" else artifact.in_format(format)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
@@ -14,6 +15,8 @@ from tuner.client.files import write_atomically
 
 #: It grows when a field goes or changes its meaning.
 LOCK_FORMAT = 1
+#: Characters of a wrong value that a refusal shows.
+_MAX_SHOWN = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,26 +51,67 @@ class Lock:
         return (json.dumps({**body, "sum": _sum(body)}, indent=2) + "\n").encode()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Self:
-        """Inverse of `to_bytes`.
+    def from_bytes(cls, content: bytes, name: str = "the file") -> Self:
+        """Inverse of `to_bytes`; `name` is the file's, in what is refused.
 
         Raises:
-            Refused: a byte differs from what was written.
+            Refused: it is no lock, or a byte differs from what was written.
             Incompatible: a newer client wrote it.
         """
         try:
             body = json.loads(content)
-            if body.pop("sum") != _sum(body):
-                raise Refused("the lock file is not as it was written; restore it, or make it anew by `pack --lock`")
-            if body["format"] > LOCK_FORMAT:
-                known = f"and this client reads formats up to {LOCK_FORMAT}; install a newer client"
-                raise Incompatible(f"the lock is of format {body['format']}, {known}")
-            lock = cls(key=body["key"], packs=tuple(LockedPack(**pack) for pack in body["packs"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Refused("the file is no lock file; restore it, or make it anew by `pack --lock`") from error
-        if lock.to_bytes() != content:
-            raise Refused("the lock file is not as it was written; restore it, or make it anew by `pack --lock`")
+        except (ValueError, RecursionError):
+            body = None
+        if not isinstance(body, dict):
+            raise Refused(f"{name} is no lock file; {_REMEDY}")
+        is_whole = body.pop("sum", None) == _sum(body)
+        if is_whole and type(body.get("format")) is int and body["format"] > LOCK_FORMAT:
+            known = f"and this client reads formats up to {LOCK_FORMAT}; install a newer client"
+            raise Incompatible(f"{name} is of format {body['format']}, {known}")
+        _check(body, _LOCK, name)
+        for number, pack in enumerate(body["packs"]):
+            _check(pack, _PACK, name, f"packs.{number}.")
+        lock = cls(key=body["key"], packs=tuple(LockedPack(**pack) for pack in body["packs"]))
+        if not is_whole or lock.to_bytes() != content:
+            raise Refused(f"{name} is not as it was written; {_REMEDY}")
         return lock
+
+
+_REMEDY = "restore it, or make it anew by `pack --lock`"
+_Check = Callable[[Any], bool]
+
+
+def _is_sha256(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
+#: What a lock and each pack of it hold: a check of each key, and what it must be.
+_LOCK: Mapping[str, tuple[_Check, str]] = {
+    "format": (lambda value: type(value) is int and value == LOCK_FORMAT, str(LOCK_FORMAT)),
+    "key": (lambda value: value is None or _is_sha256(value), "null or 64 hexadecimal digits"),
+    "packs": (
+        lambda value: isinstance(value, list) and all(isinstance(pack, dict) for pack in value),
+        "a list of objects",
+    ),
+}
+_PACK: Mapping[str, tuple[_Check, str]] = {
+    "path": (lambda value: isinstance(value, str) and value.isprintable() and value != "", "the path of a file"),
+    "sha256": (_is_sha256, "64 hexadecimal digits"),
+    "size_bytes": (lambda value: type(value) is int and value >= 0, "a number of bytes"),
+    "order": (lambda value: isinstance(value, dict), "an object, the body of `POST /packs`"),
+}
+
+
+def _check(found: Mapping[str, Any], expected: Mapping[str, tuple[_Check, str]], name: str, where: str = "") -> None:
+    for key, (is_right, words) in expected.items():
+        if key not in found:
+            raise Refused(f"{name} is no lock file: {where}{key} is missing, which must be {words}; {_REMEDY}")
+        if not is_right(found[key]):
+            got = ascii(found[key])
+            shown = got if len(got) <= _MAX_SHOWN else f"{got[:_MAX_SHOWN]}..."
+            raise Refused(f"{name} is no lock file: {where}{key} must be {words}, got {shown}; {_REMEDY}")
+    if unknown := sorted(found.keys() - expected.keys()):
+        raise Refused(f"{name} is no lock file: {where}{unknown[0]!a} is no key of one; {_REMEDY}")
 
 
 def read_lock(path: Path) -> Lock:
@@ -83,7 +127,7 @@ def read_lock(path: Path) -> Lock:
         raise NoResult(f"there is no lock file {path}; `pack --lock` makes one") from error
     except OSError as error:
         raise NoResult(f"{path} cannot be read: {error.strerror}") from error
-    return Lock.from_bytes(content)
+    return Lock.from_bytes(content, str(path))
 
 
 def write_lock(path: Path, lock: Lock) -> bool:

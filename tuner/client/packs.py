@@ -145,13 +145,24 @@ def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> N
         new = new.with_pack(
             LockedPack(path=locked.path, sha256=after.digest, size_bytes=len(content), order=locked.order)
         )
-        before = kept.get(locked.sha256)
         if locked.sha256 == after.digest:
             click.echo(f"{locked.path}: nothing changed")
+            continue
+        known = kept.get(locked.sha256)
+        before = opened(known) if known else None
+        table = diff_table(locked.path, before, after)
+        if table.row_count:
+            print_table(table)
         else:
-            print_table(diff_table(locked.path, opened(before) if before else None, after))
+            click.echo(f"{locked.path}: no kernel and no speed-up changed; {_what_else_changed(before, after)}")
     changed = write_lock(lock, new)
     click.echo(f"tuner-client: {lock} {'written' if changed else 'is unchanged'}", err=True)
+
+
+def _what_else_changed(before: Pack | None, after: Pack) -> str:
+    key = signer(after.signature)
+    is_newly_signed = before is not None and signer(before.signature) != key
+    return f"{key} signs it now" if is_newly_signed else "other jobs or figures stand behind it"
 
 
 def fetch_locked(
@@ -197,14 +208,10 @@ def ladder_table(pack: Pack) -> Table:
         table.caption = "batch-invariant: a row's bits depend on no other row, up to the largest m"
     for entry in pack.entries:
         for rung in entry.rungs:
-            interval = "–" if rung.interval is None else f"{rung.interval[0]:.3f}–{rung.interval[1]:.3f}"
             without = [render.ratio(rung.provenance.get("without_the_promise"))] if is_invariant else []
-            table.add_row(
-                str(entry.shape), rows_of(rung), runs_of(rung), render.ratio(rung.speedup), interval, *without
-            )
+            table.add_row(str(entry.shape), rows_of(rung), runs_of(rung), *_speedup(rung), *without)
     for shape, contexts, one in by_contexts(pack):
-        interval = "–" if one.interval is None else f"{one.interval[0]:.3f}–{one.interval[1]:.3f}"
-        table.add_row(shape, contexts, runs_of(one), render.ratio(one.speedup), interval)
+        table.add_row(shape, contexts, runs_of(one), *_speedup(one))
     return table
 
 
@@ -244,7 +251,17 @@ def _differences(
 
 
 def _gain(rung: Answer | None) -> str:
-    return "–" if rung is None else f"{runs_of(rung)} {render.ratio(rung.speedup)}"
+    if rung is None or rung.kernel is None:
+        return "–" if rung is None else runs_of(rung)
+    return f"{runs_of(rung)} {render.ratio(rung.speedup)}"
+
+
+def _speedup(rung: Answer) -> tuple[str, str]:
+    """What it gains, and the interval; beside the library there stands neither: what was measured is of our kernel."""
+    if rung.kernel is None:
+        return "–", "–"
+    interval = "–" if rung.interval is None else f"{rung.interval[0]:.3f}–{rung.interval[1]:.3f}"
+    return render.ratio(rung.speedup), interval
 
 
 def runs_of(rung: Answer) -> str:

@@ -54,6 +54,18 @@ def test_a_kernel_that_the_pinned_key_has_not_signed_is_refused(
     assert path.exists()
 
 
+@pytest.mark.parametrize("format", ["json", "manifest", "cu", "zip"])
+def test_every_format_is_refused_where_another_key_is_pinned(
+    run: Run, job_id: str, server: Server, tmp_path: Path, format: str
+) -> None:
+    path, key = tmp_path / "result", signing_key(server.log.with_suffix("")).public
+    fetching = [*FETCH, "--job", job_id, "--format", format, "-o", str(path), "--key"]
+    refused = run(*fetching, SigningKey(private=bytes(32)).public)
+    assert (refused.exit_code, path.exists()) == (ExitCode.REFUSED, False)
+    assert run(*fetching, key).exit_code == ExitCode.OK
+    assert path.exists()
+
+
 def test_an_unchanged_file_is_left_alone(run: Run, job_id: str, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "kernel.zip"
     arguments = [*FETCH, "--job", job_id, "-o", str(path)]

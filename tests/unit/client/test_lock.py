@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tuner.client.errors import Incompatible, NoResult, Refused
-from tuner.client.lock import Cache, Lock, LockedPack, read_lock, write_lock
+from tuner.client.lock import Cache, Lock, LockedPack, _sum, read_lock, write_lock
 
 PACK = LockedPack(path="model.tunerpack", sha256="0" * 64, size_bytes=3, order={"shapes": [{"rows": [1]}]})
 LOCK = Lock(key="a" * 64).with_pack(PACK)
@@ -35,10 +37,38 @@ def test_every_byte_of_a_lock_that_is_flipped_is_refused() -> None:
                 Lock.from_bytes(bytes(broken))
 
 
-@pytest.mark.parametrize("content", [b"{}", b"[]", b"no JSON"])
+@pytest.mark.parametrize("content", [b"{}", b"[]", b"no JSON", b"5", b"null", b"[" * 10**5])
 def test_another_file_is_called_no_lock_file(content: bytes) -> None:
-    with pytest.raises(Refused, match=r"^the file is no lock file; restore it"):
+    with pytest.raises(Refused, match=r"^the file is no lock file.*; restore it"):
         Lock.from_bytes(content)
+
+
+def as_a_file(body: dict[str, Any]) -> bytes:
+    """A lock of any content whose sum is right."""
+    return (json.dumps({**body, "sum": _sum(body)}, indent=2) + "\n").encode()
+
+
+@pytest.mark.parametrize("value", [0.5, [], None, {}, "\ud800", [5], True, -1, 1e999])
+@pytest.mark.parametrize("key", ["format", "key", "packs", "path", "sha256", "size_bytes", "order"])
+def test_a_value_of_the_wrong_type_is_refused_by_file_and_key(tmp_path: Path, key: str, value: object) -> None:
+    if (key, value) in [("key", None), ("packs", []), ("order", {})]:
+        return
+    body = json.loads(LOCK.to_bytes())
+    del body["sum"]
+    (body if key in body else body["packs"][0])[key] = value
+    (tmp_path / "tuner.lock").write_bytes(as_a_file(body))
+    where = key if key in body else f"packs.0.{key}"
+    with pytest.raises(Refused, match=rf"tuner\.lock is no lock file: {where} must be .+; restore it"):
+        read_lock(tmp_path / "tuner.lock")
+
+
+def test_a_key_that_is_missing_or_unknown_is_named() -> None:
+    body = json.loads(LOCK.to_bytes())
+    del body["packs"][0]["order"]
+    with pytest.raises(Refused, match=r"packs\.0\.order is missing, which must be an object"):
+        Lock.from_bytes(json.dumps(body).encode())
+    with pytest.raises(Refused, match=r"'more' is no key of one"):
+        Lock.from_bytes(LOCK.to_bytes().replace(b"{", b'{"more": 1,', 1))
 
 
 def test_a_lock_of_a_newer_client_says_so() -> None:

@@ -1,0 +1,44 @@
+"""The tables of a pack show what our kernels gain, and what changed between two packs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rich.table import Table
+
+from tests.support.packs import ladder, make
+from tuner.client.packs import diff_table, ladder_table
+from tuner.packs.contents import Entry
+from tuner.packs.read import Pack, read_pack
+from tuner.packs.write import pack_bytes
+
+
+@pytest.fixture(scope="module")
+def entry() -> Entry:
+    """A kernel for some rows, and the library for more."""
+    return ladder(make().kernel)
+
+
+def of(entry: Entry, speedup: float, the_librarys: float | None = None) -> Pack:
+    """The pack in which the kernel gains so much, and beside the library a figure stands, as of a kernel given up."""
+    ours, library = entry.rungs
+    rungs = (replace(ours, speedup=speedup), replace(library, speedup=the_librarys))
+    return read_pack(pack_bytes([replace(entry, rungs=rungs)]))
+
+
+def rows(table: Table) -> list[list[str]]:
+    return [list(row) for row in zip(*(column._cells for column in table.columns), strict=True)]
+
+
+def test_beside_the_library_there_stands_no_speed_up(entry: Entry) -> None:
+    ours, library = rows(ladder_table(of(entry, 1.25, 0.9)))
+    assert ours[2:] == ["fused", "1.25x", "1.200–1.300"]
+    assert library[2:] == ["library", "–", "–"]
+
+
+def test_a_gain_that_changed_is_shown_and_a_figure_beside_the_library_is_not(entry: Entry) -> None:
+    before = of(entry, 1.25, 0.9)
+    [changed] = rows(diff_table("a", before, of(entry, 1.5, 0.8)))
+    assert changed[2:] == ["fused 1.25x", "fused 1.50x"]
+    assert rows(diff_table("a", before, of(entry, 1.25, 0.8))) == []

@@ -1,0 +1,58 @@
+"""The file of a schedule that `tuner explain` takes: written by hand, or the manifest of an artifact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tuner.core.problem.gpu import CATALOGUE, Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.ordering import Schedule
+from tuner.errors import InvalidInput
+
+T = TypeVar("T")
+_REMEDY = "give workload, schedule and gpu, or the manifest.json of an artifact"
+
+
+def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
+    """What a file asks to explain.
+
+    Raises:
+        InvalidInput: it cannot be read, or names the key that is missing or wrong.
+    """
+    try:
+        asked = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InvalidInput(str(path), f"cannot be read: {error.strerror}", "give a file, or a job's id") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(str(path), "is no JSON", _REMEDY) from error
+    if not isinstance(asked, dict):
+        raise InvalidInput(str(path), "is no JSON object", _REMEDY)
+    name = asked.get("gpu", _measured_on(asked))
+    if not isinstance(name, str) or name not in CATALOGUE:
+        problem = "gpu is missing" if name is None else f"gpu {name!a} is not known"
+        raise InvalidInput(str(path), problem, f"give one of {', '.join(CATALOGUE)}")
+    workload = _part(asked, "workload", Workload.from_json, path)
+    return workload, CATALOGUE[name], _part(asked, "schedule", Schedule.from_json, path)
+
+
+def _measured_on(manifest: Mapping[str, Any]) -> str | None:
+    """The GPU of an artifact's job, simulated or not."""
+    spec = manifest.get("spec")
+    target = spec.get("target_id") if isinstance(spec, dict) else None
+    return target.split(":")[-1] if isinstance(target, str) else None
+
+
+def _part(asked: Mapping[str, Any], key: str, made_of: Callable[[Any], T], path: Path) -> T:
+    if key not in asked:
+        raise InvalidInput(str(path), f"{key} is missing", _REMEDY)
+    try:
+        return made_of(asked[key])
+    except KeyError as error:
+        raise InvalidInput(str(path), f"{key} has no {error.args[0]}", _REMEDY) from error
+    except (ValueError, InvalidInput) as error:
+        raise InvalidInput(str(path), f"{key} is none: {error}", _REMEDY) from error
+    except (TypeError, AttributeError) as error:
+        raise InvalidInput(str(path), f"{key} is not of the form that a manifest has it in", _REMEDY) from error
