@@ -9,13 +9,14 @@ from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.problem.gpu import parse_target
+from tuner.core.trial.batch import BatchRecord
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Webhook
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
 from tuner.service.fleet import num_fit
 from tuner.service.webhook_policy import WebhookPolicy
-from tuner.store import Session, Store, audit, jobs, keys, queue, removal, webhooks
+from tuner.store import Session, Store, asking, audit, jobs, keys, queue, removal, webhooks
 from tuner.store.gathering import gathering, write_now
 
 #: How a job is treated where nobody says anything else.
@@ -98,6 +99,8 @@ class Desk:
             return jobs.get(session, known), False
         job, is_new = self.take(session, asked.spec, caller, terms, reuse=asked.reuse, is_free=is_free)
         taken.add(problem)
+        if not job.state.is_final:
+            asking.note_single(session, job.id, caller.owner)
         if key or terms.webhook is not None:
             write_now(session)  # their rows name the job's
         if terms.webhook is not None:
@@ -163,9 +166,20 @@ class Desk:
             return job
         check_transition(job.state, JobState.CANCELLED)
         if caller.owner in job.owners and len(job.owners) > 1:
-            return self._detach(session, job.id, caller, now)
-        audit.append(session, caller, "job.cancel", job.id, now)
-        return jobs.set_state(session, job.id, JobState.CANCELLED, now)
+            return self._detach(session, job.id, caller.owner, caller, now)
+        return self._end_for_all(session, job.id, caller, now)
+
+    def withdraw(self, session: Session, job: JobRecord, batch: BatchRecord, caller: Caller) -> None:
+        """In a writing session: a batch asks no more for an open job of its own. The job ends if nobody else does.
+        `caller` may end the batch."""
+        others = {owner for owner in asking.who_else(session, job.id, batch.id) if not owner or owner in job.owners} | {
+            owner for owner in job.owners if owner != batch.owner
+        }
+        now = self._clock()
+        if not others:
+            self._end_for_all(session, job.id, caller, now)
+        elif batch.owner in job.owners and batch.owner not in others:
+            self._detach(session, job.id, batch.owner, caller, now)
 
     def delete(self, job_id: str, caller: Caller) -> JobRecord | None:
         """Takes a job that has ended out of sight with all that is known of it, and answers None. Where others share
@@ -181,16 +195,21 @@ class Desk:
             job = jobs.get(session, job_id)
             check_owner(caller, job, "delete")
             if caller.owner in job.owners and len(job.owners) > 1:
-                return self._detach(session, job_id, caller, now)
+                return self._detach(session, job_id, caller.owner, caller, now)
             removal.mark(session, job_id, now, f"by {caller.owner}" if caller.owner else "by a client")
             audit.append(session, caller, "job.delete", job_id, now)
         return None
 
-    def _detach(self, session: Session, job_id: str, caller: Caller, now: float) -> JobRecord:
+    def _end_for_all(self, session: Session, job_id: str, caller: Caller, now: float) -> JobRecord:
+        audit.append(session, caller, "job.cancel", job_id, now)
+        return jobs.set_state(session, job_id, JobState.CANCELLED, now)
+
+    def _detach(self, session: Session, job_id: str, owner: str, caller: Caller, now: float) -> JobRecord:
         """The job without one of its owners, and without his webhooks."""
         audit.append(session, caller, "job.detach", job_id, now)
-        webhooks.drop(session, job_id, caller.owner)
-        return jobs.detach(session, job_id, caller.owner)
+        webhooks.drop(session, job_id, owner)
+        asking.drop_single(session, job_id, owner)
+        return jobs.detach(session, job_id, owner)
 
     def webhooks(self, job_id: str) -> list[Webhook]:
         """Who is told of a job's end, and how far that is."""

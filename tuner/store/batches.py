@@ -222,15 +222,13 @@ def events_after(session: Session, batch_id: str, after_id: int, limit: int) -> 
     ]
 
 
-def own_open_jobs(session: Session, batch_id: str) -> list[JobRecord]:
-    """The open jobs that a batch made, and that no other batch has that somebody waits for."""
-    elsewhere = (
-        select(BatchJobRow.job_seq)
-        .join(BatchRow, BatchRow.seq == BatchJobRow.batch_seq)
-        .where(BatchRow.id != batch_id, BatchRow.cancelled_at.is_(None), BatchJobRow.job_seq == JobRow.seq)
-    )
-    query = select(JobRow).where(JobRow.batch_id == batch_id, JobRow.state.in_(OPEN_STATES), ~elsewhere.exists())
-    return [to_record(row) for row in session.scalars(query.order_by(JobRow.seq))]
+def open_jobs(session: Session, batch_id: str) -> list[JobRecord]:
+    """The jobs of a batch that have not ended.
+
+    Raises:
+        NotFound: no such batch.
+    """
+    return [job for job, _ in jobs_of(session, batch_id) if not job.state.is_final]
 
 
 def fastest(session: Session, job_id: str, limit: int) -> list[Trial]:

@@ -173,6 +173,37 @@ def test_only_its_owner_ends_a_batch_and_what_others_share_goes_on(serve: Serve)
         service.batches.ladders(batch.id)
 
 
+@pytest.mark.parametrize("caller", [LOCAL, ANN], ids=["without tokens", "of one owner"])
+def test_the_end_of_a_batch_leaves_jobs_that_were_asked_for_besides_it(serve: Serve, caller: Caller) -> None:
+    service = serve(Latch())
+    alone_before, _ = service.submit(spec(1), caller=caller)
+    batch, _ = service.batches.submit(specs(1, 4, 16, 64), caller=caller)
+    alone_behind, _ = service.submit(spec(4), caller=caller)
+    other, _ = service.batches.submit(specs(16), caller=caller)
+
+    def open_rows() -> set[int]:
+        jobs = [job for job, _ in service.batches.jobs(batch.id).items]
+        return {job.spec.workload.ops[0].m for job in jobs if not job.state.is_final}
+
+    service.batches.cancel(batch.id, caller)
+    assert open_rows() == {1, 4, 16}
+    service.batches.cancel(other.id, caller)
+    assert open_rows() == {1, 4}, "nobody asks any more for what only the two batches had"
+    for job in (alone_before, alone_behind):
+        assert service.job(job.id).owners == ((caller.owner,) if caller.owner else ())
+
+
+def test_of_a_job_that_two_owners_batches_have_each_withdraws_his_own_request(serve: Serve) -> None:
+    service = serve(Latch())
+    first, _ = service.batches.submit(specs(16, 64), caller=ANN)
+    second, _ = service.batches.submit(specs(16), caller=BOB)
+    (shared, _), *_ = service.batches.jobs(second.id).items
+    service.batches.cancel(first.id, ROOT)
+    assert service.job(shared.id).owners == ("bob",)
+    service.batches.cancel(second.id, BOB)
+    assert service.job(shared.id).state is JobState.CANCELLED
+
+
 def test_a_ladder_none_of_whose_jobs_succeeded_says_so(serve: Serve) -> None:
     latch = Latch()
     service = serve(latch)
