@@ -16,7 +16,7 @@ from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
 from tuner.service.fleet import num_fit
 from tuner.service.webhook_policy import WebhookPolicy
-from tuner.store import Session, Store, asking, audit, jobs, keys, queue, removal, webhooks
+from tuner.store import Session, Store, asking, audit, jobs, keys, queue, removal, served, webhooks
 from tuner.store.gathering import gathering, write_now
 
 #: How a job is treated where nobody says anything else.
@@ -133,7 +133,7 @@ class Desk:
             return self.join(session, job, caller, terms), False
         if reuse and (solved := jobs.find_succeeded(session, spec.problem_digest)) is not None:
             return solved, False
-        self._check_served(spec.target_id)
+        self._check_served(session, spec.target_id)
         job = jobs.insert(session, spec, now, caller.owner, terms, batch_id)
         audit.append(session, caller, "job.submit", job.id, now)
         return job, True
@@ -268,19 +268,29 @@ class Desk:
             return queue.place(session, job_id, partial(num_fit, self._dispatcher))
 
     @property
-    def default_target_id(self) -> str | None:
-        """What this server measures on, where it measures; no card is asked."""
+    def own_target_id(self) -> str | None:
+        """What this server measures on, where it measures; neither a card nor the database is asked."""
         return next((target.id for target in self._dispatcher.targets), None)
 
-    def _check_served(self, target_id: str) -> None:
-        served = [target.id for target in self._dispatcher.targets]
-        if target_id in served:
+    def default_target_id(self) -> str | None:
+        """What jobs without a target are for: this server's, or that of the server that runs the jobs."""
+        if self.own_target_id is not None or self._leads():
+            return self.own_target_id
+        with self._store.read() as session:
+            return next(iter(served.target_ids(session)), None)
+
+    def _check_served(self, session: Session, target_id: str) -> None:
+        own = [target.id for target in self._dispatcher.targets]
+        if target_id in own:
             return
         parse_target(target_id)
-        if not self._leads():  # the server that runs the jobs has other targets than this one
-            return
-        remedy = f"use one of {', '.join(served)}" if served else "start one with --gpu"
-        raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
+        if self._leads():
+            remedy = f"use one of {', '.join(own)}" if own else "start one with --gpu"
+            raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
+        leaders = served.target_ids(session)
+        if leaders and target_id not in leaders:
+            problem = f"no worker of the server that runs the jobs measures on {target_id}"
+            raise InvalidInput("target", problem, f"use one of {', '.join(leaders)}")
 
     def unserved(self, target_id: str) -> str:
         """Why nobody will ever go on with an open job of that target here; empty where somebody may."""

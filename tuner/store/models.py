@@ -296,6 +296,16 @@ class JobLabelRow(Base):
     label: Mapped[str] = mapped_column(String(64), primary_key=True)
 
 
+class ServedTargetRow(Base):
+    """A target of the server that runs the jobs."""
+
+    __tablename__ = "served_targets"
+
+    #: The first is the default.
+    position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    target_id: Mapped[str] = mapped_column(String(64))
+
+
 class DeletedJobRow(Base):
     """What is said of a job that was deleted."""
 
