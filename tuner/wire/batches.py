@@ -21,6 +21,7 @@ from tuner.wire.job_view import JobView
 from tuner.wire.requests import MAX_SEED, Asked, Label, PriorsName, Project, TargetId, workload_of
 from tuner.wire.responses import ArtifactLink, CandidateView, PageView
 from tuner.wire.searches import MAX_SECONDS, MAX_TRIALS, BudgetRequest, ObjectiveRequest, objective_of
+from tuner.wire.sizes import check_size
 from tuner.wire.view import View, is_simulated, moment
 
 MAX_SHAPES = 64
@@ -100,12 +101,12 @@ class BatchRequest(Strict):
         """The jobs that are asked for.
 
         Raises:
-            InvalidInput: nothing is asked for, a pair is not well formed, or there is no target.
+            InvalidInput: nothing is asked for, a pair is not well formed or too large, or there is no target.
         """
         target_id = self.target or default_target_id
         if target_id is None:
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
-        workloads = self._workloads()
+        workloads = self._workloads(target_id)
         if not workloads:
             raise InvalidInput("shapes", "is empty, and so is pairs", "give a shape with its m, or a pair")
         return [
@@ -122,14 +123,14 @@ class BatchRequest(Strict):
             for workload in workloads
         ]
 
-    def _workloads(self) -> list[Workload]:
+    def _workloads(self, target_id: str) -> list[Workload]:
         """Each that is asked for, once."""
         named = [
             (f"shapes.{index}.m.{row}", workload)
             for index, shape in enumerate(self.shapes)
-            for row, workload in enumerate(_ladder(index, shape))
+            for row, workload in enumerate(_ladder(index, shape, target_id))
         ]
-        named += [(f"pairs.{index}", _checked(index, pair)) for index, pair in enumerate(self.pairs)]
+        named += [(f"pairs.{index}", _checked(index, pair, target_id)) for index, pair in enumerate(self.pairs)]
         first = dict[Workload, str]()
         for field, workload in named:
             if workload in first:
@@ -139,16 +140,21 @@ class BatchRequest(Strict):
         return list(first)
 
 
-def _ladder(index: int, shape: LadderShape) -> list[Workload]:
+def _ladder(index: int, shape: LadderShape, target_id: str) -> list[Workload]:
     try:
-        return shape.to_workloads()
+        workloads = shape.to_workloads()
     except InvalidInput as error:
         raise InvalidInput(f"shapes.{index}", f"{error.field}: {error.problem}", error.remedy) from error
+    for workload in workloads:
+        check_size(f"shapes.{index}", shape, workload, target_id)
+    return workloads
 
 
-def _checked(index: int, pair: Any) -> Workload:
+def _checked(index: int, pair: Any, target_id: str) -> Workload:
     try:
-        return workload_of(pair)
+        workload = workload_of(pair)
+        check_size("pair", pair, workload, target_id)
+        return workload
     except InvalidInput as error:
         field = f"pairs.{index}{error.field.removeprefix('pair')}"
         raise InvalidInput(field, error.problem, error.remedy) from error

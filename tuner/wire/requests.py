@@ -33,6 +33,7 @@ from tuner.wire.searches import (
     ObjectiveRequest,
     objective_of,
 )
+from tuner.wire.sizes import check_size
 
 #: Seeds stay within what every random generator takes.
 MAX_SEED = 2**31 - 1
@@ -300,12 +301,13 @@ class TuneRequest(Strict):
         """The job that is asked for.
 
         Raises:
-            InvalidInput: the pair is not well formed, or is none; or no target is given and the server has none.
+            InvalidInput: the pair is not well formed, or too large; or no target is given and the server has none.
         """
         target_id = self.target or default_target_id
         if target_id is None:
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
         workload = workload_of(self.pair)
+        check_size("pair", self.pair, workload, target_id)
         return JobSpec(
             workload=workload,
             target_id=target_id,
