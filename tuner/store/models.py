@@ -68,7 +68,7 @@ class JobRow(Base):
     num_measured: Mapped[int] = mapped_column(default=0)
     num_rejected: Mapped[int] = mapped_column(default=0)
     num_failed: Mapped[int] = mapped_column(default=0)
-    #: Fastest so far; of a job that succeeded, in its finals.
+    #: Of the fastest so far, by its speed-up; of a job that succeeded, in its finals.
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
     #: Of the fastest of ours, the median over its rounds.
