@@ -10,7 +10,7 @@ from functools import partial
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.problem.gpu import parse_target
 from tuner.core.trial.batch import BatchRecord
-from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
+from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Webhook
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
@@ -139,10 +139,18 @@ class Desk:
         return job, True
 
     def join(self, session: Session, job: JobRecord, caller: Caller, terms: JobTerms) -> JobRecord:
-        """In a writing session: what another request for the problem of a job makes of it."""
+        """In a writing session: what another request for the problem of a job makes of it.
+
+        Raises:
+            InvalidInput: it would have more labels than a job may have.
+        """
         is_owner = not caller.owner or caller.owner in job.owners
         if is_owner and terms.priority <= job.priority and set(terms.labels) <= set(job.labels):
             return job
+        new = set(terms.labels) - set(job.labels)
+        if new and len(job.labels) + len(new) > MAX_LABELS:
+            problem = f"{job.id} works on this problem, and would have {len(job.labels) + len(new)} labels with these"
+            raise InvalidInput("labels", problem, f"a job has at most {MAX_LABELS}: leave some out, or use its own")
         now = self._clock()
         audit.append(session, caller, "job.attach", job.id, now)
         return jobs.attach(session, job.id, caller.owner, terms, now)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.trial.batch import MAX_JOBS, BatchRecord
-from tuner.core.trial.job import MAX_PRIORITY, Budget, JobSpec, JobState, JobTerms, PriorsChoice
+from tuner.core.trial.job import MAX_LABELS, MAX_PRIORITY, Budget, JobSpec, JobState, JobTerms, PriorsChoice
 from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
 from tuner.core.trial.records import JobRecord
 from tuner.errors import InvalidInput
@@ -80,7 +80,9 @@ class BatchRequest(Strict):
     reuse: bool = Field(default=False, description="take finished jobs of the same problems, where there are any")
     priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="as in a job")
     project: Project = ""
-    labels: list[Label] = Field(default=[], max_length=16, description="words by which its jobs are found again")
+    labels: list[Label] = Field(
+        default=[], max_length=MAX_LABELS, description="words by which its jobs are found again"
+    )
     deadline_s: float | None = Field(
         default=None, gt=0, le=MAX_SECONDS, description="seconds until all searches must end; finals not counted"
     )

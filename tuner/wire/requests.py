@@ -17,6 +17,7 @@ from tuner.core.problem.workload import (
     independent_pair,
 )
 from tuner.core.trial.job import (
+    MAX_LABELS,
     MAX_PRIORITY,
     Budget,
     JobSpec,
@@ -278,7 +279,7 @@ class TuneRequest(Strict):
         default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="the higher goes first; above 0 only for admins"
     )
     project: Project = ""
-    labels: list[Label] = Field(default=[], max_length=16, description="words by which it is found again")
+    labels: list[Label] = Field(default=[], max_length=MAX_LABELS, description="words by which it is found again")
     deadline_s: float | None = Field(
         default=None, gt=0, le=MAX_SECONDS, description="seconds until its search must end; finals not counted"
     )
