@@ -16,7 +16,7 @@ from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
 from tuner.service.fleet import num_fit
 from tuner.service.webhook_policy import WebhookPolicy
-from tuner.store import Session, Store, asking, audit, jobs, keys, queue, removal, served, webhooks
+from tuner.store import Session, Store, asking, audit, batches, jobs, keys, queue, removal, served, webhooks
 from tuner.store.gathering import gathering, write_now
 
 #: How a job is treated where nobody says anything else.
@@ -315,8 +315,23 @@ class Desk:
 
     def with_wait(self, job: JobRecord) -> JobRecord:
         """The job with a reason if it is open and nothing goes on with it."""
-        waiting = "" if job.state.is_final else "it is paused" if job.is_paused else self.waiting(job.spec.target_id)
+        if job.state.is_final:
+            return job
+        waiting = "it is paused" if job.is_paused else self.waiting(job.spec.target_id) or self._wait_of_ladder(job)
         return replace(job, reason=waiting) if waiting else job
+
+    def _wait_of_ladder(self, job: JobRecord) -> str:
+        """Which jobs of its ladder a job waits for, those first that go on only when somebody has them; empty where it
+        waits for none."""
+        if job.state is not JobState.SEARCHING or not job.batch_step:
+            return ""
+        with self._store.read() as session:
+            found = batches.waits_for(session, job.id)
+        paused = [job_id for job_id, is_paused in found if is_paused]
+        if paused:
+            return f"it waits for {', '.join(paused)} of its ladder, which {'is' if len(paused) == 1 else 'are'} paused"
+        others = f"{len(found)} other job{'s' if len(found) > 1 else ''}"
+        return f"it waits for {others} of its ladder to come as far" if found else ""
 
 
 def check_terms(terms: JobTerms, caller: Caller) -> None:

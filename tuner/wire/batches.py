@@ -175,7 +175,10 @@ class BatchView(View):
     num_jobs: int
     jobs_by_state: dict[JobState, int]
     num_trials: int = Field(description="recorded trials of all its jobs")
-    num_planned: int = Field(description="trials of all budgets")
+    num_planned: int = Field(
+        description="trials that these will be at most: of all budgets, and what the jobs of a ladder share"
+    )
+    num_paused: int = Field(description="open jobs that wait, since an owner asked for that")
     search_s: float = Field(description="seconds of search of all its jobs")
     eta_s: float | None = Field(
         description="seconds left, of search and of its jobs' finals, at the pace so far and by the cards that work "
@@ -192,7 +195,7 @@ class BatchView(View):
     def of(cls, batch: BatchRecord, num_cards: int) -> Self:
         """Copies `batch`, whose jobs so many cards take side by side."""
         path = f"/batches/{batch.id}"
-        copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "search_s")
+        copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "num_paused", "search_s")
         return cls(
             eta_s=batch.eta_s(num_cards),
             **{name: getattr(batch, name) for name in (*copied, "card_share", "num_ladders", "num_answered")},

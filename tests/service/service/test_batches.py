@@ -16,7 +16,7 @@ from tests.support.serving import running_service
 from tests.support.waiting import wait_until
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.schedule.candidate import LIBRARY
-from tuner.core.trial.batch import BatchRecord, BatchStep
+from tuner.core.trial.batch import MOST_SHARED, BatchRecord, BatchStep
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, PriorsChoice
 from tuner.core.trial.ladder import Ladder, kernel_name
 from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -119,9 +119,18 @@ def test_no_job_shares_before_all_of_its_ladder_have_searched(serve: Serve) -> N
     service.desk.pause(second.id, LOCAL, True)
     latch.is_open.set()
     wait_until(lambda: service.job(first.id).batch_step == BatchStep.SHARE)
-    assert service.job(first.id).state is JobState.SEARCHING
+    waiting = service.job(first.id)
+    assert waiting.state is JobState.SEARCHING
+    assert waiting.reason == f"it waits for {second.id} of its ladder, which is paused"
+    found = service.batches.get(batch.id)
+    assert (found.num_paused, found.num_trials) == (1, first.spec.budget.trials)
+    budgets = first.spec.budget.trials + second.spec.budget.trials
+    assert found.num_planned == budgets + 2 * MOST_SHARED, "the second has its own before it, and both share"
     service.desk.pause(second.id, LOCAL, False)
     assert finish(service, batch.id)[0].rungs
+    ended = service.batches.get(batch.id)
+    assert (ended.num_paused, ended.num_planned) == (0, ended.num_trials)
+    assert service.job(first.id).reason == ""
 
 
 def test_the_same_problems_asked_again_get_the_open_batch_and_later_a_new_one(serve: Serve) -> None:
