@@ -163,7 +163,7 @@ def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFil
     job = service.job(job_id)
     trials = service.trials(job_id, cursor=cursor, limit=_TRIALS_PER_PAGE, **chosen.model_dump())
     ours = service.fastest(job_id)
-    fastest = min(ours.values(), default=None)
+    curve = service.best_so_far(job_id)
     best = service.best(job_id) if job.state is JobState.SUCCEEDED else None
     inspections = service.inspections(job_id, {row.trial_number for row in best.finals}) if best else []
     return JobPage(
@@ -172,11 +172,11 @@ def job_page(service: Service, job_id: str, cursor: str | None, chosen: TrialFil
         outcome_counts=service.outcome_counts(job_id),
         curve=[
             CurvePoint(trial_number=number, best_us=best_us, library_us=library_us)
-            for number, best_us, library_us in service.best_so_far(job_id)
+            for number, best_us, library_us in curve
         ],
         two_launches_us=min((time_us for kind, (time_us, _) in ours.items() if kind.is_apart), default=None),
         reference_us=job_reference_us(service, job),
-        fastest=None if fastest is None else TrialView.of(service.trial(job_id, fastest[1]), job),
+        fastest=TrialView.of(service.trial(job_id, curve[-1][0]), job) if curve else None,
         best=BestView.of(best, job) if best else None,
         inspected=InspectedFinalist.all_of(best, inspections, job) if best else [],
         filter=chosen,

@@ -33,8 +33,8 @@ Sort = Annotated[Literal["number", "time", "speedup"], Query(description="fastes
 
 
 def default_target_id(service: Service) -> str | None:
-    """The server's own target, where it has one."""
-    return service.desk.default_target_id
+    """What is meant where no target is named."""
+    return service.desk.default_target_id()
 
 
 def trials_view(service: Service, job: JobRecord, page: Page[Trial]) -> PageView[TrialView]:

@@ -60,7 +60,7 @@ def draw(
     num_planned: int,
     baselines: Sequence[tuple[str, str, float | None]],
 ) -> Plot | None:
-    """Draws (trial number, best so far in microseconds) up to the trials run, on an axis of the trials planned.
+    """Draws (trial number, microseconds) of each best so far up to the trials run, on an axis of the trials planned.
 
     None before the first point. Baselines are (CSS class, label, microseconds); one without a time is left out.
     """
@@ -71,30 +71,20 @@ def draw(
     scale = _Scale(min(times), max(times))
     run = max(num_trials, curve[-1][0] + 1)
     last = max(run, num_planned, 2)
-    steps = improvements(curve)
 
     def x(number: float) -> float:
         return round(_LEFT + (WIDTH - _RIGHT - _LEFT) * number / last, 1)
 
     points = []
-    for (number, time_us), (until, _) in zip(steps, [*steps[1:], (run, 0.0)], strict=True):
+    for (number, time_us), (until, _) in zip(curve, [*curve[1:], (run, 0.0)], strict=True):
         points += [f"{x(number)},{scale.y(time_us)}", f"{x(until)},{scale.y(time_us)}"]
     return Plot(
         line=" ".join(points),
-        improvements=tuple((x(n), scale.y(t), f"trial {n}: {t:,.1f} µs") for n, t in steps),
+        improvements=tuple((x(n), scale.y(t), f"trial {n}: {t:,.1f} µs") for n, t in curve),
         baselines=_place(known, scale),
         x_ticks=tuple(Tick(at=x(n), label=f"{n:,.0f}") for n in nice_ticks(0, last)),
         y_ticks=tuple(Tick(at=scale.y(t), label=f"{t:,.6g}") for t in scale.ticks()),
     )
-
-
-def improvements(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The points of `curve` that are below all before them."""
-    found: list[tuple[int, float]] = []
-    for number, time_us in curve:
-        if not found or time_us < found[-1][1]:
-            found.append((number, time_us))
-    return found
 
 
 def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:

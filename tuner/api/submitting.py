@@ -61,8 +61,12 @@ async def submit(service: Service, body: TuneRequest, caller: Caller, key: str |
     Raises:
         TunerError: as `TuneRequest.to_spec` and `Desk.submit`.
     """
+    desk = service.desk
+    target_id = desk.own_target_id
+    if body.target is None and target_id is None:  # it may be in the database, for which no other request waits
+        target_id = await asyncio.to_thread(desk.default_target_id)
     asked = Submission(
-        spec=body.to_spec(service.desk.default_target_id),
+        spec=body.to_spec(target_id),
         caller=caller,
         terms=body.terms,
         idempotency_key=key,

@@ -76,7 +76,8 @@ def line(batch: Json) -> str:
     is_over = batch["state"] in ENDED
     pace = "" if is_over else render.pace_line({**batch, "eta_s": batch["eta_s"] or None}, {})
     trials = ", ".join([render.trials_of(batch["num_trials"], batch["num_planned"]), *([pace] if pace else [])])
-    return f"{trials}; {num_ended(batch)} of {batch['num_jobs']} jobs{render.mark(batch['simulated'])}"
+    paused = f", {batch['num_paused']} paused" if batch.get("num_paused") else ""
+    return f"{trials}; {num_ended(batch)} of {batch['num_jobs']} jobs{paused}{render.mark(batch['simulated'])}"
 
 
 def _show_live(updates: Iterator[Json], console: Console) -> Iterator[Json]:

@@ -24,6 +24,7 @@ class Batch(TypedDict):
     jobs_by_state: dict[str, int]
     num_trials: int
     num_planned: int
+    num_paused: int
     search_s: float
     eta_s: float | None
     card_share: float | None

@@ -28,6 +28,11 @@ class LateDispatcher:
         """What can be measured on."""
         return self._filling.targets if self._filling else ()
 
+    @property
+    def absence(self) -> str:
+        """Why no worker was ever there; empty while it is not filled, since nobody waits for one then."""
+        return self._filling.absence if self._filling else ""
+
     def num_workers(self, target_id: str) -> int:
         """How many workers serve a target."""
         return self._filling.num_workers(target_id) if self._filling else 0

@@ -168,6 +168,11 @@ class LocalDispatcher:
         """What can be measured on, each once."""
         return tuple(workers[0][0].target for workers in self._workers.values())
 
+    @property
+    def absence(self) -> str:
+        """Empty: nobody joins later."""
+        return ""
+
     def num_workers(self, target_id: str) -> int:
         """How many evaluators serve a target; 0 where none does."""
         return len(self._workers.get(target_id, ()))

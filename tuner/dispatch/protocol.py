@@ -111,6 +111,11 @@ class Dispatcher(Protocol):
         """What can be measured on, each once."""
         ...
 
+    @property
+    def absence(self) -> str:
+        """Why no worker was ever there, though some are waited for; empty otherwise."""
+        ...
+
     def num_workers(self, target_id: str) -> int:
         """How many workers serve a target; 0 where nobody does."""
         ...

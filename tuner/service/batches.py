@@ -115,7 +115,7 @@ class Batches:
         )
 
     def cancel(self, batch_id: str, caller: Caller = LOCAL) -> BatchRecord:
-        """Ends a batch, and those of its open jobs that it made and no other batch has. What others share goes on.
+        """Ends a batch, and those of its open jobs that nobody else asks for: alone, or by another batch.
 
         Raises:
             NotFound: no such batch.
@@ -133,9 +133,8 @@ class Batches:
                 return batch
             if batch.state.is_final:
                 raise Conflict(f"a batch that is {batch.state} cannot become cancelled")
-            for job in batches.own_open_jobs(session, batch_id):
-                if caller.owns(job.owners):
-                    self._desk.end(session, job, caller)
+            for job in batches.open_jobs(session, batch_id):
+                self._desk.withdraw(session, job, batch, caller)
             batches.cancel(session, batch_id, now)
             audit.append(session, caller, "batch.cancel", batch_id, now)
             return batches.get(session, batch_id)

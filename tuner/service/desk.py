@@ -9,13 +9,14 @@ from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.problem.gpu import parse_target
-from tuner.core.trial.job import JobSpec, JobState, JobTerms, check_transition
+from tuner.core.trial.batch import BatchRecord
+from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Webhook
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
 from tuner.service.fleet import num_fit
 from tuner.service.webhook_policy import WebhookPolicy
-from tuner.store import Session, Store, audit, jobs, keys, queue, removal, webhooks
+from tuner.store import Session, Store, asking, audit, batches, jobs, keys, queue, removal, served, webhooks
 from tuner.store.gathering import gathering, write_now
 
 #: How a job is treated where nobody says anything else.
@@ -98,6 +99,8 @@ class Desk:
             return jobs.get(session, known), False
         job, is_new = self.take(session, asked.spec, caller, terms, reuse=asked.reuse, is_free=is_free)
         taken.add(problem)
+        if not job.state.is_final:
+            asking.note_single(session, job.id, caller.owner)
         if key or terms.webhook is not None:
             write_now(session)  # their rows name the job's
         if terms.webhook is not None:
@@ -130,16 +133,24 @@ class Desk:
             return self.join(session, job, caller, terms), False
         if reuse and (solved := jobs.find_succeeded(session, spec.problem_digest)) is not None:
             return solved, False
-        self._check_served(spec.target_id)
+        self._check_served(session, spec.target_id)
         job = jobs.insert(session, spec, now, caller.owner, terms, batch_id)
         audit.append(session, caller, "job.submit", job.id, now)
         return job, True
 
     def join(self, session: Session, job: JobRecord, caller: Caller, terms: JobTerms) -> JobRecord:
-        """In a writing session: what another request for the problem of a job makes of it."""
+        """In a writing session: what another request for the problem of a job makes of it.
+
+        Raises:
+            InvalidInput: it would have more labels than a job may have.
+        """
         is_owner = not caller.owner or caller.owner in job.owners
         if is_owner and terms.priority <= job.priority and set(terms.labels) <= set(job.labels):
             return job
+        new = set(terms.labels) - set(job.labels)
+        if new and len(job.labels) + len(new) > MAX_LABELS:
+            problem = f"{job.id} works on this problem, and would have {len(job.labels) + len(new)} labels with these"
+            raise InvalidInput("labels", problem, f"a job has at most {MAX_LABELS}: leave some out, or use its own")
         now = self._clock()
         audit.append(session, caller, "job.attach", job.id, now)
         return jobs.attach(session, job.id, caller.owner, terms, now)
@@ -163,9 +174,20 @@ class Desk:
             return job
         check_transition(job.state, JobState.CANCELLED)
         if caller.owner in job.owners and len(job.owners) > 1:
-            return self._detach(session, job.id, caller, now)
-        audit.append(session, caller, "job.cancel", job.id, now)
-        return jobs.set_state(session, job.id, JobState.CANCELLED, now)
+            return self._detach(session, job.id, caller.owner, caller, now)
+        return self._end_for_all(session, job.id, caller, now)
+
+    def withdraw(self, session: Session, job: JobRecord, batch: BatchRecord, caller: Caller) -> None:
+        """In a writing session: a batch asks no more for an open job of its own. The job ends if nobody else does.
+        `caller` may end the batch."""
+        others = {owner for owner in asking.who_else(session, job.id, batch.id) if not owner or owner in job.owners} | {
+            owner for owner in job.owners if owner != batch.owner
+        }
+        now = self._clock()
+        if not others:
+            self._end_for_all(session, job.id, caller, now)
+        elif batch.owner in job.owners and batch.owner not in others:
+            self._detach(session, job.id, batch.owner, caller, now)
 
     def delete(self, job_id: str, caller: Caller) -> JobRecord | None:
         """Takes a job that has ended out of sight with all that is known of it, and answers None. Where others share
@@ -181,16 +203,21 @@ class Desk:
             job = jobs.get(session, job_id)
             check_owner(caller, job, "delete")
             if caller.owner in job.owners and len(job.owners) > 1:
-                return self._detach(session, job_id, caller, now)
+                return self._detach(session, job_id, caller.owner, caller, now)
             removal.mark(session, job_id, now, f"by {caller.owner}" if caller.owner else "by a client")
             audit.append(session, caller, "job.delete", job_id, now)
         return None
 
-    def _detach(self, session: Session, job_id: str, caller: Caller, now: float) -> JobRecord:
+    def _end_for_all(self, session: Session, job_id: str, caller: Caller, now: float) -> JobRecord:
+        audit.append(session, caller, "job.cancel", job_id, now)
+        return jobs.set_state(session, job_id, JobState.CANCELLED, now)
+
+    def _detach(self, session: Session, job_id: str, owner: str, caller: Caller, now: float) -> JobRecord:
         """The job without one of its owners, and without his webhooks."""
         audit.append(session, caller, "job.detach", job_id, now)
-        webhooks.drop(session, job_id, caller.owner)
-        return jobs.detach(session, job_id, caller.owner)
+        webhooks.drop(session, job_id, owner)
+        asking.drop_single(session, job_id, owner)
+        return jobs.detach(session, job_id, owner)
 
     def webhooks(self, job_id: str) -> list[Webhook]:
         """Who is told of a job's end, and how far that is."""
@@ -249,19 +276,29 @@ class Desk:
             return queue.place(session, job_id, partial(num_fit, self._dispatcher))
 
     @property
-    def default_target_id(self) -> str | None:
-        """What this server measures on, where it measures; no card is asked."""
+    def own_target_id(self) -> str | None:
+        """What this server measures on, where it measures; neither a card nor the database is asked."""
         return next((target.id for target in self._dispatcher.targets), None)
 
-    def _check_served(self, target_id: str) -> None:
-        served = [target.id for target in self._dispatcher.targets]
-        if target_id in served:
+    def default_target_id(self) -> str | None:
+        """What jobs without a target are for: this server's, or that of the server that runs the jobs."""
+        if self.own_target_id is not None or self._leads():
+            return self.own_target_id
+        with self._store.read() as session:
+            return next(iter(served.target_ids(session)), None)
+
+    def _check_served(self, session: Session, target_id: str) -> None:
+        own = [target.id for target in self._dispatcher.targets]
+        if target_id in own:
             return
         parse_target(target_id)
-        if not self._leads():  # the server that runs the jobs has other targets than this one
-            return
-        remedy = f"use one of {', '.join(served)}" if served else "start one with --gpu"
-        raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
+        if self._leads():
+            remedy = f"use one of {', '.join(own)}" if own else "start one with --gpu"
+            raise InvalidInput("target", f"no worker of this server measures on {target_id}", remedy)
+        leaders = served.target_ids(session)
+        if leaders and target_id not in leaders:
+            problem = f"no worker of the server that runs the jobs measures on {target_id}"
+            raise InvalidInput("target", problem, f"use one of {', '.join(leaders)}")
 
     def unserved(self, target_id: str) -> str:
         """Why nobody will ever go on with an open job of that target here; empty where somebody may."""
@@ -278,8 +315,23 @@ class Desk:
 
     def with_wait(self, job: JobRecord) -> JobRecord:
         """The job with a reason if it is open and nothing goes on with it."""
-        waiting = "" if job.state.is_final else "it is paused" if job.is_paused else self.waiting(job.spec.target_id)
+        if job.state.is_final:
+            return job
+        waiting = "it is paused" if job.is_paused else self.waiting(job.spec.target_id) or self._wait_of_ladder(job)
         return replace(job, reason=waiting) if waiting else job
+
+    def _wait_of_ladder(self, job: JobRecord) -> str:
+        """Which jobs of its ladder a job waits for, those first that go on only when somebody has them; empty where it
+        waits for none."""
+        if job.state is not JobState.SEARCHING or not job.batch_step:
+            return ""
+        with self._store.read() as session:
+            found = batches.waits_for(session, job.id)
+        paused = [job_id for job_id, is_paused in found if is_paused]
+        if paused:
+            return f"it waits for {', '.join(paused)} of its ladder, which {'is' if len(paused) == 1 else 'are'} paused"
+        others = f"{len(found)} other job{'s' if len(found) > 1 else ''}"
+        return f"it waits for {others} of its ladder to come as far" if found else ""
 
 
 def check_terms(terms: JobTerms, caller: Caller) -> None:

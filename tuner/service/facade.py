@@ -352,10 +352,12 @@ class Service(TrialReader):
 
         Raises:
             StoreUnavailable: the database does not answer, or takes no writes.
-            WorkerError: a runner has ended, or every target is in quarantine.
+            WorkerError: a runner has ended, every target is in quarantine, or the cluster has no worker.
         """
         self._store.ping()
         self._runners.check_ready()
+        if absence := self._dispatcher.absence:
+            raise WorkerError(f"nothing can be measured on now: {absence}")
         ids = [target.id for target in self._dispatcher.targets]
         reasons = {id: quarantine.reason for id in ids if (quarantine := self._dispatcher.quarantine(id))}
         if ids and len(reasons) == len(ids):

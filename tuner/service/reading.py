@@ -99,7 +99,7 @@ class TrialReader:
             return trials.outcome_counts(session, job_id)
 
     def best_so_far(self, job_id: str) -> list[tuple[int, float, float | None]]:
-        """(trial number, fastest of ours so far, library), microseconds, at each measured trial of ours.
+        """(trial number, its time, library), microseconds, of each trial of ours that was the best so far.
 
         Raises:
             NotFound: no such job.

@@ -41,7 +41,7 @@ from tuner.service.siblings import GivenCandidates, Siblings, new_kernels
 from tuner.service.turns import Turn
 from tuner.service.waiting import GaveWay, JobFailed, Stopped
 from tuner.service.watched_lane import WatchedLane
-from tuner.store import Store, batches, jobs, queue, trials
+from tuner.store import Store, batches, jobs, queue, served, trials
 
 _log = logging.getLogger(__name__)
 
@@ -140,6 +140,8 @@ class Runner:
 
     def _run(self) -> None:
         try:
+            targets = self._dispatcher.targets
+            self._keeper.write(lambda session: served.note(session, targets), brings_work=False)
             while not self._stop.is_set() and not self._drain.is_set():
                 self._turn()
         except Exception as error:
@@ -344,17 +346,8 @@ class Runner:
                 )
                 spent_s = time.monotonic() - mark
                 progress.saw(trial)
-                self._keeper.write(
-                    partial(
-                        trials.record,
-                        job_id=job.id,
-                        trial=trial,
-                        search_s=spent_s,
-                        card_s=arrival.card_s,
-                        since_progress=progress.num_since,
-                    ),
-                    brings_work=False,
-                )
+                record = partial(trials.record, job_id=job.id, trial=trial, search_s=spent_s, card_s=arrival.card_s)
+                self._keeper.write(partial(record, since_progress=progress.num_since), brings_work=False)
                 left_s -= spent_s
                 self._lost.recorded()
                 self._tell(job.id, trial, arrival.lane)

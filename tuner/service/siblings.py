@@ -12,7 +12,7 @@ from tuner.core.legal.legality import check_kind
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.attention import AnySpace
-from tuner.core.trial.batch import BatchStep, rows_of
+from tuner.core.trial.batch import MOST_SHARED, BatchStep, rows_of
 from tuner.core.trial.job import Trial
 from tuner.core.trial.ladder import Measurement, Option, choose_kernels, kernel_name
 from tuner.core.trial.outcome import Measured
@@ -24,9 +24,8 @@ from tuner.search.rings import with_deepest_weights
 from tuner.search.seeds import by_slice
 from tuner.store import Store, batches
 
-#: Of each job, so many of its fastest are tried by the others; a job tries so many in all, the nearest rows' first.
+#: Of each job, so many of its fastest are tried by the others.
 NUM_SHARED = 2
-MOST_TRIED = 12
 #: Of these, so many are the job's own fastest kernel in other orders, which needs no build.
 NUM_REORDERED = 5
 #: So many of a job's fastest say what it knows.
@@ -112,7 +111,7 @@ class Siblings:
             return (one for one in dict.fromkeys(candidates) if one not in tried and _is_legal(space, one))
 
         first = islice(new(reordered), NUM_REORDERED)
-        return tuple(islice(dict.fromkeys(chain(first, new(new_kernels(space, past)), new(offered))), MOST_TRIED))
+        return tuple(islice(dict.fromkeys(chain(first, new(new_kernels(space, past)), new(offered))), MOST_SHARED))
 
     def finalists(self, job: JobRecord, past: Sequence[Trial]) -> tuple[Trial, ...]:
         """Trials of `job` that its finals should have for the sake of the ladder: of the few kernels that would do for

@@ -49,6 +49,16 @@ class BatchJobRow(Base):
     position: Mapped[int]
 
 
+class SingleRequestRow(Base):
+    """Somebody asked for a job alone, beside batches that may have it."""
+
+    __tablename__ = "single_requests"
+
+    job_seq: Mapped[int] = mapped_column(ForeignKey("jobs.seq"), primary_key=True)
+    #: Empty where the service knew no tokens.
+    owner: Mapped[str] = mapped_column(String(64), primary_key=True)
+
+
 class BatchLadderRow(Base):
     """The answer of a ladder."""
 

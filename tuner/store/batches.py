@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, select
+from sqlalchemy import ColumnElement, Select, bindparam, case, func, select
 from sqlalchemy.orm import Session, aliased, defer
 
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.batch import BatchRecord, BatchStep
+from tuner.core.trial.batch import MOST_SHARED, BatchRecord, BatchStep
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
 from tuner.core.trial.records import Event, JobRecord, Page
@@ -101,6 +101,7 @@ class _Sums:
     jobs: int
     trials: int
     planned: int
+    paused: int
     search_s: float
     #: None where an older version did not count that of one of them.
     card_s: float | None
@@ -109,15 +110,28 @@ class _Sums:
     finals_s: float
 
 
+_NUM_TRIALS = JobRow.num_measured + JobRow.num_rejected + JobRow.num_failed
+_MOST_TRIALS = JobRow.spec["budget"]["trials"].as_integer() + case(
+    (JobRow.batch_step.is_not(None), MOST_SHARED), else_=0
+)
+_TRIES_ON = JobRow.state.in_((str(JobState.QUEUED), str(JobState.SEARCHING))) & (
+    func.coalesce(JobRow.batch_step, int(BatchStep.SEARCH)) < int(BatchStep.FINALS)
+)
+#: What a job in or behind its finals did not try, nobody waits for.
+_NUM_PLANNED = case((_TRIES_ON & (_NUM_TRIALS < _MOST_TRIALS), _MOST_TRIALS), else_=_NUM_TRIALS)
+
+
 def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
     seqs = [row.seq for row in rows]
+    is_paused = case((JobRow.is_paused & JobRow.state.in_(OPEN_STATES), 1), else_=0)
     sums = (
         select(
             BatchJobRow.batch_seq,
             JobRow.state,
             func.count(),
-            func.sum(JobRow.num_measured + JobRow.num_rejected + JobRow.num_failed),
-            func.sum(JobRow.spec["budget"]["trials"].as_integer()),
+            func.sum(_NUM_TRIALS),
+            func.sum(_NUM_PLANNED),
+            func.sum(is_paused),
             func.sum(JobRow.search_s),
             func.sum(JobRow.card_s),
             func.count(JobRow.card_s),
@@ -129,13 +143,15 @@ def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
         .group_by(BatchJobRow.batch_seq, JobRow.state)
     )
     found: dict[int, list[_Sums]] = {seq: [] for seq in seqs}
-    for seq, state, count, trials, planned, search_s, card_s, num_counted, finals, finals_s in session.execute(sums):
+    for seq, state, *values in session.execute(sums):
+        count, trials, planned, paused, search_s, card_s, num_counted, finals, finals_s = values
         found[seq].append(
             _Sums(
                 state=JobState(state),
                 jobs=int(count),
                 trials=int(trials),
                 planned=int(planned),
+                paused=int(paused),
                 search_s=float(search_s),
                 card_s=float(card_s) if num_counted == count else None,
                 finals=int(finals),
@@ -153,8 +169,6 @@ def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
 
 def _record(row: BatchRow, sums: Sequence[_Sums], answered: dict[tuple[int, bool], int]) -> BatchRecord:
     succeeded = answered.get((row.seq, True), 0)
-    # What an ended job did not try, nobody waits for.
-    planned = sum(one.trials if one.state.is_final else max(one.trials, one.planned) for one in sums)
     card_s = [one.card_s for one in sums if one.card_s is not None]
     return BatchRecord(
         id=row.id,
@@ -165,7 +179,8 @@ def _record(row: BatchRow, sums: Sequence[_Sums], answered: dict[tuple[int, bool
         cancelled_at=row.cancelled_at,
         counts={one.state: one.jobs for one in sums},
         num_trials=sum(one.trials for one in sums),
-        num_planned=planned,
+        num_planned=sum(one.planned for one in sums),
+        num_paused=sum(one.paused for one in sums),
         search_s=sum(one.search_s for one in sums),
         card_s=sum(card_s) if len(card_s) == len(sums) else None,
         num_finals=sum(one.finals for one in sums),
@@ -222,15 +237,13 @@ def events_after(session: Session, batch_id: str, after_id: int, limit: int) -> 
     ]
 
 
-def own_open_jobs(session: Session, batch_id: str) -> list[JobRecord]:
-    """The open jobs that a batch made, and that no other batch has that somebody waits for."""
-    elsewhere = (
-        select(BatchJobRow.job_seq)
-        .join(BatchRow, BatchRow.seq == BatchJobRow.batch_seq)
-        .where(BatchRow.id != batch_id, BatchRow.cancelled_at.is_(None), BatchJobRow.job_seq == JobRow.seq)
-    )
-    query = select(JobRow).where(JobRow.batch_id == batch_id, JobRow.state.in_(OPEN_STATES), ~elsewhere.exists())
-    return [to_record(row) for row in session.scalars(query.order_by(JobRow.seq))]
+def open_jobs(session: Session, batch_id: str) -> list[JobRecord]:
+    """The jobs of a batch that have not ended.
+
+    Raises:
+        NotFound: no such batch.
+    """
+    return [job for job, _ in jobs_of(session, batch_id) if not job.state.is_final]
 
 
 def fastest(session: Session, job_id: str, limit: int) -> list[Trial]:
@@ -268,8 +281,13 @@ def siblings_of(session: Session, job: JobRecord) -> list[JobRecord]:
     return [one for one, number in of_batch if number == ladder and one.id != job.id]
 
 
-def must_wait() -> ColumnElement[bool]:
-    """As SQL, of a job: whether others of its ladder have not come as far as it has."""
+#: Has had its own trials.
+_SHARES = (JobRow.state == str(JobState.SEARCHING)) & (JobRow.batch_step > int(BatchStep.SEARCH))
+
+
+def _behind() -> Select[str, bool]:
+    """As SQL, of a job that shares: those of its ladder that have not come as far as it has, by id, and whether they
+    are paused."""
     own, place, other = aliased(BatchJobRow), aliased(BatchJobRow), aliased(JobRow)
     still_searches = (other.state == str(JobState.QUEUED)) | (
         (other.state == str(JobState.SEARCHING)) & (func.coalesce(other.batch_step, int(BatchStep.SEARCH)) == 0)
@@ -277,17 +295,26 @@ def must_wait() -> ColumnElement[bool]:
     still_shares = other.state.in_((str(JobState.QUEUED), str(JobState.SEARCHING))) & (
         other.batch_step < int(BatchStep.FINALS)
     )
-    behind = (
-        select(own.job_seq)
+    return (
+        select(other.id, other.is_paused)
+        .select_from(own)
         .join(BatchRow, BatchRow.seq == own.batch_seq)
         .join(place, (place.batch_seq == own.batch_seq) & (place.ladder == own.ladder))
         .join(other, other.seq == place.job_seq)
         .where(own.job_seq == JobRow.seq, BatchRow.id == JobRow.batch_id, other.seq != JobRow.seq)
         .where(still_searches | ((JobRow.batch_step == int(BatchStep.FINALS)) & still_shares))
-        .exists()
     )
-    waits = (JobRow.state == str(JobState.SEARCHING)) & (JobRow.batch_step > int(BatchStep.SEARCH))
-    return waits & behind
+
+
+def must_wait() -> ColumnElement[bool]:
+    """As SQL, of a job: whether others of its ladder have not come as far as it has."""
+    return _SHARES & _behind().exists()
+
+
+def waits_for(session: Session, job_id: str) -> list[tuple[str, bool]]:
+    """The jobs of its ladder that a job waits for, and whether they are paused."""
+    found = session.execute(_behind().where(JobRow.id == job_id, _SHARES))
+    return sorted((other_id, is_paused) for other_id, is_paused in found)
 
 
 def is_behind(session: Session, job_id: str) -> bool:

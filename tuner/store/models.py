@@ -68,7 +68,7 @@ class JobRow(Base):
     num_measured: Mapped[int] = mapped_column(default=0)
     num_rejected: Mapped[int] = mapped_column(default=0)
     num_failed: Mapped[int] = mapped_column(default=0)
-    #: Fastest so far; of a job that succeeded, in its finals.
+    #: Of the fastest so far, by its speed-up; of a job that succeeded, in its finals.
     best_us: Mapped[float | None]
     library_us: Mapped[float | None]
     #: Of the fastest of ours, the median over its rounds.
@@ -294,6 +294,16 @@ class JobLabelRow(Base):
 
     job_seq: Mapped[int] = mapped_column(ForeignKey("jobs.seq"), primary_key=True)
     label: Mapped[str] = mapped_column(String(64), primary_key=True)
+
+
+class ServedTargetRow(Base):
+    """A target of the server that runs the jobs."""
+
+    __tablename__ = "served_targets"
+
+    #: The first is the default.
+    position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    target_id: Mapped[str] = mapped_column(String(64))
 
 
 class DeletedJobRow(Base):

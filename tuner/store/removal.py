@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from tuner.core.trial.job import JobState
 from tuner.errors import Conflict
 from tuner.store.artifacts import ArtifactFolder, is_named
-from tuner.store.batch_models import BatchJobRow, BatchKernelRow, BatchLadderRow, BatchRow
+from tuner.store.batch_models import BatchJobRow, BatchKernelRow, BatchLadderRow, BatchRow, SingleRequestRow
 from tuner.store.gc import Sessions
 from tuner.store.jobs import IS_KEPT, row_of
 from tuner.store.models import (
@@ -138,7 +138,7 @@ class Sweeper:
             row = session.scalars(select(JobRow).where(JobRow.id == job_id)).one()
             digest = session.scalar(select(BestRow.artifact_digest).where(BestRow.job_id == job_id))
             session.execute(delete(BestRow).where(BestRow.job_id == job_id))
-            for kept_by_seq in (JobOwnerRow, JobLabelRow, BatchJobRow):
+            for kept_by_seq in (JobOwnerRow, JobLabelRow, BatchJobRow, SingleRequestRow):
                 session.execute(delete(kept_by_seq).where(kept_by_seq.job_seq == row.seq))
             session.execute(delete(JobRow).where(JobRow.id == job_id))
             _delete_empty_batches(session)

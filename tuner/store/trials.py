@@ -71,16 +71,17 @@ def record(
 
 
 def _improve(job: JobRow, trial: Trial) -> bool:
-    """Moves the job's best times; whether ours became faster."""
+    """Moves the job's best figures; whether ours became faster, by the ratio to the library in the same rounds."""
     if not isinstance(trial.outcome, Measured) or trial.outcome.truncated:
         return False
     time_us = trial.outcome.time_us
     if not trial.candidate.plan_kind.is_ours:
         job.library_us = time_us if job.library_us is None else min(job.library_us, time_us)
         return False
-    if job.best_us is not None and job.best_us <= time_us:
+    speedup = trial.outcome.speedup
+    if job.best_speedup is not None and job.best_speedup >= speedup:
         return False
-    job.best_us, job.best_speedup = time_us, trial.outcome.speedup
+    job.best_us, job.best_speedup = time_us, speedup
     return True
 
 
@@ -189,7 +190,7 @@ def forecasts(session: Session, job_id: str) -> list[tuple[float, float]]:
 
 
 def best_so_far(session: Session, job_id: str) -> list[tuple[int, float, float | None]]:
-    """(trial number, fastest of ours so far, fastest library so far), microseconds, at each trial that was faster than
+    """(trial number, its time, fastest library so far), microseconds, of each trial whose speed-up was above those of
     all of ours before it."""
     check_there(session, job_id)
     query = select(EventRow.data).where(EventRow.job_id == job_id, EventRow.kind == literal_column("'best'"))

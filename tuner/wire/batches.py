@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.trial.batch import MAX_JOBS, BatchRecord
-from tuner.core.trial.job import MAX_PRIORITY, Budget, JobSpec, JobState, JobTerms, PriorsChoice
+from tuner.core.trial.job import MAX_LABELS, MAX_PRIORITY, Budget, JobSpec, JobState, JobTerms, PriorsChoice
 from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
 from tuner.core.trial.records import JobRecord
 from tuner.errors import InvalidInput
@@ -21,6 +21,7 @@ from tuner.wire.job_view import JobView
 from tuner.wire.requests import MAX_SEED, Asked, Label, PriorsName, Project, TargetId, workload_of
 from tuner.wire.responses import ArtifactLink, CandidateView, PageView
 from tuner.wire.searches import MAX_SECONDS, MAX_TRIALS, BudgetRequest, ObjectiveRequest, objective_of
+from tuner.wire.sizes import check_size
 from tuner.wire.view import View, is_simulated, moment
 
 MAX_SHAPES = 64
@@ -79,7 +80,9 @@ class BatchRequest(Strict):
     reuse: bool = Field(default=False, description="take finished jobs of the same problems, where there are any")
     priority: int = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="as in a job")
     project: Project = ""
-    labels: list[Label] = Field(default=[], max_length=16, description="words by which its jobs are found again")
+    labels: list[Label] = Field(
+        default=[], max_length=MAX_LABELS, description="words by which its jobs are found again"
+    )
     deadline_s: float | None = Field(
         default=None, gt=0, le=MAX_SECONDS, description="seconds until all searches must end; finals not counted"
     )
@@ -100,12 +103,12 @@ class BatchRequest(Strict):
         """The jobs that are asked for.
 
         Raises:
-            InvalidInput: nothing is asked for, a pair is not well formed, or there is no target.
+            InvalidInput: nothing is asked for, a pair is not well formed or too large, or there is no target.
         """
         target_id = self.target or default_target_id
         if target_id is None:
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
-        workloads = self._workloads()
+        workloads = self._workloads(target_id)
         if not workloads:
             raise InvalidInput("shapes", "is empty, and so is pairs", "give a shape with its m, or a pair")
         return [
@@ -122,14 +125,14 @@ class BatchRequest(Strict):
             for workload in workloads
         ]
 
-    def _workloads(self) -> list[Workload]:
+    def _workloads(self, target_id: str) -> list[Workload]:
         """Each that is asked for, once."""
         named = [
             (f"shapes.{index}.m.{row}", workload)
             for index, shape in enumerate(self.shapes)
-            for row, workload in enumerate(_ladder(index, shape))
+            for row, workload in enumerate(_ladder(index, shape, target_id))
         ]
-        named += [(f"pairs.{index}", _checked(index, pair)) for index, pair in enumerate(self.pairs)]
+        named += [(f"pairs.{index}", _checked(index, pair, target_id)) for index, pair in enumerate(self.pairs)]
         first = dict[Workload, str]()
         for field, workload in named:
             if workload in first:
@@ -139,16 +142,21 @@ class BatchRequest(Strict):
         return list(first)
 
 
-def _ladder(index: int, shape: LadderShape) -> list[Workload]:
+def _ladder(index: int, shape: LadderShape, target_id: str) -> list[Workload]:
     try:
-        return shape.to_workloads()
+        workloads = shape.to_workloads()
     except InvalidInput as error:
         raise InvalidInput(f"shapes.{index}", f"{error.field}: {error.problem}", error.remedy) from error
+    for workload in workloads:
+        check_size(f"shapes.{index}", shape, workload, target_id)
+    return workloads
 
 
-def _checked(index: int, pair: Any) -> Workload:
+def _checked(index: int, pair: Any, target_id: str) -> Workload:
     try:
-        return workload_of(pair)
+        workload = workload_of(pair)
+        check_size("pair", pair, workload, target_id)
+        return workload
     except InvalidInput as error:
         field = f"pairs.{index}{error.field.removeprefix('pair')}"
         raise InvalidInput(field, error.problem, error.remedy) from error
@@ -167,7 +175,10 @@ class BatchView(View):
     num_jobs: int
     jobs_by_state: dict[JobState, int]
     num_trials: int = Field(description="recorded trials of all its jobs")
-    num_planned: int = Field(description="trials of all budgets")
+    num_planned: int = Field(
+        description="trials that these will be at most: of all budgets, and what the jobs of a ladder share"
+    )
+    num_paused: int = Field(description="open jobs that wait, since an owner asked for that")
     search_s: float = Field(description="seconds of search of all its jobs")
     eta_s: float | None = Field(
         description="seconds left, of search and of its jobs' finals, at the pace so far and by the cards that work "
@@ -184,7 +195,7 @@ class BatchView(View):
     def of(cls, batch: BatchRecord, num_cards: int) -> Self:
         """Copies `batch`, whose jobs so many cards take side by side."""
         path = f"/batches/{batch.id}"
-        copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "search_s")
+        copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "num_paused", "search_s")
         return cls(
             eta_s=batch.eta_s(num_cards),
             **{name: getattr(batch, name) for name in (*copied, "card_share", "num_ladders", "num_answered")},

@@ -80,7 +80,7 @@ class JobView(View):
     num_rejected: int
     num_failed: int
     best_us: float | None = Field(
-        description="fastest of ours so far, microseconds; of a job that succeeded, in its finals"
+        description="of the fastest of ours so far, by its speed-up, microseconds; in its finals, once it succeeded"
     )
     library_us: float | None = Field(
         description="the library's time so far, microseconds; of a job that succeeded, in its finals"

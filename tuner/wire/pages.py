@@ -85,10 +85,10 @@ class SubmitPage(View):
 
 
 class CurvePoint(View):
-    """The state of a search after a trial that was faster than all of ours before it."""
+    """The state of a search after a trial whose speed-up was above those of all of ours before it."""
 
     trial_number: int
-    best_us: float = Field(description="fastest of ours so far, microseconds")
+    best_us: float = Field(description="its time, microseconds")
     library_us: float | None = Field(description="fastest of the library so far, microseconds")
 
 
@@ -175,7 +175,7 @@ class JobPage(View):
     curve: list[CurvePoint]
     two_launches_us: float | None = Field(description="fastest of our unfused kernels so far, microseconds")
     reference_us: float | None = Field(description="the data sheet's bound, microseconds")
-    fastest: TrialView | None = Field(description="the fastest trial of ours so far")
+    fastest: TrialView | None = Field(description="the fastest trial of ours so far, by its speed-up")
     best: BestView | None = Field(description="finals and verdict, once the job succeeded")
     inspected: list[InspectedFinalist] = Field(description="inspections of the best of each plan kind")
     filter: TrialFilterView

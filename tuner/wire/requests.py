@@ -17,6 +17,7 @@ from tuner.core.problem.workload import (
     independent_pair,
 )
 from tuner.core.trial.job import (
+    MAX_LABELS,
     MAX_PRIORITY,
     Budget,
     JobSpec,
@@ -33,6 +34,7 @@ from tuner.wire.searches import (
     ObjectiveRequest,
     objective_of,
 )
+from tuner.wire.sizes import check_size
 
 #: Seeds stay within what every random generator takes.
 MAX_SEED = 2**31 - 1
@@ -277,7 +279,7 @@ class TuneRequest(Strict):
         default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="the higher goes first; above 0 only for admins"
     )
     project: Project = ""
-    labels: list[Label] = Field(default=[], max_length=16, description="words by which it is found again")
+    labels: list[Label] = Field(default=[], max_length=MAX_LABELS, description="words by which it is found again")
     deadline_s: float | None = Field(
         default=None, gt=0, le=MAX_SECONDS, description="seconds until its search must end; finals not counted"
     )
@@ -300,12 +302,13 @@ class TuneRequest(Strict):
         """The job that is asked for.
 
         Raises:
-            InvalidInput: the pair is not well formed, or is none; or no target is given and the server has none.
+            InvalidInput: the pair is not well formed, or too large; or no target is given and the server has none.
         """
         target_id = self.target or default_target_id
         if target_id is None:
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
         workload = workload_of(self.pair)
+        check_size("pair", self.pair, workload, target_id)
         return JobSpec(
             workload=workload,
             target_id=target_id,

@@ -6,11 +6,7 @@ import itertools
 
 import pytest
 
-from tuner.api.plot import HEIGHT, WIDTH, draw, improvements, log_ticks, nice_ticks
-
-
-def test_only_what_is_faster_than_all_before_is_an_improvement() -> None:
-    assert improvements([(1, 9.0), (2, 9.0), (4, 7.0), (5, 8.0), (6, 6.5)]) == [(1, 9.0), (4, 7.0), (6, 6.5)]
+from tuner.api.plot import HEIGHT, WIDTH, draw, log_ticks, nice_ticks
 
 
 def test_there_is_nothing_to_draw_before_the_first_trial() -> None:

@@ -55,3 +55,22 @@ def test_a_job_is_paused_resumed_cancelled_and_tried_again(slow_api: Api) -> Non
 def test_terms_out_of_bounds_are_refused(idle_api: Api) -> None:
     for given in ({"priority": 11}, {"labels": [""]}, {"labels": ["x"] * 17}, {"deadline_s": 0}, {"project": "x" * 65}):
         assert idle_api.http.post("/jobs", json=body(**given)).status_code == 422, given
+
+
+def test_the_labels_of_all_who_asked_for_a_job_have_one_bound(slow_api: Api) -> None:
+    pair = {**SMALL_PAIR, "m": 24}
+
+    def asked(*numbers: int) -> dict[str, object]:
+        return {"pair": pair, "labels": [f"label {number}" for number in numbers]}
+
+    http = slow_api.http
+    job = http.post("/jobs", json=asked(*range(10))).json()
+    assert len(http.post("/jobs", json=asked(*range(4, 16))).json()["labels"]) == 16
+    batch = {**asked(3, 99), "pairs": [pair]}
+    del batch["pair"]
+    for refused in (http.post("/jobs", json=asked(3, 99)), http.post("/batches", json=batch)):
+        (error,) = refused.json()["errors"]
+        assert (refused.status_code, error["field"]) == (422, "labels")
+        assert "would have 17 labels" in error["problem"]
+        assert error["remedy"] == "a job has at most 16: leave some out, or use its own"
+    assert http.post("/jobs", json=asked(3)).json()["id"] == job["id"]

@@ -27,7 +27,9 @@ from tuner.dispatch.cluster.certificates import create
 from tuner.dispatch.cluster.dispatcher import ClusterDispatcher
 from tuner.dispatch.cluster.security import security_for
 from tuner.dispatch.diagnosis import Check, Finding, diagnose_scheduler
-from tuner.errors import NotFound, Quarantined
+from tuner.errors import NotFound, Quarantined, WorkerError
+from tuner.service import Service
+from tuner.store import Store
 
 TARGET_ID = "simulated:h200"
 
@@ -69,6 +71,27 @@ class TestClusterLane(MeasureLaneContract):
     @pytest.fixture
     def lane(self, dispatcher: ClusterDispatcher) -> MeasureLane:
         return dispatcher.lane(TARGET_ID)
+
+
+def test_a_server_is_not_ready_before_a_worker_joins(members: Members, tmp_path: Path) -> None:
+    service = Service(Store.open(tmp_path / "data"), members.dispatcher())
+    service.start()
+    try:
+        with pytest.raises(WorkerError, match=r"the scheduler tls://.* knows no worker with a card; start one with"):
+            service.ready()
+        members.add_worker([Watched()])
+        wait_until(lambda: bool(service.targets()))
+        assert service.ready() == {}
+    finally:
+        service.close()
+
+
+def test_a_server_whose_scheduler_is_away_says_so(members: Members) -> None:
+    dispatcher = ClusterDispatcher("tls://127.0.0.1:1", members.security)
+    try:
+        wait_until(lambda: "does not answer" in dispatcher.absence)
+    finally:
+        dispatcher.close()
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from tests.support.serving import running_service
 from tests.support.waiting import wait_until
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.schedule.candidate import LIBRARY
-from tuner.core.trial.batch import BatchRecord, BatchStep
+from tuner.core.trial.batch import MOST_SHARED, BatchRecord, BatchStep
 from tuner.core.trial.job import JobSpec, JobState, JobTerms, PriorsChoice
 from tuner.core.trial.ladder import Ladder, kernel_name
 from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -119,9 +119,18 @@ def test_no_job_shares_before_all_of_its_ladder_have_searched(serve: Serve) -> N
     service.desk.pause(second.id, LOCAL, True)
     latch.is_open.set()
     wait_until(lambda: service.job(first.id).batch_step == BatchStep.SHARE)
-    assert service.job(first.id).state is JobState.SEARCHING
+    waiting = service.job(first.id)
+    assert waiting.state is JobState.SEARCHING
+    assert waiting.reason == f"it waits for {second.id} of its ladder, which is paused"
+    found = service.batches.get(batch.id)
+    assert (found.num_paused, found.num_trials) == (1, first.spec.budget.trials)
+    budgets = first.spec.budget.trials + second.spec.budget.trials
+    assert found.num_planned == budgets + 2 * MOST_SHARED, "the second has its own before it, and both share"
     service.desk.pause(second.id, LOCAL, False)
     assert finish(service, batch.id)[0].rungs
+    ended = service.batches.get(batch.id)
+    assert (ended.num_paused, ended.num_planned) == (0, ended.num_trials)
+    assert service.job(first.id).reason == ""
 
 
 def test_the_same_problems_asked_again_get_the_open_batch_and_later_a_new_one(serve: Serve) -> None:
@@ -171,6 +180,37 @@ def test_only_its_owner_ends_a_batch_and_what_others_share_goes_on(serve: Serve)
     assert states == {1: JobState.CANCELLED, 16: JobState.SUCCEEDED, 64: JobState.CANCELLED}
     with pytest.raises(NotFound, match="has no result"):
         service.batches.ladders(batch.id)
+
+
+@pytest.mark.parametrize("caller", [LOCAL, ANN], ids=["without tokens", "of one owner"])
+def test_the_end_of_a_batch_leaves_jobs_that_were_asked_for_besides_it(serve: Serve, caller: Caller) -> None:
+    service = serve(Latch())
+    alone_before, _ = service.submit(spec(1), caller=caller)
+    batch, _ = service.batches.submit(specs(1, 4, 16, 64), caller=caller)
+    alone_behind, _ = service.submit(spec(4), caller=caller)
+    other, _ = service.batches.submit(specs(16), caller=caller)
+
+    def open_rows() -> set[int]:
+        jobs = [job for job, _ in service.batches.jobs(batch.id).items]
+        return {job.spec.workload.ops[0].m for job in jobs if not job.state.is_final}
+
+    service.batches.cancel(batch.id, caller)
+    assert open_rows() == {1, 4, 16}
+    service.batches.cancel(other.id, caller)
+    assert open_rows() == {1, 4}, "nobody asks any more for what only the two batches had"
+    for job in (alone_before, alone_behind):
+        assert service.job(job.id).owners == ((caller.owner,) if caller.owner else ())
+
+
+def test_of_a_job_that_two_owners_batches_have_each_withdraws_his_own_request(serve: Serve) -> None:
+    service = serve(Latch())
+    first, _ = service.batches.submit(specs(16, 64), caller=ANN)
+    second, _ = service.batches.submit(specs(16), caller=BOB)
+    (shared, _), *_ = service.batches.jobs(second.id).items
+    service.batches.cancel(first.id, ROOT)
+    assert service.job(shared.id).owners == ("bob",)
+    service.batches.cancel(second.id, BOB)
+    assert service.job(shared.id).state is JobState.CANCELLED
 
 
 def test_a_ladder_none_of_whose_jobs_succeeded_says_so(serve: Serve) -> None:

@@ -19,12 +19,13 @@ from tuner.core.schedule.ordering import Granularity, Ordering, Raster, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space.space import Space
+from tuner.core.trial.batch import MOST_SHARED
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import LocalDispatcher
 from tuner.search.seeds import by_slice
 from tuner.service import Service
-from tuner.service.siblings import MOST_TRIED, NUM_REORDERED, Siblings, new_kernels
+from tuner.service.siblings import NUM_REORDERED, Siblings, new_kernels
 from tuner.store import Store, batches, jobs, trials
 
 BY_ROWS = trial(0, measured(50.0)).candidate
@@ -146,6 +147,6 @@ def test_no_more_than_a_few_orders_are_tried_and_nothing_twice(ladder: tuple[Sto
     lay(store, far, *((in_order(BY_ROWS, ordered(1 + i), stages=2), 10.0 + i) for i in range(2)))
     past = lay(store, job, (BY_ROWS, 30.0))
     given = Siblings(store).to_try(job, any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu), past)
-    assert len(given) == len(set(given)) <= MOST_TRIED
+    assert len(given) == len(set(given)) <= MOST_SHARED
     own_tiling = BY_ROWS.schedule.tiling  # type: ignore[union-attr]
     assert 0 < sum(one.schedule is not None and one.schedule.tiling == own_tiling for one in given) <= NUM_REORDERED

@@ -90,6 +90,32 @@ def test_when_the_server_that_runs_the_jobs_is_killed_another_takes_over_and_no_
     assert [recorded(trial) for trial in after[: len(before)]] == [recorded(trial) for trial in before]
 
 
+def test_a_server_that_stands_by_takes_the_jobs_that_the_leader_takes(tmp_path: Path, database_url: str | None) -> None:
+    options = ["--standby", "--gpu", "simulated:h200"]
+    if database_url:
+        options += ["--database-url", database_url]
+    with ExitStack() as stack:
+        leader = stack.enter_context(Server(tmp_path / "data", *options))
+        wait_for(f"{leader.url}/targets", bool)
+        other = stack.enter_context(Server(tmp_path / "data", *options))
+
+        def posted(server: Server, path: str = "/jobs", **fields: Any) -> httpx.Response:
+            asked = body(**fields)
+            if path == "/batches":
+                asked["pairs"] = [asked.pop("pair")]
+            return httpx.post(server.url + path, json=asked, timeout=120)
+
+        for path in ("/jobs", "/batches"):
+            taken = posted(other, path)
+            assert (taken.status_code, taken.json()["target"]) == (202, "simulated:h200"), taken.text
+            of_leader, of_other = (posted(server, path, target="h200") for server in (leader, other))
+            assert (of_leader.status_code, of_other.status_code) == (422, 422)
+            assert "no worker of this server measures on h200" in of_leader.text
+            assert "no worker of the server that runs the jobs measures on h200" in of_other.text
+            assert of_other.json()["errors"][0]["field"] == "target"
+            assert of_other.json()["errors"][0]["remedy"] == "use one of simulated:h200"
+
+
 def test_only_one_has_the_lock_and_it_is_free_when_its_store_is_closed(
     tmp_path: Path, database_url: str | None
 ) -> None:

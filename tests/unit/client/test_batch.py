@@ -48,6 +48,10 @@ def test_a_batch_says_in_one_line_how_far_it_is() -> None:
     found = batch("searching", 9, queued=1, succeeded=2, failed=1)
     assert line(found) == "9/40 trials, about 12 s left, card busy 84 %; 3 of 4 jobs (simulated)"
     assert line({**found, "state": "succeeded"}) == "9/40 trials; 3 of 4 jobs (simulated)"
+    assert (
+        line({**found, "num_paused": 1})
+        == "9/40 trials, about 12 s left, card busy 84 %; 3 of 4 jobs, 1 paused (simulated)"
+    )
     of_before = {name: value for name, value in found.items() if name != "card_share"}
     assert line(of_before) == "9/40 trials, about 12 s left; 3 of 4 jobs (simulated)"
 

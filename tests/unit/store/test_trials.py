@@ -115,6 +115,20 @@ def test_recording_counts_the_trial_and_its_seconds_and_tells_it(store: Store) -
     assert kinds == [("state", None), ("state", None), ("trial", 0), ("trial", 1), ("best", 1), ("trial", 2)]
 
 
+def test_the_best_so_far_goes_by_the_ratio_to_the_library_of_the_same_rounds(store: Store) -> None:
+    """A library has slower minutes: a kernel may take longer then, and gain more."""
+    job_id = open_job(store)
+    record(store, job_id, trial(0, measured(80.0, speedup=1.2)), trial(1, measured(70.0, speedup=1.1)))
+    record(store, job_id, trial(2, measured(90.0, speedup=1.3)))
+    with store.read() as session:
+        job = jobs.get(session, job_id)
+        numbers = [event.data["number"] for event in events.after(session, job_id, 0, 100) if event.kind == "best"]
+        curve = trials.best_so_far(session, job_id)
+    assert numbers == [0, 2]
+    assert (job.best_us, job.best_speedup) == (90.0, 1.3)
+    assert [point[:2] for point in curve] == [(0, 80.0), (2, 90.0)]
+
+
 def test_a_trial_and_its_event_are_there_together_or_not_at_all(store: Store) -> None:
     job_id = open_job(store)
 

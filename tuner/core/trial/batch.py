@@ -22,6 +22,8 @@ FINALS_S = 2.0
 #: A job that has a neighbour gets one in so many trials of the budget, but not fewer than `LEAST_TRIALS`.
 NEIGHBOUR_SHARE = 3
 LEAST_TRIALS = 10
+#: Behind its own trials a job of a ladder tries so many more at most: what the others found, the nearest rows' first.
+MOST_SHARED = 12
 
 
 class BatchStep(IntEnum):
@@ -115,9 +117,11 @@ class BatchRecord:
     cancelled_at: float | None
     #: Its jobs by state.
     counts: Mapping[JobState, int]
-    #: Recorded trials, and those of all budgets.
+    #: Recorded trials, and how many these will be at most: by the budgets, and what ladders share.
     num_trials: int
     num_planned: int
+    #: Open jobs that wait, since an owner asked for that.
+    num_paused: int = 0
     #: Seconds of search of all its jobs.
     search_s: float
     #: Seconds of these for which the card was busy with trials; None where an older version did not count them.

@@ -152,6 +152,8 @@ class JobSpec:
 
 #: Most and least that a job may come before others.
 MAX_PRIORITY = 10
+#: Labels of a job, at most, those of all who asked for it together.
+MAX_LABELS = 16
 
 
 @dataclass(frozen=True, kw_only=True)

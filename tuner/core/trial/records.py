@@ -152,7 +152,7 @@ class JobRecord:
     num_measured: int
     num_rejected: int
     num_failed: int
-    #: Fastest measured of ours and of the library so far, microseconds.
+    #: Of the fastest of ours, by its speed-up, and of the library so far, microseconds.
     best_us: float | None
     library_us: float | None
     #: Seconds of search already spent, over restarts.

@@ -66,6 +66,15 @@ class ClusterDispatcher:
         with self._lock:
             return tuple(next(iter(lanes.values())).target for lanes in self._lanes.values())
 
+    @property
+    def absence(self) -> str:
+        """Why no card was seen since the start; empty where one was."""
+        if self.targets:
+            return ""
+        trouble = self._trouble
+        why = f"does not answer: {trouble}" if trouble else "knows no worker with a card; start one with tuner worker"
+        return f"the scheduler {self._scheduler} {why}"
+
     def num_workers(self, target_id: str) -> int:
         """How many cards of a target were seen; 0 where none was."""
         with self._lock:
