@@ -19,21 +19,21 @@ class Waiting:
         """`clock` gives seconds."""
         self._scheduler, self._clock = scheduler, clock
         self._since: float | None = None
-        self._told_at = 0.0
+        self._last_line_at = 0.0
 
     def failed(self, reason: str) -> None:
         """The scheduler did not answer, or is lost."""
         now = self._clock()
         if self._since is None:
-            self._since = self._told_at = now
+            self._since = self._last_line_at = now
             log.warning(
                 "the scheduler %s does not answer (%s); this worker joins when it does. "
                 "Start `tuner scheduler` there, or mend address, certificates or network",
                 self._scheduler,
                 reason,
             )
-        elif now - self._told_at >= REMIND_S:
-            self._told_at = now
+        elif now - self._last_line_at >= REMIND_S:
+            self._last_line_at = now
             log.warning(
                 "the scheduler %s has not answered for %.0f minutes; this worker still waits",
                 self._scheduler,
