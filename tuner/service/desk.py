@@ -273,7 +273,7 @@ class Desk:
             NotFound: no such job.
         """
         with self._store.read() as session:
-            return queue.place(session, job_id, partial(num_fit, self._dispatcher))
+            return queue.place(session, job_id, partial(num_fit, self._dispatcher), self._clock())
 
     @property
     def own_target_id(self) -> str | None:

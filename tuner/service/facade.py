@@ -104,7 +104,7 @@ class Service(TrialReader):
         #: The cards, and what they have done.
         self.fleet = Fleet(store, dispatcher, self.metrics)
         #: What listings show beside the jobs.
-        self.overview = Overview(store, winners, self.fleet.num_fit)
+        self.overview = Overview(store, winners, self.fleet.num_fit, clock)
         helpers, clock_steps = Helpers(), ClockSteps(store, clock)
         self._runners = Runners(
             lambda target, worker, claims: Runner(

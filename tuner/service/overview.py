@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,10 +27,17 @@ class Place:
 class Overview:
     """Reads what listings show beside the jobs. Thread-safe."""
 
-    def __init__(self, store: Store, winners: KnownWinners | None, num_cards: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        winners: KnownWinners | None,
+        num_cards: Callable[[str], int],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """`num_cards` says of a target how many cards take jobs side by side."""
         self._store = store
         self._num_cards = num_cards
+        self._clock = clock
         self._winners = winners
         self._shipped: list[tuple[str, Found]] | None = None
         self._finals: dict[str, Mapping[str, KnownFinals]] = {}
@@ -73,7 +81,7 @@ class Overview:
                 job.id: Place(position=position, eta_s=eta_s)
                 for job in found
                 if not job.state.is_final
-                for position, eta_s in [queue.place(session, job.id, self._num_cards)]
+                for position, eta_s in [queue.place(session, job.id, self._num_cards, self._clock())]
             }
 
 

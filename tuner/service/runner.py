@@ -289,7 +289,7 @@ class Runner:
     def _search(self, job: JobRecord) -> None:
         """Records what the pipeline gives until the budget is spent or nothing legal is left to try."""
         past, budget = self._history(job.id), job.spec.budget
-        due_s = math.inf if job.deadline_at is None else max(0.0, job.deadline_at - self._clock())
+        due_s = job.due_s(self._clock())
         left_s = min(budget.seconds - job.search_s, due_s)
         space = any_space_of(job.spec.workload, self.target.gpu)
         priors = self._priors.of(job, space, past, kernel_version_for(self._lane.environment(), job.spec.workload))

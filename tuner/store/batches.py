@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from sqlalchemy import ColumnElement, Select, bindparam, case, func, select
 from sqlalchemy.orm import Session, aliased, defer
@@ -14,12 +13,12 @@ from sqlalchemy.orm import Session, aliased, defer
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.batch import MOST_SHARED, BatchRecord, BatchStep
 from tuner.core.trial.job import JobState, Trial
-from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
+from tuner.core.trial.ladder import Ladder
 from tuner.core.trial.records import Event, JobRecord, Page
 from tuner.errors import InvalidInput, NotFound
 from tuner.store.batch_models import BatchJobRow, BatchKernelRow, BatchLadderRow, BatchRow
 from tuner.store.cursors import decode_cursor, encode_cursor
-from tuner.store.encoding import candidate_from_json, candidate_to_json, row_to_trial
+from tuner.store.encoding import ladder_from_json, ladder_to_json, row_to_trial
 from tuner.store.jobs import IS_KEPT, OPEN_STATES, row_of, to_record
 from tuner.store.models import EventRow, JobRow, TrialRow
 
@@ -108,6 +107,8 @@ class _Sums:
     #: Finals whose seconds are known, and these.
     finals: int
     finals_s: float
+    #: The last of their deadlines; None where one has none.
+    deadline_at: float | None
 
 
 _NUM_TRIALS = JobRow.num_measured + JobRow.num_rejected + JobRow.num_failed
@@ -137,6 +138,8 @@ def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
             func.count(JobRow.card_s),
             func.count(JobRow.finals_s),
             func.coalesce(func.sum(JobRow.finals_s), 0.0),
+            func.max(JobRow.deadline_at),
+            func.count(JobRow.deadline_at),
         )
         .join(JobRow, JobRow.seq == BatchJobRow.job_seq)
         .where(BatchJobRow.batch_seq.in_(seqs), IS_KEPT)
@@ -144,7 +147,7 @@ def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
     )
     found: dict[int, list[_Sums]] = {seq: [] for seq in seqs}
     for seq, state, *values in session.execute(sums):
-        count, trials, planned, paused, search_s, card_s, num_counted, finals, finals_s = values
+        count, trials, planned, paused, search_s, card_s, num_counted, finals, finals_s, due_at, num_due = values
         found[seq].append(
             _Sums(
                 state=JobState(state),
@@ -156,6 +159,7 @@ def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
                 card_s=float(card_s) if num_counted == count else None,
                 finals=int(finals),
                 finals_s=float(finals_s),
+                deadline_at=due_at if num_due == count else None,
             )
         )
     answers = (
@@ -170,6 +174,7 @@ def _records(session: Session, rows: Sequence[BatchRow]) -> list[BatchRecord]:
 def _record(row: BatchRow, sums: Sequence[_Sums], answered: dict[tuple[int, bool], int]) -> BatchRecord:
     succeeded = answered.get((row.seq, True), 0)
     card_s = [one.card_s for one in sums if one.card_s is not None]
+    deadlines = [one.deadline_at for one in sums if not one.state.is_final]
     return BatchRecord(
         id=row.id,
         target_id=row.target_id,
@@ -185,6 +190,7 @@ def _record(row: BatchRow, sums: Sequence[_Sums], answered: dict[tuple[int, bool
         card_s=sum(card_s) if len(card_s) == len(sums) else None,
         num_finals=sum(one.finals for one in sums),
         finals_s=sum(one.finals_s for one in sums),
+        deadline_at=None if None in deadlines else max((one for one in deadlines if one is not None), default=None),
         num_ladders=row.num_ladders,
         num_answered=succeeded + answered.get((row.seq, False), 0),
         num_succeeded=succeeded,
@@ -358,7 +364,7 @@ def next_unanswered(
 def answer(session: Session, batch_id: str, number: int, ladder: Ladder, now: float) -> None:
     """Keeps the answer of a ladder; the artifacts that it names must be registered before."""
     seq = row_of_batch(session, batch_id).seq
-    content = _ladder_to_json(ladder)
+    content = ladder_to_json(ladder)
     session.add(
         BatchLadderRow(batch_seq=seq, ladder=number, content=content, has_rungs=bool(ladder.rungs), created_at=now)
     )
@@ -374,25 +380,4 @@ def ladders(session: Session, batch_id: str) -> dict[int, Ladder]:
     """
     seq = row_of_batch(session, batch_id).seq
     query = select(BatchLadderRow).where(BatchLadderRow.batch_seq == seq).order_by(BatchLadderRow.ladder)
-    return {row.ladder: _ladder_from_json(row.content) for row in session.scalars(query)}
-
-
-def _ladder_to_json(ladder: Ladder) -> dict[str, Any]:
-    kernels = [asdict(one) | {"candidate": candidate_to_json(one.candidate)} for one in ladder.kernels]
-    return {
-        "workload": ladder.workload,
-        "rungs": [asdict(rung) for rung in ladder.rungs],
-        "kernels": kernels,
-        "slack": ladder.slack,
-        "least": ladder.least,
-        "reason": ladder.reason,
-    }
-
-
-def _ladder_from_json(data: dict[str, Any]) -> Ladder:
-    kernels = [LadderKernel(**one | {"candidate": candidate_from_json(one["candidate"])}) for one in data["kernels"]]
-    rungs = [
-        LadderRung(**one | {"speedup_ci95": one["speedup_ci95"] and tuple(one["speedup_ci95"])})
-        for one in data["rungs"]
-    ]
-    return Ladder(**data | {"rungs": tuple(rungs), "kernels": tuple(kernels)})
+    return {row.ladder: ladder_from_json(row.content) for row in session.scalars(query)}

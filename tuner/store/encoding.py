@@ -12,6 +12,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Trial
+from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage
 from tuner.store.models import TrialRow
 from tuner.store.rounds import pack_rounds, unpack_rounds
@@ -122,3 +123,26 @@ def row_to_trial(row: TrialRow, *, with_rounds: bool = True) -> Trial:
         started_at=row.started_at,
         finished_at=row.finished_at,
     )
+
+
+def ladder_to_json(ladder: Ladder) -> dict[str, Any]:
+    """A dict of plain JSON values; `ladder_from_json` is its inverse."""
+    kernels = [asdict(one) | {"candidate": candidate_to_json(one.candidate)} for one in ladder.kernels]
+    return {
+        "workload": ladder.workload,
+        "rungs": [asdict(rung) for rung in ladder.rungs],
+        "kernels": kernels,
+        "slack": ladder.slack,
+        "least": ladder.least,
+        "reason": ladder.reason,
+    }
+
+
+def ladder_from_json(data: dict[str, Any]) -> Ladder:
+    """Inverse of `ladder_to_json`."""
+    kernels = [LadderKernel(**one | {"candidate": candidate_from_json(one["candidate"])}) for one in data["kernels"]]
+    rungs = [
+        LadderRung(**one | {"speedup_ci95": one["speedup_ci95"] and tuple(one["speedup_ci95"])})
+        for one in data["rungs"]
+    ]
+    return Ladder(**data | {"rungs": tuple(rungs), "kernels": tuple(kernels)})

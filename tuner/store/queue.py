@@ -99,10 +99,12 @@ def _used_s(session: Session, target_id: str, now: float) -> dict[str, float]:
     return {row[0]: row[1] for row in session.execute(query)}
 
 
-def place(session: Session, job_id: str, num_cards: Callable[[str], int]) -> tuple[int | None, float | None]:
+def place(
+    session: Session, job_id: str, num_cards: Callable[[str], int], now: float
+) -> tuple[int | None, float | None]:
     """How many jobs of its target come before an open job, by priority and age alone; and its seconds to the end, by
-    budgets, and by searches and finals of jobs that ended. `num_cards` says of a target how many cards take jobs side
-    by side. None where it is not in the queue, or nobody can know."""
+    budgets, by deadlines, and by searches and finals of jobs that ended. `num_cards` says of a target how many cards
+    take jobs side by side. None where it is not in the queue, or nobody can know."""
     row = row_of(session, job_id)
     if row.state not in OPEN_STATES or row.is_paused:
         return None, None
@@ -116,8 +118,11 @@ def place(session: Session, job_id: str, num_cards: Callable[[str], int]) -> tup
     pace, cards = _pace(session, row.target_id), num_cards(row.target_id)
     if pace is None or not cards or position > _MAX_AHEAD:
         return position, None
-    before_s = sum(pace.left_s(to_record(one)) for one in before)
-    return position, before_s / cards + pace.left_s(to_record(row))
+    job, due_s = to_record(row), to_record(row).due_s(now)
+    begins_s = sum(pace.search_s(one, now) + pace.finals_s for one in map(to_record, before)) / cards
+    if job.state is JobState.QUEUED and begins_s >= due_s:
+        return position, due_s  # it fails then
+    return position, min(begins_s + pace.search_s(job, now), due_s) + pace.finals_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,13 +133,13 @@ class _Pace:
     trial_s: float
     finals_s: float
 
-    def left_s(self, job: JobRecord) -> float:
-        """Seconds that a job still takes: its search, to the first end of its two budgets, and its finals."""
+    def search_s(self, job: JobRecord, now: float) -> float:
+        """Seconds that the search of a job still takes: to the first end of its two budgets, or to its deadline."""
         if job.state is JobState.FINALS:
-            return self.finals_s
+            return 0.0
         budget = job.spec.budget
         search_s = min(budget.seconds - job.search_s, (budget.trials - job.num_trials) * self.trial_s)
-        return max(0.0, search_s) + self.finals_s
+        return min(max(0.0, search_s), job.due_s(now))
 
 
 def _pace(session: Session, target_id: str) -> _Pace | None:

@@ -10,6 +10,9 @@ from sqlalchemy.orm import Session
 from tuner.core.problem.gpu import Target
 from tuner.store.models import ServedTargetRow
 
+#: Built once, and asked by its table: a server that stands by asks with every job that it takes.
+_IDS = select(ServedTargetRow.target_id).order_by(ServedTargetRow.position)
+
 
 def note(session: Session, targets: Sequence[Target]) -> None:
     """This server runs the jobs, and measures on these targets; the first is the default."""
@@ -22,4 +25,4 @@ def note(session: Session, targets: Sequence[Target]) -> None:
 
 def target_ids(session: Session) -> list[str]:
     """The targets of the server that runs the jobs, or ran them last; empty where none ever did."""
-    return list(session.scalars(select(ServedTargetRow.target_id).order_by(ServedTargetRow.position)))
+    return list(session.connection().scalars(_IDS))

@@ -102,7 +102,7 @@ def _summary(trial: Trial, job: JobRow) -> dict[str, Any]:
         "library_us": job.library_us,
         "best_speedup": job.best_speedup,
         "search_s": job.search_s,
-        "eta_s": so_far.eta_s,
+        "eta_s": so_far.eta_s(trial.finished_at),
         "card_share": so_far.card_share,
         "since_progress": job.since_progress,
     }

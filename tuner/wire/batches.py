@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Self
@@ -197,7 +198,7 @@ class BatchView(View):
         path = f"/batches/{batch.id}"
         copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "num_paused", "search_s")
         return cls(
-            eta_s=batch.eta_s(num_cards),
+            eta_s=batch.eta_s(num_cards, time.time()),
             **{name: getattr(batch, name) for name in (*copied, "card_share", "num_ladders", "num_answered")},
             target=batch.target_id,
             simulated=is_simulated(batch.target_id),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from typing import Self
 
@@ -47,7 +48,6 @@ _COPIED = (
     "library_us",
     "best_speedup",
     "search_s",
-    "eta_s",
     "card_share",
     "since_progress",
     "owners",
@@ -91,7 +91,8 @@ class JobView(View):
     )
     search_s: float = Field(description="seconds of search spent, over restarts")
     eta_s: float | None = Field(
-        description="seconds of search left at most, while it is searched; null before the first trial, and afterwards"
+        description="seconds of search left at most, by budget and deadline, while it is searched; null before the "
+        "first trial, and afterwards"
     )
     card_share: float | None = Field(
         description="share of the search for which the card was busy with trials; null where that is not known"
@@ -129,6 +130,7 @@ class JobView(View):
             created_at=moment(job.created_at),
             started_at=None if job.started_at is None else moment(job.started_at),
             finished_at=None if job.finished_at is None else moment(job.finished_at),
+            eta_s=job.eta_s(time.time()),
             **{name: getattr(job, name) for name in _COPIED},
             links={
                 "self": path,

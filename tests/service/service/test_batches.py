@@ -213,6 +213,18 @@ def test_of_a_job_that_two_owners_batches_have_each_withdraws_his_own_request(se
     assert service.job(shared.id).state is JobState.CANCELLED
 
 
+def test_a_batch_ends_its_search_at_the_last_deadline_of_its_open_jobs(serve: Serve) -> None:
+    service = serve(Latch())
+    alone, _ = service.submit(spec(16), terms=JobTerms(deadline_s=90.0))
+    batch, _ = service.batches.submit(specs(16, 64), terms=JobTerms(deadline_s=60.0))
+    assert batch.deadline_at == service.job(alone.id).deadline_at
+    endless, _ = service.submit(spec(4))
+    more, _ = service.batches.submit(specs(4, 64))
+    assert more.deadline_at is None
+    service.cancel(endless.id)
+    assert service.batches.get(more.id).deadline_at is not None
+
+
 def test_a_ladder_none_of_whose_jobs_succeeded_says_so(serve: Serve) -> None:
     latch = Latch()
     service = serve(latch)

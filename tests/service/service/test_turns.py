@@ -87,21 +87,39 @@ def test_a_place_in_the_queue_counts_who_is_before_and_the_pace_of_earlier_jobs(
         done = jobs.insert(session, spec(16), 1.0)
         jobs.set_state(session, done.id, JobState.SEARCHING, 1.0)
         first, second = jobs.insert(session, spec(32, trials=10), 2.0), jobs.insert(session, spec(48, trials=10), 3.0)
-        assert queue.place(session, second.id, one_card) == (2, None)
+        assert queue.place(session, second.id, one_card, 0.0) == (2, None)
         row = jobs.row_of(session, done.id)
         row.search_s, row.num_measured = 20.0, 10
         jobs.set_state(session, done.id, JobState.FINALS, 4.0)
         jobs.set_state(session, done.id, JobState.SUCCEEDED, 4.0)
-        assert queue.place(session, second.id, one_card) == (1, pytest.approx(2 * (20.0 + FINALS_S)))
+        assert queue.place(session, second.id, one_card, 0.0) == (1, pytest.approx(2 * (20.0 + FINALS_S)))
         jobs.held_finals(session, done.id, 5.0)
-        assert queue.place(session, second.id, one_card) == (1, pytest.approx(2 * 25.0))
-        assert queue.place(session, second.id, lambda _: 2) == (1, pytest.approx(25.0 / 2 + 25.0))
-        assert queue.place(session, second.id, lambda _: 0) == (1, None), "no card works"
+        assert queue.place(session, second.id, one_card, 0.0) == (1, pytest.approx(2 * 25.0))
+        assert queue.place(session, second.id, lambda _: 2, 0.0) == (1, pytest.approx(25.0 / 2 + 25.0))
+        assert queue.place(session, second.id, lambda _: 0, 0.0) == (1, None), "no card works"
         jobs.set_state(session, first.id, JobState.SEARCHING, 5.0)
-        assert queue.place(session, first.id, one_card) == (0, pytest.approx(25.0))
+        assert queue.place(session, first.id, one_card, 0.0) == (0, pytest.approx(25.0))
         jobs.set_state(session, first.id, JobState.FINALS, 6.0)
-        assert queue.place(session, first.id, one_card) == (0, pytest.approx(5.0)), "what is left of its budget is not"
-        assert queue.place(session, done.id, one_card) == (None, None)
+        assert queue.place(session, first.id, one_card, 0.0) == (0, pytest.approx(5.0)), (
+            "what is left of its budget is not"
+        )
+        assert queue.place(session, done.id, one_card, 0.0) == (None, None)
+    store.close()
+
+
+def test_no_job_is_said_to_be_searched_beyond_its_deadline(store: Store) -> None:
+    with store.write() as session:
+        done = jobs.insert(session, spec(16), 0.0)
+        for state in (JobState.SEARCHING, JobState.FINALS, JobState.SUCCEEDED):
+            jobs.set_state(session, done.id, state, 0.0)
+        row = jobs.row_of(session, done.id)
+        row.search_s, row.num_measured, row.finals_s = 20.0, 10, 5.0
+        due_soon, due_later = JobTerms(deadline_s=8.0), JobTerms(deadline_s=30.0)
+        first = jobs.insert(session, spec(32, trials=10), 0.0, "", due_soon)
+        second, third = (jobs.insert(session, spec(m, trials=10), 0.0, "", due_later) for m in (48, 64))
+        assert queue.place(session, first.id, one_card, 2.0) == (0, pytest.approx(6.0 + 5.0))
+        assert queue.place(session, second.id, one_card, 2.0) == (1, pytest.approx(28.0 + 5.0)), "begun, it has finals"
+        assert queue.place(session, third.id, one_card, 2.0) == (2, pytest.approx(28.0)), "it fails in the queue"
     store.close()
 
 

@@ -209,7 +209,10 @@ def test_a_batch_stands_where_its_jobs_and_ladders_say(
     )
     assert batch.state is state
     left_s = 10.0 + 2.0 * batch.num_open
-    assert batch.eta_s(1) == (left_s if batch.num_open else None)
-    assert batch.eta_s(100) == (left_s / batch.num_open if batch.num_open else None), "a card takes one job at a time"
-    assert batch.eta_s(0) is None
+    assert batch.eta_s(1, 0.0) == (left_s if batch.num_open else None)
+    on_many = left_s / batch.num_open if batch.num_open else None
+    assert batch.eta_s(100, 0.0) == on_many, "a card takes one job at a time"
+    assert batch.eta_s(0, 0.0) is None
+    due = replace(batch, deadline_at=20.0).eta_s(1, 17.0)
+    assert due == (3.0 + 2.0 * batch.num_open if batch.num_open else None), "finals come behind the deadline"
     assert replace(batch, cancelled_at=2.0).state is JobState.CANCELLED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -129,6 +130,8 @@ class BatchRecord:
     #: Of how many of its jobs it is known what the finals took, and the seconds of these together.
     num_finals: int = 0
     finals_s: float = 0.0
+    #: When the searches of all its open jobs must end, seconds since the epoch; None where one has no deadline.
+    deadline_at: float | None = None
     #: Its ladders, and how many of these are there: answered, or given up.
     num_ladders: int
     num_answered: int
@@ -161,15 +164,17 @@ class BatchRecord:
             return JobState.SUCCEEDED
         return JobState.CANCELLED if self.counts.get(JobState.CANCELLED, 0) == self.num_jobs else JobState.FAILED
 
-    def eta_s(self, num_cards: int) -> float | None:
-        """Seconds left: of search at the pace so far, and of each open job's finals by those that were held, divided
-        among the cards that take its jobs. None before the first trial, and where no job is open or no card works."""
+    def eta_s(self, num_cards: int, now: float) -> float | None:
+        """Seconds left: of search at the pace so far, or to its deadline, and of each open job's finals by those that
+        were held, divided among the cards that take its jobs. None before the first trial, and where no job is open or
+        no card works. `now` is in seconds since the epoch."""
         num_at_work = min(num_cards, self.num_open)
         if not num_at_work or not self.num_trials:
             return None
         search_s = max(0.0, (self.num_planned - self.num_trials) * self.search_s / self.num_trials)
         finals_s = self.num_open * (self.finals_s / self.num_finals if self.num_finals else FINALS_S)
-        return (search_s + finals_s) / num_at_work
+        due_s = math.inf if self.deadline_at is None else max(0.0, self.deadline_at - now)
+        return min(search_s / num_at_work, due_s) + finals_s / num_at_work
 
     @property
     def card_share(self) -> float | None:

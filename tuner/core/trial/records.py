@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -183,16 +184,20 @@ class JobRecord:
         """Recorded outcomes of any kind."""
         return self.num_measured + self.num_rejected + self.num_failed
 
-    @property
-    def eta_s(self) -> float | None:
-        """Seconds of search left at most, while it is searched: by trials at the mean pace, or by the budget's seconds.
-        None before the first trial, in other states, and where a job of a batch has had its own trials: of what others
-        found it then tries a number that is not known. A search that runs out of patience ends sooner."""
+    def eta_s(self, now: float) -> float | None:
+        """Seconds of search left at most, while it is searched: by trials at the mean pace, by the budget's seconds, or
+        to the deadline. None before the first trial, in other states, and where a job of a batch has had its own
+        trials: of what others found it then tries a number that is not known. A search that runs out of patience ends
+        sooner. `now` is in seconds since the epoch."""
         if self.state is not JobState.SEARCHING or self.num_trials == 0:
             return None
         if self.batch_id is not None and self.num_trials >= self.spec.budget.trials:
             return None
-        return self.spec.budget.left_s(self.num_trials, self.search_s)
+        return min(self.spec.budget.left_s(self.num_trials, self.search_s), self.due_s(now))
+
+    def due_s(self, now: float) -> float:
+        """Seconds until its search must end; infinite where it may take as long as it does."""
+        return math.inf if self.deadline_at is None else max(0.0, self.deadline_at - now)
 
     @property
     def card_share(self) -> float | None:

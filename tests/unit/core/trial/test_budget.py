@@ -32,13 +32,18 @@ def record(state: JobState, num_measured: int, search_s: float, card_s: float | 
 
 
 def test_only_a_search_that_has_begun_has_an_end_in_sight_and_a_share_of_the_card() -> None:
-    assert record(JobState.SEARCHING, 0, 0.0, 0.0).eta_s is None
+    assert record(JobState.SEARCHING, 0, 0.0, 0.0).eta_s(0.0) is None
     assert record(JobState.SEARCHING, 0, 0.0, 0.0).card_share is None
-    assert record(JobState.SEARCHING, 20, 10.0, 7.5).eta_s == 20.0
+    assert record(JobState.SEARCHING, 20, 10.0, 7.5).eta_s(0.0) == 20.0
     assert record(JobState.SEARCHING, 20, 10.0, 7.5).card_share == 0.75
-    assert record(JobState.FINALS, 60, 30.0, 31.0).eta_s is None
+    assert record(JobState.FINALS, 60, 30.0, 31.0).eta_s(0.0) is None
     assert record(JobState.FINALS, 60, 30.0, 31.0).card_share == 1.0
     assert record(JobState.SUCCEEDED, 60, 30.0, None).card_share is None
+
+
+def test_no_search_is_said_to_last_beyond_its_deadline() -> None:
+    job = replace(record(JobState.SEARCHING, 20, 10.0, 7.5), deadline_at=1015.0)
+    assert [job.eta_s(now) for now in (900.0, 1000.0, 1020.0)] == [20.0, 15.0, 0.0]
 
 
 def test_patience_is_a_number_of_trials_or_none_and_is_left_out_of_old_names() -> None:
