@@ -43,7 +43,7 @@ def check(**options: Any) -> None:
     """Says of which revision the tables are, how many rows they have, and whether they hold together."""
     from tuner.store.checking import check_tables
 
-    with _locked(options) as engine:
+    with _locked(options, is_there=True) as engine:
         for line in check_tables(engine):
             click.echo(line)
 
@@ -56,7 +56,7 @@ def backup(file: Path, **options: Any) -> None:
     """Writes all tables into FILE, for SQLite and PostgreSQL alike. Artifacts are files: copy their folder."""
     from tuner.store.backups import back_up
 
-    with _locked(options) as engine:
+    with _locked(options, is_there=True) as engine:
         counts = back_up(engine, file)
     click.echo(f"{file} has {counts['jobs']} jobs and {counts['trials']} trials")
 
@@ -109,12 +109,13 @@ def prune(days: float | None, keep: int | None, **options: Any) -> None:
 
 
 @contextmanager
-def _locked(options: dict[str, Any]) -> Iterator[Any]:
-    """The database, which no server has meanwhile."""
+def _locked(options: dict[str, Any], *, is_there: bool = False) -> Iterator[Any]:
+    """The database, which no server has meanwhile; one that must be there is not made."""
     from tuner.store.opening import locked_engine
 
-    settings = settings_of(options)
-    with locked_engine(settings.data, settings.database_url, settings.lock_patience_s) as engine:
+    settings = settings_of_service(options) if is_there else settings_of(options)
+    where = settings.data, settings.database_url, settings.lock_patience_s
+    with locked_engine(*where, makes_folder=not is_there) as engine:
         yield engine
 
 
