@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,14 +15,15 @@ from tuner.errors import InvalidInput
 
 #: What a member's folder holds: the authority's certificate, its own, and its key.
 CA_FILE, CERT_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
+_REMEDY = "make it with `tuner tls create`"
 
 
 def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> Security:
     """How to speak with `address`; of `tls` see `tuner tls create`.
 
     Raises:
-        InvalidInput: the address is none; it needs certificates that are not there; or it is plain and reachable from
-            other machines, and `insecure` does not allow that.
+        InvalidInput: the address is none; it needs certificates that are not there, or are none; or it is plain and
+            reachable from other machines, and `insecure` does not allow that.
     """
     scheme, host = check_address(address)
     if scheme == "tls":
@@ -27,7 +31,8 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
             raise InvalidInput("tls", f"{address} needs certificates", "name their folder, made by `tuner tls create`")
         missing = [name for name in (CA_FILE, CERT_FILE, KEY_FILE) if not (tls / name).is_file()]
         if missing:
-            raise InvalidInput("tls", f"{tls} holds no {', '.join(missing)}", "make it with `tuner tls create`")
+            raise InvalidInput("tls", f"{tls} holds no {', '.join(missing)}", _REMEDY)
+        _check_certificates(tls)
         cert, key = str(tls / CERT_FILE), str(tls / KEY_FILE)
         ours = {f"tls_{role}_{what}": path for role in ("scheduler", "worker", "client")
                 for what, path in (("cert", cert), ("key", key))}  # fmt: skip
@@ -39,6 +44,33 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
             "use tls:// and --tls, or accept that with --insecure",
         )
     return Security(require_encryption=False)
+
+
+def _check_certificates(tls: Path) -> None:
+    """That the files of a member are what their names say, and the key is that of the certificate.
+
+    Raises:
+        InvalidInput: names the file.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    for name in (CA_FILE, CERT_FILE):
+        with _naming(tls / name, "is no certificate in PEM"):
+            context.load_verify_locations(tls / name)
+    with _naming(tls / KEY_FILE, "is no private key in PEM without a password"):
+        # An empty password, since OpenSSL would ask for one at the terminal.
+        context.load_cert_chain(tls / CERT_FILE, tls / KEY_FILE, password="")
+
+
+@contextmanager
+def _naming(path: Path, problem: str) -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            problem = f"is not the key of {CERT_FILE} beside it"
+        raise InvalidInput("tls", f"{path} {problem}", _REMEDY) from error
+    except OSError as error:
+        raise InvalidInput("tls", f"{path} cannot be read: {error.strerror}", "let this user read it") from error
 
 
 def check_address(address: str) -> tuple[str, str]:
