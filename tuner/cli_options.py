@@ -47,15 +47,34 @@ def _in_words(error: Mapping[str, Any]) -> str:
 
 
 def settings_of_service(options: dict[str, Any]) -> Settings:
-    """The same, for a command about a service that there is: a folder that is misspelled is not made.
+    """The same, for a command about a service that there is: a folder or a URL that is misspelled makes nothing.
 
     Raises:
         click.UsageError: names each setting that is wrong.
-        click.ClickException: the folder has no database, and no other database is named.
+        click.ClickException: there is no database.
+        StoreError: the URL of the database is none.
     """
-    from tuner.store.directory import has_database
+    from tuner.store.engines import has_database
 
     settings = settings_of(options)
-    if settings.database_url is None and not has_database(settings.data):
-        raise click.ClickException(f"{settings.data} has no database; give --data the folder of a service")
+    if not has_database(settings.data, settings.database_url):
+        if settings.database_url is None:
+            raise click.ClickException(f"{settings.data} has no database; give --data the folder of a service")
+        raise click.ClickException(f"there is no database {settings.database_url}; give --database-url of a service")
+    return settings
+
+
+def settings_of_place(options: dict[str, Any]) -> Settings:
+    """The same, for a command that begins a database: in the default folder, or in one that is there.
+
+    Raises:
+        click.UsageError: names each setting that is wrong.
+        click.ClickException: another folder is not there.
+    """
+    settings = settings_of(options)
+    is_default = settings.data == type(settings).model_fields["data"].default
+    if settings.database_url is None and not is_default and not settings.data.is_dir():
+        raise click.ClickException(
+            f"there is no folder {settings.data}; give --data the folder of a service, or make that of a new one first"
+        )
     return settings

@@ -13,7 +13,6 @@ import click
 from tuner.cli_options import data_option, database_option, settings_of, settings_of_service
 
 if TYPE_CHECKING:
-    from tuner.settings import Settings
     from tuner.store import Store
 
 
@@ -30,9 +29,8 @@ def upgrade(**options: Any) -> None:
     from tuner.store.backups import upgrade_with_backup
     from tuner.store.migrate import revision_of
 
-    settings = settings_of(options)
-    with _locked(settings) as engine:
-        backup = upgrade_with_backup(engine, settings.data)
+    with _locked(options) as engine:
+        backup = upgrade_with_backup(engine, settings_of(options).data)
         if backup is not None:
             click.echo(f"what was there before is in {backup}")
         click.echo(f"the tables are of revision {revision_of(engine)}")
@@ -45,7 +43,7 @@ def check(**options: Any) -> None:
     """Says of which revision the tables are, how many rows they have, and whether they hold together."""
     from tuner.store.checking import check_tables
 
-    with _locked(settings_of_service(options)) as engine:
+    with _locked(options, is_there=True) as engine:
         for line in check_tables(engine):
             click.echo(line)
 
@@ -58,7 +56,7 @@ def backup(file: Path, **options: Any) -> None:
     """Writes all tables into FILE, for SQLite and PostgreSQL alike. Artifacts are files: copy their folder."""
     from tuner.store.backups import back_up
 
-    with _locked(settings_of_service(options)) as engine:
+    with _locked(options, is_there=True) as engine:
         counts = back_up(engine, file)
     click.echo(f"{file} has {counts['jobs']} jobs and {counts['trials']} trials")
 
@@ -71,7 +69,7 @@ def restore(file: Path, **options: Any) -> None:
     """Fills an empty database from FILE, and brings its tables to this version."""
     from tuner.store.backups import restore as fill
 
-    with _locked(settings_of(options)) as engine:
+    with _locked(options) as engine:
         counts = fill(engine, file)
     click.echo(f"restored {counts['jobs']} jobs and {counts['trials']} trials")
 
@@ -111,11 +109,13 @@ def prune(days: float | None, keep: int | None, **options: Any) -> None:
 
 
 @contextmanager
-def _locked(settings: Settings) -> Iterator[Any]:
-    """The database, which no server has meanwhile."""
+def _locked(options: dict[str, Any], *, is_there: bool = False) -> Iterator[Any]:
+    """The database, which no server has meanwhile; one that must be there is not made."""
     from tuner.store.opening import locked_engine
 
-    with locked_engine(settings.data, settings.database_url, settings.lock_patience_s) as engine:
+    settings = settings_of_service(options) if is_there else settings_of(options)
+    where = settings.data, settings.database_url, settings.lock_patience_s
+    with locked_engine(*where, makes_folder=not is_there) as engine:
         yield engine
 
 

@@ -50,7 +50,7 @@ def _database(settings: Settings) -> Check:
     """Whether the database answers and takes writes; one that is not there yet is not made."""
     from tuner.dispatch.diagnosis import Check, Finding
     from tuner.store import Store
-    from tuner.store.directory import has_database
+    from tuner.store.engines import has_database
     from tuner.store.migrate import revision_of
 
     if settings.database_url is None and not has_database(settings.data):

@@ -92,6 +92,7 @@ def measure(seconds: float) -> list[dict[str, Any]]:
     os.environ["TUNER_REQUESTS_PER_S"] = "1000"
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
+        data.mkdir()
         token = make_token(data)
         with serving(data) as (url, pid):
             before_s, own_s = cpu_s(pid), time.process_time()

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_token_opens_the_dashboard_and_a_job_is_followed_until_the_logout(page: Page, tmp_path: Path) -> None:
     data = tmp_path / "data"
+    data.mkdir()
     made = CliRunner().invoke(main, ["token", "create", "--owner", "alice", "--role", "submit", "--data", str(data)])
     headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
     with Server(data, "--gpu", "simulated:h200", TUNER_SIMULATED_LATENCY_S="0.03") as server:

@@ -151,13 +151,42 @@ def test_the_signing_key_is_shown_and_made_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["gc", "audit", "token list", "token revoke tok-0123456789ab", "explain job-0123456789ab", "db prune --keep 1"],
+    [
+        "gc",
+        "audit",
+        "token list",
+        "token revoke tok-0123456789ab",
+        "explain job-0123456789ab",
+        "db prune --keep 1",
+        "db check",
+        "db backup FILE",
+    ],
 )
 def test_a_folder_without_a_database_is_refused_and_not_made(tmp_path: Path, command: str) -> None:
     folder = tmp_path / "misspelled"
     result = CliRunner().invoke(main, [*command.split(), "--data", str(folder)])
     assert (result.exit_code, folder.exists()) == (1, False)
     assert f"{folder} has no database; give --data the folder of a service" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["audit", "token list", "db check", "db prune --keep 1"])
+def test_a_url_of_no_database_is_refused_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, [*command.split(), "--database-url", f"sqlite:///{tmp_path}/misspelled.db"])
+    assert (result.exit_code, list(tmp_path.iterdir())) == (1, [])
+    assert "misspelled.db; give --database-url of a service" in result.stderr
+
+
+def test_a_check_of_a_database_that_does_not_answer_makes_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = "postgresql://nobody@127.0.0.1:1/none"
+    result = CliRunner().invoke(main, ["db", "check", "--database-url", url])
+    assert (result.exit_code, list(tmp_path.iterdir())) == (1, [])
+    assert "cannot be used" in result.stderr
 
 
 def test_certificates_without_a_cluster_are_refused_since_they_are_not_of_https(tmp_path: Path) -> None:

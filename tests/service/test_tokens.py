@@ -22,6 +22,7 @@ def run(*arguments: str) -> Result:
 
 
 def make(data: Path, role: str = "submit", owner: str = "alice", *options: str) -> str:
+    data.mkdir(exist_ok=True)
     result = run("token", "create", "--owner", owner, "--role", role, "--data", str(data), *options)
     assert result.exit_code == 0, result.stderr
     return result.stdout.strip()
@@ -45,6 +46,20 @@ def test_an_owner_that_is_no_name_is_refused(tmp_path: Path, owner: str) -> None
     result = run("token", "create", "--owner", owner, "--role", "read", "--data", str(tmp_path))
     assert (result.exit_code, "owner" in result.stderr) == (1, True)
     assert run("token", "revoke", "tok-0", "--data", str(tmp_path)).exit_code == 1
+
+
+def test_a_token_is_made_in_the_default_folder_or_in_one_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    creating = ["token", "create", "--owner", "alice", "--role", "read"]
+    monkeypatch.chdir(tmp_path)
+    refused = run(*creating, "--data", "misspelled")
+    assert (refused.exit_code, list(tmp_path.iterdir())) == (1, [])
+    assert "there is no folder misspelled; give --data the folder of a service, or make" in refused.stderr
+    assert run(*creating).exit_code == 0
+    assert (tmp_path / "tuner-data/tuner.db").is_file()
+    (tmp_path / "other").mkdir()
+    assert run(*creating, "--data", "other").exit_code == 0
 
 
 def test_beyond_loopback_a_server_wants_tokens_or_to_be_told_plainly(tmp_path: Path) -> None:

@@ -31,11 +31,6 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str]:
     return found
 
 
-def has_database(directory: Path) -> bool:
-    """Whether the data directory has an SQLite database."""
-    return (directory / DATABASE_FILE).exists()
-
-
 def make_folder(directory: Path, *, holds_database: bool) -> None:
     """Makes the data directory, where it is not there.
 

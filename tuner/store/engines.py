@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, make_url
+from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from tuner.errors import StoreError
@@ -24,12 +24,7 @@ def make_engine(directory: Path, database_url: str | None, lock_patience_s: floa
     Raises:
         StoreError: it is no URL, or of a database that is not supported, or its driver is not installed.
     """
-    try:
-        url = make_url(database_url or f"sqlite:///{(directory / DATABASE_FILE).resolve()}")
-    except ArgumentError as error:
-        raise StoreError(
-            f"{database_url!r} is no URL of a database; give postgresql://USER@HOST/NAME, or leave it out"
-        ) from error
+    url = _url(directory, database_url)
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     try:
@@ -43,6 +38,25 @@ def make_engine(directory: Path, database_url: str | None, lock_patience_s: floa
     except (ModuleNotFoundError, NoSuchModuleError) as error:
         raise StoreError(f"the driver of {url.drivername} is missing: {install_command('postgres')}") from error
     return engine
+
+
+def has_database(directory: Path, database_url: str | None = None) -> bool:
+    """Whether the file of an SQLite database is there; of another database only its server can say it.
+
+    Raises:
+        StoreError: `database_url` is no URL.
+    """
+    url = _url(directory, database_url)
+    return url.get_backend_name() != "sqlite" or Path(url.database or "").is_file()
+
+
+def _url(directory: Path, database_url: str | None) -> URL:
+    try:
+        return make_url(database_url or f"sqlite:///{(directory / DATABASE_FILE).resolve()}")
+    except ArgumentError as error:
+        raise StoreError(
+            f"{database_url!r} is no URL of a database; give postgresql://USER@HOST/NAME, or leave it out"
+        ) from error
 
 
 def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:

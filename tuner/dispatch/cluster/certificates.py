@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -24,7 +25,7 @@ def create(folder: Path, members: Sequence[str], days: int) -> list[Path]:
 
     Raises:
         InvalidInput: a member's name is no name of a folder.
-        Conflict: a member has its folder already, or the authority that is there is none of ours.
+        Conflict: a member has its folder already, or what is there of the authority cannot be used.
     """
     for member in members:
         if member == AUTHORITY or not member.replace("-", "").replace("_", "").isalnum():
@@ -34,16 +35,26 @@ def create(folder: Path, members: Sequence[str], days: int) -> list[Path]:
     authority = folder / AUTHORITY
     if not authority.exists():
         _create_authority(authority, days)
-    try:
-        certificate = x509.load_pem_x509_certificate((authority / CA_FILE).read_bytes())
-        key = serialization.load_pem_private_key((authority / KEY_FILE).read_bytes(), password=None)
-    except (OSError, ValueError, TypeError) as error:
-        raise Conflict(f"{authority} is no authority of `tuner tls create`; give an empty folder") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise Conflict(f"{authority / KEY_FILE} is no key of `tuner tls create`; give an empty folder")
+    certificate, key = _read_authority(authority)
     for member in members:
         _create_member(folder / member, member, certificate, key, days)
     return [folder / member for member in members]
+
+
+def _read_authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    remedy = "put the authority's own back, or give an empty folder"
+    path = folder / CA_FILE
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        path = folder / KEY_FILE
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise Conflict(f"{path} cannot be read: {error.strerror}; {remedy}") from error
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise Conflict(f"{path} is not as `tuner tls create` wrote it; {remedy}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise Conflict(f"{path} is not the key of {CA_FILE} beside it; {remedy}")
+    return certificate, key
 
 
 def _create_authority(folder: Path, days: int) -> None:

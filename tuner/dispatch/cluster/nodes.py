@@ -19,8 +19,8 @@ from distributed import Scheduler, Worker
 from distributed.protocol import pickle
 from distributed.security import Security
 
+from tuner.dispatch.cluster.absence import Absence
 from tuner.dispatch.cluster.messages import Announcement, encode
-from tuner.dispatch.cluster.waiting import Waiting
 from tuner.errors import WorkerError
 
 #: Under this name a worker's announcement stands in what the scheduler tells of it.
@@ -170,7 +170,13 @@ async def run_worker(
     announce: Callable[[str], None],
 ) -> None:
     """Joins the cluster, and again whenever the scheduler was lost, until `stop` is set."""
-    stopping, waiting = asyncio.create_task(stop.wait()), Waiting(scheduler)
+    stopping = asyncio.create_task(stop.wait())
+    absence = Absence(scheduler)
+
+    def joined(address: str) -> None:
+        absence.end()
+        announce(address)
+
     with tempfile.TemporaryDirectory(prefix="tuner-worker-") as folder:
         while not stop.is_set():
             node = ClusterWorker(
@@ -183,7 +189,7 @@ async def run_worker(
                 port=port,
                 folder=folder,
             )
-            life = asyncio.create_task(_live(node, announce, waiting))
+            life = asyncio.create_task(_live(node, joined))
             try:
                 await asyncio.wait({life, stopping}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -192,20 +198,24 @@ async def run_worker(
                 with suppress(TimeoutError):
                     await asyncio.wait_for(node.close(nanny=False, timeout=2), _CLOSE_S)
             if not stop.is_set():
+                problem = life.result()
+                if problem is None:
+                    absence.begin_again()
+                else:
+                    telling = asyncio.create_task(absence.tell(security, problem))
+                    await asyncio.wait({telling, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 await asyncio.wait({stopping}, timeout=REJOIN_PAUSE_S)
     stopping.cancel()
 
 
-async def _live(node: ClusterWorker, announce: Callable[[str], None], waiting: Waiting) -> None:
-    """From joining to the end."""
-    reason = "the connection to it is lost"
+async def _live(node: ClusterWorker, joined: Callable[[str], None]) -> str | None:
+    """From joining to the end; what joining ended with where it failed, empty where nobody answered in time."""
     try:
         await node
-        waiting.joined()
-        announce(node.address)
-        await node.finished()
     except TimeoutError:
-        reason = f"no answer within {JOIN_S:g} s"
+        return ""
     except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error)
-    waiting.failed(reason)
+        return str(error.__cause__ or error)
+    joined(node.address)
+    await node.finished()
+    return None

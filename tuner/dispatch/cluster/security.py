@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,14 +15,15 @@ from tuner.errors import InvalidInput
 
 #: What a member's folder holds: the authority's certificate, its own, and its key.
 CA_FILE, CERT_FILE, KEY_FILE = "ca.pem", "cert.pem", "key.pem"
+_REMEDY = "make it with `tuner tls create`"
 
 
 def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> Security:
     """How to speak with `address`; of `tls` see `tuner tls create`.
 
     Raises:
-        InvalidInput: the address is none; it needs certificates that are not there, or do not belong together; or it is
-            plain and reachable from other machines, and `insecure` does not allow that.
+        InvalidInput: the address is none; it needs certificates that are not there, or are none; or it is plain and
+            reachable from other machines, and `insecure` does not allow that.
     """
     scheme, host = check_address(address)
     if scheme == "tls":
@@ -28,7 +31,7 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
             raise InvalidInput("tls", f"{address} needs certificates", "name their folder, made by `tuner tls create`")
         missing = [name for name in (CA_FILE, CERT_FILE, KEY_FILE) if not (tls / name).is_file()]
         if missing:
-            raise InvalidInput("tls", f"{tls} holds no {', '.join(missing)}", "make it with `tuner tls create`")
+            raise InvalidInput("tls", f"{tls} holds no {', '.join(missing)}", _REMEDY)
         _check_certificates(tls)
         cert, key = str(tls / CERT_FILE), str(tls / KEY_FILE)
         ours = {f"tls_{role}_{what}": path for role in ("scheduler", "worker", "client")
@@ -44,21 +47,30 @@ def security_for(address: str, tls: Path | None, *, insecure: bool = False) -> S
 
 
 def _check_certificates(tls: Path) -> None:
-    """That a member's files can be read, and its key is that of its certificate.
+    """That the files of a member are what their names say, and the key is that of the certificate.
 
     Raises:
-        InvalidInput: names the file that is not what it should be.
+        InvalidInput: names the file.
     """
-    context, remedy = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "make the folder anew with `tuner tls create`"
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    for name in (CA_FILE, CERT_FILE):
+        with _naming(tls / name, "is no certificate in PEM"):
+            context.load_verify_locations(tls / name)
+    with _naming(tls / KEY_FILE, "is no private key in PEM without a password"):
+        # An empty password, since OpenSSL would ask for one at the terminal.
+        context.load_cert_chain(tls / CERT_FILE, tls / KEY_FILE, password="")
+
+
+@contextmanager
+def _naming(path: Path, problem: str) -> Iterator[None]:
     try:
-        context.load_verify_locations(tls / CA_FILE)
+        yield
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            problem = f"is not the key of {CERT_FILE} beside it"
+        raise InvalidInput("tls", f"{path} {problem}", _REMEDY) from error
     except OSError as error:
-        raise InvalidInput("tls", f"{tls / CA_FILE} is no certificate", remedy) from error
-    try:
-        context.load_cert_chain(tls / CERT_FILE, tls / KEY_FILE)
-    except OSError as error:
-        problem = f"{tls / CERT_FILE} and {KEY_FILE} beside it are no certificate and its key"
-        raise InvalidInput("tls", problem, remedy) from error
+        raise InvalidInput("tls", f"{path} cannot be read: {error.strerror}", "let this user read it") from error
 
 
 def check_address(address: str) -> tuple[str, str]:

@@ -1,0 +1,95 @@
+"""A worker without a scheduler waits for it, and says so plainly and seldom."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.service.dispatch.clusters import HERE, Members
+from tests.service.dispatch.contracts import Watched
+from tests.support.waiting import wait_until
+from tuner.dispatch.cluster import absence
+from tuner.dispatch.cluster.absence import Absence, why_silent
+from tuner.dispatch.cluster.certificates import create
+from tuner.dispatch.cluster.security import security_for
+
+PLAIN = security_for("tcp://127.0.0.1:1", None)
+
+
+def dead_address() -> str:
+    """Where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind((HERE, 0))
+        return f"tcp://{HERE}:{taken.getsockname()[1]}"
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == absence.__name__ and one.levelno == level]
+
+
+def test_a_worker_whose_scheduler_is_not_there_says_once_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tuner.dispatch.cluster.nodes.JOIN_S", 0.2)
+    monkeypatch.setattr("tuner.dispatch.cluster.nodes.REJOIN_PAUSE_S", 0.01)
+    caplog.set_level(logging.INFO, absence.__name__)
+    members, address, asked = Members(PLAIN, tmp_path), dead_address(), []
+
+    async def scheduler() -> str:
+        return address
+
+    real = Absence.tell
+
+    async def tell(self: Absence, *arguments: object) -> None:
+        await real(self, *arguments)  # type: ignore[arg-type]
+        asked.append(arguments)
+
+    monkeypatch.setattr(Absence, "tell", tell)
+    members.run_worker([Watched()], scheduler())
+    wait_until(lambda: len(asked) >= 3)
+    [line] = lines(caplog, logging.WARNING)
+    assert line.startswith(f"waiting for the scheduler {address} for 0 s, since 20")
+    assert line.endswith(": Connection refused; this worker joins when it answers")
+    assert lines(caplog, logging.INFO) == [f"joining the scheduler {address}"]
+    members.close()
+
+
+def test_the_longer_the_wait_the_longer_the_silence_up_to_ten_minutes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(absence.time, "monotonic", lambda: now)
+    caplog.set_level(logging.INFO, absence.__name__)
+    away, said_at = Absence("tcp://here:1"), []
+    for now in map(float, range(16, 3601, 16)):
+        asyncio.run(away.tell(PLAIN, "closed"))
+        if len(lines(caplog, logging.WARNING)) > len(said_at):
+            said_at.append(now)
+    assert said_at == [16, 80, 160, 320, 640, 1248, 1856, 2464, 3072]
+    away.end()
+    assert lines(caplog, logging.INFO)[-1] == "joined the scheduler tcp://here:1, after 3600 s"
+    away.begin_again()
+    asyncio.run(away.tell(PLAIN, "closed"))
+    assert [line.partition(",")[0] for line in lines(caplog, logging.WARNING)[-2:]] == [
+        "the scheduler tcp://here:1 is lost; this worker joins again when it answers",
+        "waiting for the scheduler tcp://here:1 for 0 s",
+    ]
+
+
+def test_why_a_scheduler_is_silent_is_said_in_words(tmp_path: Path) -> None:
+    ours, theirs = (create(tmp_path / name, ["any"], 1)[0] for name in ("ours", "theirs"))
+    members = Members(security_for("tls://127.0.0.1:1", ours), tmp_path)
+    address = members.scheduler.address
+
+    def why(address: str, tls: Path | None = None) -> str:
+        return asyncio.run(why_silent(address, security_for(address, tls, insecure=True)))
+
+    assert why(address, theirs).startswith("its certificate is refused: ")
+    assert why(address, ours).startswith("something answers there, but lets no worker join")
+    assert why(dead_address()) == "Connection refused"
+    assert "ame" in why("tcp://nowhere.invalid:8786")
+    members.close()

@@ -1,0 +1,81 @@
+"""A worker without its scheduler: since when, why, and how often that is said."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+import time
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from distributed.security import Security
+
+log = logging.getLogger(__name__)
+
+#: The scheduler has so long to answer when it is asked why, seconds.
+_PROBE_S = 5.0
+#: Between two lines there passes as much time as was waited already: no less than the first, no more than the second.
+_MIN_PAUSE_S, _MAX_PAUSE_S = 60.0, 600.0
+
+
+class Absence:
+    """How long a scheduler is away. A worker may come up before it, and outlives its restarts, so it waits for ever."""
+
+    def __init__(self, scheduler: str) -> None:
+        self._scheduler = scheduler
+        self._begin()
+        log.info("joining the scheduler %s", scheduler)
+
+    def _begin(self) -> None:
+        self._since, self._began_at = datetime.now(), time.monotonic()
+        self._silent_until_s = 0.0
+
+    def end(self) -> None:
+        """The worker has joined."""
+        log.info("joined the scheduler %s, after %.0f s", self._scheduler, time.monotonic() - self._began_at)
+
+    def begin_again(self) -> None:
+        """The worker had joined, and the scheduler is lost."""
+        self._begin()
+        log.warning("the scheduler %s is lost; this worker joins again when it answers", self._scheduler)
+
+    async def tell(self, security: Security, problem: str) -> None:
+        """Says what is waited for, since when and why, unless that was said lately.
+
+        Args:
+            security: how to ask the scheduler why it is silent.
+            problem: what joining ended with; empty where nobody answered in time.
+        """
+        waited_s = time.monotonic() - self._began_at
+        if waited_s < self._silent_until_s:
+            return
+        self._silent_until_s = waited_s + min(max(waited_s, _MIN_PAUSE_S), _MAX_PAUSE_S)
+        log.warning(
+            "waiting for the scheduler %s for %.0f s, since %s: %s; this worker joins when it answers",
+            self._scheduler,
+            waited_s,
+            f"{self._since:%Y-%m-%d %H:%M:%S}",
+            problem or await why_silent(self._scheduler, security),
+        )
+
+
+async def why_silent(scheduler: str, security: Security) -> str:
+    """What a connection to an address ends with, in words."""
+    parts = urlsplit(scheduler)
+    context = security.get_connection_args("worker").get("ssl_context") if parts.scheme == "tls" else None
+    try:
+        async with asyncio.timeout(_PROBE_S):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=context)
+    except TimeoutError:
+        return f"no answer within {_PROBE_S:.0f} s"
+    except ssl.SSLCertVerificationError as error:
+        return f"its certificate is refused: {error.verify_message}"
+    except OSError as error:
+        if error.errno is None or isinstance(error, ssl.SSLError | socket.gaierror):
+            return error.strerror or str(error)
+        return os.strerror(error.errno)
+    writer.close()
+    return "something answers there, but lets no worker join; its log may say why"
