@@ -175,8 +175,17 @@ class Cache:
         return content
 
     def put(self, sha256: str, content: bytes) -> None:
-        """Keeps bytes under their digest."""
-        write_atomically(self.path(sha256), content)
+        """Keeps bytes under their digest.
+
+        Raises:
+            NoResult: the folder cannot be written.
+        """
+        path = self.path(sha256)
+        try:
+            write_atomically(path, content)
+        except OSError as error:
+            problem = f"{path} cannot be written: {error.strerror}; give another folder by --cache"
+            raise NoResult(problem) from error
 
 
 def _sum(body: Mapping[str, Any]) -> str:

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from tuner.client import render
 from tuner.client.errors import NoResult, Refused
-from tuner.client.files import write_atomically
 from tuner.client.http import Client
 from tuner.client.lock import Cache, Lock, LockedPack, place_of, read_lock, write_lock
 from tuner.client.options import lock_option, pack_options
@@ -189,8 +188,7 @@ def fetch_locked(
         found.append((place_of(folder, pack), pack.sha256, content))
     for place, sha256, content in found:
         cache.put(sha256, content)
-        written = write_atomically(place, content)
-        click.echo(f"tuner-client: {place} {'written' if written else 'is unchanged'}", err=True)
+        write_or_print(content, place)
 
 
 def default_cache() -> Path:

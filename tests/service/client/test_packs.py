@@ -280,6 +280,13 @@ def test_any_byte_that_is_flipped_is_refused_and_nothing_is_written(run: Run, lo
     assert run(*fetching(locked, tmp_path / "out", "--offline")).exit_code == ExitCode.OK
 
 
+def test_a_place_that_cannot_be_written_is_named(run: Run, locked: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = run(*fetching(locked, tmp_path / "file" / "out"))
+    assert (result.exit_code, "Traceback" in result.output) == (ExitCode.USAGE, False)
+    assert "file/out/model.tunerpack cannot be written: Not a directory" in result.stderr
+
+
 def test_a_lock_that_leads_out_of_its_folder_is_refused(run: Run, locked: Path, tmp_path: Path) -> None:
     lock = read_lock(locked)
     for path in ("../model.tunerpack", "/tmp/model.tunerpack"):

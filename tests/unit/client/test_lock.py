@@ -96,3 +96,9 @@ def test_a_cache_gives_what_its_name_says_or_refuses(tmp_path: Path) -> None:
         cache.path(sha256).write_bytes(broken)
         with pytest.raises(Refused, match="remove it and fetch again"):
             cache.get(sha256)
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NoResult, match=r"file/.* cannot be written: .*; give another folder by --cache"):
+        Cache(tmp_path / "file").put("0" * 64, b"")
