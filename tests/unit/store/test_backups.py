@@ -114,6 +114,39 @@ def test_a_damaged_backup_is_refused_and_leaves_the_database_empty(tmp_path: Pat
     engine.dispose()
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"backup.json": None}, "has no backup.json that can be read"),
+        ({"backup.json": b"{"}, "has no backup.json that can be read"),
+        ({"backup.json": b"[]"}, "has no format in its backup.json"),
+        ({"backup.json": b'{"format": 1, "revision": [], "rows": {}}'}, "has no revision in its backup.json"),
+        ({"backup.json": b'{"format": 1, "revision": "0027", "rows": 5}'}, "has no rows in its backup.json"),
+        ({"trials.jsonl": None}, "is damaged: it has no trials.jsonl"),
+        ({"trials.jsonl": b"{"}, "is damaged: line 1 of trials.jsonl is no row of that table"),
+        ({"trials.jsonl": b"[]"}, "is damaged: line 1 of trials.jsonl is no row of that table"),
+        ({"trials.jsonl": b"\xff"}, "is damaged: line 1 of trials.jsonl is no row of that table"),
+    ],
+)
+def test_what_is_wrong_in_a_damaged_backup_is_named(
+    tmp_path: Path, store: Store, changes: dict[str, bytes | None], words: str
+) -> None:
+    fill(store)
+    back_up(store.engine, tmp_path / "good.zip")
+    with zipfile.ZipFile(tmp_path / "good.zip") as good:
+        files: dict[str, bytes | None] = {name: good.read(name) for name in good.namelist()}
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as bad:
+        for name, content in {**files, **changes}.items():
+            if content is not None:
+                bad.writestr(name, content)
+    (tmp_path / "other").mkdir()
+    engine = make_engine(tmp_path / "other", None, 5.0)
+    with pytest.raises(StoreError) as refused:
+        restore(engine, tmp_path / "bad.zip")
+    assert str(refused.value) == f"{tmp_path / 'bad.zip'} {words}; give a file that `tuner db backup` wrote"
+    engine.dispose()
+
+
 def run(*arguments: str) -> str:
     result = CliRunner().invoke(main, ["db", *arguments])
     assert result.exit_code == 0, result.output
