@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Schedule
 from tuner.errors import InvalidInput
+from tuner.json_file import read_json
 
 T = TypeVar("T")
 _REMEDY = "give workload, schedule and gpu, or the manifest.json of an artifact"
@@ -22,12 +22,7 @@ def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
     Raises:
         InvalidInput: it cannot be read, or names the key that is missing or wrong.
     """
-    try:
-        asked = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InvalidInput(str(path), f"cannot be read: {error.strerror}", "give a file, or a job's id") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(str(path), "is no JSON", _REMEDY) from error
+    asked = read_json(path, _REMEDY if path.exists() else "give a file, or a job's id")
     if not isinstance(asked, dict):
         raise InvalidInput(str(path), "is no JSON object", _REMEDY)
     name = asked.get("gpu", _measured_on(asked))

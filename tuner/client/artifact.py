@@ -77,7 +77,7 @@ def open_artifact(content: bytes, digest: str) -> Artifact:
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted, or too new
         raise Refused(f"the artifact is no intact zip: {error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise Refused(f"the artifact has no manifest that lists its files: {error!r}") from error
+        raise Refused("the artifact has no manifest that lists its files; fetch it again") from error
     for name, (sha256, size_bytes) in listed.items():
         if name not in files:
             raise Refused(f"the artifact lacks {name}, which its manifest names")

@@ -10,6 +10,8 @@ import click
 
 from tuner.client.errors import ClientError
 from tuner.client.files import write_atomically
+from tuner.errors import InvalidInput
+from tuner.json_file import read_json
 
 #: The environment variable that goes before the file.
 TOKEN_VARIABLE = "TUNER_TOKEN"
@@ -22,12 +24,12 @@ def credentials_path() -> Path:
 
 def _kept() -> dict[str, str]:
     path = credentials_path()
-    try:
-        found = json.loads(path.read_text())
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except (OSError, ValueError) as error:
-        raise ClientError(f"{path} cannot be read: {error}; mend it, or delete it and log in again") from error
+    try:
+        found = read_json(path, "mend it, or delete it and log in again")
+    except InvalidInput as error:
+        raise ClientError(str(error)) from error
     if not isinstance(found, dict):
         raise ClientError(f"{path} holds no tokens; delete it and log in again")
     return {str(url): str(token) for url, token in found.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ import click
 from tuner.client.exports.t4 import OWN
 from tuner.client.http import Client
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.errors import InvalidInput
+from tuner.json_file import read_json
 
 #: Of each plan kind so many, the fastest: what a search begins with has place for eight.
 _EACH = 2
@@ -39,13 +40,13 @@ def body_of(path: Path) -> dict[str, Any]:
         click.UsageError: it is no such file, or of another program.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = read_json(path, "give what tuner-client export --format t4 wrote")
         own, rows = document[OWN], document["results"]
         job = own["job"]
         winners = [_winner(row) for row in rows if row["invalidity"] == "correct"]
-    except (OSError, ValueError) as error:
-        raise click.UsageError(f"{path} is no JSON: {error}") from error
-    except (KeyError, TypeError, AttributeError) as error:
+    except InvalidInput as error:
+        raise click.UsageError(str(error)) from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise click.UsageError(
             f"{path} has no schedules of ours; give what tuner-client export --format t4 wrote. What other programs "
             "call their parameters means nothing here"

@@ -125,7 +125,7 @@ def _activation(config: Mapping[str, Any]) -> str:
         name, field = config.get("hidden_activation") or "gelu_pytorch_tanh", "hidden_activation"
     else:
         name, field = config.get("hidden_act", "silu"), "hidden_act"
-    if name not in _ACTIVATIONS:
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
         exact = "; our gelu is the tanh form, and this one is exact" if name == "gelu" else ""
         known = ", ".join(_ACTIVATIONS)
         raise InvalidInput(field, f"is {name!r}, which no kernel here has{exact}", f"give a model of one of {known}")
@@ -139,6 +139,6 @@ def dtype_of(config: Mapping[str, Any]) -> str:
         InvalidInput: it is another than fp16 and bf16.
     """
     name = config.get("dtype") or config.get("torch_dtype")
-    if name not in _DTYPES:
+    if not isinstance(name, str) or name not in _DTYPES:
         raise InvalidInput("torch_dtype", f"is {name!r}, and a kernel has fp16 or bf16", "say which by --dtype")
     return _DTYPES[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -14,6 +13,8 @@ from tuner.client.row_counts import row_counts
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import MODELS, LayerRun, Run
 from tuner.core.problem.workload import Dtype
+from tuner.errors import InvalidInput
+from tuner.json_file import read_json
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 
 
@@ -251,11 +252,9 @@ def chain_body(path: Path, options: dict[str, Any]) -> dict[str, Any]:
     if given:
         raise click.UsageError(f"{_flags(given)}: not with --chain, whose file has it all")
     try:
-        chain = json.loads(path.read_text())
-    except OSError as error:
-        raise click.UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise click.UsageError(f"{path} is no JSON: {error}") from error
+        chain = read_json(path, 'give an object like {"m": 16, "ops": [...]}')
+    except InvalidInput as error:
+        raise click.UsageError(str(error)) from error
     if not isinstance(chain, dict) or chain.get("kind", "chain") != "chain":
         raise click.UsageError(f'{path} must hold an object like {{"m": 16, "ops": [...]}}')
     return {**chain, "kind": "chain"}

@@ -29,8 +29,8 @@ from tuner.packs.signing import signer
 Json = dict[str, Any]
 
 
-def opened(content: bytes) -> Pack:
-    """The pack of some bytes, checked.
+def opened(content: bytes, name: str = "the pack") -> Pack:
+    """The pack of some bytes, checked; `name` is its file's, in what is refused.
 
     Raises:
         Refused: it is none, or a byte differs.
@@ -38,7 +38,7 @@ def opened(content: bytes) -> Pack:
     try:
         return read_pack(content)
     except InvalidInput as error:
-        raise Refused(str(error)) from error
+        raise Refused(f"{name} {error.problem}; {error.remedy}") from error
 
 
 def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_invariant: bool = False) -> Json:

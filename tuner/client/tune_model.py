@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from tuner.client.row_counts import row_counts
 from tuner.client.signatures import pinned
 from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
+from tuner.json_file import read_json
 from tuner.packs.contents import Shape
 
 Found = TypeVar("Found")
@@ -126,15 +126,12 @@ def _read(path: Path, take: Callable[[Any], Found]) -> Found:
         click.UsageError: it is none, or of a model that has no shape here.
     """
     try:
-        config = json.loads(path.read_text())
-    except ValueError as error:
-        raise click.UsageError(f"{path} is no JSON: {error}") from error
+        config = read_json(path, "give the config.json of a model")
+    except InvalidInput as error:
+        raise click.UsageError(str(error)) from error
     if not isinstance(config, dict):
-        raise click.UsageError(f"{path} holds no JSON object; give the config.json of a model")
+        raise click.UsageError(f"{path}: is no JSON object; give the config.json of a model")
     try:
         return take(config)
     except InvalidInput as error:
         raise click.UsageError(f"{path}: {error}") from error
-    except (AttributeError, TypeError, ValueError) as error:
-        problem = "a field is of another type than in the config.json of a model"
-        raise click.UsageError(f"{path}: {problem} ({error})") from error

@@ -35,7 +35,7 @@ _PROGRAM = "tuner.workers.host.try_kernels"
 @as_json
 def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None:
     """Checks a pack, runs its kernels on this machine's card against a reference, and says what they gain here."""
-    pack = opened(path.read_bytes())
+    pack = opened(path.read_bytes(), str(path))
     named = signer(pack.signature)
     signed = "not signed"
     if (expected := pinned(key) or named) is not None:

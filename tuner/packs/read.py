@@ -74,7 +74,7 @@ def read_pack(data: bytes) -> Pack:
         entries, attentions = _entries(document, kernels), _attentions(document, kernels)
         layers = _layers(document, kernels)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise _refused(f"has a {FOR_PEOPLE} that is none: {error!r}") from error
+        raise _refused(f"has a {FOR_PEOPLE} that is not of a pack's form") from error
     return Pack(
         digest=hashlib.sha256(data).hexdigest(),
         document=document,

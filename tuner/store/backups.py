@@ -7,14 +7,13 @@ into PostgreSQL, whichever it came from. Artifacts are files of their own and no
 from __future__ import annotations
 
 import base64
-import io
 import json
 import os
 import tempfile
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from tuner.store.removal import compact
 FORMAT = 1
 _MANIFEST = "backup.json"
 _VERSION_TABLE = "alembic_version"
+_REMEDY = "give a file that `tuner db backup` wrote"
 #: Rows that are written at a time.
 _SLICE = 1000
 
@@ -101,36 +101,58 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
         raise StoreError(f"the database at {engine.url!r} is not empty; give an empty one, or move it away")
     try:
         with zipfile.ZipFile(path) as archive:
-            manifest = json.loads(archive.read(_MANIFEST))
+            manifest = _manifest(archive, path)
             if manifest["format"] != FORMAT:
                 raise StoreError(f"{path} is a backup of format {manifest['format']}, and this version reads {FORMAT}")
-            if manifest["revision"] not in migrate.revisions():
+            if str(manifest["revision"]) not in migrate.revisions():
                 raise StoreError(
                     f"{path} is of revision {manifest['revision']}, and this version's tables go up to {migrate.head()}"
                 )
             migrate.upgrade(engine, manifest["revision"])
             try:
-                counts = _fill(engine, archive)
+                counts = _fill(engine, archive, path)
                 if counts != manifest["rows"]:
-                    raise StoreError(f"{path} is damaged: it says {manifest['rows']} and holds {counts}")
+                    told = manifest["rows"]
+                    names = ", ".join(name for name in {**told, **counts} if counts.get(name) != told.get(name))
+                    raise StoreError(f"{path} is damaged: {_MANIFEST} counts other rows of {names}; {_REMEDY}")
             except BaseException:
                 migrate.downgrade(engine)
                 raise
-    except (OSError, SQLAlchemyError) as error:
-        raise StoreError(f"{path} cannot be restored: {words_of(error)}") from error
-    except (KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise StoreError(f"{path} cannot be restored: it is damaged, or no backup of `tuner db backup`") from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
+    except SQLAlchemyError as error:
+        raise StoreError(f"{path} cannot be restored: {words_of(error)}; {_REMEDY}") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted, or too new
+        raise StoreError(f"{path} cannot be restored, since it is no intact zip: {error}; {_REMEDY}") from error
     migrate.upgrade(engine)
     return counts
 
 
-def _fill(engine: Engine, archive: zipfile.ZipFile) -> dict[str, int]:
+def _manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
+    """What a backup says of itself.
+
+    Raises:
+        StoreError: names what is missing.
+    """
+    try:
+        found = json.loads(archive.read(_MANIFEST))
+    except (KeyError, ValueError) as error:
+        raise StoreError(f"{path} has no {_MANIFEST} that can be read; {_REMEDY}") from error
+    for name, kind in (("format", int), ("revision", str), ("rows", dict)):
+        if not isinstance(found, dict) or not isinstance(found.get(name), kind):
+            raise StoreError(f"{path} has no {name} in its {_MANIFEST}; {_REMEDY}")
+    return dict(found)
+
+
+def _fill(engine: Engine, archive: zipfile.ZipFile, path: Path) -> dict[str, int]:
     counts: dict[str, int] = {}
     with engine.begin() as connection:
         for table in _tables(engine):
             counts[table.name] = 0
-            with io.TextIOWrapper(archive.open(f"{table.name}.jsonl"), "utf-8") as lines:
-                for rows in _slices(_row(table, line) for line in lines):
+            if f"{table.name}.jsonl" not in archive.namelist():
+                raise StoreError(f"{path} is damaged: it has no {table.name}.jsonl; {_REMEDY}")
+            with archive.open(f"{table.name}.jsonl") as lines:
+                for rows in _slices(_rows(table, lines, path)):
                     connection.execute(insert(table), rows)
                     counts[table.name] += len(rows)
             if engine.dialect.name == "postgresql":
@@ -168,7 +190,16 @@ def _line(table: Table, row: Any) -> bytes:
     return json.dumps(values).encode()
 
 
-def _row(table: Table, line: str) -> dict[str, Any]:
+def _rows(table: Table, lines: Iterable[bytes], path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield _row(table, line)
+        except (ValueError, KeyError, TypeError) as error:
+            where = f"line {number} of {table.name}.jsonl"
+            raise StoreError(f"{path} is damaged: {where} is no row of that table; {_REMEDY}") from error
+
+
+def _row(table: Table, line: bytes) -> dict[str, Any]:
     values: dict[str, Any] = json.loads(line)
     for column in table.columns:
         value = values[column.name]

@@ -126,7 +126,7 @@ def test_a_chain_that_is_none_is_refused_by_name_on_the_command_line_and_in_pyth
         ),
         (["--sequences", "4", *PAIR], "an attention needs --max-length"),
         (["--gated"], "give a pair by --m, --d-in, --d-hidden, --d-out, or by --first and --second, or a --preset"),
-        (["--chain", "no-such.json"], "no-such.json cannot be read"),
+        (["--chain", "no-such.json"], "no-such.json: cannot be read"),
         (["--chain", "pyproject.toml"], "is no JSON"),
         (["--chain", "pyproject.toml", "--m", "3"], "--m: not with --chain"),
     ],

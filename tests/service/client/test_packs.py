@@ -159,27 +159,6 @@ def test_rows_that_are_none_are_refused(run: Run, config: Path, rows: str) -> No
     assert run("tune-model", str(config), "-o", "x", "--m", rows).exit_code == ExitCode.USAGE
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("no JSON", "is no JSON: "),
-        ("[1]", "holds no JSON object; give the config.json of a model"),
-        ('{"model_type": "llama"}', "hidden_size: is missing"),
-        ('{"model_type": "llama", "hidden_size": "many"}', "hidden_size: should be a positive integer, got 'many'"),
-        (
-            '{"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "dtype": [1]}',
-            "a field is of another type than in the config.json of a model",
-        ),
-    ],
-)
-def test_a_config_that_is_none_is_refused_by_file_and_field(run: Run, tmp_path: Path, text: str, why: str) -> None:
-    (tmp_path / "config.json").write_text(text)
-    result = run("tune-model", str(tmp_path / "config.json"), "-o", "x")
-    assert result.exit_code == ExitCode.USAGE
-    assert "config.json" in result.stderr
-    assert why in result.stderr
-
-
 def test_a_pack_of_a_job_is_signed_by_the_service_and_keeps_the_library_where_the_gain_is_too_small(
     run: Run, server: Server, client: Client, job_id: str, tmp_path: Path
 ) -> None:

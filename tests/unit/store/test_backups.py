@@ -106,19 +106,44 @@ def test_a_damaged_backup_is_refused_and_leaves_the_database_empty(tmp_path: Pat
             lines = good.read(name)
             bad.writestr(name, lines.partition(b"\n")[2] if name == "trials.jsonl" else lines)
     (tmp_path / "no.zip").write_bytes(b"no zip")
-    whole = (tmp_path / "good.zip").read_bytes()
-    (tmp_path / "flipped.zip").write_bytes(whole[:80] + bytes(64) + whole[144:])
-    for name, manifest in (("list.zip", "[]"), ("words.zip", "no JSON"), ("empty.zip", "{}")):
-        with zipfile.ZipFile(tmp_path / name, "w") as odd:
-            odd.writestr("backup.json", manifest)
     engine = make_engine(tmp_path, None, 5.0)
-    for name in ("no.zip", "flipped.zip", "list.zip", "words.zip", "empty.zip"):
-        with pytest.raises(StoreError, match=f"{name} cannot be restored: it is damaged, or no backup of"):
-            restore(engine, tmp_path / name)
-    for name, why in (("bad.zip", "is damaged: it says"), ("absent.zip", "cannot be restored: .*No such file")):
+    for name, why in (("bad.zip", "is damaged"), ("no.zip", "cannot be restored"), ("absent.zip", "cannot be")):
         with pytest.raises(StoreError, match=why):
             restore(engine, tmp_path / name)
     assert restore(engine, tmp_path / "good.zip")["jobs"] == 2
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"backup.json": None}, "has no backup.json that can be read"),
+        ({"backup.json": b"{"}, "has no backup.json that can be read"),
+        ({"backup.json": b"[]"}, "has no format in its backup.json"),
+        ({"backup.json": b'{"format": 1, "revision": [], "rows": {}}'}, "has no revision in its backup.json"),
+        ({"backup.json": b'{"format": 1, "revision": "0027", "rows": 5}'}, "has no rows in its backup.json"),
+        ({"trials.jsonl": None}, "is damaged: it has no trials.jsonl"),
+        ({"trials.jsonl": b"{"}, "is damaged: line 1 of trials.jsonl is no row of that table"),
+        ({"trials.jsonl": b"[]"}, "is damaged: line 1 of trials.jsonl is no row of that table"),
+        ({"trials.jsonl": b"\xff"}, "is damaged: line 1 of trials.jsonl is no row of that table"),
+    ],
+)
+def test_what_is_wrong_in_a_damaged_backup_is_named(
+    tmp_path: Path, store: Store, changes: dict[str, bytes | None], words: str
+) -> None:
+    fill(store)
+    back_up(store.engine, tmp_path / "good.zip")
+    with zipfile.ZipFile(tmp_path / "good.zip") as good:
+        files: dict[str, bytes | None] = {name: good.read(name) for name in good.namelist()}
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as bad:
+        for name, content in {**files, **changes}.items():
+            if content is not None:
+                bad.writestr(name, content)
+    (tmp_path / "other").mkdir()
+    engine = make_engine(tmp_path / "other", None, 5.0)
+    with pytest.raises(StoreError) as refused:
+        restore(engine, tmp_path / "bad.zip")
+    assert str(refused.value) == f"{tmp_path / 'bad.zip'} {words}; give a file that `tuner db backup` wrote"
     engine.dispose()
 
 
@@ -147,14 +172,6 @@ def test_the_commands_check_back_up_restore_delete_and_prune(tmp_path: Path) -> 
     assert "1 jobs, 0 trials" in run("check", "--data", data)
     assert "deleted 0 jobs" in run("prune", "--keep", "1", "--data", again)
     assert "deleted 1 jobs and their 4 trials" in run("prune", "--days", "1", "--data", again)
-
-
-@pytest.mark.parametrize("command", [("check",), ("backup", "b.zip")])
-def test_a_folder_that_is_misspelled_is_not_made(tmp_path: Path, command: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(main, ["db", *command, "--data", str(tmp_path / "misspelled")])
-    assert result.exit_code == 1
-    assert "misspelled has no database; give --data the folder of a service" in result.output
-    assert not (tmp_path / "misspelled").exists()
 
 
 def test_deleting_jobs_makes_the_file_smaller(tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""A file that is damaged is refused by its name, with what is wrong and what would be right, in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tuner.client.cli import main
+from tuner.client.credentials import credentials_path
+
+CONTENTS = {
+    b"": "is no JSON but empty",
+    b'{"a": 1,\n': "is no JSON from line 2, column 1 on",
+    b"\xff\xfe": "is no text in UTF-8",
+    b"[" * 10**5: "is nested too deeply",
+}
+
+
+def refusal(*arguments: str) -> str:
+    result = CliRunner().invoke(main, ["--url", "http://127.0.0.1:1", *arguments])
+    assert isinstance(result.exception, SystemExit), result.exception
+    return result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [
+        ("tune-model FILE -o x", "give the config.json of a model"),
+        ("import FILE", "give what tuner-client export --format t4 wrote"),
+        ("submit --chain FILE", 'give an object like {"m": 16, "ops": [...]}'),
+    ],
+)
+def test_a_file_that_is_no_json_is_named(tmp_path: Path, command: str, remedy: str, content: bytes) -> None:
+    file = tmp_path / "file.json"
+    file.write_bytes(content)
+    expected = f"Error: {file}: {CONTENTS[content]}; {remedy}"
+    assert refusal(*command.replace("FILE", str(file)).split()) == expected
+
+
+def test_a_config_of_the_wrong_form_is_named_with_its_field(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    sizes = '"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2'
+    for content, words in (
+        ("[]", "is no JSON object"),
+        (f'{{{sizes}, "torch_dtype": []}}', "torch_dtype: is []"),
+        (f'{{{sizes}, "torch_dtype": "float16", "hidden_act": [5]}}', "hidden_act: is [5]"),
+    ):
+        file.write_text(content)
+        assert refusal("tune-model", str(file), "-o", "x").startswith(f"Error: {file}: {words}")
+
+
+def test_damaged_credentials_and_packs_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "model.tunerpack"
+    file.write_bytes(b"none")
+    assert refusal("verify", str(file)) == f"tuner-client: {file} is no intact pack; fetch or build the pack once more"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    credentials_path().parent.mkdir()
+    credentials_path().write_text("{")
+    said = f"{credentials_path()}: is no JSON from line 1, column 2 on; mend it, or delete it and log in again"
+    assert refusal("jobs") == f"tuner-client: {said}"

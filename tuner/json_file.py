@@ -1,0 +1,32 @@
+"""A JSON file that a command is given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import InvalidInput
+
+
+def read_json(path: Path, remedy: str) -> Any:
+    """What a file holds.
+
+    Args:
+        path: of the file, which is named in what is refused.
+        remedy: what would be right, e.g. ``give the config.json of a model``.
+
+    Raises:
+        InvalidInput: it cannot be read, or is no JSON; the message says where.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(str(path), f"cannot be read: {error.strerror}", remedy) from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(str(path), "is no text in UTF-8", remedy) from error
+    except json.JSONDecodeError as error:
+        place = f"from line {error.lineno}, column {error.colno} on" if error.doc.strip() else "but empty"
+        raise InvalidInput(str(path), f"is no JSON {place}", remedy) from error
+    except RecursionError as error:
+        raise InvalidInput(str(path), "is nested too deeply", remedy) from error
