@@ -138,7 +138,8 @@ def dtype_of(config: Mapping[str, Any]) -> str:
     Raises:
         InvalidInput: it is another than fp16 and bf16.
     """
-    name = config.get("dtype") or config.get("torch_dtype")
+    field = "dtype" if config.get("dtype") else "torch_dtype"
+    name = config.get(field)
     if not isinstance(name, str) or name not in _DTYPES:
-        raise InvalidInput("torch_dtype", f"is {name!r}, and a kernel has fp16 or bf16", "say which by --dtype")
+        raise InvalidInput(field, f"is {name!r}, and a kernel has fp16 or bf16", "say which by --dtype")
     return _DTYPES[name]

@@ -134,4 +134,6 @@ def _read(path: Path, take: Callable[[Any], Found]) -> Found:
     try:
         return take(config)
     except InvalidInput as error:
-        raise click.UsageError(f"{path}: {error}") from error
+        # An option of this command, or a field of the config.
+        where = f"--tp, with {path}:" if error.field == "tp" else f"{path}: {error.field}:"
+        raise click.UsageError(f"{where} {error.problem}; {error.remedy}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Self
 
 from pydantic import Field
@@ -61,8 +62,8 @@ class PackRequest(Strict):
         """The pack that is asked for.
 
         Raises:
-            InvalidInput: nothing is asked for, attentions or layers shall be batch-invariant, or no target is given and
-                there is none.
+            InvalidInput: nothing is asked for, or a shape twice, attentions or layers shall be batch-invariant, or no
+                target is given and there is none.
         """
         if not self.shapes and not self.attentions and not self.layers:
             raise InvalidInput("shapes", "is empty, and so are attentions and layers", "name what was tuned")
@@ -73,6 +74,7 @@ class PackRequest(Strict):
         if target_id is None:
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
         shapes = tuple((shape.to_shape(), tuple(shape.rows)) for shape in self.shapes)
+        _check_once(shapes)
         return PackOrder(
             shapes=shapes,
             attentions=tuple(pair.to_workload() for pair in self.attentions),
@@ -82,6 +84,17 @@ class PackRequest(Strict):
             min_gain=self.min_gain,
             batch_invariant=self.batch_invariant,
         )
+
+
+def _check_once(shapes: Sequence[tuple[Shape, tuple[int, ...]]]) -> None:
+    seen: dict[Shape, int] = {}
+    for number, (shape, rows) in enumerate(shapes):
+        if shape in seen:
+            problem = f"is the shape of shapes.{seen[shape]} once more"
+            raise InvalidInput(f"shapes.{number}", problem, "give a shape once, with all of its rows")
+        if len(set(rows)) < len(rows):
+            raise InvalidInput(f"shapes.{number}.rows", "names a number twice", "give each number of rows once")
+        seen[shape] = number
 
 
 class PackView(View):

@@ -46,10 +46,18 @@ def test_a_config_of_the_wrong_form_is_named_with_its_field(tmp_path: Path) -> N
     for content, words in (
         ("[]", "is no JSON object"),
         (f'{{{sizes}, "torch_dtype": []}}', "torch_dtype: is []"),
+        (f'{{{sizes}, "dtype": "float8"}}', "dtype: is 'float8'"),
         (f'{{{sizes}, "torch_dtype": "float16", "hidden_act": [5]}}', "hidden_act: is [5]"),
     ):
         file.write_text(content)
         assert refusal("tune-model", str(file), "-o", "x").startswith(f"Error: {file}: {words}")
+
+
+def test_ranks_that_do_not_divide_a_config_are_named_as_the_option_is(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text('{"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}')
+    said = refusal("tune-model", str(file), "-o", "x", "--tp", "3")
+    assert said.startswith(f"Error: --tp, with {file}: is 3, and intermediate_size 512 is no multiple of it; give")
 
 
 def test_damaged_credentials_and_packs_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
