@@ -112,8 +112,8 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
             try:
                 counts = _fill(engine, archive, path)
                 if counts != manifest["rows"]:
-                    told = manifest["rows"]
-                    names = ", ".join(name for name in {**told, **counts} if counts.get(name) != told.get(name))
+                    listed = manifest["rows"]
+                    names = ", ".join(name for name in {**listed, **counts} if counts.get(name) != listed.get(name))
                     raise StoreError(f"{path} is damaged: {_MANIFEST} counts other rows of {names}; {_REMEDY}")
             except BaseException:
                 migrate.downgrade(engine)
