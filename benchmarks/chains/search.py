@@ -31,7 +31,7 @@ from benchmarks.common.winners import Winners
 from benchmarks.common.workbench import Watch, message_of
 from tuner.core.trial.inspection import Trace
 from tuner.core.trial.job import Budget, JobSpec
-from tuner.core.trial.records import InspectionKind, InspectionState
+from tuner.core.trial.records import Inspection, InspectionKind, InspectionState
 from tuner.winners import ShippedWinners
 from tuner.winners.shipped import FOLDER
 
@@ -105,21 +105,24 @@ def add_boundaries(jobs: Jobs, rows: Sequence[ChainRow], results: Results, optio
         ended = jobs.end(jobs.begin(spec_of(row, jobs.target_id, options)))
         fused = [one for kind, one in best_of_kinds(ended).items() if kind.is_fused]
         best = min(fused, key=lambda one: one.time_us or math.inf)
-        trace = trace_of(jobs, ended.job.id, best.trial_number)
-        if trace is not None and not trace.reason:
-            boundaries = boundaries_of(trace)
+        asked = trace_of(jobs, ended.job.id, best.trial_number)
+        if isinstance(asked.result, Trace) and not asked.result.reason:
+            boundaries = boundaries_of(asked.result)
             results.put(row, found | {"boundaries": boundaries})
             print(row.name, json.dumps(boundaries), flush=True)
+        else:
+            why = asked.result.reason if isinstance(asked.result, Trace) else asked.reason or asked.state
+            print(f"{row.name}: its best fused launch has no trace: {why}", flush=True)
 
 
-def trace_of(jobs: Jobs, job_id: str, number: int) -> Trace | None:
-    """The trace of a trial; None where it is not there in time."""
+def trace_of(jobs: Jobs, job_id: str, number: int) -> Inspection:
+    """The trace of a trial, as far as it is in time."""
     end = time.monotonic() + TRACE_S
     asked, _ = jobs.service.ask_inspection(job_id, number, InspectionKind.TRACE)
     while asked.state is InspectionState.PENDING and time.monotonic() < end:
         time.sleep(_POLL_S)
         asked = jobs.service.inspection(job_id, number, InspectionKind.TRACE)
-    return asked.result if isinstance(asked.result, Trace) else None
+    return asked
 
 
 def main() -> None:

@@ -49,6 +49,8 @@ class Result:
     def save(self, folder: str | Path) -> list[Path]:
         """Writes the kernel's files into a folder: source, plan, manifest and, unless simulated, cubin.
 
+        It is our fastest kernel, whatever the verdict is; `verdict` says whether to use it.
+
         Raises:
             ValueError: there is no kernel.
         """
