@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import time
+from contextlib import suppress
 from datetime import datetime
 from urllib.parse import urlsplit
 
@@ -77,5 +78,7 @@ async def why_silent(scheduler: str, security: Security) -> str:
         if error.errno is None or isinstance(error, ssl.SSLError | socket.gaierror):
             return error.strerror or str(error)
         return os.strerror(error.errno)
-    writer.close()
+    writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()
     return "something answers there, but lets no worker join; its log may say why"

@@ -194,16 +194,17 @@ async def run_worker(
                 await asyncio.wait({life, stopping}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 life.cancel()
-                await asyncio.gather(life, return_exceptions=True)
+                (ended,) = await asyncio.gather(life, return_exceptions=True)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(node.close(nanny=False, timeout=2), _CLOSE_S)
             if not stop.is_set():
-                problem = life.result()
-                if problem is None:
+                if ended is None:
                     absence.begin_again()
                 else:
-                    telling = asyncio.create_task(absence.tell(security, problem))
+                    telling = asyncio.create_task(absence.tell(security, str(ended)))
                     await asyncio.wait({telling, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                    telling.cancel()
+                    await asyncio.gather(telling, return_exceptions=True)
                 await asyncio.wait({stopping}, timeout=REJOIN_PAUSE_S)
     stopping.cancel()
 
