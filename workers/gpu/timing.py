@@ -38,7 +38,7 @@ _BURST_PAUSE_S = 0.002
 #: Load of the same kind in front of every sample in sustained, seconds: the card settles at its power limit.
 _SUSTAINED_LOAD_S = 0.04
 #: Load behind a candidate in sustained while the next one is awaited, seconds at most: some 40 ms without load have the
-#: power limiter let the clocks rise, and then swing. A build that is waited for took up to 1.8 s.
+#: power limiter let the clocks rise, and then swing. Builds that are waited for take a second or two.
 _BETWEEN_LOAD_S = 2.0
 #: Load in front of the rounds of finals in sustained, seconds: behind an idle card the power limiter overshoots, and
 #: the clocks swing for as long (docs/findings/swing.md).

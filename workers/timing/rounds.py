@@ -74,7 +74,8 @@ def counting_together(tracks: Sequence[Sequence[Sample]], num_rounds: int, regim
 
 
 def are_enough_together(tracks: Sequence[Sequence[Sample]], num_rounds: int, regime: Regime) -> bool:
-    """Whether so many rounds count; up to a third more are taken in place of those that do not."""
+    """Whether so many rounds count; up to a third more, rounded up, are taken in place of those that
+    do not."""
     num_taken = len(tracks[0])
     if num_taken < num_rounds or 3 * num_taken >= 4 * num_rounds:
         return num_taken >= num_rounds
