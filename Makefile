@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Three processes on two cores, since tests wait, too; whoever is done early takes over tests of the others.
 PYTEST_FLAGS ?= -n 3 --dist worksteal
 # Lanes with targets of their own.
-NO_GPU       := --ignore=tests/gpu --ignore=tests/wheel
+NO_GPU       := --ignore=tests/gpu --ignore=tests/wheel --ignore=tests/vllm
 
 # The worker extra of this machine's driver: CUDA 13 needs 580, CUDA 12 needs 525; nothing without an NVIDIA GPU.
 define worker_extra
@@ -26,7 +26,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-patience bench-search bench-two-cards bench-builds bench-large-job bench-submissions bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-preview bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-patience bench-search bench-two-cards bench-builds bench-large-job bench-submissions bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-preview bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ soak: $(VENV)/.dev ## run what takes hours (PROGRAM= SEED= SECONDS=), going on w
 
 test-wheel: $(VENV)/.dev ## build the wheel and use it from an empty environment (installs from PyPI)
 	@$(BIN)/python -m pytest tests/wheel
+
+test-vllm: ## run the example for vLLM inside vLLM on a CPU (20 min on two cores); PYTHON= an environment that has vLLM and pytest
+	@$(PYTHON) -m pytest tests/vllm
 
 test-gpu: $(VENV)/.dev ## run the tests that need an NVIDIA GPU; they fail without one
 	@TUNER_REQUIRE_GPU=1 $(BIN)/python -m pytest tests/gpu

@@ -1,11 +1,10 @@
-"""vLLM's Llama as a plugin sees it: its constructor, its layers' MLPs with merged weights, and `load_weights`.
+"""vLLM's Llama as a plugin sees it: its constructor and its layers' MLPs with merged weights.
 
 Source: https://docs.vllm.ai/en/stable/api/vllm/model_executor/models/llama/ and /contributing/model/basic/.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -21,9 +20,11 @@ class _Linear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(rows, columns).to(dtype) / columns**0.5, requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(rows, dtype=dtype), requires_grad=False) if bias else None
+        self.laid_out: torch.Tensor | None = None
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return nn.functional.linear(x, self.weight, self.bias), None
+        weight = self.weight if self.laid_out is None else self.laid_out
+        return nn.functional.linear(x, weight, self.bias), None
 
 
 class _RowParallelLinear(_Linear):
@@ -38,23 +39,49 @@ class _RowParallelLinear(_Linear):
         return distributed.tensor_model_parallel_all_reduce(y) if self.reduce_results and self.tp_size > 1 else y, None
 
 
+class SiluAndMul(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up = x.chunk(2, dim=-1)
+        return nn.functional.silu(gate) * up
+
+
+class GeluAndMul(nn.Module):
+    def __init__(self, approximate: str) -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def extra_repr(self) -> str:
+        return f"approximate={self.approximate!r}"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gate, up = x.chunk(2, dim=-1)
+        return nn.functional.gelu(gate, approximate=self.approximate) * up
+
+
 class LlamaMLP(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.gate_up_proj = _Linear(2 * config.intermediate_size, config.hidden_size, config.mlp_bias, config.dtype)
         self.down_proj = _RowParallelLinear(config.hidden_size, config.intermediate_size, config.mlp_bias, config.dtype)
+        self.act_fn = GeluAndMul(config.gelu) if config.gelu else SiluAndMul()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         both, _ = self.gate_up_proj(x)
-        gate, up = both.chunk(2, dim=-1)
-        y, _ = self.down_proj(nn.functional.silu(gate) * up)
+        y, _ = self.down_proj(self.act_fn(both))
         return y
+
+
+class GatedMLP(LlamaMLP):
+    """A part of another model, whose output is weighed."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * 0.5
 
 
 class _Layer(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.mlp = LlamaMLP(config)
+        self.mlp = config.mlp(config)
 
 
 class _Model(nn.Module):
@@ -72,10 +99,3 @@ class LlamaForCausalLM(nn.Module):
         for layer in self.model.layers[:-1]:
             x = x + layer.mlp(x)
         return x
-
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
-        parameters, loaded = dict(self.named_parameters()), set()
-        for name, weight in weights:
-            parameters[name].data = weight.clone()
-            loaded.add(name)
-        return loaded

@@ -1,0 +1,1 @@
+"""vLLM itself, on a CPU; a lane of its own (`make test-vllm`)."""

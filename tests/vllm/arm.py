@@ -1,0 +1,95 @@
+"""One arm of a comparison inside vLLM on a CPU: prints the tokens of a tiny model as JSON.
+
+python -m tests.vllm.arm FAMILY LOAD_FORMAT [--eager]
+
+Each arm is a process of its own, since vLLM keeps one model a process; all arms share one compile cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+#: What all families have.
+SIZES = {
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 512,
+    "max_position_embeddings": 256,
+    "torch_dtype": "bfloat16",
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "tie_word_embeddings": False,
+}
+#: Of each family: what its config says beside the sizes.
+FAMILIES = {
+    "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"},
+    "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_act": "silu"},
+    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu"},
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu"},
+    "phi3": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_act": "silu", "pad_token_id": 0},
+    "gemma2": {
+        "architectures": ["Gemma2ForCausalLM"],
+        "model_type": "gemma2",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 32,
+        "sliding_window": 128,
+        "attn_logit_softcapping": None,
+        "tie_word_embeddings": True,
+    },
+    "gemma3": {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 32,
+        "sliding_window": 128,
+        "tie_word_embeddings": True,
+    },
+    # Not among the plugin's families.
+    "granite": {"architectures": ["GraniteForCausalLM"], "model_type": "granite", "hidden_act": "silu"},
+}
+
+
+def main() -> None:
+    family, load_format, *flags = sys.argv[1:]
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    from vllm import LLM, SamplingParams
+    from vllm.model_executor.model_loader import weight_utils
+
+    # vLLM draws weights so small that an MLP would hardly change a token.
+    weight_utils.initialize_dummy_weights.__defaults__ = (-0.2, 0.2, 1234)
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(SIZES | FAMILIES[family]))
+        inner = {"model_loader_extra_config": {"load_format": "dummy"}} if load_format == "tuner" else {}
+        llm = LLM(
+            model=folder,
+            skip_tokenizer_init=True,
+            load_format=load_format,
+            dtype="bfloat16",
+            enforce_eager="--eager" in flags,
+            max_model_len=64,
+            max_num_seqs=4,
+            seed=0,
+            **inner,
+        )
+        prompts = [{"prompt_token_ids": [(7 * i + 13 * j) % 500 + 5 for j in range(5 + i)]} for i in range(3)]
+        how = SamplingParams(max_tokens=12, min_tokens=12, temperature=0, ignore_eos=True, detokenize=False)
+        tokens = [list(out.outputs[0].token_ids) for out in llm.generate(prompts, how, use_tqdm=False)]
+    from vllm_plugin import launches
+
+    print("ARM", json.dumps({"tokens": tokens, "launches": dict(launches)}))
+
+
+if __name__ == "__main__":
+    main()
