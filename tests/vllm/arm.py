@@ -31,7 +31,12 @@ SIZES = {
 #: Of each family: what its config says beside the sizes.
 FAMILIES = {
     "llama": {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"},
-    "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_act": "silu"},
+    "mistral": {
+        "architectures": ["MistralForCausalLM"],
+        "model_type": "mistral",
+        "hidden_act": "silu",
+        "sliding_window": None,
+    },
     "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu"},
     "qwen3": {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu"},
     "phi3": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_act": "silu", "pad_token_id": 0},
@@ -80,15 +85,18 @@ def main() -> None:
             enforce_eager="--eager" in flags,
             max_model_len=64,
             max_num_seqs=4,
+            block_size=128,
             seed=0,
             **inner,
         )
         prompts = [{"prompt_token_ids": [(7 * i + 13 * j) % 500 + 5 for j in range(5 + i)]} for i in range(3)]
-        how = SamplingParams(max_tokens=12, min_tokens=12, temperature=0, ignore_eos=True, detokenize=False)
-        tokens = [list(out.outputs[0].token_ids) for out in llm.generate(prompts, how, use_tqdm=False)]
+        how = SamplingParams(max_tokens=12, min_tokens=12, temperature=0, ignore_eos=True, detokenize=False, logprobs=1)
+        answers = [out.outputs[0] for out in llm.generate(prompts, how, use_tqdm=False)]
+    tokens = [list(one.token_ids) for one in answers]
+    logprobs = [one.cumulative_logprob for one in answers]
     from vllm_plugin import launches
 
-    print("ARM", json.dumps({"tokens": tokens, "launches": dict(launches)}))
+    print("ARM", json.dumps({"tokens": tokens, "logprobs": logprobs, "launches": dict(launches)}))
 
 
 if __name__ == "__main__":

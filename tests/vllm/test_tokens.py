@@ -20,6 +20,8 @@ pytest.importorskip("vllm")
 
 #: vLLM's start takes half a minute on two cores, and compiling another minute.
 LIMIT_S = 600
+#: How far the sums of twelve tokens' log-probabilities may differ. GELU in the place of SiLU moves them by 0.004 at least.
+LOGPROB_BAND = 0.001
 
 
 def arm(tmp_path: Path, family: str, load_format: str, *flags: str, **more: str) -> tuple[dict[str, Any], str]:
@@ -53,7 +55,7 @@ def test_the_tokens_are_vllms_own(tmp_path: Path, family: str) -> None:
     assert "tuner: 2 of 2 MLPs run the kernels of" in output
     assert packed["launches"]["without"] > 0
     assert packed["tokens"] == own["tokens"]
-    assert len({token for tokens in own["tokens"] for token in tokens}) > 4, "a model that says always the same"
+    assert packed["logprobs"] == pytest.approx(own["logprobs"], abs=LOGPROB_BAND)
 
 
 @pytest.mark.timeout(4 * LIMIT_S)
