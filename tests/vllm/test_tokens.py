@@ -20,7 +20,7 @@ pytest.importorskip("vllm")
 
 #: vLLM's start takes half a minute on two cores, and compiling another minute.
 LIMIT_S = 600
-#: How far the sums of twelve tokens' log-probabilities may differ. GELU in the place of SiLU moves them by 0.004 at least.
+#: How far the sums of twelve tokens' log-probabilities may differ. GELU in the place of SiLU moves them by 0.004.
 LOGPROB_BAND = 0.001
 
 
