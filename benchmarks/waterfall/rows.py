@@ -1,0 +1,144 @@
+"""Six pairs from the middle, and our schedule of each: the fastest that ships for an H200, or what stands here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tuner.core.problem.objective import CacheState, Regime
+from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, Schedule
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
+from tuner.core.trial.evaluator import Problem
+from tuner.core.trial.job import Objective
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaterfallRow:
+    """A pair, and the schedule of ours that is looked at."""
+
+    name: str
+    workload: Workload
+    schedule: Schedule
+    #: How it is launched.
+    plan_kind: PlanKind = PlanKind.FUSED
+
+    @property
+    def problem(self) -> Problem:
+        """Cold, in burst, at any number of rows: the card's clock is the same for all."""
+        return Problem(workload=self.workload, objective=Objective(l2=CacheState.COLD, regime=Regime.BURST))
+
+    @property
+    def candidate(self) -> Candidate:
+        """What is proven and built."""
+        return Candidate(plan_kind=self.plan_kind, schedule=self.schedule)
+
+    def launched(self, plan_kind: PlanKind) -> WaterfallRow:
+        """The same schedule, launched in another way."""
+        return replace(self, plan_kind=plan_kind)
+
+
+def _pair(m: int, width: int, hidden: int, *, gated: bool) -> Workload:
+    activation = Activation.SILU if gated else Activation.RELU
+    return ffn_pair(m=m, d_in=width, d_hidden=hidden, d_out=width, activation=activation, gated=gated)
+
+
+def _schedule(
+    first: tuple[int, int, int],
+    second: tuple[int, int, int],
+    stages: int,
+    warps: int,
+    raster: RasterKind = RasterKind.COLUMN,
+    *,
+    reserved: int = 0,
+    split: tuple[int, ...] = (),
+    swap_ab: bool = False,
+    cluster_m: int = 1,
+    weight_hint: CacheHint = CacheHint.DEFAULT,
+) -> Schedule:
+    tiling = Tiling(
+        engine=Engine.WGMMA,
+        tiles=tuple(Tile(m=m, n=n, k=k) for m, n, k in (first, second)),
+        num_stages=stages,
+        input_stages=stages,
+        num_warps=warps,
+        swap_ab=swap_ab,
+        split_k=split,
+        cluster_m=cluster_m,
+        weight_hint=weight_hint,
+    )
+    ordering = Ordering(
+        rasters=(Raster(kind=raster), Raster(kind=raster)),
+        assignment=Assignment.STATIC,
+        reserved_sms=reserved,
+    )
+    return Schedule(tiling=tiling, ordering=ordering)
+
+
+#: Row by row; ours of the first, second, third and fifth have CTAs side by side that read the same weights.
+ROWS = (
+    WaterfallRow(
+        name="8192-3584-swiglu/m192",
+        workload=_pair(192, 8192, 3584, gated=True),
+        schedule=_schedule((64, 88, 64), (64, 192, 64), 7, 4, reserved=3),
+    ),
+    WaterfallRow(
+        name="12288-6144/m96",
+        workload=_pair(96, 12288, 6144, gated=False),
+        schedule=_schedule((48, 96, 128), (48, 192, 64), 6, 4),
+    ),
+    WaterfallRow(
+        name="12288-6144/m128",
+        workload=_pair(128, 12288, 6144, gated=False),
+        schedule=_schedule((64, 96, 128), (64, 192, 64), 5, 4),
+    ),
+    WaterfallRow(
+        name="7168-5120-swiglu/m300",
+        workload=_pair(300, 7168, 5120, gated=True),
+        schedule=_schedule((152, 64, 64), (152, 128, 64), 5, 8, swap_ab=True),
+    ),
+    WaterfallRow(
+        name="8192-2816-swiglu/m192",
+        workload=_pair(192, 8192, 2816, gated=True),
+        schedule=_schedule((64, 64, 64), (64, 192, 64), 7, 4),
+    ),
+    WaterfallRow(
+        name="4096-14336-swiglu/m192",
+        workload=_pair(192, 4096, 14336, gated=True),
+        schedule=_schedule((192, 56, 64), (192, 96, 64), 5, 12, RasterKind.ROW, split=(1, 3)),
+    ),
+)
+
+#: Other schedules of the first row of that name, of which the fastest is looked at.
+OTHERS = {
+    "7168-5120-swiglu/m300": (
+        _schedule((112, 120, 64), (112, 168, 64), 5, 8, reserved=3),
+        _schedule((104, 128, 64), (104, 256, 64), 4, 8, swap_ab=True),
+        _schedule((304, 96, 64), (304, 192, 64), 4, 8, RasterKind.ROW, swap_ab=True, cluster_m=2),
+        _schedule((304, 64, 64), (304, 128, 64), 5, 8, RasterKind.ROW, swap_ab=True, cluster_m=2),
+        _schedule((160, 88, 64), (160, 168, 64), 4, 12),
+    ),
+}
+
+_OF_256 = _pair(256, 8192, 3584, gated=True)
+
+
+def _in_clusters(
+    row: WaterfallRow, first: tuple[int, int, int], second: tuple[int, int, int], stages: int, cluster_m: int
+) -> WaterfallRow:
+    schedule = _schedule(first, second, stages, 4, RasterKind.ROW, cluster_m=cluster_m)
+    return replace(row, schedule=schedule, plan_kind=PlanKind.TWO_LAUNCHES_PDL)
+
+
+#: Rows whose programmatic launch was slower than the plain one -> the same tiles by clusters that share weights.
+SHARING = {
+    ROWS[0]: (_in_clusters(ROWS[0], (192, 96, 64), (192, 192, 64), 7, 4),),
+    ROWS[1]: (_in_clusters(ROWS[1], (96, 96, 128), (96, 192, 64), 6, 2),),
+    ROWS[2]: (_in_clusters(ROWS[2], (128, 96, 128), (128, 192, 64), 5, 2),),
+    WaterfallRow(
+        name="8192-3584-swiglu/m256",
+        workload=_OF_256,
+        schedule=_schedule((64, 112, 64), (64, 256, 64), 5, 4, reserved=4),
+    ): (),
+}
