@@ -22,8 +22,9 @@ class Figures:
     launches_us: float
     #: Gate, activation and stores, by their stamps or by leaving them out, microseconds.
     epilogue_us: float
-    #: SM clock of the timed runs, MHz.
+    #: SM clock of the timed runs and of the counted ones, MHz.
     clock_mhz: float
+    counted_clock_mhz: float
     #: Cycles in which an SM had a CTA: of all SMs the most.
     active_cycles: float
     #: Cycles in which an SM's tensor cores multiplied: of all SMs the most, and the mean.
@@ -72,14 +73,15 @@ def waterfall_of(figures: Figures) -> Waterfall:
     """
     if not 0 < figures.needed_share <= 1.001:
         raise ValueError(f"needed_share is {figures.needed_share}: operations asked for over those done, at most 1")
-    if not 0 < figures.mean_tensor_cycles <= figures.most_tensor_cycles <= figures.active_cycles:
+    of_sms = (figures.mean_tensor_cycles, figures.most_tensor_cycles, figures.active_cycles)
+    if not 0 < of_sms[0] <= of_sms[1] <= of_sms[2]:
         raise ValueError(
-            f"the busiest SM's tensor cores multiplied {figures.most_tensor_cycles} cycles, the mean one's "
-            f"{figures.mean_tensor_cycles}, and an SM was at work for {figures.active_cycles}: this is their order"
+            f"the mean SM multiplied {of_sms[0]} cycles, the busiest one {of_sms[1]}, and one was at work for "
+            f"{of_sms[2]}: this is their order"
         )
     mean_us = figures.mean_tensor_cycles / figures.clock_mhz
     most_us = figures.most_tensor_cycles / figures.clock_mhz
-    active_us = figures.active_cycles / figures.clock_mhz
+    active_us = figures.active_cycles / figures.counted_clock_mhz
     needed = min(figures.needed_share, 1.0)
     return Waterfall(
         main_loop_us=mean_us * needed,

@@ -24,7 +24,7 @@ from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.workbench import BUILD_CACHE, Watch, open_workbench
 from benchmarks.waterfall.on_card import Build, Builds, PairOnCard, pair_on_card
 from benchmarks.waterfall.patches import BY_SM, LATE_TRIGGER, WAITS_FIRST, by_table
-from benchmarks.waterfall.rows import SHARING, WaterfallRow
+from benchmarks.waterfall.rows import CLUSTER_KINDS, SHARING, WaterfallRow
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import CacheHint
 from tuner.core.trial.inspection import TaskSpan
@@ -33,9 +33,12 @@ from tuner.workers.builder.prepare import PreparedKernel
 
 Json = dict[str, Any]
 
-_OURS = (PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL, PlanKind.FUSED, PlanKind.FUSED_PDL)
+#: Of an H100 and an H200.
+NUM_SMS = 132
+
+_KINDS = (PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL, PlanKind.FUSED, PlanKind.FUSED_PDL)
 #: Of which begins and distances are traced.
-_TRACED = ("two_launches", "two_launches_pdl", "two_launches_pdl, as placed plainly", "two_launches_pdl, waits first")
+_TRACED = ("two_launches", "two_launches_pdl", "fused", "fused_pdl", "fused_pdl, as placed plainly")
 
 
 def on_all_sms(row: WaterfallRow) -> WaterfallRow:
@@ -44,35 +47,33 @@ def on_all_sms(row: WaterfallRow) -> WaterfallRow:
 
 
 def ways(row: WaterfallRow, placed: Sequence[int]) -> dict[str, Build]:
-    """All that are timed beside each other, by label; `placed` is the queue of each SM in a plain launch."""
-    found = {str(kind): Build(row=row.launched(kind)) for kind in _OURS}
-    for kind in _OURS:
-        own = on_all_sms(row).launched(kind)
-        found[f"{kind}, all SMs"] = Build(row=own)
-        found[f"{kind}, as placed plainly"] = Build(row=own, patches=by_table(placed))
-        if kind.is_programmatic:
+    """All that are timed beside each other, by label; `placed` is the queue of each SM in a plain, fused launch, where
+    each has one, else empty."""
+    found = {str(kind): Build(row=row.launched(kind)) for kind in _KINDS}
+    for kind in (kind for kind in _KINDS if kind.is_programmatic):
+        own = row.launched(kind)
+        found[f"{kind}, waits first"] = Build(row=own, patches=WAITS_FIRST)
+        found[f"{kind}, late trigger"] = Build(row=own, patches=LATE_TRIGGER)
+        for hint in (CacheHint.NORMAL, CacheHint.EVICT_LAST):
+            tiling = replace(row.schedule.tiling, weight_hint=hint)
+            hinted = replace(own, schedule=replace(row.schedule, tiling=tiling))
+            found[f"{kind}, weights {hint}"] = Build(row=hinted)
+    if placed:
+        for kind in (PlanKind.FUSED, PlanKind.FUSED_PDL):
+            own = on_all_sms(row).launched(kind)
+            found[f"{kind}, all SMs"] = Build(row=own)
+            found[f"{kind}, as placed plainly"] = Build(row=own, patches=by_table(placed))
             found[f"{kind}, by SM"] = Build(row=own, patches=BY_SM)
-            found[f"{kind}, waits first"] = Build(row=own, patches=WAITS_FIRST)
-            found[f"{kind}, late trigger"] = Build(row=own, patches=LATE_TRIGGER)
             both = (*WAITS_FIRST, *by_table(placed))
             found[f"{kind}, waits first, as placed plainly"] = Build(row=own, patches=both)
-    for hint in (CacheHint.NORMAL, CacheHint.EVICT_LAST):
-        tiling = replace(row.schedule.tiling, weight_hint=hint)
-        hinted = replace(row, schedule=replace(row.schedule, tiling=tiling)).launched(PlanKind.TWO_LAUNCHES_PDL)
-        found[f"two_launches_pdl, weights {hint}"] = Build(row=hinted)
     return found
 
 
 def placement(ctas: Any) -> list[int]:
-    """The queue of each SM, by its number.
-
-    Raises:
-        ValueError: an SM has none, or two.
-    """
+    """The queue of each SM, by its number; empty where not each has one."""
     by_sm = {int(words[4]): cta for cta, words in enumerate(ctas)}
-    if sorted(by_sm) != list(range(len(ctas))):
-        raise ValueError(f"{len(ctas)} CTAs are not one on each SM: SMs {sorted(by_sm)}")
-    return [by_sm[sm] for sm in range(len(ctas))]
+    is_full = sorted(by_sm) == list(range(len(ctas))) and len(ctas) == NUM_SMS
+    return [by_sm[sm] for sm in range(NUM_SMS)] if is_full else []
 
 
 def apart(spans: Sequence[TaskSpan], ctas: Sequence[Any]) -> Json:
@@ -113,14 +114,18 @@ def graphs_of(pair: PairOnCard, kernels: dict[str, PreparedKernel]) -> dict[str,
 def timed(row: WaterfallRow, builds: Builds) -> tuple[list[Json], list[int], Any]:
     """Times and distances of a row's ways; the queue of each SM in a plain launch; the library's algorithms."""
     with pair_on_card(row, builds.gpu.arch) as pair:
-        first = builds.make(Build(row=on_all_sms(row).launched(PlanKind.TWO_LAUNCHES), traced=True))
+        first = builds.make(Build(row=on_all_sms(row).launched(PlanKind.FUSED), traced=True))
         _, ctas = pair.stamps(first)
         placed = placement(ctas[0])
         asked = ways(row, placed)
-        clusters = {f"{one.plan_kind}, {one.schedule}": Build(row=one) for one in SHARING[row]}
+        clusters = {
+            f"{kind}, {one}": Build(row=replace(row, schedule=one, plan_kind=kind))
+            for one in SHARING[row]
+            for kind in CLUSTER_KINDS
+        }
         graphs = graphs_of(pair, builds.make_all(asked | clusters))
         times = pair.times({"library": pair.on_card.library_graph, **graphs}, 11)
-        traced = builds.make_all({label: replace(asked[label], traced=True) for label in _TRACED})
+        traced = builds.make_all({label: replace(asked[label], traced=True) for label in _TRACED if label in asked})
         distances = {label: apart(*pair.stamps(kernel)) for label, kernel in traced.items()}
         rows = [
             {"row": row.name, "way": label, "us": round(one.us, 3), **distances.get(label, {})}

@@ -27,6 +27,8 @@ from tuner.core.trial.inspection import TaskSpan
 
 Json = dict[str, Any]
 
+#: Of an SM, whose cycles its counter adds up.
+TENSOR_CORES = 4
 LIBRARY, OURS = "library", "ours"
 #: Launches of the library: a product each, and an elementwise kernel behind a gated one.
 _WITHOUT_FINISH, _EMPTY = "library without its activation kernel", "launches without work"
@@ -118,9 +120,10 @@ def figures_of(taken: Taken, side: str, counters: dict[str, float]) -> Figures:
         launches_us=launches_us,
         epilogue_us=epilogue,
         clock_mhz=times[side].clock_mhz,
+        counted_clock_mhz=counters["sm__cycles_elapsed.avg.per_second"] / 1e6,
         active_cycles=counters["sm__cycles_active.max"],
-        most_tensor_cycles=counters["sm__pipe_tensor_cycles_active.max"],
-        mean_tensor_cycles=counters["sm__pipe_tensor_cycles_active.avg"],
+        most_tensor_cycles=counters["sm__pipe_tensor_cycles_active.max"] / TENSOR_CORES,
+        mean_tensor_cycles=counters["sm__pipe_tensor_cycles_active.avg"] / TENSOR_CORES,
         needed_share=taken.row.workload.num_flops / counters["sm__ops_path_tensor_op_hgmma_src_fp16.sum"],
     )
 

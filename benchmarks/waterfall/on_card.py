@@ -16,6 +16,7 @@ from tuner.core.insight.tracing import Stamped, spans_from_stamps
 from tuner.core.problem.gpu import Gpu
 from tuner.core.trial.inspection import TaskSpan
 from tuner.core.trial.stats import median
+from tuner.errors import WorkerError
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.places import places_here
 from tuner.workers.builder.prepare import PreparedKernel, prepare
@@ -26,6 +27,8 @@ NUM_ROUNDS = 15
 #: What is read of a graph: of its time, of who multiplied, and of what came from where.
 METRICS = (
     "gpu__time_duration.sum",
+    "sm__cycles_elapsed.max",
+    "sm__cycles_elapsed.avg.per_second",
     "sm__cycles_active.max",
     "sm__cycles_active.avg",
     "sm__pipe_tensor_cycles_active.max",
@@ -113,6 +116,8 @@ class PairOnCard:
         self.on_card = on_card
         self._kernels = kernels
         self.chain_length: int = on_card.data.chain_length
+        #: Runner of each graph of ours.
+        self._runners: dict[int, Any] = {}
 
     def graph(self, prepared: PreparedKernel, *, checked: bool = True) -> Any:
         """Of a kernel of ours, once its numbers are right.
@@ -127,15 +132,25 @@ class PairOnCard:
         if checked:
             run = partial(self.on_card.run_once, runner)
             check_numbers(self.on_card.data, self.on_card.comparer, run, prepared.work)
-        return self.on_card.timer.capture(runner)
+        graph = self.on_card.timer.capture(runner)
+        self._runners[id(graph)] = runner
+        return graph
 
     def captured(self, runner: Any) -> Any:
         """The graph of any other runner."""
         return self.on_card.timer.capture(runner)
 
     def times(self, graphs: Mapping[str, Any], num_rounds: int = NUM_ROUNDS) -> dict[str, Timed]:
-        """Of all graphs in the same rounds."""
+        """Of all graphs in the same rounds.
+
+        Raises:
+            WorkerError: a run gave up waiting, so no time of that graph is right.
+        """
         tracks = self.on_card.timer.rounds(list(graphs.values()), lambda tracks, _: len(tracks[0]) >= num_rounds)
+        self.on_card.timer.rest()
+        for name, graph in graphs.items():
+            if id(graph) in self._runners and (record := self._runners[id(graph)].abort_record()):
+                raise WorkerError(f"{name}: {record}")
         return {
             name: Timed(
                 times_us=tuple(sample.time_us for sample in track),
@@ -172,7 +187,8 @@ class PairOnCard:
         report = count_around(lambda: graph.launch(stream), METRICS, before=flush)
         if report.reason:
             print("no counters:", report.reason, flush=True)
-        return {one.name: one.value / self.chain_length for one in report.counters}
+        rates = "per_second"
+        return {one.name: one.value / (1 if one.name.endswith(rates) else self.chain_length) for one in report.counters}
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 
@@ -54,8 +54,7 @@ def _schedule(
     reserved: int = 0,
     split: tuple[int, ...] = (),
     swap_ab: bool = False,
-    cluster_m: int = 1,
-    weight_hint: CacheHint = CacheHint.DEFAULT,
+    cluster: tuple[int, int] = (1, 1),
 ) -> Schedule:
     tiling = Tiling(
         engine=Engine.WGMMA,
@@ -65,8 +64,8 @@ def _schedule(
         num_warps=warps,
         swap_ab=swap_ab,
         split_k=split,
-        cluster_m=cluster_m,
-        weight_hint=weight_hint,
+        cluster_m=cluster[0],
+        cluster_n=cluster[1],
     )
     ordering = Ordering(
         rasters=(Raster(kind=raster), Raster(kind=raster)),
@@ -115,30 +114,40 @@ OTHERS = {
     "7168-5120-swiglu/m300": (
         _schedule((112, 120, 64), (112, 168, 64), 5, 8, reserved=3),
         _schedule((104, 128, 64), (104, 256, 64), 4, 8, swap_ab=True),
-        _schedule((304, 96, 64), (304, 192, 64), 4, 8, RasterKind.ROW, swap_ab=True, cluster_m=2),
-        _schedule((304, 64, 64), (304, 128, 64), 5, 8, RasterKind.ROW, swap_ab=True, cluster_m=2),
+        _schedule((304, 96, 64), (304, 192, 64), 4, 8, RasterKind.ROW, swap_ab=True, cluster=(2, 1)),
+        _schedule((304, 64, 64), (304, 128, 64), 5, 8, RasterKind.ROW, swap_ab=True, cluster=(2, 1)),
         _schedule((160, 88, 64), (160, 168, 64), 4, 12),
     ),
 }
 
-_OF_256 = _pair(256, 8192, 3584, gated=True)
+_COLUMN, _ROW = RasterKind.COLUMN, RasterKind.ROW
+_TO_256 = WaterfallRow(
+    name="8192-3584-swiglu/m256",
+    workload=_pair(256, 8192, 3584, gated=True),
+    schedule=_schedule((64, 112, 64), (64, 256, 64), 5, 4, reserved=4),
+)
 
-
-def _in_clusters(
-    row: WaterfallRow, first: tuple[int, int, int], second: tuple[int, int, int], stages: int, cluster_m: int
-) -> WaterfallRow:
-    schedule = _schedule(first, second, stages, 4, RasterKind.ROW, cluster_m=cluster_m)
-    return replace(row, schedule=schedule, plan_kind=PlanKind.TWO_LAUNCHES_PDL)
-
-
-#: Rows whose programmatic launch was slower than the plain one -> the same tiles by clusters that share weights.
+#: Rows whose programmatic launch was slower than the plain one -> tiles in clusters that share weights, inputs or both.
 SHARING = {
-    ROWS[0]: (_in_clusters(ROWS[0], (192, 96, 64), (192, 192, 64), 7, 4),),
-    ROWS[1]: (_in_clusters(ROWS[1], (96, 96, 128), (96, 192, 64), 6, 2),),
-    ROWS[2]: (_in_clusters(ROWS[2], (128, 96, 128), (128, 192, 64), 5, 2),),
-    WaterfallRow(
-        name="8192-3584-swiglu/m256",
-        workload=_OF_256,
-        schedule=_schedule((64, 112, 64), (64, 256, 64), 5, 4, reserved=4),
-    ): (),
+    ROWS[0]: (
+        _schedule((192, 96, 64), (192, 192, 64), 7, 4, _ROW, cluster=(4, 1)),
+        _schedule((64, 176, 64), (64, 384, 64), 7, 4, _COLUMN, cluster=(1, 2)),
+    ),
+    ROWS[1]: (
+        _schedule((96, 96, 128), (96, 192, 64), 6, 4, _ROW, cluster=(2, 1)),
+        _schedule((48, 192, 128), (48, 384, 64), 6, 4, _COLUMN, cluster=(1, 2)),
+        _schedule((96, 192, 128), (96, 384, 64), 6, 4, _ROW, cluster=(2, 2)),
+    ),
+    ROWS[2]: (
+        _schedule((128, 96, 128), (128, 192, 64), 5, 4, _ROW, cluster=(2, 1)),
+        _schedule((64, 192, 128), (64, 384, 64), 5, 4, _COLUMN, cluster=(1, 2)),
+        _schedule((128, 192, 128), (128, 384, 64), 5, 4, _ROW, cluster=(2, 2)),
+    ),
+    _TO_256: (
+        _schedule((128, 112, 64), (128, 256, 64), 5, 4, _COLUMN, cluster=(2, 1)),
+        _schedule((128, 224, 64), (128, 512, 64), 5, 4, _COLUMN, cluster=(2, 2)),
+        _schedule((64, 224, 64), (64, 512, 64), 5, 4, _COLUMN, cluster=(1, 2)),
+    ),
 }
+#: How those in clusters are launched.
+CLUSTER_KINDS = (PlanKind.FUSED, PlanKind.TWO_LAUNCHES_PDL)
