@@ -7,7 +7,10 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Protocol
+
+from .native import RuntimeFailure, WrongOperand
 
 #: Bits of an element by the names that the array libraries give the types. CuPy has no bfloat16: its bits are uint16.
 _NAMES = {"float16": "float16", "bfloat16": "bfloat16", "<f2": "float16", "torch.float16": "float16"}
@@ -59,7 +62,7 @@ class View:
         return self.address < other.end and other.address < self.end
 
 
-class NotAnArray(TypeError):
+class NotAnArray(WrongOperand, TypeError):
     """It speaks no protocol that is known, or it is not contiguous; the message says which."""
 
 
@@ -88,6 +91,17 @@ def matrix_reader(like: Any) -> Callable[[Any, int], int]:
     """
     name = type(like).__module__.partition(".")[0]
     return _address_in_torch if name == "torch" else _address_in_cupy if name == "cupy" else _address_of_matrix
+
+
+def kind_reader(like: Any) -> Callable[[Any], Any]:
+    """What reads element type and device of arrays like this one, quickly; None where their library tells neither at
+    once, or for an array of another library."""
+    name = type(like).__module__.partition(".")[0]
+    asked = {"torch": ("dtype", "device"), "cupy": ("dtype", "data.device_id")}.get(name)
+    if asked is None:
+        return lambda array: None
+    read, kind = attrgetter(*asked), type(like).__module__
+    return lambda array: read(array) if type(array).__module__ == kind else None
 
 
 def _address_in_torch(matrix: Any, columns: int) -> int:
@@ -207,9 +221,16 @@ class _Torch:
 
     def activate(self, z: Any, activation: str) -> Any:
         functions = self._torch.nn.functional
-        if activation == "gelu":
-            return functions.gelu(z, approximate="tanh")
-        return z if activation == "identity" else getattr(functions, activation)(z)
+        match activation:
+            case "identity":
+                return z
+            case "relu":
+                return functions.relu(z)
+            case "gelu":
+                return functions.gelu(z, approximate="tanh")
+            case "silu":
+                return functions.silu(z)
+        raise _unknown(activation)
 
 
 class _Cupy:
@@ -228,13 +249,22 @@ class _Cupy:
     def activate(self, z: Any, activation: str) -> Any:
         cupy = self._cupy
         wide = z.astype(cupy.float32)
-        if activation == "gelu":
-            wide = 0.5 * wide * (1 + cupy.tanh(0.7978845608028654 * (wide + 0.044715 * wide**3)))
-        if activation == "relu":
-            wide = cupy.maximum(wide, 0)
-        if activation == "silu":
-            wide = wide / (1 + cupy.exp(-wide))
+        match activation:
+            case "identity":
+                return z
+            case "relu":
+                wide = cupy.maximum(wide, 0)
+            case "gelu":
+                wide = 0.5 * wide * (1 + cupy.tanh(0.7978845608028654 * (wide + 0.044715 * wide**3)))
+            case "silu":
+                wide = wide / (1 + cupy.exp(-wide))
+            case _:
+                raise _unknown(activation)
         return wide.astype(z.dtype)
+
+
+def _unknown(activation: str) -> RuntimeFailure:
+    return RuntimeFailure(-1, f"activation: is {activation!r}, which no kernel here has")
 
 
 def library_of(array: Any) -> Library | None:

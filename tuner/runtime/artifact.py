@@ -32,8 +32,8 @@ from .driver import (
     driver,
 )
 from .launch_values import REFUSED_BYTES, pages_of, refusal
-from .native import RuntimeFailure
-from .operands import WrongOperand, of_manifest
+from .native import RuntimeFailure, WrongOperand
+from .operands import of_manifest
 
 #: The newest format of a manifest that it reads.
 NEWEST_FORMAT = 5

@@ -9,7 +9,7 @@ from typing import Any
 from tuner.core.problem.attention_op import ATTENTION
 
 from .arrays import NotAnArray, View, view
-from .native import RuntimeFailure
+from .native import WrongOperand
 
 #: What a tensor of a manifest's element type may be; ``bits`` are 16 of them without a name.
 _NAMES = {"fp16": ("float16", "bits"), "bf16": ("bfloat16", "bits"), "fp32": ("float32",), "int32": ("int32",)}
@@ -17,13 +17,6 @@ _NAMES = {"fp16": ("float16", "bits"), "bf16": ("bfloat16", "bits"), "fp32": ("f
 _WRITTEN = ("intermediate", "output", "squares")
 
 Json = Mapping[str, Any]
-
-
-class WrongOperand(RuntimeFailure, ValueError):
-    """An operand is not what the launch takes; nothing was launched."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(-1, sentence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,42 +39,37 @@ class Operand:
     #: of the two is written.
     may_be: tuple[str, ...] = ()
 
-    @property
-    def wanted(self) -> str:
-        """Shape and element type in words."""
-        return f"[{', '.join(map(str, self.shape))}] of {self.dtype}"
-
     def check_form(self, shape: tuple[Any, ...], dtype: str, dims: dict[str, Any]) -> None:
         """That shape and element type are its own. `dims` has free dimensions by name, and gets those not yet there.
 
         Raises:
             WrongOperand: they are not; the sentence says what they should be.
         """
+        before = dict(dims)
         fits = len(shape) == len(self.shape) and dtype in _NAMES.get(self.dtype, (self.dtype,))
         if fits and all(
             found == (dims.setdefault(one, found) if isinstance(one, str) else one)
             for one, found in zip(self.shape, shape, strict=True)
         ):
             return
-        there = ", ".join(str(dims.get(one, one)) if isinstance(one, str) else str(one) for one in self.shape)
-        raise WrongOperand(
-            f"{self.name} is [{', '.join(map(str, shape))}] of {dtype}: give [{there}] of {self.dtype}, the {self.role}"
-        )
+        wanted = ", ".join(str(before.get(one, one)) if isinstance(one, str) else str(one) for one in self.shape)
+        given = f"[{', '.join(map(str, shape))}] of {dtype}"
+        raise WrongOperand(f"{self.name} is {given}: give [{wanted}] of {self.dtype}, the {self.role}")
 
     def checked(self, array: Any, dims: dict[str, Any]) -> View:
         """Where an array lies that can be this operand; `dims` as `check_form` has it.
 
         Raises:
-            WrongOperand: it cannot.
+            WrongOperand: it cannot, or NotAnArray: it is none, or not contiguous.
         """
         try:
             found = view(array)
         except NotAnArray as error:
-            raise WrongOperand(f"{self.name}: {error}") from error
+            raise NotAnArray(f"{self.name}: {error}") from error
         self.check_form(found.shape, found.dtype, dims)
         if found.address % self.alignment_bytes:
             problem = f"{self.name} lies at {found.address:#x}"
-            raise WrongOperand(f"{problem}: give an address that is a multiple of {self.alignment_bytes}")
+            raise WrongOperand(f"{problem}: give an address that is a multiple of {self.alignment_bytes} bytes")
         if self.is_written and found.is_read_only:
             raise WrongOperand(f"{self.name} is read-only, and the launch writes to it: give one that may be written")
         return found
@@ -99,8 +87,8 @@ class Table:
     def __iter__(self) -> Iterator[Operand]:
         return iter(self._operands.values())
 
-    def checked(self, arrays: Mapping[str, Any]) -> dict[str, View]:
-        """Where each of these arrays lies.
+    def checked(self, arrays: Mapping[str, Any], beside: Mapping[str, View] | None = None) -> dict[str, View]:
+        """Where each of these arrays lies. `beside`: operands of the same launch that were checked before.
 
         Raises:
             WrongOperand: a name is unknown, an array cannot be its operand, they lie on several devices, or two overlap
@@ -110,16 +98,13 @@ class Table:
             raise WrongOperand(f"there is no tensor {unknown[0]}: give {', '.join(sorted(self._operands))}")
         dims: dict[str, Any] = {}
         views = {one.name: one.checked(arrays[one.name], dims) for one in self if one.name in arrays}
-        check_devices({name: found.device for name, found in views.items()})
-        self.check_overlaps(views)
+        every = {**(beside or {}), **views}
+        _check_devices(every)
+        self._check_overlaps(every)
         return views
 
-    def check_overlaps(self, views: Mapping[str, View]) -> None:
-        """That nothing is written where another operand lies, but where both may be the same.
-
-        Raises:
-            WrongOperand: two overlap.
-        """
+    def _check_overlaps(self, views: Mapping[str, View]) -> None:
+        """That nothing is written where another operand lies, but where both may be the same."""
         for name, found in views.items():
             if not self[name].is_written:
                 continue
@@ -132,16 +117,38 @@ class Table:
                     raise WrongOperand(f"{name} is written and overlaps {other}: {may}")
 
 
-def check_devices(devices: Mapping[str, str]) -> None:
-    """That operands lie on one device, as far as their libraries tell; "" is not told.
+def _check_devices(views: Mapping[str, View]) -> None:
+    """That operands lie on one device, as far as their libraries tell."""
+    known = [(name, found.device) for name, found in views.items() if found.device]
+    for name, device in known:
+        if device != known[0][1]:
+            raise WrongOperand(f"{name} lies on {device} and {known[0][0]} on {known[0][1]}: give all on one device")
 
-    Raises:
-        WrongOperand: they do not.
-    """
-    first = next(((name, one) for name, one in devices.items() if one), None)
-    for name, device in devices.items():
-        if first and device and device != first[1]:
-            raise WrongOperand(f"{name} lies on {device} and {first[0]} on {first[1]}: give all on one device")
+
+def of_ffn(d_in: Any, d_hidden: Any, d_out: Any, dtype: str, *, gated: bool, scale_dtype: str = "float32") -> Table:
+    """Those of an FFN: what each may be where it is there. ``m`` is the number of its rows."""
+    rows = 2 * d_hidden if gated else d_hidden
+    shapes: dict[str, tuple[str, tuple[Any, ...]]] = {
+        "x": ("input", ("m", d_in)),
+        "w1": ("weight", (rows, d_in)),
+        "w2": ("weight", (d_out, d_hidden)),
+        "b1": ("bias", (rows,)),
+        "b2": ("bias", (d_out,)),
+        "residual": ("residual", ("m", d_out)),
+        "row_scale": ("row_scale", ("m",)),
+        "out": ("output", ("m", d_out)),
+    }
+    return Table(
+        Operand(
+            name=name,
+            role=role,
+            shape=shape,
+            dtype=scale_dtype if name == "row_scale" else dtype,
+            is_written=name == "out",
+            may_be=("residual",) if name == "out" else (),
+        )
+        for name, (role, shape) in shapes.items()
+    )
 
 
 def of_manifest(manifest: Json, paged: Collection[str], appends: bool) -> Table:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from tests.unit.runtime.test_python import Exchanged, aligned
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.runtime import Artifact, NotAnArray, RuntimeFailure
 from tuner.runtime.arrays import view
-from tuner.runtime.operands import Operand, Table, WrongOperand, check_devices, of_manifest
+from tuner.runtime.native import WrongOperand
+from tuner.runtime.operands import Operand, Table, of_manifest
 
 
 @pytest.fixture(autouse=True)
@@ -103,18 +105,31 @@ def test_a_cache_is_written_where_a_product_or_the_kernel_in_front_writes_it() -
 
 
 def test_operands_of_several_devices_are_refused_as_far_as_their_libraries_tell() -> None:
-    check_devices({"x": "", "w": "cuda:1", "y": "cuda:1"})
+    class OnCard(OnDevice):
+        number = 0
+
+        @property
+        def device(self) -> Any:
+            return SimpleNamespace(id=self.number)
+
+    class OnSecond(OnCard):
+        number = 1
+
+    table = Table(Operand(name=name, role="input", shape=(8, 64), dtype="fp16") for name in ("x", "w", "y"))
+    plain = OnDevice(0x10000, (8, 64), "<f2")
+    first, second = (kind(0x20000, (8, 64), "<f2") for kind in (OnCard, OnSecond))
+    table.checked({"x": plain, "w": second, "y": second})
     with pytest.raises(WrongOperand, match="y lies on cuda:0 and w on cuda:1: give all on one device"):
-        check_devices({"x": "", "w": "cuda:1", "y": "cuda:0"})
+        table.checked({"x": plain, "w": second, "y": first})
     assert view(Exchanged(aligned(3, 8))).device == "cpu"
 
 
 def test_an_output_that_its_library_calls_read_only_is_refused() -> None:
     class ReadOnly:
         shape = (4, 64)
-        __cuda_array_interface__ = {"data": (0x1000, True), "shape": (4, 64), "typestr": "<f2", "version": 3}
+        __cuda_array_interface__: ClassVar = {"data": (0x1000, True), "shape": (4, 64), "typestr": "<f2", "version": 3}
 
-    given = {"name": "y", "role": "output", "shape": (4, 64), "dtype": "fp16"}
+    given: dict[str, Any] = {"name": "y", "role": "output", "shape": (4, 64), "dtype": "fp16"}
     assert Operand(**given).checked(ReadOnly(), {}).address == 0x1000
     with pytest.raises(WrongOperand, match="y is read-only, and the launch writes to it"):
         Operand(**given, is_written=True).checked(ReadOnly(), {})
