@@ -10,7 +10,7 @@ from .artifact import Artifact, Launches, load_artifact
 from .attention import Attention, load_attention
 from .ffn import Ffn
 from .layer import Layer, load_layer
-from .native import RuntimeFailure
+from .native import RuntimeFailure, WrongOperand
 from .pack import Answer, Pack, load
 from .weights import Weights
 
@@ -25,6 +25,7 @@ __all__ = [
     "Pack",
     "RuntimeFailure",
     "Weights",
+    "WrongOperand",
     "load",
     "load_artifact",
     "load_attention",

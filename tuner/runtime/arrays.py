@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Protocol
+
+from .native import RuntimeFailure, WrongOperand
 
 #: Bits of an element by the names that the array libraries give the types. CuPy has no bfloat16: its bits are uint16.
 _NAMES = {"float16": "float16", "bfloat16": "bfloat16", "<f2": "float16", "torch.float16": "float16"}
 _NAMES |= {"torch.bfloat16": "bfloat16", "<u2": "bits", "uint16": "bits", "float32": "float32", "<f4": "float32"}
 _NAMES |= {"torch.float32": "float32", "torch.int32": "int32", "int32": "int32", "<i4": "int32"}
-#: Of DLPack's type codes: float and bfloat. Source: dlpack.h, DLDataTypeCode.
+_BYTES = {"float16": 2, "bfloat16": 2, "bits": 2, "float32": 4, "int32": 4}
+#: Of DLPack's type codes: int, uint, float and bfloat. Source: dlpack.h, DLDataTypeCode.
 _DLPACK_TYPES = {(2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32", (1, 16): "bits", (0, 32): "int32"}
+#: Of DLPack's devices: memory of the host, of a card, and managed memory. Source: dlpack.h, DLDeviceType.
+_DLPACK_DEVICES = {1: "cpu", 2: "cuda:{}", 13: "cuda:{}"}
 
 
 class Library(Protocol):
@@ -40,9 +47,22 @@ class View:
     shape: tuple[int, ...]
     #: ``float16``, ``bfloat16``, ``float32``, ``int32``, or ``bits`` where the library has no name for it.
     dtype: str
+    #: ``cpu``, or ``cuda:`` and its number; empty where the library does not tell.
+    device: str = field(default="", compare=False)
+    #: Whether its library forbids to write there.
+    is_read_only: bool = field(default=False, compare=False)
+
+    @property
+    def end(self) -> int:
+        """The address behind its last byte."""
+        return self.address + math.prod(self.shape) * _BYTES[self.dtype]
+
+    def overlaps(self, other: View) -> bool:
+        """Whether both have a byte."""
+        return self.address < other.end and other.address < self.end
 
 
-class NotAnArray(TypeError):
+class NotAnArray(WrongOperand, TypeError):
     """It speaks no protocol that is known, or it is not contiguous; the message says which."""
 
 
@@ -73,6 +93,17 @@ def matrix_reader(like: Any) -> Callable[[Any, int], int]:
     return _address_in_torch if name == "torch" else _address_in_cupy if name == "cupy" else _address_of_matrix
 
 
+def kind_reader(like: Any) -> Callable[[Any], Any]:
+    """What reads element type and device of arrays like this one, quickly; None where their library tells neither at
+    once, or for an array of another library."""
+    name = type(like).__module__.partition(".")[0]
+    asked = {"torch": ("dtype", "device"), "cupy": ("dtype", "data.device_id")}.get(name)
+    if asked is None:
+        return lambda array: None
+    read, kind = attrgetter(*asked), type(like).__module__
+    return lambda array: read(array) if type(array).__module__ == kind else None
+
+
 def _address_in_torch(matrix: Any, columns: int) -> int:
     if not matrix.is_contiguous():
         raise NotAnArray("the array is not contiguous: give .contiguous()")
@@ -99,12 +130,20 @@ def view(array: Any) -> View:
     if type(array).__module__.partition(".")[0] == "torch":  # its interface refuses bfloat16
         if not array.is_contiguous():
             raise NotAnArray("the array is not contiguous: give .contiguous()")
-        return View(address=array.data_ptr(), shape=tuple(array.shape), dtype=_name(str(array.dtype)))
+        dtype, device = _name(str(array.dtype)), str(array.device)
+        return View(address=array.data_ptr(), shape=tuple(array.shape), dtype=dtype, device=device)
     if (interface := getattr(array, "__cuda_array_interface__", None)) is not None:
         shape, strides = tuple(interface["shape"]), interface.get("strides")
-        found = View(address=interface["data"][0], shape=shape, dtype=_name(interface["typestr"]))
+        (address, is_read_only), number = interface["data"], getattr(getattr(array, "device", None), "id", None)
+        found = View(
+            address=address,
+            shape=shape,
+            dtype=_name(interface["typestr"]),
+            device="" if number is None else f"cuda:{number}",  # CuPy tells, the interface does not
+            is_read_only=is_read_only,
+        )
         size = int(interface["typestr"][2:])
-        if strides is not None and tuple(strides) != tuple(size * step for step in _steps(shape)):
+        if strides is not None and not _is_contiguous(shape, tuple(stride / size for stride in strides)):
             raise NotAnArray("the array is not contiguous: give a contiguous copy")
         return found
     if hasattr(array, "__dlpack__"):
@@ -125,6 +164,11 @@ def _steps(shape: tuple[int, ...]) -> tuple[int, ...]:
         steps.append(step)
         step *= size
     return tuple(reversed(steps))
+
+
+def _is_contiguous(shape: tuple[int, ...], steps: tuple[float, ...]) -> bool:
+    """By the elements from one index to the next; of a dimension of one they may be any."""
+    return all(step == right or size == 1 for size, step, right in zip(shape, steps, _steps(shape), strict=True))
 
 
 class _DLTensor(ctypes.Structure):
@@ -151,11 +195,15 @@ def _dlpack_view(array: Any) -> View:
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     found = ctypes.cast(get(capsule, b"dltensor"), ctypes.POINTER(_DLTensor)).contents
     shape = tuple(found.shape[: found.ndim])
-    if found.strides and tuple(found.strides[: found.ndim]) != _steps(shape):
+    if found.strides and not _is_contiguous(shape, tuple(found.strides[: found.ndim])):
         raise NotAnArray("the array is not contiguous: give a contiguous copy")
-    if (kind := (found.code, found.bits)) not in _DLPACK_TYPES:
+    if (kind := (found.code, found.bits)) not in _DLPACK_TYPES or found.lanes != 1:
         raise NotAnArray(f"elements of DLPack's type {kind} are not among {sorted(_DLPACK_TYPES)}")
-    return View(address=(found.data or 0) + found.byte_offset, shape=shape, dtype=_DLPACK_TYPES[kind])
+    if found.device_type not in _DLPACK_DEVICES:
+        raise NotAnArray(f"it lies on DLPack's device type {found.device_type}: give an array of a CUDA device")
+    device = _DLPACK_DEVICES[found.device_type].format(found.device_id)
+    address = (found.data or 0) + found.byte_offset
+    return View(address=address, shape=shape, dtype=_DLPACK_TYPES[kind], device=device)
 
 
 class _Torch:
@@ -173,9 +221,16 @@ class _Torch:
 
     def activate(self, z: Any, activation: str) -> Any:
         functions = self._torch.nn.functional
-        if activation == "gelu":
-            return functions.gelu(z, approximate="tanh")
-        return z if activation == "identity" else getattr(functions, activation)(z)
+        match activation:
+            case "identity":
+                return z
+            case "relu":
+                return functions.relu(z)
+            case "gelu":
+                return functions.gelu(z, approximate="tanh")
+            case "silu":
+                return functions.silu(z)
+        raise _unknown(activation)
 
 
 class _Cupy:
@@ -194,13 +249,22 @@ class _Cupy:
     def activate(self, z: Any, activation: str) -> Any:
         cupy = self._cupy
         wide = z.astype(cupy.float32)
-        if activation == "gelu":
-            wide = 0.5 * wide * (1 + cupy.tanh(0.7978845608028654 * (wide + 0.044715 * wide**3)))
-        if activation == "relu":
-            wide = cupy.maximum(wide, 0)
-        if activation == "silu":
-            wide = wide / (1 + cupy.exp(-wide))
+        match activation:
+            case "identity":
+                return z
+            case "relu":
+                wide = cupy.maximum(wide, 0)
+            case "gelu":
+                wide = 0.5 * wide * (1 + cupy.tanh(0.7978845608028654 * (wide + 0.044715 * wide**3)))
+            case "silu":
+                wide = wide / (1 + cupy.exp(-wide))
+            case _:
+                raise _unknown(activation)
         return wide.astype(z.dtype)
+
+
+def _unknown(activation: str) -> RuntimeFailure:
+    return RuntimeFailure(-1, f"activation: is {activation!r}, which no kernel here has")
 
 
 def library_of(array: Any) -> Library | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from tuner.packs.parameters import pack_fields, pack_product
 
-from .arrays import NotAnArray, View, view
+from .arrays import View
 from .driver import (
     COOPERATIVE,
     MAX_DYNAMIC_SHARED_SIZE_BYTES,
@@ -32,15 +32,14 @@ from .driver import (
     driver,
 )
 from .launch_values import REFUSED_BYTES, pages_of, refusal
-from .native import RuntimeFailure
+from .native import RuntimeFailure, WrongOperand
+from .operands import of_manifest
 
 #: The newest format of a manifest that it reads.
 NEWEST_FORMAT = 5
-_NAMES = {"fp16": ("float16", "bits"), "bf16": ("bfloat16", "bits"), "fp32": ("float32",), "int32": ("int32",)}
 _BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 #: Tensors that only the launches read and write: the artifact has room for them where the caller gives none.
 _BETWEEN = ("intermediate", "squares")
-_ALIGNMENT = {"int32": 4}
 
 Json = dict[str, Any]
 
@@ -99,13 +98,14 @@ class Artifact:
         there, but for what only the launches read and write.
 
         Raises:
-            RuntimeFailure: a name is missing or unknown, or an array has another shape or element type.
+            RuntimeFailure: a name is missing or unknown, an array has another shape, element type or alignment than
+                its operand, they lie on several devices, or two overlap where one is written.
         """
         known, paged = self.tensors, self._paged
-        if unknown := sorted(set(tensors) - set(known)):
-            raise RuntimeFailure(-1, f"there is no tensor {unknown[0]}: give {', '.join(sorted(known))}")
-        addresses = {name: self._address(tensor, tensors.get(name), paged) for name, tensor in known.items()}
-        num_pages = {name: view(tensors[name]).shape[0] for name in paged}
+        appends = any(name in tensors for name, tensor in known.items() if tensor["role"] == "optional")
+        views = of_manifest(self.manifest, paged, appends).checked(tensors)
+        addresses = {name: self._address(tensor, views.get(name)) for name, tensor in known.items()}
+        num_pages = {name: views[name].shape[0] for name in paged}
         of_products = self._products.launches(addresses, num_pages) if self._products else ()
         packed: dict[str, list[tuple[Launch, ...]]] = {
             "attentions": [(*one.launches(addresses, num_pages),) for one in self._attentions],
@@ -149,18 +149,18 @@ class Artifact:
         device."""
         return self._products is not None and self._products.aborted()
 
-    def _address(self, tensor: Json, array: Any, paged: set[str]) -> int:
-        """Of an array, or of room for it; 0 where it is not needed."""
+    def _address(self, tensor: Json, found: View | None) -> int:
+        """Of what was given, or of room for it; 0 where it is not needed."""
         name, role = tensor["name"], tensor["role"]
-        if array is not None:
-            return _checked_view(tensor, array, any_first=name in paged).address
+        if found is not None:
+            return found.address
         if role in _BETWEEN:
             if name not in self._memory:
                 self._memory[name] = self._driver.memory(_num_bytes(tensor))
             return self._memory[name]
         if role == "optional":
             return 0
-        raise RuntimeFailure(-1, f"{name} is missing: give {tensor['shape']} of {tensor['dtype']}, the {role}")
+        raise WrongOperand(f"{name} is missing: give {tensor['shape']} of {tensor['dtype']}, the {role}")
 
     def load(self, kernel: Json, attributes: Mapping[int, int]) -> ctypes.c_void_p:
         """A kernel by its entry in the manifest."""
@@ -377,23 +377,3 @@ def _num_bytes(tensor: Json) -> int:
     for extent in tensor["shape"]:
         size *= extent
     return size
-
-
-def _checked_view(tensor: Json, array: Any, *, any_first: bool = False) -> View:
-    """`any_first`: whether its first dimension may be any."""
-    shape = list(tensor["shape"])
-    name, wanted = tensor["name"], f"{shape} of {tensor['dtype']}"
-    try:
-        found = view(array)
-    except NotAnArray as error:
-        raise RuntimeFailure(-1, f"{name}: {error}") from error
-    if any_first and found.shape:
-        shape[0] = found.shape[0]
-    if list(found.shape) != shape or found.dtype not in _NAMES[tensor["dtype"]]:
-        raise RuntimeFailure(-1, f"{name} is {list(found.shape)} of {found.dtype}: give {wanted}")
-    alignment = _ALIGNMENT.get(tensor["dtype"], 16)
-    if found.address % alignment:
-        raise RuntimeFailure(
-            -1, f"{name} lies at {found.address:#x}: give an address that is a multiple of {alignment}"
-        )
-    return found

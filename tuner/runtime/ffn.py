@@ -6,9 +6,9 @@ import ctypes
 from typing import Any
 
 from . import native
-from .arrays import address_of, matrix_reader, view
-from .native import Launch, RuntimeFailure, Tensors
-from .prepared import Prepared
+from .arrays import address_of, kind_reader, matrix_reader
+from .native import Launch, Tensors, WrongOperand
+from .prepared import NUM_CACHED, Prepared
 from .weights import Weights
 
 
@@ -19,8 +19,10 @@ class Ffn:
         """`by_rows` has what computes each number of rows, `hidden` is the address of room for the intermediate."""
         self.weights, self._by_rows = weights, by_rows
         self._pack = pack  # it must outlive this
-        self._dtype = getattr(weights.w1, "dtype", None)
-        self._address = matrix_reader(weights.w1)
+        self._kind_of, self._address = kind_reader(weights.w1), matrix_reader(weights.w1)
+        self._kind = self._kind_of(weights.w1)
+        #: Rows and addresses of calls whose output is known to lie apart from all else.
+        self._apart: set[tuple[int, int, int]] = set()
         self._launch = native.library().tuner_ffn_launch_from
         self._arguments = Launch(
             tensors=Tensors(
@@ -62,24 +64,50 @@ class Ffn:
         is waited for, and it may be captured in a graph.
 
         Raises:
-            RuntimeFailure: an operand is missing, or not aligned to 16 bytes.
+            RuntimeFailure: an operand is missing, or not what `Weights.operands` says of it, and nothing was launched.
         """
-        shape, weights = x.shape, self.weights
-        rows = shape[0]
+        weights = self.weights
+        is_plain = not self._has_more and out is residual is row_scale is None
+        if not is_plain or not self._is_own(x, weights.d_in):
+            self._check(x, out, residual, row_scale)
+        rows = x.shape[0]
         if not self.is_kernel(rows):
             return self._by_the_library(x, out, residual, row_scale)
-        dtype = getattr(x, "dtype", self._dtype)
-        if shape[1] != weights.d_in or dtype != self._dtype:
-            wanted = f"[m, {weights.d_in}] of {weights.dtype}, as the weights are"
-            raise RuntimeFailure(-1, f"x is {tuple(shape)} of {dtype or weights.dtype}: give {wanted}")
         y = weights.empty(rows) if out is None else out
-        if y.shape != (rows, weights.d_out) and tuple(y.shape) != (rows, weights.d_out):
-            raise RuntimeFailure(-1, f"out is {tuple(y.shape)}: give [{rows}, {weights.d_out}]")
         if self._has_more:
             self._add_more(residual, row_scale)
         on = weights.stream() if stream is None else stream
         self.launch(rows, self._address(x, weights.d_in), self._address(y, weights.d_out), on, no_pdl=no_pdl)
         return y
+
+    def _is_own(self, matrix: Any, columns: int) -> bool:
+        """Whether it is of the weights' type and device, with so many columns. It is asked in every call."""
+        shape = matrix.shape
+        return len(shape) == 2 and shape[1] == columns and self._kind_of(matrix) == self._kind is not None
+
+    def _check(self, x: Any, out: Any, residual: Any, row_scale: Any) -> None:
+        """All operands, by the table; where there is an output alone and its place is known, that is enough."""
+        weights = self.weights
+        is_plain = residual is row_scale is None and not self._has_more and out is not None
+        if is_plain and self._is_own(x, weights.d_in) and self._is_own(out, weights.d_out) and len(x) == len(out):
+            key = (len(x), self._address(x, weights.d_in), self._address(out, weights.d_out))
+            if key in self._apart:
+                return
+            if len(self._apart) >= NUM_CACHED:
+                self._apart.clear()
+            self._check_all(x, out, residual, row_scale)
+            self._apart.add(key)
+        else:
+            self._check_all(x, out, residual, row_scale)
+
+    def _check_all(self, x: Any, out: Any, residual: Any, row_scale: Any) -> None:
+        weights, more = self.weights, {"residual": residual, "row_scale": row_scale}
+        for name, one in more.items():
+            if (one is not None) != (is_bound := getattr(weights, name)):
+                problem = f"{name} is missing" if one is None else f"{name} was given"
+                raise WrongOperand(f"{problem}, and the weights were bound with {name}={is_bound}: give what was bound")
+        given = {name: one for name, one in ({"x": x, "out": out} | more).items() if one is not None}
+        weights.operands.checked(given, beside=weights.views)
 
     def launch(self, rows: int, x: int, y: int, stream: int, *, no_pdl: bool = False) -> None:
         """Enqueues the kernel of so many rows on addresses of X and Y, without further checks: it must be a kernel that
@@ -99,12 +127,8 @@ class Ffn:
             native.checked(native.library(), status)
 
     def _add_more(self, residual: Any, row_scale: Any) -> None:
-        if self.weights.residual:
-            self._tensors.residual = 0 if residual is None else address_of(residual)
-        if self.weights.row_scale:
-            if row_scale is None or view(row_scale).dtype != "float32":
-                raise RuntimeFailure(-1, "row_scale is missing or not of float32: give one factor for each row")
-            self._tensors.row_scale = address_of(row_scale)
+        self._tensors.residual = 0 if residual is None else address_of(residual)
+        self._tensors.row_scale = 0 if row_scale is None else address_of(row_scale)
 
     def _by_the_library(self, x: Any, out: Any, residual: Any, row_scale: Any) -> Any:
         y = self.weights.by_the_library(x, residual, row_scale)

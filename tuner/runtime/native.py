@@ -34,6 +34,13 @@ class RuntimeFailure(RuntimeError):
         self.status = status
 
 
+class WrongOperand(RuntimeFailure, ValueError):
+    """An operand is not what the launch takes; nothing was launched."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(-1, sentence)
+
+
 class Shape(ctypes.Structure):
     """`tuner_shape`."""
 

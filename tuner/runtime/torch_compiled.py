@@ -13,6 +13,7 @@ import ctypes
 import hashlib
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -39,6 +40,8 @@ class _Known(ctypes.Structure):
         ("launch", ctypes.c_void_p),
         ("error", ctypes.c_void_p),
         ("current_stream", ctypes.c_void_p),
+        ("activations", ctypes.POINTER(ctypes.c_char_p)),
+        ("num_activations", ctypes.c_int64),
     )
 
 
@@ -56,9 +59,10 @@ class Compiled:
         self._register.argtypes, self._register.restype = (ctypes.c_int64, ctypes.c_void_p), None
         self._current_stream = current_stream
 
-    def register(self, number: int, ffn: Ffn) -> None:
-        """Makes a prepared FFN known by its number."""
+    def register(self, number: int, ffn: Ffn, activations: Sequence[str]) -> None:
+        """Makes a prepared FFN known by its number; `activations` are all names of its activation."""
         c, kernels = native.library(), ffn.kernels()
+        names = (ctypes.c_char_p * len(activations))(*(name.encode() for name in activations))
         by_rows = (ctypes.c_void_p * len(kernels))(*kernels)
         known = _Known(
             by_rows=ctypes.addressof(by_rows),
@@ -68,6 +72,8 @@ class Compiled:
             launch=ctypes.cast(c.tuner_ffn_launch_from, ctypes.c_void_p),
             error=ctypes.cast(c.tuner_error, ctypes.c_void_p),
             current_stream=self._current_stream,
+            activations=names,
+            num_activations=len(names),
         )
         self._register(number, ctypes.addressof(known))
 

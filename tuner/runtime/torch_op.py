@@ -5,21 +5,32 @@ number = op.register(pack.bind(Weights(w1, w2, activation="silu", gated=True)))
 y = torch.ops.tuner.ffn(x, w1, w2, None, None, None, None, "silu", True, number)
 
 The weights are operands, so that a graph knows what it reads. `number` names the prepared FFN. For 0, for tensors of
-the CPU, and for operands or options that are not those of `number`, PyTorch's own products compute it. It is for
-inference: there is no gradient. Where `python -m tuner.runtime.torch_compiled` was run, a call on a card runs in C++.
-In the product these two modules, `torch_attention` and `torch_layer` alone import torch. Nothing imports them but who
+the CPU, and for weights, rows or options that are not those of `number`, PyTorch's own products compute it. All tensors
+have one element type, but `row_scale`: it is float32, and contiguous. What does not fit `w1` and `w2` is refused, when
+a graph is traced, on the CPU and on a card alike. `activation` is ours, where ``gelu`` is the tanh form, or another
+name of the same function, e.g. ``gelu_pytorch_tanh``. It is for inference: there is no gradient. Where
+`python -m tuner.runtime.torch_compiled` was run, a call on a card runs in C++.
+In the product the modules `torch_*` alone import torch. Nothing imports them but who
 calls.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from tuner.core.problem.activation_names import canonical, names_of
+from tuner.core.problem.gemm_op import Activation
+from tuner.errors import InvalidInput
+
 from . import torch_compiled
 from .ffn import Ffn
+from .native import WrongOperand
+from .operands import of_ffn
+from .torch_operands import at_its_own_precision, check, name_of
 
 _SCHEMA = (
     "(Tensor x, Tensor w1, Tensor w2, Tensor? b1, Tensor? b2, Tensor? residual, Tensor? row_scale, "
@@ -33,52 +44,89 @@ class _Prepared:
     """A prepared FFN, and what it computes."""
 
     ffn: Ffn
-    #: Addresses of both weights and both biases; 0 for a bias that is not there.
-    addresses: tuple[int, int, int, int]
-    #: Activation, gated, with a residual, with a factor per row.
-    options: tuple[str, bool, bool, bool]
-    dtype: torch.dtype
-    #: Of X, and of Y.
-    columns: tuple[int, int]
+    #: Of both weights and both biases: address, shape, type; None for a bias that is not there.
+    weights: tuple[tuple[int, torch.Size, torch.dtype] | None, ...]
+    #: Gated, with a residual, with a factor per row.
+    options: tuple[bool, bool, bool]
+    #: All names of its activation.
+    activations: tuple[str, ...]
+    device: torch.device
+
+    def computes(self, given: tuple[torch.Tensor | None, ...], activation: str, gated: bool) -> bool:
+        """Whether its kernel may be launched on these tensors; `given` as the schema has them. What it does not compute
+        may be right or wrong."""
+        x, *weights, residual, row_scale = given
+        assert x is not None
+        of, rows = self.ffn.weights, x.shape[0] if x.dim() == 2 else 0
+        return (
+            self.ffn.is_kernel(rows)
+            and activation in self.activations
+            and self.options == (gated, residual is not None, row_scale is not None)
+            and x.shape[1] == of.d_in
+            and (x.dtype, x.device) == (of.w1.dtype, self.device)
+            and all(map(_is_same, weights, self.weights))
+            and (residual is None or _is(residual, (rows, of.d_out), x.dtype, x.device))
+            and (row_scale is None or _is(row_scale, (rows,), torch.float32, x.device))
+            and (row_scale is None or row_scale.is_contiguous())
+            and not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given))
+        )
 
 
-#: By number; the first place is nobody's.
-_prepared: list[_Prepared | None] = [None]
+def _is(tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> bool:
+    return tensor.shape == shape and tensor.dtype is dtype and tensor.device == device
+
+
+def _is_same(tensor: torch.Tensor | None, known: tuple[int, torch.Size, torch.dtype] | None) -> bool:
+    """By more than its address, which other tensors may have had since."""
+    if tensor is None or known is None:
+        return tensor is known
+    return (tensor.data_ptr(), tensor.shape, tensor.dtype) == known and tensor.is_contiguous()
+
+
+#: By number.
+_prepared: dict[int, _Prepared] = {}
+_numbers = itertools.count(1)
 
 
 def register(ffn: Ffn) -> int:
     """The number by which the operator knows a prepared FFN, from now on."""
     of = ffn.weights
-    addresses = (_address(of.w1), _address(of.w2), _address(of.b1), _address(of.b2))
-    options = (of.activation, of.gated, of.residual, of.row_scale)
-    columns = (of.d_in, of.d_out)
-    _prepared.append(_Prepared(ffn=ffn, addresses=addresses, options=options, dtype=of.w1.dtype, columns=columns))
-    number = len(_prepared) - 1
+    weights = (None if one is None else (one.data_ptr(), one.shape, one.dtype) for one in (of.w1, of.w2, of.b1, of.b2))
+    activations = names_of(Activation(of.activation))
+    number = next(_numbers)
+    _prepared[number] = _Prepared(
+        ffn=ffn,
+        weights=tuple(weights),
+        options=(of.gated, of.residual, of.row_scale),
+        activations=activations,
+        device=of.w1.device,
+    )
     if compiled is not None:
-        compiled.register(number, ffn)
+        compiled.register(number, ffn, activations)
     return number
 
 
 def forget(number: int) -> None:
     """Lets go of an FFN; PyTorch's own products compute what still names it."""
-    _prepared[number] = None
+    _prepared.pop(number, None)
     if compiled is not None:
         compiled.forget(number)
 
 
-def _address(tensor: Any) -> int:
-    return 0 if tensor is None else int(tensor.data_ptr())
-
-
 def _activate(z: torch.Tensor, activation: str) -> torch.Tensor:
     functions = torch.nn.functional
-    if activation == "gelu":
-        return functions.gelu(z, approximate="tanh")
-    if activation == "identity":
-        return z
-    return functions.relu(z) if activation == "relu" else functions.silu(z)
+    match canonical(activation):
+        case Activation.IDENTITY:
+            return z
+        case Activation.RELU:
+            return functions.relu(z)
+        case Activation.GELU:
+            return functions.gelu(z, approximate="tanh")
+        case Activation.SILU:
+            return functions.silu(z)
 
 
+@at_its_own_precision
 def by_torch(
     x: torch.Tensor,
     w1: torch.Tensor,
@@ -104,42 +152,49 @@ def by_torch(
     else:
         hidden = _activate(z, activation)
     y = functions.linear(hidden, w2, b2)
-    return y if residual is None else y + residual
+    return y if residual is None else y + residual.contiguous()
 
 
-def _check(x: torch.Tensor, *operands: torch.Tensor | None) -> None:
-    """That it is asked for what it does: rows of X, and no gradient."""
-    if x.dim() != 2:
-        raise ValueError(f"x has {x.dim()} dimensions: give [m, d_in], e.g. x.view(-1, x.shape[-1])")
-    if torch.is_grad_enabled():
-        for one in (x, *operands):
-            if one is not None and one.requires_grad:
-                remedy = "call it under torch.inference_mode() or torch.no_grad()"
-                raise NotImplementedError(f"tuner::ffn has no gradient: {remedy}")
+def _check(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> None:
+    """That it is asked for what it does. `others` are those of the schema, all of them; so in what follows."""
+    b1, b2, residual, row_scale, activation, gated, _ = others
+    for name, one, wanted in (
+        ("x", x, "[m, d_in], e.g. x.view(-1, x.shape[-1])"),
+        ("w1", w1, "[d_hidden, d_in], or with a gate [2 d_hidden, d_in]"),
+        ("w2", w2, "[d_out, d_hidden]"),
+    ):
+        if one.dim() != 2:
+            raise WrongOperand(f"{name} has {one.dim()} dimensions: give {wanted}")
+    if not w1.dtype.is_floating_point:
+        raise WrongOperand(f"w1 is of {name_of(w1.dtype)}: give float16 or bfloat16")
+    if (b1 is None) != (b2 is None):
+        raise WrongOperand("b1 and b2 go together: give both biases, or none")
+    scale = name_of(torch.promote_types(w1.dtype, torch.float32))
+    table = of_ffn(w1.shape[1], w2.shape[1], w2.shape[0], name_of(w1.dtype), gated=gated, scale_dtype=scale)
+    tensors = {"x": x, "w1": w1, "w2": w2, "b1": b1, "b2": b2, "residual": residual, "row_scale": row_scale}
+    check("ffn", {name: table[name] for name in tensors}, tensors)
+    if row_scale is not None and not row_scale.is_contiguous():
+        raise WrongOperand("row_scale is not contiguous: give row_scale.contiguous()")
+    try:
+        canonical(activation)
+    except InvalidInput as error:
+        raise WrongOperand(str(error)) from error
 
 
-def _on_cpu(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> torch.Tensor:
-    """`others` are those of the schema, all of them."""
-    _check(x, w1, w2, *others[:4])
+def _checked_by_torch(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> torch.Tensor:
+    _check(x, w1, w2, *others)
     return by_torch(x, w1, w2, *others)
 
 
 def _on_cuda(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> torch.Tensor:
-    """The same on a card, by the kernel that was prepared, where there is one for these rows."""
+    """The same on a card, by the kernel that was prepared, where there is one for these operands."""
     b1, b2, residual, row_scale, activation, gated, number = others
-    _check(x, w1, w2, b1, b2, residual, row_scale)
-    known = _prepared[number]
-    rows, columns = x.shape
-    if (
-        known is None
-        or not known.ffn.is_kernel(rows)
-        or known.addresses != (w1.data_ptr(), w2.data_ptr(), _address(b1), _address(b2))
-        or known.options != (activation, gated, residual is not None, row_scale is not None)
-    ):
-        return by_torch(x, w1, w2, *others)
-    d_in, d_out = known.columns
-    if residual is None and row_scale is None and columns == d_in and x.dtype is known.dtype and x.is_contiguous():
-        y = x.new_empty((rows, d_out))
+    known = _prepared.get(number)
+    if known is None or not known.computes((x, w1, w2, b1, b2, residual, row_scale), activation, gated):
+        return _checked_by_torch(x, w1, w2, *others)
+    rows = x.shape[0]
+    if residual is None and row_scale is None and x.is_contiguous():
+        y = x.new_empty((rows, w2.shape[0]))
         known.ffn.launch(rows, x.data_ptr(), y.data_ptr(), _current_stream(x.get_device()))
         return y
     added = None if residual is None else residual.contiguous()
@@ -157,16 +212,16 @@ _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_by_its_
 
 
 def _fake(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> torch.Tensor:
-    _check(x, w1, w2)
+    _check(x, w1, w2, *others)
     return x.new_empty((x.shape[0], w2.shape[0]))
 
 
 _library.define("ffn" + _SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
-_library.impl("ffn", _on_cpu, "CPU")
+_library.impl("ffn", _checked_by_torch, "CPU")
 torch.library.register_fake("tuner::ffn", _fake, lib=_library)
-# What the operator in C++ calls where no kernel of ours computes these rows.
+# What the operator in C++ calls for all that is not exactly what was prepared: it is refused here, or computed.
 _library.define("ffn_by_torch" + _SCHEMA)
-_library.impl("ffn_by_torch", by_torch, "CompositeExplicitAutograd")
+_library.impl("ffn_by_torch", _checked_by_torch, "CompositeExplicitAutograd")
 #: The operator on a card in C++; None where it was not built, and then it is the one above.
 compiled = torch_compiled.load()
 if compiled is None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tuner.core.problem.activation_names import canonical
+from tuner.errors import InvalidInput
+
 from . import native
-from .arrays import address_of, library_of, view
-from .native import RuntimeFailure, Shape
+from .arrays import View, address_of, library_of, view
+from .native import RuntimeFailure, Shape, WrongOperand
+from .operands import of_ffn
 
 _ALIGNMENT = 256
 
@@ -28,35 +32,47 @@ class Weights:
         dtype: str = "",
         memory: Any = None,
     ) -> None:
-        """`residual` and `row_scale`: each call gives one. `dtype` names what arrays of bits hold. `memory`: a function
-        of a number of bytes that gives a device array, for arrays of a library that is not known.
+        """`activation` by our name, where ``gelu`` is the tanh form, or by another one of the same function. `residual`
+        and `row_scale`: each call gives one. `dtype` names what arrays of bits hold. `memory`: a function of a number
+        of bytes that gives a device array, for arrays of a library that is not known.
 
         Raises:
             NotAnArray: an array is none, or not contiguous.
-            RuntimeFailure: the shapes are not those of an FFN.
+            RuntimeFailure: shapes, element types, addresses or devices are not those of an FFN.
         """
-        first, second = view(w1), view(w2)
+        given = {"w1": w1, "w2": w2, "b1": b1, "b2": b2}
+        #: Where they lie, by name.
+        self.views: dict[str, View] = {name: view(one) for name, one in given.items() if one is not None}
+        first, second = self.views["w1"], self.views["w2"]
+        for name, one in (("w1", first), ("w2", second)):
+            if len(one.shape) != 2:
+                raise WrongOperand(f"{name} has {len(one.shape)} dimensions: give nn.Linear's weight [rows, columns]")
         rows, self.d_in = first.shape
         self.d_out, self.d_hidden = second.shape
         if rows != (2 if gated else 1) * self.d_hidden:
-            raise RuntimeFailure(
-                -1,
+            raise WrongOperand(
                 f"w1 has {rows} rows and w2 {self.d_hidden} columns: w1 of a {'gated' if gated else 'plain'} FFN has "
-                f"{2 * self.d_hidden if gated else self.d_hidden}",
+                f"{2 * self.d_hidden if gated else self.d_hidden}"
             )
         if (b1 is None) != (b2 is None):
-            raise RuntimeFailure(-1, "give both biases or none")
-        if activation not in native.ACTIVATIONS:
-            raise RuntimeFailure(-1, f"activation {activation!r} is not among {', '.join(native.ACTIVATIONS)}")
+            raise WrongOperand("give both biases or none")
+        try:
+            self.activation = str(canonical(activation))
+        except InvalidInput as error:
+            raise RuntimeFailure(-1, str(error)) from error
         self.w1, self.w2, self.b1, self.b2 = w1, w2, b1, b2
-        self.activation, self.gated, self.residual, self.row_scale = activation, gated, residual, row_scale
+        self.gated, self.residual, self.row_scale = gated, residual, row_scale
         self.dtype = dtype or first.dtype
-        if self.dtype not in native.DTYPES:
-            raise RuntimeFailure(-1, f"elements of {self.dtype}: name one of {', '.join(native.DTYPES)} as dtype")
+        if self.dtype not in native.DTYPES or first.dtype not in (self.dtype, "bits"):
+            named = f", and dtype is {dtype!r}" if dtype else ""
+            raise WrongOperand(f"elements of {first.dtype}{named}: name one of {', '.join(native.DTYPES)} as dtype")
+        #: Of a call, with these weights; elements as the arrays have them.
+        self.operands = of_ffn(self.d_in, self.d_hidden, self.d_out, first.dtype, gated=gated)
+        self.operands.checked({name: one for name, one in given.items() if one is not None})
         self._library, self._memory = library_of(w1), memory
         flags = gated * native.GATED | (b1 is not None) * native.BIAS
         flags |= residual * native.RESIDUAL | row_scale * native.ROW_SCALE
-        dtype_number, activation_number = native.DTYPES[self.dtype], native.ACTIVATIONS[activation]
+        dtype_number, activation_number = native.DTYPES[self.dtype], native.ACTIVATIONS[self.activation]
         self.shape = Shape(dtype_number, activation_number, self.d_in, self.d_hidden, self.d_out, flags)
 
     @property
@@ -96,10 +112,13 @@ class Weights:
         """The FFN by the array library's own products.
 
         Raises:
-            RuntimeFailure: it is not known.
+            RuntimeFailure: it is not known, or does not know what its arrays hold.
         """
         if self._library is None:
             raise RuntimeFailure(native.LIBRARY, "the table says the library, and arrays of this one have none here")
+        if self.views["w1"].dtype == "bits":
+            problem = f"the table says the library, and to this one {self.dtype} is bits"
+            raise RuntimeFailure(native.LIBRARY, f"{problem}: compute these rows elsewhere")
         z = x @ self.w1.T
         if row_scale is not None:
             scaled = z * row_scale[:, None]

@@ -105,13 +105,15 @@ _ROTARY = (
 
 def aliasing(workload: Workload) -> list[dict[str, str]]:
     """Pairs of tensors that may share one address; no other two may, where one of them is written."""
+    inputs = [op.source for op in workload.all_ops]
+    added = {op.name: op.residual_source or f"{op.name}.residual" for op in workload.ops if op.residual}
     return [
         {
-            "tensors": f"{op.name}.residual, {op.name}",
+            "tensors": f"{residual}, {name}",
             "why": "who writes an element of the output has read the residual's same element before",
         }
-        for op in workload.ops
-        if op.residual
+        for name, residual in added.items()
+        if [*inputs, *added.values()].count(residual) == 1  # nobody else reads it
     ]
 
 

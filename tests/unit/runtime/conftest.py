@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.native.recorder import Recorder
+from tests.unit.runtime.torch_ffn import compiled, on_card, op, pack
+
+__all__ = ["compiled", "on_card", "op", "pack"]
 
 
 @pytest.fixture(scope="session")

@@ -100,7 +100,7 @@ def tensors_of(artifact: Artifact, *roles: str) -> dict[str, OnDevice]:
         {"intermediate", "squares", "optional"},
     )
     return {
-        name: OnDevice(0x100000 * (index + 1), tuple(tensor["shape"]), types[tensor["dtype"]])
+        name: OnDevice(0x10000000 * (index + 1), tuple(tensor["shape"]), types[tensor["dtype"]])
         for index, (name, tensor) in enumerate(artifact.tensors.items())
         if tensor["role"] not in left_out - set(roles)
     }

@@ -118,8 +118,8 @@ def test_wrong_operands_are_refused_with_what_would_be_right(pack: Pack) -> None
     bound = pack.bind(plain())
     y = Interfaced(aligned(4, 128))
     for x, out, sentence in (
-        (Interfaced(aligned(4, 60)), y, r"x is \(4, 60\)"),
-        (Interfaced(aligned(4, 64)), Interfaced(aligned(3, 128)), r"out is \(3, 128\): give \[4, 128\]"),
+        (Interfaced(aligned(4, 60)), y, r"x is \[4, 60\] of float16: give \[m, 64\] of float16"),
+        (Interfaced(aligned(4, 64)), Interfaced(aligned(3, 128)), r"out is \[3, 128\] of float16: give \[4, 128\]"),
         (Interfaced(aligned(4, 64)), None, "arrays of this library need `out`"),
         (Interfaced(aligned(5, 64).reshape(-1)[4:260].reshape(4, 64)), y, "multiple of 16 bytes"),
     ):
@@ -145,10 +145,73 @@ def test_every_option_reaches_the_kernel(recorder: Recorder, pack: Pack) -> None
     (call,) = recorder.calls("cuLaunchKernelEx")
     found = [address(call.parameter, 104 + offset) for offset in (16, 40, 64 + 16, 64 + 24, 64 + 32)]
     assert found == [one.values.ctypes.data for one in (arrays[2], scale, arrays[3], y, residual)]
-    with pytest.raises(RuntimeFailure, match="row_scale is missing or not of float32"):
-        bound(Interfaced(aligned(4, 64)), out=y, residual=residual)
-    with pytest.raises(RuntimeFailure, match="a tensor is null"):
-        bound(Interfaced(aligned(4, 64)), out=y, row_scale=scale)
+    recorder.clear()
+    for changed, says in (
+        ({"row_scale": None}, "row_scale is missing, and the weights were bound with row_scale=True"),
+        ({"residual": None}, "residual is missing, and the weights were bound with residual=True"),
+        ({"residual": Interfaced(aligned(4, 128, dtype="float32"))}, r"residual is \[4, 128\] of float32: give"),
+        ({"residual": Interfaced(aligned(1, 128))}, r"residual is \[1, 128\] of float16: give \[4, 128\]"),
+        ({"residual": Interfaced(aligned(4, 64))}, r"residual is \[4, 64\] of float16: give \[4, 128\]"),
+        ({"row_scale": Interfaced(aligned(1, dtype="float32"))}, r"row_scale is \[1\] of float32: give \[4\]"),
+        ({"row_scale": Interfaced(aligned(4))}, r"row_scale is \[4\] of float16: give \[4\] of float32"),
+        ({"out": Interfaced(aligned(4, 128, dtype="float32"))}, r"out is \[4, 128\] of float32"),
+        ({"out": Interfaced(residual.values.reshape(-1)[8:].view()[: 3 * 128].reshape(3, 128))}, "out is"),
+        ({"out": arrays[1]}, r"out is \[128, 256\]"),
+        ({"out": Interfaced(arrays[1].values.reshape(-1)[:512].reshape(4, 128))}, "out is written and overlaps w2"),
+    ):
+        given = {"residual": residual, "row_scale": scale, "out": Interfaced(aligned(4, 128))} | changed
+        with pytest.raises(RuntimeFailure, match=says):
+            bound(Interfaced(aligned(4, 64)), **given)
+    assert recorder.calls("cuLaunchKernelEx") == []
+    bound(Interfaced(aligned(4, 64)), out=residual, residual=residual, row_scale=scale)
+
+
+def test_an_operand_that_the_weights_were_bound_without_is_refused(pack: Pack) -> None:
+    bound = pack.bind(plain())
+    more = {"residual": Interfaced(aligned(4, 128)), "row_scale": Interfaced(aligned(4, dtype="float32"))}
+    for name, array in more.items():
+        with pytest.raises(RuntimeFailure, match=f"{name} was given, and the weights were bound with {name}=False"):
+            bound(Interfaced(aligned(4, 64)), out=Interfaced(aligned(4, 128)), **{name: array})
+
+
+def test_weights_are_checked_one_by_one_when_they_are_bound() -> None:
+    right = {"w1": (256, 64), "w2": (128, 256), "b1": (256,), "b2": (128,)}
+    made = {name: Interfaced(aligned(*shape)) for name, shape in right.items()}
+    Weights(**made)
+    flat = aligned(512 * 256).reshape(-1)
+    for name, shape in right.items():
+        size = int(np.prod(shape))
+        for wrong in (
+            Interfaced(aligned(*shape, dtype="float32")),
+            Interfaced(aligned(*shape, 1)),
+            Interfaced(flat[4 : 4 + size].reshape(shape)),
+            Interfaced(aligned(*(2 * extent for extent in shape))[tuple(slice(None, None, 2) for _ in shape)]),
+        ):
+            with pytest.raises(RuntimeFailure):
+                Weights(**{**made, name: wrong})
+    with pytest.raises(RuntimeFailure, match=r"b1 is \[128\] of float16: give \[256\]"):
+        Weights(**{**made, "b1": made["b2"]})
+    with pytest.raises(RuntimeFailure, match="elements of float32, and dtype is 'float16'"):
+        Weights(
+            **{name: Interfaced(aligned(*shape, dtype="float32")) for name, shape in right.items()}, dtype="float16"
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [("swish", "silu"), ("gelu_pytorch_tanh", "gelu"), ("gelu_new", "gelu"), ("linear", "identity"), ("gelu", "gelu")],
+)
+def test_names_of_one_function_are_one_activation(name: str, ours: str) -> None:
+    made = Interfaced(aligned(256, 64)), Interfaced(aligned(128, 256))
+    assert Weights(*made, activation=name).activation == ours
+    assert Weights(*made, activation=name).shape.activation == native.ACTIVATIONS[ours]
+
+
+@pytest.mark.parametrize("name", ["relu2", "RELU", "", " silu", "gelu_python", "quick_gelu", "tanh", None, 3])
+def test_an_activation_that_no_kernel_has_is_refused_by_name(name: Any) -> None:
+    made = Interfaced(aligned(256, 64)), Interfaced(aligned(128, 256))
+    with pytest.raises(RuntimeFailure, match=r"activation: is .*, which no kernel here has; give one of gelu, "):
+        Weights(*made, activation=name)
 
 
 def test_an_abort_is_told_in_words_and_reset(recorder: Recorder, pack: Pack) -> None:

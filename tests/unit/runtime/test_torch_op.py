@@ -2,71 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.native.recorder import Recorder
-from tests.support.packs import ffn, ladder, make
-from tuner.packs.write import write_pack
-from tuner.runtime import Pack, Weights, arrays, load, native
+from tests.unit.runtime.torch_ffn import D_HIDDEN, D_IN, D_OUT, ROWS, STREAM, OnCard, expected, in_cpp, operands
+from tuner.runtime import Pack, Weights
 
 torch = pytest.importorskip("torch")
 #: PyTorch's own deprecations, which inductor runs into.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
-D_IN, D_HIDDEN, D_OUT, ROWS = 32, 48, 24, 5
 ACTIVATIONS = ["identity", "relu", "gelu", "silu"]
-#: The current stream, where a test needs no real one.
-STREAM = 0x4242
-
-
-@ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
-def current_stream(device: int, found: Any) -> int:
-    """PyTorch's function of C, as a card's PyTorch has it."""
-    found[0] = STREAM
-    return 0
-
-
-@pytest.fixture
-def op() -> Any:
-    """The module, which registers the operator where it is imported first."""
-    from tuner.runtime import torch_op
-
-    return torch_op
-
-
-def operands(*, gated: bool, full: bool, dtype: Any = None) -> tuple[Any, ...]:
-    """Random ones; `full`: with biases, a residual and factors per row."""
-    torch.manual_seed(7)
-    rows = (2 if gated else 1) * D_HIDDEN
-    x, w1, w2 = torch.randn(ROWS, D_IN), torch.randn(rows, D_IN) / 6, torch.randn(D_OUT, D_HIDDEN) / 7
-    others = (torch.randn(rows), torch.randn(D_OUT), torch.randn(ROWS, D_OUT), torch.rand(ROWS)) if full else ()
-    given = [one.to(dtype or one.dtype) for one in (x, w1, w2, *others)]
-    return (*given, *(None,) * (7 - len(given)))
-
-
-def expected(given: tuple[Any, ...], activation: str, gated: bool) -> np.ndarray[Any, Any]:
-    """The formula in NumPy's float64, from the page on packs."""
-    x, w1, w2, b1, b2, residual, scale = (None if one is None else one.double().numpy() for one in given)
-    z = x @ w1.T
-    if scale is not None:
-        z = scale[:, None] * z + b1
-    gate = z[:, :D_HIDDEN]
-    match activation:
-        case "relu":
-            gate = np.maximum(gate, 0)
-        case "gelu":
-            gate = 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
-        case "silu":
-            gate = gate / (1 + np.exp(-gate))
-    y = (gate * z[:, D_HIDDEN:] if gated else gate) @ w2.T
-    return y if residual is None else y + b2 + residual
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -149,52 +100,6 @@ def test_a_gradient_and_other_dimensions_are_refused_with_what_would_be_right(op
         assert torch.ops.tuner.ffn(x, w1, w2, *rest).is_inference()
 
 
-@pytest.fixture
-def pack(op: Any, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pack]:
-    """Kernels for up to 16 rows over the recorder of driver calls; tensors of the CPU stand where a card's would."""
-    monkeypatch.setattr(native, "library", lambda: recorder.runtime)
-    monkeypatch.setattr(arrays._Torch, "current_stream", lambda self, like: STREAM)
-    monkeypatch.setattr(op, "_current_stream", lambda device: STREAM)
-    kernels = [make().kernel, make(workload=ffn(full=True)).kernel]
-    write_pack([ladder(kernel) for kernel in kernels], tmp_path / "model.tunerpack")
-    recorder.cuda.fake_parameter_bytes(kernels[0].manifest["parameter"]["size_bytes"])
-    opened = load(tmp_path / "model.tunerpack")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="session")
-def compiled() -> Any:
-    """The operator in C++, loaded; from then on it is what a card's tensors would run."""
-    from tuner.runtime import torch_compiled, torch_op
-
-    if shutil.which("ninja") is None or shutil.which("g++") is None:
-        pytest.skip("PyTorch's builder needs ninja and g++")
-    assert torch_op.compiled is None, "this PyTorch knows no card"
-    address = ctypes.cast(current_stream, ctypes.c_void_p).value
-    assert address is not None
-    return torch_compiled.Compiled(torch_compiled.build(), address)
-
-
-OnCard = Callable[..., Any]
-
-
-def in_cpp(*given: Any) -> Any:
-    """The operator as a card's tensors run it; ours lie on the CPU."""
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
-    return torch.ops.tuner.ffn.default.redispatch(keys, *given)
-
-
-@pytest.fixture(params=["python", "c++"])
-def on_card(op: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> OnCard:
-    """The operator on a card, in either language."""
-    if request.param == "python":
-        found: OnCard = op._on_cuda
-        return found
-    monkeypatch.setattr(op, "compiled", request.getfixturevalue("compiled"))
-    return in_cpp
-
-
 def test_the_kernel_gets_the_operands_and_all_that_is_not_its_own_is_pytorchs(
     op: Any, on_card: OnCard, recorder: Recorder, pack: Pack
 ) -> None:
@@ -252,9 +157,6 @@ def test_every_option_reaches_the_kernel(op: Any, on_card: OnCard, recorder: Rec
     recorder.clear()
     on_card(x, w1, w2, b1, b2, None, scale, "silu", True, number)
     assert recorder.calls("cuLaunchKernelEx") == []
-    for wrong in (scale.half(), torch.rand(4, 2)[:, 0]):
-        with pytest.raises((RuntimeError, TypeError), match=r"float32: give one factor for each row|not contiguous"):
-            on_card(x, w1, w2, b1, b2, residual, wrong, "silu", True, number)
 
 
 Bound = tuple[tuple[Any, ...], int]
