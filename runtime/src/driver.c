@@ -25,6 +25,11 @@ static tuner_status load(const char *path) {
   memcpy(&found.name, &symbol, sizeof symbol);
   TUNER_DRIVER_CALLS(CALL)
 #undef CALL
+#define CALL(name_there, name, parameters) \
+  symbol = dlsym(library, #name_there);    \
+  memcpy(&found.name, &symbol, sizeof symbol);
+  TUNER_NEWER_CALLS(CALL)
+#undef CALL
   const CUresult result = found.init(0);
   if (result != 0) return tuner_check(&found, result, "cuInit");
   loaded = found;

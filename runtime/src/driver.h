@@ -28,6 +28,14 @@ typedef struct CUlaunchConfig {
   uint32_t num_attributes;
 } CUlaunchConfig;
 
+/* CUdevResource, of which the count of SMs is read; newer drivers may write more of it. */
+typedef struct CUdevResource {
+  int type;
+  char pad[92];
+  uint32_t num_sms;
+  char rest[156];
+} CUdevResource;
+
 enum {
   CU_ATTRIBUTE_COOPERATIVE = 2,
   CU_ATTRIBUTE_PROGRAMMATIC = 6,
@@ -40,6 +48,7 @@ enum {
   CU_EVENT_DISABLE_TIMING = 2,
   CU_HOST_PORTABLE = 1,
   CU_HOST_MAPPED = 2,
+  CU_RESOURCE_SM = 1,
 };
 
 /* Name in the library, name here, parameters. */
@@ -50,6 +59,10 @@ enum {
   CALL(cuDeviceGetAttribute, device_attribute, (int *, int, CUdevice))                                             \
   CALL(cuCtxGetCurrent, current_context, (CUcontext *))                                                            \
   CALL(cuCtxGetDevice, context_device, (CUdevice *))                                                               \
+  CALL(cuDevicePrimaryCtxRetain, retain_primary, (CUcontext *, CUdevice))                                          \
+  CALL(cuDevicePrimaryCtxRelease_v2, release_primary, (CUdevice))                                                  \
+  CALL(cuCtxPushCurrent_v2, push_context, (CUcontext))                                                             \
+  CALL(cuCtxPopCurrent_v2, pop_context, (CUcontext *))                                                             \
   CALL(cuGetErrorName, error_name, (CUresult, const char **))                                                      \
   CALL(cuModuleLoadData, module_load, (CUmodule *, const void *))                                                  \
   CALL(cuModuleUnload, module_unload, (CUmodule))                                                                  \
@@ -62,7 +75,7 @@ enum {
        (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *, int, int, \
         int, int))                                                                                                 \
   CALL(cuMemcpyHtoDAsync_v2, copy_to_device, (CUdeviceptr, const void *, size_t, CUstream))                        \
-  CALL(cuMemcpyDtoH_v2, copy_to_host, (void *, CUdeviceptr, size_t))                                               \
+  CALL(cuMemcpyDtoHAsync_v2, copy_to_host, (void *, CUdeviceptr, size_t, CUstream))                                \
   CALL(cuMemsetD8Async, set_bytes, (CUdeviceptr, unsigned char, size_t, CUstream))                                 \
   CALL(cuMemHostAlloc, host_alloc, (void **, size_t, unsigned))                                                    \
   CALL(cuMemHostGetDevicePointer_v2, host_address, (CUdeviceptr *, void *, unsigned))                              \
@@ -70,22 +83,29 @@ enum {
   CALL(cuStreamCreate, stream_create, (CUstream *, unsigned))                                                      \
   CALL(cuStreamDestroy_v2, stream_destroy, (CUstream))                                                             \
   CALL(cuStreamSynchronize, stream_synchronize, (CUstream))                                                        \
+  CALL(cuStreamGetCtx, stream_context, (CUstream, CUcontext *))                                                    \
+  CALL(cuStreamGetId, stream_id, (CUstream, unsigned long long *))                                                 \
+  CALL(cuStreamIsCapturing, is_capturing, (CUstream, int *))                                                       \
   CALL(cuStreamWaitEvent, stream_wait, (CUstream, CUevent, unsigned))                                              \
   CALL(cuEventCreate, event_create, (CUevent *, unsigned))                                                         \
   CALL(cuEventDestroy_v2, event_destroy, (CUevent))                                                                \
   CALL(cuEventRecord, event_record, (CUevent, CUstream))
 
+/* What only newer drivers have: null elsewhere. The first one came with CUDA 12.4, as green contexts did. */
+#define TUNER_NEWER_CALLS(CALL) CALL(cuCtxGetDevResource, context_resource, (CUcontext, CUdevResource *, int))
+
 typedef struct tuner_driver {
 #define CALL(symbol, name, parameters) CUresult(*name) parameters;
   TUNER_DRIVER_CALLS(CALL)
+  TUNER_NEWER_CALLS(CALL)
 #undef CALL
 } tuner_driver;
 
 /* The loaded driver, or null and a sentence. */
 const tuner_driver *tuner_driver_get(void);
-/* Whether the card holds all CTAs of a launch that needs them resident at once. */
+/* Whether what the launch's stream runs on holds all of its CTAs at once where it needs that, else one of its clusters. */
 tuner_status tuner_check_residency(const tuner_driver *driver, CUfunction function, const CUlaunchConfig *config,
-                                   uint32_t cluster_size);
+                                   uint32_t cluster_size, int needs_all_ctas);
 /* TUNER_OK, or the sentence that `what` failed. */
 tuner_status tuner_check(const tuner_driver *driver, CUresult result, const char *what);
 

@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local char text[512] = "nothing has failed";
 
@@ -11,6 +12,15 @@ tuner_status tuner_fail(tuner_status status, const char *format, ...) {
   va_list values;
   va_start(values, format);
   vsnprintf(text, sizeof text, format, values);
+  va_end(values);
+  return status;
+}
+
+tuner_status tuner_fail_more(tuner_status status, const char *format, ...) {
+  const size_t length = strlen(text);
+  va_list values;
+  va_start(values, format);
+  vsnprintf(text + length, sizeof text - length, format, values);
   va_end(values);
   return status;
 }

@@ -7,6 +7,7 @@
 
 #include "cache.h"
 #include "driver.h"
+#include "launch_list.h"
 #include "pack.h"
 
 /* As launch_args.cuh and host_record.cuh lay them out. */
@@ -53,6 +54,7 @@ struct tuner_ffn {
   CUstream side; /* of a pair; its events */
   CUevent fork, join;
   uint32_t parameter_stride; /* bytes from a launch's parameter to the next one's: a multiple of 64 */
+  launch_list list;
   cache parameters;
 };
 

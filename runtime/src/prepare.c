@@ -14,25 +14,6 @@ static uint32_t variant_of(const pack_kernel *kernel, const pack_launch *launche
   return PACK_GUARDED;
 }
 
-tuner_status tuner_check_residency(const tuner_driver *driver, CUfunction function, const CUlaunchConfig *config,
-                                   uint32_t cluster_size) {
-  int held = 0, num_sms = 1;
-  if (cluster_size > 1) {
-    TUNER_TRY(tuner_check(driver, driver->max_clusters(&held, function, config), "cuOccupancyMaxActiveClusters"));
-    held *= (int)cluster_size;
-  } else {
-    CUdevice device;
-    TUNER_TRY(tuner_check(driver, driver->context_device(&device), "cuCtxGetDevice"));
-    TUNER_TRY(tuner_check(driver, driver->device_attribute(&num_sms, CU_DEVICE_NUM_SMS, device), "cuDeviceGetAttribute"));
-    TUNER_TRY(tuner_check(driver, driver->ctas_per_sm(&held, function, (int)config->block[0], config->shared_bytes),
-                          "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
-    held *= num_sms;
-  }
-  if (held >= 0 && (uint32_t)held >= config->grid[0]) return TUNER_OK;
-  return tuner_fail(TUNER_MISMATCH, "the kernel needs its %u CTAs resident at once, and this device holds %d: use the library",
-                    config->grid[0], held);
-}
-
 static CUlaunchConfig config_of(const pack_kernel *kernel, const pack_launch *launch) {
   const CUlaunchConfig config = {
       .grid = {launch->grid, 1, 1}, .block = {kernel->num_threads, 1, 1}, .shared_bytes = kernel->shared_bytes};
@@ -107,8 +88,8 @@ static tuner_status fill(tuner_ffn *ffn, uint32_t kernel, void *memory, CUstream
                       "the pack has no such build of this kernel: see its manifest, or give TUNER_AS_MEASURED");
   TUNER_TRY(module_get(ffn->pack, driver, kernel, variant, &ffn->module));
   for (uint32_t i = 0; i < ffn->kernel.num_launches; ++i)
-    if ((ffn->launches[i].flags & PACK_NEEDS_ALL_CTAS) != 0)
-      TUNER_TRY(tuner_check_residency(driver, ffn->module->function, &ffn->configs[i], ffn->kernel.cluster_size));
+    TUNER_TRY(launch_list_add(&ffn->list, driver, ffn->module->function, ffn->configs[i], ffn->kernel.cluster_size,
+                              ffn->launches[i].flags, stream));
   if (variant != PACK_MEASURED) TUNER_TRY(make_record(ffn));
   TUNER_TRY(make_pair(ffn));
   ffn->parameter_stride = (ffn->kernel.parameter_bytes + 63) / 64 * 64;
@@ -155,8 +136,12 @@ void tuner_ffn_release(tuner_ffn *ffn) {
 
 tuner_status tuner_reset(tuner_ffn *ffn, void *stream) {
   if (ffn == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "ffn must not be null");
+  const tuner_driver *driver = ffn->driver;
+  if (ffn->side != NULL) /* a call that failed may have left a launch there that nothing waits for */
+    TUNER_TRY(tuner_check(driver, driver->stream_synchronize(ffn->side), "cuStreamSynchronize"));
   TUNER_TRY(clear_workspaces(ffn, stream));
-  TUNER_TRY(tuner_check(ffn->driver, ffn->driver->stream_synchronize(stream), "cuStreamSynchronize"));
+  TUNER_TRY(tuner_check(driver, driver->stream_synchronize(stream), "cuStreamSynchronize"));
+  ffn->list.needs_reset = 0;
   if (ffn->record != NULL) atomic_store_explicit(&ffn->record->raised, 0, memory_order_release);
   return TUNER_OK;
 }

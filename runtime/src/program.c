@@ -19,7 +19,7 @@ static tuner_status load_module(program *made, uint32_t index, CUmodule *module)
   return status;
 }
 
-static tuner_status load_part(program *made, uint32_t index) {
+static tuner_status load_part(program *made, uint32_t index, CUstream stream) {
   const tuner_driver *driver = made->driver;
   const pack_part *part = &made->parts[index];
   CUmodule module = NULL;
@@ -32,8 +32,7 @@ static tuner_status load_part(program *made, uint32_t index) {
     TUNER_TRY(tuner_check(driver, driver->set_attribute(*function, CU_NON_PORTABLE_CLUSTER, 1), "cuFuncSetAttribute"));
   made->configs[index] = (CUlaunchConfig){
       .grid = {part->grid, 1, 1}, .block = {part->num_threads, 1, 1}, .shared_bytes = part->shared_bytes};
-  if ((part->flags & PACK_NEEDS_ALL_CTAS) == 0) return TUNER_OK;
-  return tuner_check_residency(driver, *function, &made->configs[index], part->cluster_size);
+  return launch_list_add(&made->list, driver, *function, made->configs[index], part->cluster_size, part->flags, stream);
 }
 
 static void note_needed(program *made) {
@@ -84,7 +83,7 @@ tuner_status program_make(program *made, const tuner_pack *pack, uint32_t index,
     made->parts[i] = pack_get_part(pack, made->is.first_part + i);
     made->offsets[i] = num_bytes;
     num_bytes += ((size_t)made->parts[i].parameter_bytes + 63) / 64 * 64;
-    TUNER_TRY(load_part(made, i));
+    TUNER_TRY(load_part(made, i, stream));
   }
   note_needed(made);
   TUNER_TRY(cache_make(&made->parameters, key_bytes, num_bytes, num_cached));
@@ -136,8 +135,20 @@ static tuner_status pack_part_of(const program *on, const pack_part *part, const
   return TUNER_OK;
 }
 
+static tuner_status enqueue_all(program *on, uint8_t *parameters, CUstream stream, uint32_t flags) {
+  for (uint32_t i = 0; i < on->is.num_parts; ++i) {
+    CUlaunchConfig config = on->configs[i];
+    config.stream = stream;
+    TUNER_TRY(tuner_enqueue(on->driver, on->functions[i], config, on->parts[i].flags, parameters + on->offsets[i],
+                            on->parts[i].dependent_offset, flags));
+    ++on->list.num_enqueued;
+  }
+  return TUNER_OK;
+}
+
 tuner_status program_launch(program *on, const void *key, const uint64_t *addresses, int64_t num_pages, CUstream stream,
                             uint32_t flags) {
+  TUNER_TRY(launch_list_begin(&on->list, on->driver, stream, on->is.num_parts));
   int is_new;
   uint8_t *parameters = cache_find(&on->parameters, key, &is_new);
   if (is_new) {
@@ -145,34 +156,29 @@ tuner_status program_launch(program *on, const void *key, const uint64_t *addres
       TUNER_TRY(pack_part_of(on, &on->parts[i], addresses, num_pages, parameters + on->offsets[i]));
     cache_keep(&on->parameters, parameters, key);
   }
-  for (uint32_t i = 0; i < on->is.num_parts; ++i) {
-    CUlaunchConfig config = on->configs[i];
-    config.stream = stream;
-    TUNER_TRY(tuner_enqueue(on->driver, on->functions[i], config, on->parts[i].flags, parameters + on->offsets[i],
-                            on->parts[i].dependent_offset, flags));
-  }
-  return TUNER_OK;
+  return launch_list_end(&on->list, enqueue_all(on, parameters, stream, flags));
 }
 
 /* What lies at a place of the memory, as a kernel has written it. */
-static tuner_status read_refusal(const program *on, uint64_t offset, tuner_attention_refusal *into) {
-  _Static_assert(sizeof *into == RECORD_BYTES, "as the kernel writes it");
-  return tuner_check(on->driver, on->driver->copy_to_host(into, on->memory + offset, sizeof *into), "cuMemcpyDtoH");
+static tuner_status read_memory(const program *on, CUstream stream, uint64_t offset, size_t num_bytes, void *into) {
+  const tuner_driver *driver = on->driver;
+  const CUdeviceptr at = on->memory + offset;
+  TUNER_TRY(tuner_check(driver, driver->copy_to_host(into, at, num_bytes, stream), "cuMemcpyDtoHAsync"));
+  return tuner_check(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
 }
 
 /* Of the launches of products: what one refused, or that one gave up. */
-static tuner_status products_refused(const program *on, tuner_attention_refusal *found) {
+static tuner_status products_refused(const program *on, CUstream stream, tuner_attention_refusal *found) {
   for (uint32_t i = 0; found->kind == 0 && i < on->is.num_parts; ++i) {
     const pack_part *part = &on->parts[i];
     if (part->abort_offset == PACK_NOWHERE) continue;
     if ((part->flags & PACK_TELLS_REFUSED) != 0)
-      TUNER_TRY(read_refusal(on, part->abort_offset + PACK_REFUSED_BEHIND_ABORT, found));
+      TUNER_TRY(read_memory(on, stream, part->abort_offset + PACK_REFUSED_BEHIND_ABORT, sizeof *found, found));
   }
   for (uint32_t i = 0; found->kind == 0 && i < on->is.num_parts; ++i) {
     uint32_t raised = 0;
     if (on->parts[i].abort_offset == PACK_NOWHERE) continue;
-    const CUdeviceptr record = on->memory + on->parts[i].abort_offset;
-    TUNER_TRY(tuner_check(on->driver, on->driver->copy_to_host(&raised, record, sizeof raised), "cuMemcpyDtoH"));
+    TUNER_TRY(read_memory(on, stream, on->parts[i].abort_offset, sizeof raised, &raised));
     if (raised != 0) found->kind = -1;
   }
   return TUNER_OK;
@@ -180,14 +186,15 @@ static tuner_status products_refused(const program *on, tuner_attention_refusal 
 
 tuner_status program_refused(const program *on, CUstream stream, tuner_attention_refusal *refusal) {
   tuner_attention_refusal found;
-  TUNER_TRY(tuner_check(on->driver, on->driver->stream_synchronize(stream), "cuStreamSynchronize"));
-  TUNER_TRY(read_refusal(on, on->is.refused_offset, &found));
-  TUNER_TRY(products_refused(on, &found));
+  _Static_assert(sizeof found == RECORD_BYTES, "as the kernel writes it");
+  TUNER_TRY(read_memory(on, stream, on->is.refused_offset, sizeof found, &found));
+  TUNER_TRY(products_refused(on, stream, &found));
   if (refusal != NULL) *refusal = found;
   return found.kind == 0 ? TUNER_OK : TUNER_ABORTED;
 }
 
-tuner_status program_reset(const program *on, CUstream stream) {
-  TUNER_TRY(tuner_check(on->driver, on->driver->stream_synchronize(stream), "cuStreamSynchronize"));
-  return fill_memory(on, stream);
+tuner_status program_reset(program *on, CUstream stream) {
+  TUNER_TRY(fill_memory(on, stream));
+  on->list.needs_reset = 0;
+  return TUNER_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "cache.h"
 #include "driver.h"
+#include "launch_list.h"
 #include "pack.h"
 
 typedef struct program {
@@ -18,6 +19,7 @@ typedef struct program {
   size_t offsets[PACK_MAX_PARTS];         /* of each part's parameter among those of a set of tensors */
   uint8_t is_needed[PACK_NUM_TENSORS];    /* by number: whether a patch or a map names the tensor */
   CUdeviceptr memory;
+  launch_list list;
   cache parameters;
 } program;
 
@@ -37,6 +39,6 @@ tuner_status program_check_address(const program *on, uint32_t tensor, uint64_t 
 tuner_status program_check_pages(const program *on, int64_t num_pages);
 
 tuner_status program_refused(const program *on, CUstream stream, tuner_attention_refusal *refusal);
-tuner_status program_reset(const program *on, CUstream stream);
+tuner_status program_reset(program *on, CUstream stream);
 
 #endif

@@ -6,9 +6,10 @@ y = ffn(x)
 """
 
 from .arrays import NotAnArray
-from .artifact import Artifact, Launches, load_artifact
+from .artifact import Artifact, load_artifact
 from .attention import Attention, load_attention
 from .ffn import Ffn
+from .launch_list import Launches
 from .layer import Layer, load_layer
 from .native import RuntimeFailure, WrongOperand
 from .pack import Answer, Pack, load

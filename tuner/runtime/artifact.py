@@ -9,29 +9,17 @@ count in, belongs to the artifact: all that is bound to one artifact runs on one
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.packs.parameters import pack_fields, pack_product
-
 from .arrays import View
-from .driver import (
-    COOPERATIVE,
-    MAX_DYNAMIC_SHARED_SIZE_BYTES,
-    MOST_CARVEOUT,
-    NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
-    PREFERRED_SHARED_MEMORY_CARVEOUT,
-    PROGRAMMATIC_STREAM_SERIALIZATION,
-    Driver,
-    Launch,
-    driver,
-)
-from .launch_values import REFUSED_BYTES, pages_of, refusal
+from .driver import MOST_CARVEOUT, PREFERRED_SHARED_MEMORY_CARVEOUT, Launch, driver
+from .kernels import AttentionKernel, Loader, Products
+from .launch_list import Launches
 from .native import RuntimeFailure, WrongOperand
 from .operands import of_manifest
 
@@ -42,27 +30,6 @@ _BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 _BETWEEN = ("intermediate", "squares")
 
 Json = dict[str, Any]
-
-
-class Launches:
-    """An artifact's launches over certain tensors."""
-
-    def __init__(self, launches: list[Launch], kept: Mapping[str, Any]) -> None:
-        """`kept` are the arrays, which must outlive this."""
-        self._launches, self._kept = launches, dict(kept)
-
-    def without_arrays(self) -> Launches:
-        """The same, which keeps no array alive: for whoever sees to it."""
-        return Launches(self._launches, {})
-
-    def enqueue(self, stream: int) -> None:
-        """All of them in order, on a stream by its address; nothing is waited for, and it may be captured.
-
-        Raises:
-            RuntimeFailure: the driver refuses.
-        """
-        for launch in self._launches:
-            launch.enqueue(stream)
 
 
 class Artifact:
@@ -76,12 +43,14 @@ class Artifact:
             RuntimeFailure: something is not as the manifest says, or there is nothing to run.
         """
         self.manifest: Json = _checked_manifest(files, name)
-        self._files, self._driver = files, driver()
+        self._driver = driver()
         self._driver.check_context()
         self._memory: dict[str, int] = {}
-        self._attributes = {PREFERRED_SHARED_MEMORY_CARVEOUT: MOST_CARVEOUT} if shares_sms else {}
-        self._products = _Products(self) if self.manifest["launches"] else None
-        self._attentions = [_Attention(self, recipe) for recipe in self.manifest.get("attentions", ())]
+        attributes = {PREFERRED_SHARED_MEMORY_CARVEOUT: MOST_CARVEOUT} if shares_sms else {}
+        loader = Loader(self.manifest, files, self._driver, attributes)
+        self._list = loader.list
+        self._products = Products(loader) if self.manifest["launches"] else None
+        self._attentions = [AttentionKernel(loader, recipe) for recipe in self.manifest.get("attentions", ())]
 
     @property
     def tensors(self) -> dict[str, Json]:
@@ -112,7 +81,7 @@ class Artifact:
             "launches": [(launch,) for launch in of_products],
         }
         launches = [launch for one in self._order for launch in packed[one["list"]][one["index"]]]
-        return Launches(launches, tensors)
+        return Launches(launches, tensors, self._list)
 
     @property
     def _order(self) -> list[Json]:
@@ -132,22 +101,29 @@ class Artifact:
     def refused(self) -> str:
         """What an attention's launches, or those that write to its cache, found wrong first among lengths and pages, as
         a sentence; empty where nothing was. It waits for the device."""
-        return next((found for one in self._given_lengths if (found := one.refused())), "")
+        return next((found for one in self._kernels if (found := one.refused())), "")
 
     def forget_refused(self) -> None:
         """So that `refused` tells of what comes. It waits for the device."""
-        for one in self._given_lengths:
+        for one in self._kernels:
             one.forget_refused()
 
     @property
-    def _given_lengths(self) -> list[_Attention | _Products]:
-        """Whose launches are given lengths and pages."""
+    def _kernels(self) -> list[AttentionKernel | Products]:
+        """All of them; each may be given lengths and pages."""
         return [*self._attentions, *([self._products] if self._products else [])]
 
     def aborted(self) -> bool:
-        """Whether a launch of products has given up waiting; results since then are not right. It waits for the
-        device."""
+        """Whether a launch of products has given up waiting; results since then are not right, until `reset`. It waits
+        for the device."""
         return self._products is not None and self._products.aborted()
+
+    def reset(self) -> None:
+        """After an abort, or a call whose launches were enqueued in part: makes what launches count in as new. It waits
+        for the device."""
+        for one in self._kernels:
+            one.reset()
+        self._list.needs_reset = False
 
     def _address(self, tensor: Json, found: View | None) -> int:
         """Of what was given, or of room for it; 0 where it is not needed."""
@@ -161,181 +137,6 @@ class Artifact:
         if role == "optional":
             return 0
         raise WrongOperand(f"{name} is missing: give {tensor['shape']} of {tensor['dtype']}, the {role}")
-
-    def load(self, kernel: Json, attributes: Mapping[int, int]) -> ctypes.c_void_p:
-        """A kernel by its entry in the manifest."""
-        function = self._driver.function(self._files[kernel["cubin"]], kernel["name"])
-        for attribute, value in {**attributes, **self._attributes}.items():
-            self._driver.set_attribute(function, attribute, value)
-        return function
-
-    def uploaded(self, name: str) -> int:
-        """A file on the device."""
-        return self._driver.uploaded(self._files[name])
-
-    def file(self, name: str) -> bytes:
-        """As it was fetched."""
-        return self._files[name]
-
-    @property
-    def driver(self) -> Driver:
-        """Where it is loaded."""
-        return self._driver
-
-
-class _Products:
-    """The kernel of all products, with a plan and a workspace for each launch."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        self._artifact, manifest = artifact, artifact.manifest
-        recipes = manifest["launches"]
-        if any(launch["stream"] for launch in recipes):
-            raise RuntimeFailure(-1, "this artifact runs on two streams: fetch another kind of it, e.g. fused_pdl")
-        smem = max(launch["dynamic_smem_bytes"] for launch in recipes)
-        self._function = artifact.load(manifest["kernel"], {MAX_DYNAMIC_SHARED_SIZE_BYTES: smem})
-        self._words = [artifact.uploaded(launch["plan"]) for launch in recipes]
-        sizes = {launch["workspace"]["index"]: launch["workspace"]["bytes"] for launch in recipes}
-        self._workspaces = {index: artifact.driver.memory(size) for index, size in sizes.items()}
-        for launch in recipes:
-            self._check_fits(launch)
-
-    def _check_fits(self, launch: Json) -> None:
-        """Where all CTAs must be resident at once and the launch is not cooperative, the driver is asked before."""
-        if not launch["needs_all_ctas"] or launch["cooperative"] or launch["cluster"][0] > 1:
-            return
-        threads, smem = launch["block"][0], launch["dynamic_smem_bytes"]
-        if (held := self._artifact.driver.resident_ctas(self._function, threads, smem)) < launch["grid"][0]:
-            needed = launch["grid"][0]
-            raise RuntimeFailure(
-                -1, f"the kernel needs its {needed} CTAs resident at once, and this device holds {held}"
-            )
-
-    def launches(self, addresses: Mapping[str, int], num_pages: Mapping[str, int]) -> Iterator[Launch]:
-        """Packed, in order. `num_pages`: of each cache that has pages.
-
-        Raises:
-            RuntimeFailure: keys have other pages than values, or the driver refuses.
-        """
-        artifact, manifest = self._artifact, self._artifact.manifest
-        of_cache: dict[str, int] = {}
-        if written := manifest["parameter"].get("pages"):
-            of_cache[written["num_pages_field"]] = pages_of(written["caches"], num_pages)
-        for index, launch in enumerate(manifest["launches"]):
-            own = {"words": self._words[index], "workspace": self._workspaces[launch["workspace"]["index"]]} | of_cache
-            header = artifact.file(launch["plan"])
-            parameter = pack_product(
-                manifest,
-                launch,
-                addresses,
-                own,
-                header,
-                lambda recipe: artifact.driver.tensor_map(recipe, addresses[recipe["tensor"]]),
-            )
-            yield _packed(artifact.driver, self._function, parameter, launch)
-
-    def aborted(self) -> bool:
-        """Whether a launch has raised its flag."""
-        offsets = {one["workspace"]["index"]: one["workspace"]["abort_record"]["offset"]
-                   for one in self._artifact.manifest["launches"]}  # fmt: skip
-        words = (self._artifact.driver.word(self._workspaces[index] + at) for index, at in offsets.items())
-        return any(words)
-
-    def refused(self) -> str:
-        """What a launch found wrong first among lengths and pages of new tokens, as a sentence."""
-        return next((found for at in self._refused if (found := refusal(self._artifact.driver, at))), "")
-
-    def forget_refused(self) -> None:
-        """Makes the words as new, once all that was enqueued has ended."""
-        for at in self._refused:
-            self._artifact.driver.zero(at, REFUSED_BYTES)
-
-    @property
-    def _refused(self) -> list[int]:
-        """Where launches leave these words."""
-        spaces = [launch["workspace"] for launch in self._artifact.manifest["launches"]]
-        return [self._workspaces[one["index"]] + one["refused"]["offset"] for one in spaces if "refused" in one]
-
-
-class _Attention:
-    """One attention's kernel, and the one that may go in front of it."""
-
-    def __init__(self, artifact: Artifact, recipe: Json) -> None:
-        self._artifact, self._recipe = artifact, recipe
-        attributes = {MAX_DYNAMIC_SHARED_SIZE_BYTES: recipe["dynamic_smem_bytes"]}
-        if recipe["allows_non_portable_cluster"]:
-            attributes[NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
-        self._function = artifact.load(recipe["kernel"], attributes)
-        self._append: Json = recipe.get("append", {"tensors": [], "kernel": {"cubin": None}})
-        kernel = self._append["kernel"]
-        self._append_function = artifact.load(kernel, {}) if kernel["cubin"] else None
-        workspace = artifact.driver.memory(recipe["workspace"]["bytes"])
-        self._own: dict[str, int | bytes] = {
-            **{name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")},
-            **{name: artifact.uploaded(recipe[name]) for name in ("tasks", "queues")},
-            "first_tasks": bytes.fromhex(recipe["first_tasks"]),
-        }
-
-    def launches(self, addresses: Mapping[str, int], num_pages: Mapping[str, int]) -> Iterator[Launch]:
-        """Packed, in order; the one in front where its tensors are given. `num_pages`: of each cache that has pages.
-
-        Raises:
-            RuntimeFailure: keys have other pages than values, or the driver refuses.
-        """
-        pages, own = self._pages(num_pages), dict[str, int | bytes](self._own)
-        if any(addresses[tensor["name"]] for tensor in self._append["tensors"]):
-            yield self._in_front(self._append, addresses, pages or 0)
-        maps, encode = {one["name"]: one for one in self._recipe["tensor_maps"]}, self._artifact.driver.tensor_map
-        if pages is not None:
-            own["num_pages"] = pages
-            rows = pages * self._recipe["pages"]["rows_per_page"]
-            maps = {name: {**one, "dims": [one["dims"][0], rows, *one["dims"][2:]]} for name, one in maps.items()}
-        parameter = pack_fields(
-            self._recipe["parameter"],
-            addresses,
-            own,
-            lambda name: encode(maps[name], addresses[maps[name]["tensor"]]),
-        )
-        yield _packed(self._artifact.driver, self._function, parameter, self._recipe)
-
-    def _pages(self, num_pages: Mapping[str, int]) -> int | None:
-        """That both caches have; None where they have none."""
-        if "pages" not in self._recipe:
-            return None
-        op = self._recipe["op"]
-        return pages_of([f"{op}.keys", f"{op}.values"], num_pages)
-
-    def _in_front(self, append: Json, addresses: Mapping[str, int], num_pages: int) -> Launch:
-        if missing := [one["name"] for one in append["tensors"] if not addresses[one["name"]]]:
-            raise RuntimeFailure(
-                -1, f"{missing[0]} is missing: give all tensors of the kernel in front, or none of them"
-            )
-        if self._append_function is None:
-            raise RuntimeFailure(-1, "this artifact has no cubin of the kernel in front: fetch it again")
-        parameter = pack_fields(append["parameter"], addresses, {"num_pages": num_pages}, lambda name: b"")
-        return _packed(self._artifact.driver, self._append_function, parameter, append)
-
-    def refused(self) -> str:
-        """What a launch found wrong first, as a sentence."""
-        at = self._own["refused"]
-        assert isinstance(at, int)
-        return refusal(self._artifact.driver, at)
-
-    def forget_refused(self) -> None:
-        """Makes the words as new, once all that was enqueued has ended."""
-        at = self._own["refused"]
-        assert isinstance(at, int)
-        self._artifact.driver.zero(at, REFUSED_BYTES)
-
-
-def _packed(cuda: Driver, function: ctypes.c_void_p, parameter: bytes, recipe: Json) -> Launch:
-    switches = {
-        COOPERATIVE: recipe.get("cooperative", False),
-        PROGRAMMATIC_STREAM_SERIALIZATION: recipe["programmatic_dependent_launch"],
-    }
-    smem = recipe["dynamic_smem_bytes"]
-    return Launch(
-        cuda, function, parameter, grid=recipe["grid"], block=recipe["block"], smem_bytes=smem, switches=switches
-    )
 
 
 def load_artifact(path: str | Path, *, shares_sms: bool = False) -> Artifact:

@@ -74,10 +74,11 @@ class Attention:
         *,
         out: Any = None,
         stream: int | None = None,
+        no_pdl: bool = False,
     ) -> Any:
         """Attention of `q` [sequences * new tokens, heads * head_dim] over the caches, and its projection by `w`, on
         `stream`: the library's current one where it is not given. `pages` is the table of a paged cache. Nothing is
-        waited for, and it may be captured in a graph.
+        waited for, and it may be captured in a graph. `no_pdl` as `Launches.enqueue` has it.
 
         Raises:
             RuntimeFailure: an operand is missing, or has another shape or element type, or the driver refuses.
@@ -96,7 +97,8 @@ class Attention:
             self.output: y,
         }
         on = library.current_stream(q) if stream is None and library is not None else stream
-        self._calls.launches({tensor: array for tensor, array in given.items() if array is not None}).enqueue(on or 0)
+        launches = self._calls.launches({tensor: array for tensor, array in given.items() if array is not None})
+        launches.enqueue(on or 0, no_pdl=no_pdl)
         return y
 
     def refused(self) -> str:
@@ -107,6 +109,15 @@ class Attention:
     def forget_refused(self) -> None:
         """So that `refused` tells of what comes. Waits for the device."""
         self.artifact.forget_refused()
+
+    def aborted(self) -> bool:
+        """Whether a launch of the product has given up waiting; results since then are not right, until `reset`. Waits
+        for the device."""
+        return self.artifact.aborted()
+
+    def reset(self) -> None:
+        """After an abort, or a call whose launches were enqueued in part, as `Artifact.reset` has it."""
+        self.artifact.reset()
 
 
 def load_attention(path: Path | str, *, shares_sms: bool = False) -> Attention:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .arrays import view
-from .artifact import Artifact, Launches
+from .artifact import Artifact
+from .launch_list import Launches
 
 #: Sets of arrays whose launches are kept packed: layers of a model, and outputs in turns.
 NUM_CACHED = 256

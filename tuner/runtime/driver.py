@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from .native import RuntimeFailure
@@ -22,6 +23,8 @@ _DATA_TYPES = {"CU_TENSOR_MAP_DATA_TYPE_FLOAT16": 6, "CU_TENSOR_MAP_DATA_TYPE_BF
 _MAP_MODES = (0, 3, 2, 0)
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 64
 _MULTIPROCESSOR_COUNT = 16
+#: CUstream_flags, and CUdevResourceType.
+_NON_BLOCKING, _SM_RESOURCE = 1, 1
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -40,6 +43,17 @@ class LaunchConfig(ctypes.Structure):
         ("stream", ctypes.c_void_p),
         ("attributes", ctypes.POINTER(LaunchAttribute)),
         ("num_attributes", ctypes.c_uint),
+    )
+
+
+class DevResource(ctypes.Structure):
+    """CUdevResource, of which the count of SMs is read; newer drivers may write more of it."""
+
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("pad", ctypes.c_byte * 92),
+        ("num_sms", ctypes.c_uint32),
+        ("rest", ctypes.c_byte * 156),
     )
 
 
@@ -83,40 +97,88 @@ class Driver:
         """Of a kernel, by its number in CUfunction_attribute."""
         self.call("cuFuncSetAttribute", function, attribute, value)
 
+    @contextmanager
+    def own_stream(self) -> Iterator[ctypes.c_void_p]:
+        """A stream for what somebody needs at once: behind this all that was enqueued there has ended. The null stream
+        would not do, since no other orders itself behind it, and a capture elsewhere may forbid it."""
+        stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING))
+        try:
+            yield stream
+            self.call("cuStreamSynchronize", stream)
+        finally:
+            self._cuda.cuStreamDestroy_v2(stream)
+
     def memory(self, num_bytes: int) -> int:
         """Zeroed memory of the current context, which is never freed."""
         address = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(num_bytes))
-        self.call("cuMemsetD8_v2", address, ctypes.c_ubyte(0), ctypes.c_size_t(num_bytes))
+        self._set_zero(address.value, num_bytes)
         return address.value
 
     def zero(self, address: int, num_bytes: int) -> None:
         """Of the device's memory, when all that was enqueued has ended."""
         self.call("cuCtxSynchronize")
-        self.call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(num_bytes))
+        self._set_zero(address, num_bytes)
+
+    def _set_zero(self, address: int, num_bytes: int) -> None:
+        with self.own_stream() as stream:
+            size = ctypes.c_size_t(num_bytes)
+            self.call("cuMemsetD8Async", ctypes.c_uint64(address), ctypes.c_ubyte(0), size, stream)
 
     def uploaded(self, data: bytes) -> int:
         """The address of a copy on the device, which is never freed."""
         address = self.memory(len(data))
-        self.call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)), None)
-        self.call("cuCtxSynchronize")
+        with self.own_stream() as stream:
+            size = ctypes.c_size_t(len(data))
+            self.call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), data, size, stream)
         return address
 
     def word(self, address: int) -> int:
         """32 bits of the device's memory, when all that was enqueued has ended."""
         value = ctypes.c_uint32()
         self.call("cuCtxSynchronize")
-        self.call("cuMemcpyDtoH_v2", ctypes.byref(value), ctypes.c_uint64(address), ctypes.c_size_t(4))
+        with self.own_stream() as stream:
+            size = ctypes.c_size_t(4)
+            self.call("cuMemcpyDtoHAsync_v2", ctypes.byref(value), ctypes.c_uint64(address), size, stream)
         return value.value
 
-    def resident_ctas(self, function: ctypes.c_void_p, threads: int, smem_bytes: int) -> int:
-        """How many CTAs the device holds at once, by the driver's occupancy."""
-        per_sm, device, num_sms = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    def ctas_per_sm(self, function: ctypes.c_void_p, threads: int, smem_bytes: int) -> int:
+        """How many CTAs an SM holds at once, by the driver's occupancy."""
+        per_sm = ctypes.c_int()
         ask = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
         self.call(ask, ctypes.byref(per_sm), function, threads, ctypes.c_size_t(smem_bytes))
+        return per_sm.value
+
+    def max_clusters(self, function: ctypes.c_void_p, grid: int, threads: int, smem_bytes: int, stream: int) -> int:
+        """How many clusters of a kernel that says their size the device holds at once, by the driver's occupancy."""
+        found = ctypes.c_int()
+        shape = {"grid": (grid, 1, 1), "block": (threads, 1, 1), "dynamic_smem_bytes": smem_bytes}
+        config = LaunchConfig(**shape, stream=stream)
+        self.call("cuOccupancyMaxActiveClusters", ctypes.byref(found), function, ctypes.byref(config))
+        return found.value
+
+    def num_sms(self, stream: int) -> tuple[int, int]:
+        """Of the stream's context, e.g. a green one; and of the whole device."""
+        context, device, of_device = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
+        self.call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
         self.call("cuCtxGetDevice", ctypes.byref(device))
-        self.call("cuDeviceGetAttribute", ctypes.byref(num_sms), _MULTIPROCESSOR_COUNT, device)
-        return per_sm.value * num_sms.value
+        self.call("cuDeviceGetAttribute", ctypes.byref(of_device), _MULTIPROCESSOR_COUNT, device)
+        resource, ask = DevResource(), getattr(self._cuda, "cuCtxGetDevResource", None)  # from CUDA 12.4 on
+        if ask is None or ask(context, ctypes.byref(resource), _SM_RESOURCE) or not resource.num_sms:
+            return of_device.value, of_device.value
+        return min(resource.num_sms, of_device.value), of_device.value
+
+    def stream_id(self, stream: int) -> int:
+        """What no other stream of the process ever has, unlike its address."""
+        found = ctypes.c_ulonglong()
+        self.call("cuStreamGetId", ctypes.c_void_p(stream), ctypes.byref(found))
+        return found.value
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether what is enqueued there goes into a graph; also where a capture elsewhere forbids the question."""
+        found = ctypes.c_int()
+        return bool(self._cuda.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(found)) or found.value)
 
     def tensor_map(self, recipe: Mapping[str, Any], address: int) -> bytes:
         """The encoded map of a matrix for the copy engine, made at an address that is a multiple of 64."""
@@ -150,30 +212,56 @@ class Launch:
         grid: Sequence[int],
         block: Sequence[int],
         smem_bytes: int,
-        switches: Mapping[int, bool],
+        switches: Collection[int],
+        plain_switches: Collection[int],
+        dependent_offset: int | None,
     ) -> None:
-        """`switches`: attributes of the launch that are on."""
+        """`switches`: attributes of the launch that are on; `plain_switches`: the same of a plain launch.
+        `dependent_offset`: where the parameter says whether the launch is programmatic, if it does."""
         self._driver, self._function = driver, function
-        self._parameter = ctypes.create_string_buffer(parameter, len(parameter))
-        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self._parameter))
-        attributes = [LaunchAttribute(id=switch, value=1) for switch, is_on in switches.items() if is_on]
-        self._attributes = (LaunchAttribute * len(attributes))(*attributes)
-        self._config = LaunchConfig(
-            grid=tuple(grid),
-            block=tuple(block),
-            dynamic_smem_bytes=smem_bytes,
-            attributes=self._attributes,
-            num_attributes=len(attributes),
-        )
 
-    def enqueue(self, stream: int) -> None:
-        """On a stream, by its address; it may be captured.
+        def way(parameter: bytes, switches: Collection[int]) -> _Way:
+            return _Way(parameter, switches, tuple(grid), tuple(block), smem_bytes)
+
+        plain = bytearray(parameter)
+        if dependent_offset is not None:
+            plain[dependent_offset : dependent_offset + 4] = bytes(4)
+        self._usual, self._plain = way(parameter, switches), way(bytes(plain), plain_switches)
+
+    def enqueue(self, stream: int, *, no_pdl: bool = False) -> None:
+        """On a stream, by its address; it may be captured. `no_pdl`: plainly, so that it begins when all before it in
+        the stream has ended.
 
         Raises:
             RuntimeFailure: the driver refuses.
         """
-        self._config.stream = stream
-        self._driver.call("cuLaunchKernelEx", ctypes.byref(self._config), self._function, self._pointers, None)
+        way = self._plain if no_pdl else self._usual
+        way.config.stream = stream
+        self._driver.call("cuLaunchKernelEx", ctypes.byref(way.config), self._function, way.pointers, None)
+
+
+class _Way:
+    """What the driver is handed of one launch."""
+
+    def __init__(
+        self,
+        parameter: bytes,
+        switches: Collection[int],
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        smem_bytes: int,
+    ) -> None:
+        self._parameter = ctypes.create_string_buffer(parameter, len(parameter))
+        self.pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self._parameter))
+        attributes = [LaunchAttribute(id=switch, value=1) for switch in switches]
+        self._attributes = (LaunchAttribute * len(attributes))(*attributes)
+        self.config = LaunchConfig(
+            grid=grid,
+            block=block,
+            dynamic_smem_bytes=smem_bytes,
+            attributes=self._attributes,
+            num_attributes=len(attributes),
+        )
 
 
 @functools.cache

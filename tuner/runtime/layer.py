@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from .arrays import library_of
-from .artifact import Artifact, Launches, load_artifact
+from .artifact import Artifact, load_artifact
 from .calls import Calls
+from .launch_list import Launches
 from .native import RuntimeFailure
 
 
@@ -47,9 +48,10 @@ class Layer:
         """Of a tensor of the manifest; of a cache of pages as it was tuned."""
         return tuple(self.tensors[tensor]["shape"])
 
-    def __call__(self, tensors: Mapping[str, Any], *, stream: int | None = None) -> Any:
+    def __call__(self, tensors: Mapping[str, Any], *, stream: int | None = None, no_pdl: bool = False) -> Any:
         """The last op's rows, on `stream`: the library's current one where it is not given. Outputs that are not given
-        are made by the library of the others. Nothing is waited for, and it may be captured in a graph.
+        are made by the library of the others. Nothing is waited for, and it may be captured in a graph. `no_pdl` as
+        `Launches.enqueue` has it.
 
         Raises:
             RuntimeFailure: a tensor is missing, unknown, or has another shape or element type, or the driver refuses.
@@ -64,7 +66,7 @@ class Layer:
         if library is not None:
             given |= {name: library.empty(self.shape(name), like) for name in missing}
         on = library.current_stream(like) if stream is None and library is not None else stream
-        self._calls.launches(given).enqueue(on or 0)
+        self._calls.launches(given).enqueue(on or 0, no_pdl=no_pdl)
         return given[self.output]
 
     def _like_the_output(self, given: Mapping[str, Any]) -> Any:
@@ -90,8 +92,13 @@ class Layer:
         self.artifact.forget_refused()
 
     def aborted(self) -> bool:
-        """Whether a launch of products has given up waiting; results since then are not right. Waits for the device."""
+        """Whether a launch of products has given up waiting; results since then are not right, until `reset`. Waits for
+        the device."""
         return self.artifact.aborted()
+
+    def reset(self) -> None:
+        """After an abort, or a call whose launches were enqueued in part, as `Artifact.reset` has it."""
+        self.artifact.reset()
 
 
 def load_layer(path: Path | str, *, shares_sms: bool = False) -> Layer:

@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parent / "c"
 _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=default", "-pthread")
 
 OK, LIBRARY, NONE, ABORTED, OTHER_CARD = range(5)
+NEEDS_RESET = -8
 NO_PDL = 1
 AS_MEASURED, SAFE_WEIGHTS = 1, 2
 GATED, BIAS, RESIDUAL, ROW_SCALE = 1, 2, 4, 8

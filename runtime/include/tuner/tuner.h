@@ -31,6 +31,7 @@ typedef enum tuner_status {
   TUNER_MISMATCH = -5, /* the kernel does not run on this device */
   TUNER_NO_MEMORY = -6,
   TUNER_NO_VARIANT = -7, /* the pack has not the build of the kernel that was asked for */
+  TUNER_NEEDS_RESET = -8, /* an earlier call enqueued some of its launches and not the others */
 } tuner_status;
 
 enum { TUNER_FP16 = 0, TUNER_BF16 = 1, TUNER_FP32 = 2, TUNER_INT32 = 3 }; /* the last two of a layer's tensors alone */

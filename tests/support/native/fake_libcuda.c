@@ -19,9 +19,12 @@ static call calls[MAX_CALLS];
 static int num_calls, is_recording = 1;
 static uint32_t parameter_bytes; /* of the kernels that are launched: no call says it */
 static int facts[128] = {[16] = 132, [75] = 9, [76] = 0};
-static int driver_version = 13000, ctas_per_sm = 1, max_clusters = 132, failing = 0;
+static int driver_version = 13000, ctas_per_sm = 1, max_clusters = 132, failing = 0, num_succeeding = 0;
 static _Thread_local void *context = (void *)0x1000;
 static const char *failing_name;
+static uint32_t green_sms;          /* of the context of the stream below, and of that context */
+static void *green_stream, *green_context = (void *)0x6EE0;
+static int is_capturing;
 
 int fake_num_calls(void) { return num_calls; }
 const call *fake_call(int index) { return &calls[index]; }
@@ -36,7 +39,11 @@ void fake_device(int major, int minor, int num_sms, int version) {
   facts[75] = major, facts[76] = minor, facts[16] = num_sms, driver_version = version;
 }
 void fake_occupancy(int per_sm, int clusters) { ctas_per_sm = per_sm, max_clusters = clusters; }
-void fake_fail(const char *name, int status) { failing_name = name, failing = status; }
+/* The first `behind` calls of that name succeed all the same. */
+void fake_fail(const char *name, int status, int behind) { failing_name = name, failing = status, num_succeeding = behind; }
+/* A stream of a green context of so many SMs; 0 for none. */
+void fake_green(void *stream, uint32_t num_sms) { green_stream = stream, green_sms = num_sms; }
+void fake_capture(int on) { is_capturing = on; }
 void fake_context(void *is) { context = is; }
 
 static int note(const char *name, const uint64_t *values, int count, const void *bytes, uint32_t num_bytes) {
@@ -54,7 +61,8 @@ static int note(const char *name, const uint64_t *values, int count, const void 
     }
     pthread_mutex_unlock(&lock);
   }
-  return failing_name != NULL && strcmp(failing_name, name) == 0 ? failing : 0;
+  if (failing_name == NULL || strcmp(failing_name, name) != 0) return 0;
+  return num_succeeding-- > 0 ? 0 : failing;
 }
 
 #define NOTE(...) note(__func__, (const uint64_t[]){__VA_ARGS__}, sizeof((uint64_t[]){__VA_ARGS__}) / 8, NULL, 0)
@@ -90,7 +98,30 @@ int cuDevicePrimaryCtxRetain(void **found, int device) {
   *found = context;
   return NOTE((uint64_t)device);
 }
+int cuDevicePrimaryCtxRelease_v2(int device) { return NOTE((uint64_t)device); }
 int cuCtxSetCurrent(void *is) { return NOTE(U(is)); }
+int cuCtxPushCurrent_v2(void *is) { return NOTE(U(is)); }
+int cuCtxPopCurrent_v2(void **was) {
+  *was = context;
+  return NOTE(0);
+}
+int cuStreamGetCtx(void *stream, void **found) {
+  *found = green_sms > 0 && stream == green_stream ? green_context : context;
+  return NOTE(U(stream));
+}
+int cuCtxGetDevResource(void *of, uint8_t *resource, int type) {
+  const uint32_t num_sms = of == green_context ? green_sms : (uint32_t)facts[16];
+  memcpy(resource + 96, &num_sms, 4);
+  return NOTE(U(of), (uint64_t)type);
+}
+int cuStreamGetId(void *stream, unsigned long long *id) {
+  *id = U(stream) + 1;
+  return NOTE(U(stream));
+}
+int cuStreamIsCapturing(void *stream, int *is) {
+  *is = is_capturing;
+  return NOTE(U(stream));
+}
 int cuCtxSynchronize(void) { return NOTE(0); }
 int cuMemAlloc_v2(uint64_t *address, size_t num_bytes) {
   *address = U(aligned_alloc(256, (num_bytes + 255) / 256 * 256));
@@ -165,9 +196,9 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t num_bytes, void *
   memcpy((void *)(uintptr_t)to, from, num_bytes);
   return NOTE(to, num_bytes, U(stream));
 }
-int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t num_bytes) {
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t num_bytes, void *stream) {
   memcpy(to, (const void *)(uintptr_t)from, num_bytes);
-  return NOTE(from, num_bytes);
+  return NOTE(from, num_bytes, U(stream));
 }
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t num_bytes, void *stream) {
   memset((void *)(uintptr_t)to, value, num_bytes);

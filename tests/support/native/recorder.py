@@ -82,13 +82,24 @@ class Recorder:
         """Those since the last `clear`, of one name where it is given."""
         return [call for call in self._all() if name in ("", call.name)]
 
+    def clear_calls(self) -> None:
+        """Forgets them."""
+        self.cuda.fake_clear()
+
     def clear(self) -> None:
         """Forgets them, and lets every call succeed again."""
-        self.cuda.fake_clear()
-        self.cuda.fake_fail(None, 0)
+        self.clear_calls()
+        self.fail("", 0)
         self.cuda.fake_device(9, 0, 132, 13000)
         self.cuda.fake_occupancy(1, 132)
         self.cuda.fake_context(ctypes.c_void_p(0x1000))
+        self.cuda.fake_green(None, 0)
+        self.cuda.fake_capture(0)
+
+    def fail(self, name: str, status: int, *, behind: int = 0) -> None:
+        """Calls of that name fail from now on, but for the first `behind`."""
+        self._failing = name.encode()  # kept: the recorder compares it at each call
+        self.cuda.fake_fail(self._failing or None, status, behind)
 
     def _all(self) -> Iterator[Call]:
         for index in range(self.cuda.fake_num_calls()):

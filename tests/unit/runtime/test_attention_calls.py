@@ -308,7 +308,7 @@ def test_a_simulated_attention_and_a_failed_call_leave_nothing_behind(recorder: 
     with pytest.raises(RuntimeFailure, match="this kernel was simulated"):
         Prepared(recorder, make_attention(simulated=True), tmp_path / "simulated.tunerpack")
     recorder.clear()
-    recorder.cuda.fake_fail(b"cuMemcpyHtoDAsync_v2", 700)
+    recorder.fail("cuMemcpyHtoDAsync_v2", 700)
     with pytest.raises(RuntimeFailure, match="cuMemcpyHtoDAsync failed"):
         Prepared(recorder, make_attention(d_out=512), tmp_path / "failed.tunerpack")
     assert len(recorder.calls("cuModuleLoadData")) == len(recorder.calls("cuModuleUnload")) == 2

@@ -119,7 +119,7 @@ def test_a_plan_that_needs_all_ctas_is_refused_where_they_do_not_fit(recorder: R
 
 
 def test_a_failed_call_is_named_and_nothing_is_left_behind(recorder: Recorder, tmp_path: Path) -> None:
-    recorder.cuda.fake_fail(b"cuMemcpyHtoDAsync_v2", 700)
+    recorder.fail("cuMemcpyHtoDAsync_v2", 700)
     with pytest.raises(RuntimeFailure, match=r"cuMemcpyHtoDAsync failed: CUDA_ERROR_OF_THE_RECORDER \(700\)"):
         Opened(recorder, make(PlanKind.TWO_STREAMS, TILINGS[Engine.MMA]), tmp_path)
     for made, undone in (

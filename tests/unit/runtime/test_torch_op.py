@@ -188,7 +188,7 @@ def test_parameters_are_packed_once_for_each_set_of_addresses(bound: Bound, reco
 
 def test_what_the_driver_refuses_is_an_exception_with_the_runtimes_sentence(bound: Bound, recorder: Recorder) -> None:
     (x, *rest), _ = bound
-    recorder.cuda.fake_fail(b"cuLaunchKernelEx", 700)
+    recorder.fail("cuLaunchKernelEx", 700)
     with pytest.raises(RuntimeError, match=r"cuLaunchKernelEx failed: .*\(700\)"):
         in_cpp(x, *rest)
     recorder.clear()
