@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.attention import attention_digest, check_attention
+from tuner.core.proof.attention import attention_digest, check_attention, check_made_for
 from tuner.core.schedule.attention import AttentionSchedule, AttentionTiling
 from tuner.errors import PlanError
 
@@ -59,5 +59,6 @@ class AttentionLaunchable:
             raise LaunchRefused(f"the cubin of {name} is not the one that was built for its plan: build it again")
         try:
             check_attention(self.plan, tile_tokens=self.schedule.tile_tokens)
+            check_made_for(self.plan, self.schedule)
         except PlanError as error:
             raise LaunchRefused(f"the plan of {name}: {error}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,16 @@ from tests.support.cases import H200
 from tuner.core.plan.attention import AttentionPlan, assign, num_attention_clusters
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
-from tuner.core.proof.attention import attention_plan, check_attention
+from tuner.core.proof.attention import attention_digest, attention_plan, check_attention, check_made_for
 from tuner.errors import CoverageError, InvalidInput, PlanError, ResourceError, WordError
 from tuner.workers.gpu.attention_reference import attention
 
 OP = DecodeAttention(sequences=3, kv_heads=2, query_heads=3, head_dim=64, max_length=50, new_tokens=4)
 TILE = 8
+#: With a span behind it a length is beyond 31 bits.
+LONGEST = replace(OP, sequences=1, kv_heads=1, max_length=2**31 - 2**21)
+#: A queue of all its tasks has 2^31 tiles.
+MANY_TILES = replace(OP, sequences=1, kv_heads=1, query_heads=16, new_tokens=8, max_length=2**30)
 
 
 def plan_of(
@@ -87,6 +91,21 @@ def changed(plan: AttentionPlan, change: Callable[[Any], None]) -> AttentionPlan
         (replace(plan_of(), span_tokens=12), WordError, "12 tokens in tiles of 8"),
         (replace(plan_of(), columns=32), WordError, "8 or 16 columns"),
         (plan_of(replace(OP, sequences=30), ctas=161), ResourceError, "161 queues, of 160"),
+        (replace(plan_of(), num_asking=-4), WordError, "-4; it must be 0 to 155"),
+        (replace(plan_of(), num_asking=156), WordError, "156; it must be 0 to 155"),
+        (replace(plan_of(), num_asking=0.5), WordError, "0.5; it must be"),
+        (replace(plan_of(), by_length=2), WordError, "by_length is true or false"),
+        (replace(plan_of(), span_tokens=0), WordError, "0 tokens in tiles of 8, 8 of them"),
+        (replace(plan_of(), span_tokens=-16), WordError, "-16 tokens in tiles of 8"),
+        (replace(plan_of(), tasks=plan_of().tasks.astype(np.int64)), WordError, "words of 32 bits"),
+        (replace(plan_of(), queues=plan_of().queues.astype(np.float64)), WordError, "words of 32 bits"),
+        (
+            plan_of(LONGEST, span=2**22),
+            ResourceError,
+            "cannot count the tokens: up to 21[0-9]*, the most is 2147483647",
+        ),
+        (plan_of(form=AttentionForm(window=2**31 - 1)), ResourceError, "cannot count the tokens of a window"),
+        (plan_of(MANY_TILES, span=2**29, ctas=1), ResourceError, "cannot count the tiles of a CTA"),
     ],
 )
 def test_a_broken_plan_is_refused_with_a_witness(broken: AttentionPlan, refused: type[PlanError], says: str) -> None:
@@ -258,3 +277,42 @@ def test_a_slot_that_the_next_launch_fills_too_early_shows() -> None:
         for _ in launch:
             pass
     assert not all(np.allclose(out, expected) for out in outs)
+
+
+#: Each field with another value that a plan of `OP` could have.
+OTHERS: dict[str, Any] = {
+    "op": replace(OP, max_length=51),
+    "span_tokens": 32,
+    "columns": 16,
+    "tasks": plan_of(contiguous=True).tasks,
+    "queues": np.array([0, 9, 48], np.int32),
+    "cluster": 2,
+    "form": AttentionForm(window=9),
+    "by_length": True,
+    "num_asking": 3,
+}
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(AttentionPlan)])
+def test_the_digest_tells_each_field_of_a_plan(name: str) -> None:
+    schedule = alone().attentions[0]
+    changed_plan = replace(plan_of(), **{name: OTHERS[name]})
+    assert attention_digest(changed_plan, schedule) != attention_digest(plan_of(), schedule)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"by_length": True}, "the plan's by_length is not the schedule's: True, not False"),
+        ({"num_asking": 1}, "num_asking is 1; it must be 0"),
+        ({"columns": 16}, "the plan's columns is not the schedule's: 16, not 8"),
+        ({"cluster": 2}, "the plan's cluster is not the schedule's: 2, not 1"),
+        ({"span_tokens": 2048}, "the plan's span_tokens is not the schedule's: 2048"),
+    ],
+)
+def test_a_plan_that_another_kernel_would_run_is_refused(change: dict[str, Any], says: str) -> None:
+    op, schedule = attention_op(sequences=1).attentions[0], alone().attentions[0]
+    plan = attention_plan(op, schedule, H200)
+    check_made_for(plan, schedule)
+    with pytest.raises(WordError, match=says):
+        check_made_for(replace(plan, **change), schedule)
