@@ -52,6 +52,12 @@ def protocol_with(deadline_s: float) -> type[HttpToolsProtocol]:
             super().on_message_begin()
             self._is_received, self._awaits_head = False, True
 
+        def on_header(self, name: bytes, value: bytes) -> None:
+            """A line of the head. What stands behind a body in chunks has the same form, and is not of the head: no
+            proxy has looked at it."""
+            if self._awaits_head:
+                super().on_header(name, value)
+
         def on_headers_complete(self) -> None:
             """The head is whole. Its host is checked by the name, so there must be one name."""
             num_hosts = sum(name == b"host" for name, _ in self.headers)

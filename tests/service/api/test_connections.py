@@ -126,3 +126,28 @@ def test_a_second_head_behind_a_whole_request_is_not_waited_for_either(server: S
     request = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
     assert answer_to(server, request + b"\r\nGET /jobs HT").startswith(b"HTTP/1.1 200")
     assert time.monotonic() - began < 60
+
+
+#: Each would be believed, or refused, if it stood in the head.
+TRAILERS = b"X-Request-ID: from-behind\r\nHost: evil.example\r\nX-Forwarded-For: 203.0.113.9\r\nOrigin: http://evil.example\r\n"
+
+
+def test_lines_behind_a_body_in_chunks_are_no_headers(server: Server) -> None:
+    head = b"POST /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    head += b"transfer-encoding: chunked\r\ntrailer: X-Request-ID\r\n"
+    answer = answer_to(server, head + b"\r\n2\r\n{}\r\n0\r\n" + TRAILERS + b"Authorization: Bearer x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 422"), "the body was taken, and is no job"
+    assert b"from-behind" not in answer
+    named = head + b"X-Request-ID: from-the-head\r\n\r\n2\r\n{}\r\n0\r\n" + TRAILERS + b"\r\n"
+    assert b"x-request-id: from-the-head" in answer_to(server, named).lower()
+
+
+def test_the_request_behind_one_with_trailers_has_its_own_headers(server: Server) -> None:
+    first = (
+        b"POST /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n"
+    )
+    second = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\nX-Request-ID: second\r\n\r\n"
+    answer = answer_to(server, first + b"\r\n2\r\n{}\r\n0\r\n" + TRAILERS + b"\r\n" + second)
+    assert b"HTTP/1.1 422" in answer
+    assert b"HTTP/1.1 200" in answer
+    assert b"x-request-id: second" in answer.lower()
