@@ -23,6 +23,7 @@ from tuner.dispatch import Dispatcher, LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.dispatch.late import LateDispatcher
 from tuner.errors import TunerError
+from tuner.private import private_files
 from tuner.search import SearchProcesses, search_here
 from tuner.service import Service
 from tuner.service.courier import Courier
@@ -172,6 +173,7 @@ def _signals_kept() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@private_files()
 @_signals_kept()
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     """Serves until SIGTERM or SIGINT; `announce` gets the address once it answers.
