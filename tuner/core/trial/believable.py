@@ -141,7 +141,8 @@ def _ranges_of(kind: Any) -> tuple[tuple[str, _Range], ...]:
 
 
 def _check_fields(found: Any, name: str) -> None:
-    for field, within in _ranges_of(type(found)):
+    kind: Any = type(found)
+    for field, within in _ranges_of(kind):
         value = getattr(found, field)
         if type(value) is int or type(value) is float:  # most are: a trace has many thousands
             if not within[0] <= value <= within[1]:
