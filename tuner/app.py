@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -23,6 +24,8 @@ from tuner.dispatch import Dispatcher, LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.dispatch.late import LateDispatcher
 from tuner.errors import TunerError
+from tuner.listening import TAKEN_AT_ONCE, connections_that_fit, listen, quietly
+from tuner.private import private_files
 from tuner.search import SearchProcesses, search_here
 from tuner.service import Service
 from tuner.service.courier import Courier
@@ -47,10 +50,6 @@ _GRACE_S = 5
 
 class OpenToAll(TunerError):
     """Other machines would reach the service, and nobody would need a token."""
-
-
-class ListenError(TunerError):
-    """The address cannot be listened on; the message says why."""
 
 
 def open_service(
@@ -172,6 +171,7 @@ def _signals_kept() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@private_files()
 @_signals_kept()
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     """Serves until SIGTERM or SIGINT; `announce` gets the address once it answers.
@@ -212,13 +212,15 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
 def _config(app: Any, settings: Settings) -> uvicorn.Config:
     """How the application is served."""
+    most = connections_that_fit(settings.max_connections)
     return uvicorn.Config(
         app,
-        http=protocol_with(settings.request_deadline_s),
+        http=protocol_with(settings.request_deadline_s, most),
         log_config=None,
         lifespan="off",
         timeout_graceful_shutdown=_GRACE_S,
-        limit_concurrency=settings.max_connections,
+        limit_concurrency=most + 1,
+        backlog=TAKEN_AT_ONCE,
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=settings.trusted_proxies,
     )
@@ -240,7 +242,12 @@ def _check_reach(settings: Settings, store: Store) -> None:
 
 
 class _Server(uvicorn.Server):
-    """The server, which leaves signals to `_Ending`."""
+    """The server, which leaves signals to `_Ending`, and whose loop does not fill the log."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins to serve."""
+        asyncio.get_running_loop().set_exception_handler(quietly())
+        await super().startup(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -283,21 +290,6 @@ class _Ending:
             raise SystemExit(0)
         self._server.should_exit = True
         self._service.begin_drain()
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, bound before anything is opened: a taken port is told at once."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol must be named: only then asyncio switches Nagle's algorithm off, which costs 40 ms an answer.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        raise ListenError(f"cannot listen on {host} port {port}: {error.strerror}; give another --port") from error
-    return listener
 
 
 def _address(listener: socket.socket) -> str:

@@ -13,6 +13,7 @@ from tuner.cluster_cli import scheduler, tls, worker
 from tuner.db_cli import db
 from tuner.doctor import doctor
 from tuner.errors import TunerError
+from tuner.private import make_private_folder
 from tuner.token_cli import audit, token
 from tuner.versions import VERSION_MESSAGE, install_command
 
@@ -134,7 +135,7 @@ def rotate_key(data: Path | None) -> None:
     from tuner.packs.signing import rotate
 
     folder = settings_of({"data": data}).data
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     click.echo(rotate(folder).public)
 
 

@@ -22,6 +22,7 @@ from tuner.client.files import write_atomically
 from tuner.client.output import plain_console
 from tuner.client.packs import pack_of_jobs
 from tuner.core.trial.job import Budget
+from tuner.private import make_private_file, make_private_folder
 
 #: The feed-forward block of Llama-3-8B at a batch of 16 tokens.
 PAIR = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "relu"}
@@ -96,7 +97,8 @@ def running_server(data: Path, gpu: str) -> Iterator[str]:
     Raises:
         Unreachable: it did not come up; the message holds the end of its log.
     """
-    data.mkdir(parents=True, exist_ok=True)
+    make_private_folder(data)
+    make_private_file(log_path(data))
     command = [sys.executable, "-m", "tuner.cli", "serve", "--port", "0", "--data", str(data), "--gpu", gpu]
     variables = {"TUNER_SIMULATED_LATENCY_S": _SIMULATED_LATENCY_S} | os.environ
     # Ctrl-C reaches a terminal's whole process group: in a session of its own the server outlives the last request.

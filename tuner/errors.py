@@ -17,6 +17,7 @@ TunerError
 ├── SearchLost          the process of a search is gone; the job goes on from its recorded trials
 └── WorkerError         a worker could not be started, or is gone
     ├── BuildError      a kernel did not compile
+    ├── Unbelievable    what a worker says cannot be
     └── Quarantined     a card is not fit to measure on; it is probed again
 """
 
@@ -112,6 +113,10 @@ class WorkerError(TunerError):
 
 class BuildError(WorkerError):
     """A kernel did not compile; the message carries the compiler's log."""
+
+
+class Unbelievable(WorkerError):
+    """What a worker says cannot be; the message names the figure and its range."""
 
 
 class Quarantined(WorkerError):

@@ -96,7 +96,8 @@ class Settings(BaseSettings):
     max_connections: int = Field(
         default=DEFAULT_MAX_CONNECTIONS,
         ge=1,
-        description="connections that are kept at a time; further requests are a 503",
+        description="connections that are kept at a time; a further one takes the place of one that asks nothing, else "
+        "its request is a 503",
     )
     standby: bool = Field(
         default=False,

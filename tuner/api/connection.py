@@ -14,8 +14,14 @@ class _BadHead(Exception):
     """The parser takes it for an error of the request, and answers 400."""
 
 
-def protocol_with(deadline_s: float) -> type[HttpToolsProtocol]:
-    """The server's protocol, closing a connection on which no request's head is complete after `deadline_s`."""
+def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsProtocol]:
+    """The server's protocol. It closes a connection on which no request's head is complete after `deadline_s`, or whose
+    other side has not taken what was sent for so long. Where there are `most` connections, a new one takes the place of
+    the oldest that has asked nothing: silence keeps nobody out.
+    """
+
+    #: Connections that ask nothing now, the longest silent first.
+    idle: dict[HttpToolsProtocol, None] = {}
 
     class Bounded(HttpToolsProtocol):
         """Between two requests the server's own, shorter limit holds, until the first byte of the next one.
@@ -24,6 +30,8 @@ def protocol_with(deadline_s: float) -> type[HttpToolsProtocol]:
         """
 
         _timer: asyncio.TimerHandle | None = None
+        #: Runs while the other side does not take what is sent.
+        _stalled: asyncio.TimerHandle | None = None
         #: Whether the head that comes is not whole yet, and whether a request was received to its end.
         _awaits_head = True
         _is_received = False
@@ -33,7 +41,33 @@ def protocol_with(deadline_s: float) -> type[HttpToolsProtocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Begins to wait for a head."""
             super().connection_made(transport)
+            idle[self] = None
+            if most is not None and len(self.connections) > most:
+                self._make_room()
             self._watch()
+
+        def _make_room(self) -> None:
+            """Ends the connection that has asked nothing for the longest time. If all others work, this one stays until
+            the next one comes, and is told so."""
+            if (longest := next(iter(idle))) is not self:
+                del idle[longest]
+                longest.connections.discard(longest)
+                longest.transport.abort()
+
+        def pause_writing(self) -> None:
+            """The other side is slow: it has until the deadline, then what is sent is for nobody."""
+            super().pause_writing()
+            self._stalled = self.loop.call_later(deadline_s, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            """It takes something again."""
+            super().resume_writing()
+            self._flows()
+
+        def _flows(self) -> None:
+            if self._stalled is not None:
+                self._stalled.cancel()
+                self._stalled = None
 
         def data_received(self, data: bytes) -> None:
             """Takes bytes, and waits on while they are no whole head."""
@@ -51,6 +85,12 @@ def protocol_with(deadline_s: float) -> type[HttpToolsProtocol]:
             """A request begins, maybe right behind another one."""
             super().on_message_begin()
             self._is_received, self._awaits_head = False, True
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            """A line of the head. What stands behind a body in chunks has the same form, and is not of the head: no
+            proxy has looked at it."""
+            if self._awaits_head:
+                super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
             """The head is whole. Its host is checked by the name, so there must be one name."""
@@ -70,11 +110,20 @@ def protocol_with(deadline_s: float) -> type[HttpToolsProtocol]:
         def on_message_complete(self) -> None:
             """The request is whole."""
             self._is_received, self._unread = True, 0
+            idle.pop(self, None)
             super().on_message_complete()
+
+        def on_response_complete(self) -> None:
+            """It has its answer, and may ask again."""
+            super().on_response_complete()
+            if self.cycle.response_complete and not self.transport.is_closing():
+                idle[self] = None
 
         def connection_lost(self, exc: Exception | None) -> None:
             """Waits no more."""
             self._unwatch()
+            self._flows()
+            idle.pop(self, None)
             super().connection_lost(exc)
 
         def _watch(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -17,12 +19,14 @@ from tuner.api.jobs import JobId
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import Event
 from tuner.service import Service
+from tuner.store.commits import Wake
 from tuner.wire.responses import EventView
 
 _BATCH = 200
-_WAIT_S = 1.0
-#: Threads that wait for events; further watchers take turns, so that no request waits for a watcher.
-_NUM_WAITERS = 16
+#: Threads that read events, for all streams: a request has those of the others. Who waits for an event holds none.
+_NUM_READERS = 8
+#: A stream that nothing wakes looks so often whether its job, or its batch, is there yet and goes on, seconds.
+_JOB_LOOK_S, _BATCH_LOOK_S = 10.0, 2.0
 _MAX_EVENT_ID = 2**63 - 1
 
 
@@ -32,26 +36,28 @@ class Feed:
 
     #: Those after an id, at most so many, the oldest first.
     events: Callable[[int, int], Sequence[Event]]
-    #: Whether there is one after an id, once there is or the time has passed.
-    wait: Callable[[int, float], bool]
+    #: Within the block, what it is given is set whenever there may be another one.
+    listening: Callable[[Wake], AbstractContextManager[None]]
+    #: Seconds after which it looks for itself.
+    look_s: float
     #: Whether nothing happens any more.
     is_over: Callable[[], bool]
     #: Whether this event is known to be the last one.
     is_last: Callable[[Event], bool]
 
-    def answer(self, last_event_id: int | None, after: int, waiters: CapacityLimiter) -> Response:
+    def answer(self, last_event_id: int | None, after: int, readers: CapacityLimiter) -> Response:
         """Everything from the event that the asker saw last."""
         after_id = after if last_event_id is None else last_event_id
         is_final = self.is_over()
         if is_final and last_event_id is not None and not self.events(after_id, 1):
             return Response(status_code=204)  # the one answer after which a browser does not reconnect
-        return EventSourceResponse(_events(self, after_id, is_final, waiters))
+        return EventSourceResponse(_events(self, after_id, is_final, readers))
 
 
 def event_routes(service: Service) -> APIRouter:
     """What watchers hold open."""
     router = APIRouter(tags=["jobs"], responses=PROBLEM_RESPONSES)
-    waiters = CapacityLimiter(_NUM_WAITERS)
+    readers = CapacityLimiter(_NUM_READERS)
 
     @router.get(
         "/jobs/{job_id}/events",
@@ -69,11 +75,12 @@ def event_routes(service: Service) -> APIRouter:
         """Everything that happened to a job and happens from now on, until it ends."""
         feed = Feed(
             events=partial(service.events, job_id),
-            wait=partial(service.wait_for_event, job_id),
+            listening=partial(service.listening, job_id),
+            look_s=_JOB_LOOK_S,
             is_over=lambda: service.job(job_id).state.is_final,
             is_last=_is_last,
         )
-        return feed.answer(last_event_id, after, waiters)
+        return feed.answer(last_event_id, after, readers)
 
     @router.get(
         "/batches/{batch_id}/events",
@@ -91,30 +98,57 @@ def event_routes(service: Service) -> APIRouter:
         """Everything that happened to the jobs of a batch and happens from now on, until it ends."""
         feed = Feed(
             events=partial(service.batches.events, batch_id),
-            wait=partial(service.batches.wait_for_event, batch_id),
+            listening=partial(service.batches.listening, batch_id),
+            look_s=_BATCH_LOOK_S,
             is_over=lambda: service.batches.get(batch_id).state.is_final,
             is_last=lambda _: False,
         )
-        return feed.answer(last_event_id, after, waiters)
+        return feed.answer(last_event_id, after, readers)
 
     return router
 
 
+class _Awakening:
+    """A `Wake` of this loop's."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """Any thread may call it."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    def clear(self) -> None:
+        """What was before does not count."""
+        self._event.clear()
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Whether it was set within that time."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), timeout_s)
+        return self._event.is_set()
+
+
 async def _events(
-    feed: Feed, after_id: int, is_final: bool, waiters: CapacityLimiter
+    feed: Feed, after_id: int, is_final: bool, readers: CapacityLimiter
 ) -> AsyncIterator[ServerSentEvent]:
-    while True:
-        events = await to_thread.run_sync(feed.events, after_id, _BATCH)
-        for event in events:
-            after_id = event.id
-            data = EventView.model_validate(event).model_dump_json()
-            yield ServerSentEvent(id=str(event.id), event=event.kind, data=data)
-        if (is_final and not events) or any(feed.is_last(event) for event in events):
-            yield ServerSentEvent(event="end", data="{}")
-            return
-        found = await to_thread.run_sync(feed.wait, after_id, _WAIT_S, limiter=waiters, abandon_on_cancel=True)
-        if not found:  # perhaps it has ended, and the asker had seen the end already
-            is_final = await to_thread.run_sync(feed.is_over)
+    wake = _Awakening()
+    with await to_thread.run_sync(feed.listening, wake, limiter=readers):
+        while True:
+            wake.clear()
+            events = await to_thread.run_sync(feed.events, after_id, _BATCH, limiter=readers)
+            for event in events:
+                after_id = event.id
+                data = EventView.model_validate(event).model_dump_json()
+                yield ServerSentEvent(id=str(event.id), event=event.kind, data=data)
+            if (is_final and not events) or any(feed.is_last(event) for event in events):
+                yield ServerSentEvent(event="end", data="{}")
+                return
+            if not events and not await wake.wait(feed.look_s):
+                # Perhaps it has ended, and the asker had seen the end already.
+                is_final = await to_thread.run_sync(feed.is_over, limiter=readers)
 
 
 def _is_last(event: Event) -> bool:

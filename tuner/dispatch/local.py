@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from tuner.core.problem.gpu import Target
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.believable import believe
 from tuner.core.trial.evaluator import (
     ArtifactFiles,
     Environment,
@@ -21,8 +22,8 @@ from tuner.core.trial.evaluator import (
     Quarantine,
 )
 from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace
-from tuner.core.trial.outcome import Outcome
-from tuner.errors import NotFound, Quarantined
+from tuner.core.trial.outcome import Failed, FailureKind, Outcome, Stage
+from tuner.errors import NotFound, Quarantined, Unbelievable
 from tuner.workers.builder.places import places_here
 
 P = ParamSpec("P")
@@ -88,7 +89,9 @@ class LocalLane:
 
     def _watched(self, call: Callable[[], T]) -> T:
         try:
-            return call()
+            found = call()
+            believe(found)
+            return found
         except Quarantined as error:
             since = self._quarantine.since if self._quarantine else time.time()
             self._quarantine = Quarantine(reason=str(error), since=since)
@@ -110,7 +113,16 @@ class LocalLane:
 
     def measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None = None) -> Future[Outcome]:
         """Queues one candidate."""
-        return self._submit(self._evaluator.measure, problem, prepared, incumbent_speedup)
+        return self._submit(self._measure, problem, prepared, incumbent_speedup)
+
+    def _measure(self, problem: Problem, prepared: Prepared, incumbent_speedup: float | None) -> Outcome:
+        """What became of it; figures that cannot be are a fault of this machine, and the job goes on."""
+        outcome = self._evaluator.measure(problem, prepared, incumbent_speedup)
+        try:
+            believe(outcome)
+        except Unbelievable as error:
+            return Failed(stage=Stage.TIME, kind=FailureKind.INTERNAL, reason=f"it cannot be believed: {error}")
+        return outcome
 
     def finals(
         self, problem: Problem, candidates: tuple[Candidate, ...], num_rounds: int, *, torch_compile: bool = False
@@ -133,7 +145,7 @@ class LocalLane:
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> Future[ArtifactFiles]:
         """Queues the making of a candidate's files."""
-        return self._thread.submit(self._evaluator.artifact, problem, candidate, extra)
+        return self._submit(self._evaluator.artifact, problem, candidate, extra)
 
     def close(self) -> None:
         """Ends the evaluator; its thread ends by itself."""

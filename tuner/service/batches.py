@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from tuner.core.access.caller import LOCAL, Caller
 from tuner.core.problem.workload import Workload
@@ -17,6 +17,7 @@ from tuner.service.desk import Desk, check_terms, key_of
 from tuner.service.paging import check_limit
 from tuner.store import Store, audit, batches
 from tuner.store.batch_models import BatchRow
+from tuner.store.commits import Wake
 
 
 class Batches:
@@ -172,16 +173,15 @@ class Batches:
         with self._store.read() as session:
             return batches.events_after(session, batch_id, after_id, limit)
 
-    def wait_for_event(self, batch_id: str, after_id: int, timeout_s: float) -> bool:
-        """Blocks until it has an event after `after_id`, at most `timeout_s`; whether it has one."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            seen = self._store.commits.num_writes
-            if self.events(batch_id, after_id, 1):
-                return True
-            left = deadline - time.monotonic()
-            if left <= 0 or self._store.commits.wait_for_write(seen, left) == seen:
-                return False
+    def listening(self, batch_id: str, wake: Wake) -> AbstractContextManager[None]:
+        """Within the block `wake` is set whenever one of its jobs may have another event.
+
+        Raises:
+            NotFound: no such batch.
+        """
+        with self._store.read() as session:
+            job_ids = [job.id for job, _ in batches.jobs_of(session, batch_id)]
+        return self._store.commits.listening(job_ids, wake)
 
 
 def _digest_of(specs: Sequence[JobSpec]) -> str:

@@ -32,6 +32,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # a series more for 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Seconds; from a proof to a build that reaches its deadline.
 _BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+#: Stages with a series of their own, at most.
+_MAX_STAGES = 64
 
 
 class Observer(Protocol):
@@ -76,6 +78,7 @@ class Metrics:
             "tuner_stage_seconds", "Time that a trial spent in a stage", ("target", "stage"), buckets=_BUCKETS_S,
             registry=self._registry,
         )  # fmt: skip
+        self._stage_names: set[str] = set()
         self._busy = Counter(
             "tuner_card_busy_seconds", "Time in which a card had something to do; its rate is the share of time", card,
             registry=self._registry,
@@ -116,7 +119,13 @@ class Metrics:
                 self._failures.labels(target_id, str(worker), str(trial.outcome.kind)).inc()
         self._trials.labels(target_id, str(worker), kind).inc()
         for stage, seconds in trial.outcome.stage_s.items():
-            self._stages.labels(target_id, stage).observe(seconds)
+            self._stages.labels(target_id, self._known_stage(stage)).observe(seconds)
+
+    def _known_stage(self, stage: str) -> str:
+        """The stage, unless a worker makes up ever more of them: each is a series for ever."""
+        if len(self._stage_names) < _MAX_STAGES:
+            self._stage_names.add(stage)
+        return stage if stage in self._stage_names else "other"
 
     def saw_quarantine(self, target_id: str, worker: int) -> None:
         """Counts that a card was found unfit."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from contextlib import AbstractContextManager
 
 from tuner.core.insight.forecast_quality import ForecastQuality, judge_forecasts
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -14,6 +14,7 @@ from tuner.dispatch.sources import source_of
 from tuner.errors import NotFound
 from tuner.service.paging import check_limit
 from tuner.store import Store, events, jobs, priors, trials
+from tuner.store.commits import Wake
 
 
 class TrialReader:
@@ -128,17 +129,9 @@ class TrialReader:
             jobs.row_of(session, job_id)
             return events.after(session, job_id, after_id, limit)
 
-    def wait_for_event(self, job_id: str, after_id: int, timeout_s: float) -> bool:
-        """Blocks until the job has an event after `after_id`, at most `timeout_s`; whether it has one."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            seen = self._store.commits.num_writes
-            if self.events(job_id, after_id, 1):
-                return True
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            self._store.commits.wait_for_event(job_id, seen, left)
+    def listening(self, job_id: str, wake: Wake) -> AbstractContextManager[None]:
+        """Within the block `wake` is set whenever the job may have another event."""
+        return self._store.commits.listening([job_id], wake)
 
     def priors(self, job_id: str) -> list[PriorUse]:
         """What the job's search began with, and what each prior gave; none before the search began.

@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from tuner.errors import InvalidInput, NotFound, StoreUnavailable
+from tuner.private import make_private_folder
 from tuner.store.batch_models import BatchKernelRow
 from tuner.store.models import ArtifactRow, BestRow, PackRow
 
@@ -41,7 +42,7 @@ class ArtifactFolder:
         digest = hashlib.sha256(content).hexdigest()
         path = self.path(digest)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(path.parent)
             _write_whole(path, content)
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be written: {error.strerror}; make room, or free it") from error

@@ -22,6 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.sqltypes import JSON
 
 from tuner.errors import StoreError
+from tuner.private import make_private_folder
 from tuner.store import migrate
 from tuner.store.faults import words_of
 from tuner.store.removal import compact
@@ -63,7 +64,7 @@ def back_up(engine: Engine, path: Path) -> dict[str, int]:
     if revision is None:
         raise StoreError(f"the database at {engine.url!r} has no tables, so there is nothing to back up")
     counts: dict[str, int] = {}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 from sqlalchemy.orm import Session
 
@@ -13,6 +15,14 @@ from tuner.store.foreign import POLL_S, ForeignWrites
 _KEY = "tuner.store.commits"
 #: What one may wait for, beside the events of a job, which its id names.
 _ANY, _WORK = "any commit", "work"
+
+
+class Wake(Protocol):
+    """What is told of a commit, by any thread and at once: a `threading.Event`, or what wakes a task of a loop."""
+
+    def set(self) -> None:
+        """Notes that there was one."""
+        ...
 
 
 def note_event(session: Session, job_id: str) -> None:
@@ -32,7 +42,8 @@ class Commits:
     def __init__(self, foreign: ForeignWrites | None) -> None:
         self._foreign = foreign
         self._lock = threading.Lock()
-        self._waiting: dict[str, list[threading.Event]] = {}
+        self._waiting: dict[str, list[Wake]] = {}
+        self._looker: threading.Thread | None = None
         #: All, and those that may bring work to a runner.
         self.num_writes = self.num_works = 0
 
@@ -56,9 +67,43 @@ class Commits:
         self._wait(_WORK, lambda: self.num_works > seen, timeout_s)
         return self.num_works
 
-    def wait_for_event(self, job_id: str, seen: int, timeout_s: float) -> None:
-        """Blocks until a job may have an event that it did not have when there were `seen` commits, at most so long."""
-        self._wait(job_id, lambda: self.num_writes > seen, timeout_s)
+    @contextmanager
+    def listening(self, job_ids: Collection[str], wake: Wake) -> Iterator[None]:
+        """Within the block `wake` is set whenever one of these jobs may have another event. It holds no thread, however
+        many listen."""
+        with self._lock:
+            for job_id in job_ids:
+                self._waiting.setdefault(job_id, []).append(wake)
+        self._look_for_listeners()
+        try:
+            yield
+        finally:
+            self._forget(job_ids, wake)
+
+    def _look_for_listeners(self) -> None:
+        """Has one thread look for others' commits while anybody listens."""
+        with self._lock:
+            if self._foreign is None or (self._looker is not None and self._looker.is_alive()):
+                return
+            self._looker = threading.Thread(target=self._look, name="commits of others", daemon=True)
+            self._looker.start()
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(POLL_S)
+            if self._foreign is not None and self._foreign.have_come():
+                self.note(None, brings_work=True)
+            with self._lock:
+                if not self._waiting:
+                    self._looker = None
+                    return
+
+    def _forget(self, concerns: Collection[str], wake: Wake) -> None:
+        with self._lock:
+            for concern in concerns:
+                self._waiting[concern].remove(wake)
+                if not self._waiting[concern]:
+                    del self._waiting[concern]
 
     def _wait(self, concern: str, is_over: Callable[[], bool], timeout_s: float) -> None:
         end, own = time.monotonic() + timeout_s, threading.Event()
@@ -73,7 +118,4 @@ class Commits:
                 if self._foreign is not None and self._foreign.have_come():
                     self.note(None, brings_work=True)
         finally:
-            with self._lock:
-                self._waiting[concern].remove(own)
-                if not self._waiting[concern]:
-                    del self._waiting[concern]
+            self._forget([concern], own)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
 from pathlib import Path
 
 from tuner.errors import StoreError
+from tuner.private import FILE_MODE, close_to_others, make_private_folder
+
+_log = logging.getLogger(__name__)
 
 #: The SQLite database in the data directory.
 DATABASE_FILE = "tuner.db"
+#: What an earlier version may have left open to others: in the folder, and folders in it.
+_ONCE_OPEN = (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", "lock", "artifacts", "backups", "build")
 
 #: File systems whose locks or shared memory do not hold across machines, which SQLite's WAL needs.
 _NETWORK_KINDS = frozenset(
@@ -22,8 +28,8 @@ _NETWORK_KINDS = frozenset(
 def mount_of(path: Path, mounts: str) -> tuple[str, str]:
     """Mount point and file-system kind that hold `path`, read from the text of ``/proc/mounts``."""
     found = ("/", "unknown")
-    for line in mounts.splitlines():
-        point, kind = line.split()[1:3]
+    for line in filter(None, mounts.split("\n")):  # a name may have what else ends a line, or parts words
+        point, kind = line.split(" ")[1:3]
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
         # A later mount covers an earlier one at the same point.
         if path.is_relative_to(point) and len(point) >= len(found[0]):
@@ -32,15 +38,22 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str]:
 
 
 def make_folder(directory: Path, *, holds_database: bool) -> None:
-    """Makes the data directory, where it is not there.
+    """Makes the data directory, where it is not there, and takes it from other users, unless it is somebody else's.
 
     Raises:
         StoreError: it cannot be made, or its database would lie on a network mount.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_folder(directory)
+        is_open = close_to_others(directory)
+        for path in filter(Path.exists, (directory / name for name in _ONCE_OPEN)):
+            close_to_others(path)
     except OSError as error:
         raise StoreError(f"{directory} cannot be made: {error.strerror}; give another --data") from error
+    if is_open:
+        _log.warning(
+            "%s is not this user's, and other users may look into it; its owner can close it: chmod 700", directory
+        )
     if holds_database:
         check_local(directory)
 
@@ -53,7 +66,7 @@ def check_local(path: Path, mounts: str | None = None) -> None:
     """
     if mounts is None:
         try:
-            mounts = Path("/proc/mounts").read_text()
+            mounts = Path("/proc/mounts").read_text(errors="surrogateescape")
         except OSError:  # not Linux: nothing to read, nothing to say
             return
     point, kind = mount_of(path.resolve(), mounts)
@@ -75,7 +88,7 @@ class DirectoryLock:
         """
         path = directory / "lock"
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise StoreError(
                 f"{directory} cannot be written: {error.strerror}; let this user write there, or give another --data"

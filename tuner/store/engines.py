@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from tuner.errors import StoreError
+from tuner.private import make_private_file
 from tuner.store.directory import DATABASE_FILE
 from tuner.versions import install_command
 
@@ -51,8 +53,10 @@ def has_database(directory: Path, database_url: str | None = None) -> bool:
 
 
 def _url(directory: Path, database_url: str | None) -> URL:
+    if database_url is None:  # a folder's name is no text of a URL: it may have a % or a ?
+        return URL.create("sqlite", database=str((directory / DATABASE_FILE).resolve()))
     try:
-        return make_url(database_url or f"sqlite:///{(directory / DATABASE_FILE).resolve()}")
+        return make_url(database_url)
     except ArgumentError as error:
         raise StoreError(
             f"{database_url!r} is no URL of a database; give postgresql://USER@HOST/NAME, or leave it out"
@@ -63,6 +67,12 @@ def _prepare_sqlite(engine: Engine, lock_patience_s: float) -> None:
     """WAL, and transactions that SQLAlchemy begins: the driver's own would commit before DDL. Free pages of a new file
     can be given back a few at a time."""
     busy_timeout = f"busy_timeout = {round(1000 * lock_patience_s)}"
+
+    @event.listens_for(engine, "do_connect")
+    def make_file(_dialect: Any, _record: Any, arguments: list[Any], _options: Any) -> None:
+        if not str(arguments[0]).startswith((":", "file:")):
+            with suppress(OSError):  # SQLite says what is wrong
+                make_private_file(Path(arguments[0]))  # its log gets the same mode
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _record: Any) -> None:

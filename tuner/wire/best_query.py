@@ -53,7 +53,7 @@ _PARAMETERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 class BestQuery(BaseModel):
     """The query of `GET /best`: a pair, a model's block or an attention, spelled as parameters, and a target."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["ffn", "independent", "decoder-block", "attention", "decoder-attention", "decoder-layer"] = Field(
         default="ffn", description="which parameters spell the pair, or the block"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -22,6 +23,8 @@ from tuner.wire.view import View
 
 #: Winners of one search, at most.
 MAX_WINNERS = 64
+#: A count is below this.
+_MOST = 2**31
 
 KindName = Annotated[PlanKind, Field(strict=False, description="one of ours")]
 
@@ -81,10 +84,22 @@ class ImportRequest(Strict):
 def _schedule(index: int, winner: ImportedWinner) -> Schedule:
     if not winner.plan_kind.is_ours:
         raise InvalidInput(f"winners.{index}.plan_kind", "is the library, which has no schedule", "leave it out")
+    for number in _numbers(winner.schedule):
+        if not isinstance(number, int) or abs(number) >= _MOST:
+            raise _refusal(index, f"has the number {str(number)[:20]}, and counts are whole and below 2^31")
     try:
         return Schedule.from_json(winner.schedule)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _refusal(index, f"is none: {error!r}") from error
+
+
+def _numbers(value: Any) -> Iterator[int | float]:
+    """All that a schedule holds; each is a count."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(inner)
+    elif isinstance(value, int | float):
+        yield value
 
 
 def _refusal(index: int, problem: str) -> InvalidInput:

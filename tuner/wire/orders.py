@@ -24,7 +24,7 @@ _STOP = re.compile(r"(b?)(\d{1,2})\.(\d{1,2})")
 class OrdersQuery(BaseModel):
     """What `GET /orders` takes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     rows: Annotated[int, Field(ge=1, le=MAX_SIDE, description="tile rows")] = 4
     cols: Annotated[int, Field(ge=1, le=MAX_SIDE, description="tile columns of the first product")] = 4

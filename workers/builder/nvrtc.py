@@ -28,6 +28,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from tuner.core.trial.limits import Limits
 from tuner.errors import BuildError, WorkerError
+from tuner.private import make_private_folder
 from tuner.processes import SPAWN
 from tuner.versions import install_command
 
@@ -225,7 +226,7 @@ class Builder:
         self._num_users = 1
         self._users_lock = threading.Lock()
         self._compiler = nvrtc_version()
-        cache_dir.mkdir(parents=True, exist_ok=True)
+        make_private_folder(cache_dir)
         self._make_pool = partial(
             ProcessPool,
             max_workers=num_processes + num_short,

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 from tuner.core.problem.gpu import LiveFacts
 from tuner.errors import WorkerError
+from tuner.private import FILE_MODE
 
 from ..protocol.messages import (
     Answer,
@@ -45,8 +46,12 @@ def lock_path(uuid: str) -> Path:
 
 
 def lock_card(uuid: str) -> IO[str] | None:
-    """The open, locked file, held until this process ends; None if another process keeps it."""
-    file = lock_path(uuid).open("a+")
+    """The open, locked file, held until this process ends; None if another process keeps it, or another user's did."""
+    try:  # everybody may put a link there
+        number = os.open(lock_path(uuid), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    except OSError:
+        return None
+    file = os.fdopen(number, "r+")
     end = time.monotonic() + _LOCK_PATIENCE_S
     while True:
         try:

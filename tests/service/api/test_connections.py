@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -126,3 +127,74 @@ def test_a_second_head_behind_a_whole_request_is_not_waited_for_either(server: S
     request = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
     assert answer_to(server, request + b"\r\nGET /jobs HT").startswith(b"HTTP/1.1 200")
     assert time.monotonic() - began < 60
+
+
+#: Each would be believed, or refused, if it stood in the head.
+TRAILERS = b"X-Request-ID: from-behind\r\nHost: evil.example\r\nX-Forwarded-For: 203.0.113.9\r\nOrigin: http://evil.example\r\n"
+
+
+def test_lines_behind_a_body_in_chunks_are_no_headers(server: Server) -> None:
+    head = b"POST /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    head += b"transfer-encoding: chunked\r\ntrailer: X-Request-ID\r\n"
+    answer = answer_to(server, head + b"\r\n2\r\n{}\r\n0\r\n" + TRAILERS + b"Authorization: Bearer x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 422"), "the body was taken, and is no job"
+    assert b"from-behind" not in answer
+    named = head + b"X-Request-ID: from-the-head\r\n\r\n2\r\n{}\r\n0\r\n" + TRAILERS + b"\r\n"
+    assert b"x-request-id: from-the-head" in answer_to(server, named).lower()
+
+
+def test_the_request_behind_one_with_trailers_has_its_own_headers(server: Server) -> None:
+    first = (
+        b"POST /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n"
+    )
+    second = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\nX-Request-ID: second\r\n\r\n"
+    answer = answer_to(server, first + b"\r\n2\r\n{}\r\n0\r\n" + TRAILERS + b"\r\n" + second)
+    assert b"HTTP/1.1 422" in answer
+    assert b"HTTP/1.1 200" in answer
+    assert b"x-request-id: second" in answer.lower()
+
+
+NUM_SILENT = 300
+
+
+@pytest.mark.parametrize(
+    "beginning", [b"", b"GET /jobs HT", b"POST /jobs HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n"]
+)
+def test_silence_keeps_nobody_out(tmp_path: Path, beginning: bytes) -> None:
+    limits = {"TUNER_MAX_CONNECTIONS": "50", "TUNER_REQUEST_DEADLINE_S": "600"}
+    with Server(tmp_path / "data", "--gpu", "none", **limits) as server, ExitStack() as clients:
+        kept = clients.enter_context(httpx.Client(base_url=server.url, timeout=30))
+        for number in range(NUM_SILENT):
+            client = clients.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            client.sendall(beginning)
+            if number % 60 == 0:
+                assert kept.get("/livez").status_code == 200
+        began = time.monotonic()
+        assert httpx.get(f"{server.url}/livez", timeout=30).status_code == 200
+        assert time.monotonic() - began < 1.0
+        assert num_sockets(server) < 100
+        assert server.log.stat().st_size < 100_000
+
+
+def test_the_last_descriptors_are_not_for_connections(tmp_path: Path) -> None:
+    """A storm of connections at a small limit of the process: others are answered, and the log says little."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as clients:
+        server = clients.enter_context(Server(tmp_path / "data", "--gpu", "none", TUNER_REQUEST_DEADLINE_S="600"))
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (256, 256))
+        for _ in range(400):
+            clients.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+        wait_until(lambda: server.log.stat().st_size > 0)
+        assert server.log.stat().st_size < 100_000
+    assert (soft, hard) == resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def test_an_answer_that_nobody_takes_is_given_up(server: Server) -> None:
+    request = b"GET /openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+    before = num_sockets(server)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        client.sendall(request * 50)
+        wait_until(lambda: num_sockets(server) > before)
+        wait_until(lambda: num_sockets(server) <= before, 30)

@@ -98,7 +98,12 @@ def test_the_problem_names_the_best_kernel_and_the_values_that_each_axis_had(
     assert [one["Size"] for one in found["KernelSpecification"]["Arguments"] if one["Name"] == "x"] == [16 * 256]
 
 
-def test_optuna_loads_the_study_with_every_trial(run: Run, job_id: str, trials: list[Trial], tmp_path: Path) -> None:
+@pytest.mark.parametrize("temporary", ["plain", "feature%2Flogin", "run?a", "{x}#"])
+def test_optuna_loads_the_study_with_every_trial(
+    run: Run, job_id: str, trials: list[Trial], tmp_path: Path, temporary: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / temporary).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / temporary))
     file = tmp_path / "study.db"
     assert run("export", job_id, "--format", "optuna", "-o", str(file)).exit_code == ExitCode.OK
     storage = optuna.storages.RDBStorage(f"sqlite:///{file}")

@@ -91,15 +91,17 @@ def test_events_tell_a_whole_job_in_order_and_can_be_resumed(serve: Serve) -> No
     assert service.events(job.id, seen[4].id) == seen[5:]
 
 
-def test_waiting_for_an_event_ends_with_the_event_or_with_the_time(serve: Serve) -> None:
+def test_who_listens_is_woken_by_an_event(serve: Serve) -> None:
     latch = Latch()
     service = serve(latch)
     job, _ = service.submit(spec(trials=2))
     assert latch.is_reached.wait(60)
     last = service.events(job.id)[-1].id
-    assert not service.wait_for_event(job.id, last, 0.05)
-    threading.Timer(0.1, latch.is_open.set).start()
-    assert service.wait_for_event(job.id, last, 60)
+    own = threading.Event()
+    with service.listening(job.id, own):
+        assert not own.wait(0.05)
+        latch.is_open.set()
+        assert own.wait(60)
     assert service.events(job.id, last)[0].kind == "trial"
 
 

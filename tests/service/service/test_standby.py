@@ -181,6 +181,21 @@ def test_a_shared_store_notices_what_others_write(tmp_path: Path, database_url: 
     other.close()
 
 
+def test_who_listens_at_a_shared_store_is_woken_by_what_others_write(tmp_path: Path, database_url: str | None) -> None:
+    one, other = (Store.open(tmp_path / "data", database_url, shared=True) for _ in range(2))
+    own, deaf = threading.Event(), threading.Event()
+    with one.commits.listening(["job-a"], own):
+        own.clear()
+        with other.write() as session:
+            jobs.insert(session, spec(), 1.0)
+        assert own.wait(60)
+    with one.commits.listening(["job-a"], deaf):
+        pass
+    wait_until(lambda: one.commits._looker is None)
+    one.close()
+    other.close()
+
+
 def drop_lock(store: Store) -> None:
     """Ends the connection of who leads, as a restart of the database would."""
     held = "locktype = 'advisory' and objid = :lock and granted"

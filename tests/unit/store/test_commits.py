@@ -29,11 +29,16 @@ def waiting(commits: Commits, wait: Callable[[], object]) -> Iterator[threading.
 
 def test_a_watcher_is_woken_by_events_of_its_own_job_alone() -> None:
     commits = Commits(None)
-    with waiting(commits, lambda: commits.wait_for_event("job-a", 0, LONG_S)) as own:
+    own = threading.Event()
+    with commits.listening(["job-a", "job-c"], own):
         commits.note(["job-b"], brings_work=True)
         assert not own.is_set()
         commits.note(["job-b", "job-a"], brings_work=False)
         assert own.is_set()
+        own.clear()
+        commits.note(["job-c"], brings_work=False)
+        assert own.is_set()
+    assert commits._waiting == {}
 
 
 def test_a_runner_is_woken_by_what_may_bring_work_alone() -> None:
@@ -47,8 +52,10 @@ def test_a_runner_is_woken_by_what_may_bring_work_alone() -> None:
 
 def test_what_is_not_known_concerns_everybody() -> None:
     commits = Commits(None)
-    with waiting(commits, lambda: commits.wait_for_event("job-a", 0, LONG_S)):
+    own = threading.Event()
+    with commits.listening(["job-a"], own):
         commits.note(None, brings_work=True)
+        assert own.is_set()
     with waiting(commits, lambda: commits.wait_for_work(1, LONG_S)):
         commits.note(None, brings_work=True)
 
@@ -56,7 +63,6 @@ def test_what_is_not_known_concerns_everybody() -> None:
 def test_what_came_before_one_waits_is_not_missed() -> None:
     commits = Commits(None)
     commits.note(["job-a"], brings_work=True)
-    commits.wait_for_event("job-a", 0, LONG_S)
     assert (commits.wait_for_write(0, LONG_S), commits.wait_for_work(0, LONG_S)) == (1, 1)
     assert commits.wait_for_write(1, 0.0) == 1, "the time was over, and there was no other one"
 
@@ -65,8 +71,8 @@ def test_a_recorded_trial_wakes_the_watchers_of_its_job(store: Store) -> None:
     with store.write() as session:
         job = jobs.insert(session, spec(), 1.0)
         jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)
-    seen = store.commits.num_writes
-    with waiting(store.commits, lambda: store.commits.wait_for_event(job.id, seen, LONG_S)) as own:
+    own = threading.Event()
+    with store.commits.listening([job.id], own):
         with store.write():
             pass
         assert not own.is_set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 from collections.abc import Sequence
 from datetime import datetime
@@ -36,7 +37,9 @@ def study_of(job: JobDetail, trials: Sequence[Trial]) -> bytes:
     distributions = {name: _distribution(values) for name, values in values_of(trials).items()}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "study.db"
-        storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
+        # A folder's name is no text of a URL, nor of the template that Optuna takes a URL for.
+        made_by = {"creator": lambda: sqlite3.connect(file, check_same_thread=False)}
+        storage = optuna.storages.RDBStorage("sqlite://", engine_kwargs=made_by)
         optuna.logging.disable_propagation()
         verbosity = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -17,10 +17,11 @@ from tuner.core.problem.gpu import Target
 from tuner.core.trial.evaluator import Quarantine
 from tuner.dispatch.cluster import messages
 from tuner.dispatch.cluster.builds import BuildLine, ClusterBuilds
+from tuner.dispatch.cluster.gate import check_announcement
 from tuner.dispatch.cluster.lane import ClusterLane
 from tuner.dispatch.cluster.members import SLACK_S, Member
 from tuner.dispatch.cluster.nodes import ANNOUNCEMENT
-from tuner.errors import NotFound
+from tuner.errors import NotFound, Unbelievable
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +193,8 @@ class ClusterDispatcher:
     def _welcome(self, address: str, text: str) -> None:
         try:
             announcement = messages.decode_announcement(text)
-        except messages.NotUnderstood as error:
+            check_announcement(announcement)
+        except (messages.NotUnderstood, Unbelievable) as error:
             self._refused[address] = text
             log.error(
                 "the worker %s is of no use to this server, version %s: %s; install the same version on both",

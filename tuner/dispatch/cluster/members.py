@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import Any
 
@@ -11,9 +12,12 @@ from distributed.core import send_recv
 
 from tuner.core.trial.limits import Limits
 from tuner.dispatch.cluster import messages
+from tuner.dispatch.cluster.gate import check_answer, check_error
 from tuner.dispatch.cluster.nodes import CALL
 from tuner.dispatch.local import THREADS_PER_PLACE
-from tuner.errors import WorkerError
+from tuner.errors import TunerError, Unbelievable, WorkerError
+
+_log = logging.getLogger(__name__)
 
 #: A call may last so much longer than its worker's own limits say, seconds: for its way, and for a line of its own.
 SLACK_S = 60.0
@@ -62,7 +66,7 @@ class Member:
 
         Raises:
             Lost: it went, or answered nothing in time.
-            NotUnderstood: it answered garbage, and is not trusted any more.
+            NotUnderstood: it answered garbage, or what cannot be, and is not trusted any more.
             Quarantined, InvalidInput, WorkerError: as the call did there.
         """
         deadline_s = deadline_of(call, self.announcement.limits) + self._slack_s
@@ -75,12 +79,14 @@ class Member:
         except Exception as error:  # Dask could not read it
             raise self._distrusted(error) from error
         try:
-            return messages.decode_answer(call.op, answer)
-        except messages.NotUnderstood as error:
+            return _checked(call, answer)
+        except (messages.NotUnderstood, Unbelievable) as error:
             raise self._distrusted(error) from error
 
     def _distrusted(self, error: Exception) -> messages.NotUnderstood:
-        self.distrust = f"{self.address} answers garbage: {error}; restart it"
+        what = "cannot be believed" if isinstance(error, Unbelievable) else "answers garbage"
+        self.distrust = f"{self.address} {what}: {error}; restart it"
+        _log.error("%s; nothing is sent to it any more", self.distrust)
         return messages.NotUnderstood(self.distrust)
 
     async def _exchange(self, payload: bytes) -> object:
@@ -116,6 +122,24 @@ class Member:
             with suppress(OSError):
                 comm.abort()
         self._free.clear()
+
+
+def _checked(call: messages.Call, answer: object) -> Any:
+    """What was answered, if it can be.
+
+    Raises:
+        NotUnderstood, Unbelievable: it is no answer to that call, or says what cannot be.
+        Quarantined, InvalidInput, WorkerError: as the call did there.
+    """
+    try:
+        found = messages.decode_answer(call.op, answer)
+    except messages.NotUnderstood:
+        raise
+    except TunerError as error:
+        check_error(call, error)
+        raise
+    check_answer(call, found)
+    return found
 
 
 def deadline_of(call: messages.Call, limits: Limits) -> float:

@@ -1,0 +1,93 @@
+"""The listening socket, and how many connections there may be at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tuner.errors import TunerError
+
+_log = logging.getLogger(__name__)
+
+#: Connections that wait in the kernel's queue; and those taken out of it at a time, so that a storm of them does not
+#: take the last descriptors before the oldest of them are ended.
+_QUEUE, TAKEN_AT_ONCE = 1024, 32
+#: Descriptors for all else: the database, files, pipes to other processes. Of few descriptors it is a third of them.
+_FOR_OTHERS = 200
+#: Of what the event loop cannot do one line says it in so many seconds.
+_QUIET_S = 60.0
+
+
+class ListenError(TunerError):
+    """The address cannot be listened on; the message says why."""
+
+
+class _Listener(socket.socket):
+    """Its queue is long, however few are taken from it at a time."""
+
+    def listen(self, backlog: int = _QUEUE, /) -> None:
+        """Begins to listen."""
+        super().listen(max(backlog, _QUEUE))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket, bound before anything is opened: a taken port is told at once.
+
+    Raises:
+        ListenError: host and port cannot be bound.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol must be named: only then asyncio switches Nagle's algorithm off, which costs 40 ms an answer.
+    listener = _Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise ListenError(f"cannot listen on {host} port {port}: {error.strerror}; give another --port") from error
+    return listener
+
+
+def connections_that_fit(wanted: int) -> int:
+    """How many connections there may be: as many as wanted, or as the process' descriptors allow. Their limit is raised
+    as far as this user may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _FOR_OTHERS
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    fitting = max(1, soft - min(_FOR_OTHERS, soft // 3))
+    if fitting < wanted:
+        _log.warning(
+            
+            "%d connections are kept, not %d: this process has %d descriptors (ulimit -n)", fitting, wanted, soft
+        
+        )
+    return min(wanted, fitting)
+
+
+def quietly(clock: Callable[[], float] = time.monotonic) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """What an event loop tells its troubles: the first of a kind is logged, and after a while how many came since."""
+    seen: dict[str, tuple[float, int]] = {}
+
+    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        kind = f"{context.get('message')} {type(error).__name__} {getattr(error, 'errno', '')}"
+        at, num_quiet = seen.get(kind, (float("-inf"), 0))
+        if (now := clock()) - at < _QUIET_S:
+            seen[kind] = at, num_quiet + 1
+            return
+        seen[kind] = now, 0
+        more = f" ({num_quiet} more since the last such line)" if num_quiet else ""
+        trace = None if isinstance(error, OSError) else error
+        _log.error("%s: %s%s", context.get("message"), error, more, exc_info=trace)
+
+    return handle

@@ -1,0 +1,52 @@
+"""Folders and files that only their owner reaches: a machine's other users have no business in a data folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+_OTHERS = 0o077
+
+
+def make_private_folder(path: Path) -> None:
+    """Makes a folder and what is missing above it, each for its owner alone; one that is there stays as it is.
+
+    Raises:
+        OSError: it cannot be made, or is no folder.
+    """
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+
+
+def make_private_file(path: Path) -> None:
+    """Makes an empty file for its owner alone; one that is there stays as it is.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+
+
+def close_to_others(path: Path) -> bool:
+    """Takes a folder or a file from all but its owner; whether others reach it still, since it is somebody else's."""
+    found = path.stat()
+    if not found.st_mode & _OTHERS:
+        return False
+    if found.st_uid != os.geteuid():
+        return True
+    path.chmod(found.st_mode & ~_OTHERS & 0o777)
+    return False
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """Whatever this process and its children make within the block is for their owner alone."""
+    before = os.umask(_OTHERS)
+    try:
+        yield
+    finally:
+        os.umask(before)
