@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.client.model_families import FAMILIES, WRAPPED
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Shape
 
-#: Families whose feed-forward blocks are gated ones of two products: `model_type` in the config.
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text")
-#: Families whose config has its language model under `text_config`.
-_WRAPPED = ("gemma3",)
 #: transformers' names of activations that are ours; our gelu is the tanh form.
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "relu": "relu"}
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
+#: What is said of a whole model is said of its language model too.
+_QUANTISED = ("quantization_config", "compression_config")
+_OF_THE_WHOLE = ("dtype", "torch_dtype", *_QUANTISED)
 #: Fields that say how many experts there are; each family calls them otherwise.
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
@@ -37,7 +37,7 @@ def ffn_shapes(
     """
     config = dense_language_model(config)
     hidden, layers = size_of(config, "hidden_size"), size_of(config, "num_hidden_layers")
-    bias = bool(config.get("mlp_bias", False))
+    bias = FAMILIES[config["model_type"]].reads_mlp_bias and flag_of(config, "mlp_bias")
     if tp > 1 and (residual or bias):
         what = "a fused residual" if residual else "the bias of the second product (mlp_bias)"
         problem = f"is {tp}, and the ranks' outputs are summed: {what} would be added {tp} times"
@@ -69,20 +69,21 @@ def merged(models: list[dict[Shape, int]]) -> dict[Shape, int]:
 
 
 def dense_language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The config of the language model alone.
+    """The config of the language model alone, with its family's values of what it does not say.
 
     Raises:
         InvalidInput: the model has experts, is quantised, or is of a family that is not known.
     """
     config = _language_model(config)
     _check_dense(config)
-    return config
+    return {**FAMILIES[config["model_type"]].defaults, **config}
 
 
 def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    if config.get("model_type") in _WRAPPED and isinstance(config.get("text_config"), Mapping):
-        # What is said of the whole model, such as its quantisation, is said of its language model too.
-        return {**{name: value for name, value in config.items() if name != "text_config"}, **config["text_config"]}
+    family = config.get("model_type")
+    if isinstance(family, str) and family in WRAPPED and isinstance(config.get("text_config"), Mapping):
+        whole = {name: config[name] for name in _OF_THE_WHOLE if name in config}
+        return {"model_type": WRAPPED[family], **whole, **config["text_config"]}
     return config
 
 
@@ -92,13 +93,13 @@ def _check_dense(config: Mapping[str, Any]) -> None:
     if experts is not None:
         problem = f"is {config[experts]}: {family} is a mixture of experts, whose products are grouped by expert"
         raise InvalidInput(experts, problem, "give the config of a dense model")
-    for name in ("quantization_config", "compression_config"):
+    for name in _QUANTISED:
         if quantised := config.get(name):
             method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
             problem = f"says that the layers are quantised by {method}; a kernel here multiplies fp16 or bf16"
             raise InvalidInput(name, problem, "give the config of the model before it was quantised")
-    if family not in FAMILIES:
-        known = ", ".join((*FAMILIES, *_WRAPPED))
+    if not isinstance(family, str) or family not in FAMILIES:
+        known = ", ".join((*FAMILIES, *WRAPPED))
         raise InvalidInput(
             "model_type",
             "is missing" if family is None else f"is {family!r}, whose feed-forward block is not known",
@@ -112,19 +113,30 @@ def size_of(config: Mapping[str, Any], name: str) -> int:
     Raises:
         InvalidInput: it is none.
     """
-    found = config.get(name)
+    found = config[name]
     if type(found) is not int or found < 1:
-        problem = f"should be a positive integer, got {found!r}" if name in config else "is missing"
+        problem = f"should be a positive integer, got {found!r}"
         raise InvalidInput(name, problem, "give the config.json of the model")
     return found
 
 
+def flag_of(config: Mapping[str, Any], name: str) -> bool:
+    """A field that is true or false; null is false.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    found = config.get(name)
+    if found is not None and not isinstance(found, bool):
+        raise InvalidInput(name, f"should be true or false, got {found!r}", "give the config.json of the model")
+    return bool(found)
+
+
 def _activation(config: Mapping[str, Any]) -> str:
-    if str(config["model_type"]).startswith("gemma"):
-        # Early configs say "gelu" in hidden_act and mean the tanh form: transformers takes hidden_activation instead.
-        name, field = config.get("hidden_activation") or "gelu_pytorch_tanh", "hidden_activation"
-    else:
-        name, field = config.get("hidden_act", "silu"), "hidden_act"
+    field = FAMILIES[config["model_type"]].activation_field
+    name = config[field]
+    if config["model_type"] == "gemma" and name == "gelu":
+        name = "gelu_pytorch_tanh"  # its early configs mean the tanh form, and transformers takes it
     if not isinstance(name, str) or name not in _ACTIVATIONS:
         exact = "; our gelu is the tanh form, and this one is exact" if name == "gelu" else ""
         known = ", ".join(_ACTIVATIONS)

@@ -12,7 +12,7 @@ import click
 from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
 from tuner.client.http import Client
-from tuner.client.model_attention import attention_pair, qkv_attention_chain
+from tuner.client.model_attention import attention_pairs, qkv_attention_chains
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import Finite, pack_options
 from tuner.client.output import plain_console, print_table
@@ -103,8 +103,8 @@ def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
 def _attentions(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
-    take = qkv_attention_chain if options["with_qkv"] else attention_pair
-    found = [_read(path, partial(take, sequences=m, **how)) for path in configs for m in rows]
+    take = qkv_attention_chains if options["with_qkv"] else attention_pairs
+    found = [pair for path in configs for m in rows for pair in _read(path, partial(take, sequences=m, **how))]
     for pair in (once := [pair for index, pair in enumerate(found) if pair not in found[:index]]):
         click.echo(_words(pair), err=True)
     return once
@@ -114,9 +114,14 @@ def _words(pair: Mapping[str, Any]) -> str:
     """Of an attention, or of one with what is in front."""
     if "ops" in pair:
         (attention,) = (op for op in pair["ops"] if op.get("op") == ATTENTION)
-        return f"qkv, attention, o_proj: {attention['sequences']} x {attention['max_length']} tokens"
+        return f"qkv, attention, o_proj: {_reach(attention)}"
     projected = "its projection" if pair["d_out"] else "no projection, since o_proj has a bias"
-    return f"attention: {pair['sequences']} x {pair['max_length']} tokens, {projected}"
+    return f"attention: {_reach(pair)}, {projected}"
+
+
+def _reach(attention: Mapping[str, Any]) -> str:
+    window = f", a window of {attention['window']}" if attention.get("window") else ""
+    return f"{attention['sequences']} x {attention['max_length']} tokens{window}"
 
 
 def _read(path: Path, take: Callable[[Any], Found]) -> Found:

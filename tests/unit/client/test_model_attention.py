@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.client.test_models import config
-from tuner.client.model_attention import attention_pair, qkv_attention_chain
+from tuner.client.model_attention import attention_pairs, qkv_attention_chains
 from tuner.core.problem.presets import MODELS, LayerRun, decoder_layer
 from tuner.core.problem.workload import Dtype
 from tuner.errors import InvalidInput
@@ -29,7 +29,7 @@ EXPECTED = {
 @pytest.mark.parametrize("tp", [1, 2, 4])
 def test_a_models_attention_is_that_which_was_written_by_hand(name: str, tp: int) -> None:
     heads, kv_heads, head_dim, hidden, dtype = EXPECTED[name]
-    found = attention_pair(config(name), sequences=16, max_length=2048, tp=tp)
+    [found] = attention_pairs(config(name), sequences=16, max_length=2048, tp=tp)
     sizes = {name: found[name] for name in ("heads", "kv_heads", "head_dim", "d_out", "dtype", "window")}
     assert sizes == {
         "heads": heads // tp,
@@ -44,21 +44,56 @@ def test_a_models_attention_is_that_which_was_written_by_hand(name: str, tp: int
 
 
 def test_options_of_the_config_and_of_the_command_are_the_pairs() -> None:
-    def asked(max_length: int = 8192, **changes: Any) -> dict[str, Any]:
-        return attention_pair(config("mistral_7b", **changes), sequences=1, max_length=max_length)
+    def asked(name: str = "mistral_7b", max_length: int = 8192, **changes: Any) -> dict[str, Any]:
+        [pair] = attention_pairs(config(name, **changes), sequences=1, max_length=max_length)
+        return pair
 
-    assert asked(sliding_window=4096)["window"] == 4096
-    assert asked(4096, sliding_window=4096)["window"] is None, "it hides nothing"
-    assert asked(sliding_window=4096, use_sliding_window=False)["window"] is None
-    assert asked(attention_bias=True)["d_out"] is None, "o_proj has a bias, and the kernel has none"
-    paged = attention_pair(config("llama_3_8b"), sequences=1, max_length=512, dtype="fp16", page_tokens=16)
+    assert asked(sliding_window=1024)["window"] == 1024
+    assert asked(max_length=4096, sliding_window=4096)["window"] is None, "it hides nothing"
+    assert asked(sliding_window=1024, use_sliding_window=False)["window"] == 1024, "the family has no such switch"
+    assert asked("llama_3_8b", attention_bias=True)["d_out"] is None, "o_proj has a bias, and the kernel has none"
+    assert asked(attention_bias=True)["d_out"] == 4096, "the family's o_proj has none, whatever the config says"
+    [paged] = attention_pairs(config("llama_3_8b"), sequences=1, max_length=512, dtype="fp16", page_tokens=16)
     assert (paged["page_tokens"], paged["dtype"]) == (16, "fp16")
+
+
+def test_layers_of_several_kinds_are_several_pairs() -> None:
+    def windows(max_length: int = 8192, **changes: Any) -> list[int | None]:
+        pairs = attention_pairs(config("qwen2_5_7b", **changes), sequences=1, max_length=max_length)
+        return [pair["window"] for pair in pairs]
+
+    switched_on = {"use_sliding_window": True, "sliding_window": 1024, "max_window_layers": 21}
+    assert windows(**switched_on) == [None, 1024]
+    assert windows(1024, **switched_on) == [None], "the window hides nothing"
+    assert windows(**{**switched_on, "max_window_layers": 0}) == [1024]
+    assert windows(sliding_window=1024) == [None], "the switch is off where it is absent"
+    [sliding, full] = attention_pairs(config("gemma_2_9b"), sequences=1, max_length=8192, dtype="bf16")
+    assert (sliding["window"], full["window"], full["soft_cap"], full["scale"]) == (4096, None, 50.0, None)
+
+
+def test_the_scores_of_a_gemma_are_scaled_as_its_config_says() -> None:
+    changes = {"head_dim": 128, "query_pre_attn_scalar": 144, "layer_types": ["full_attention"] * 42}
+    [pair] = attention_pairs(config("gemma_2_9b", **changes), sequences=1, max_length=512, dtype="bf16")
+    assert pair["scale"] == pytest.approx(1 / 12)
+    op = Attention(**pair).to_workload().all_ops[0]
+    assert op.form.soft_cap == 50.0  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "tp", "words"),
     [
-        ("gemma_2_9b", {}, 1, "do not all have the same plain attention"),
+        ("gemma_2_9b", {"use_bidirectional_attention": True}, 1, "its layers do no decoding"),
+        ("qwen2_5_7b", {"use_sliding_window": "yes"}, 1, "should be true or false, got 'yes'"),
+        ("qwen2_5_7b", {"use_sliding_window": True, "layer_types": ["full_attention"]}, 1, "of num_hidden_layers, 28"),
+        (
+            "qwen2_5_7b",
+            {"use_sliding_window": True, "num_hidden_layers": 1, "layer_types": ["linear_attention"]},
+            1,
+            "layer_types.0: is 'linear_attention'",
+        ),
+        ("mistral_7b", {"sliding_window": -1}, 1, "sliding_window: should be a positive integer, got -1"),
+        ("mistral_7b", {"rope_scaling": "yarn"}, 1, "rope_scaling: should be an object"),
+        ("llama_3_8b", {"partial_rotary_factor": "half"}, 1, "should be a positive number"),
         ("llama_3_8b", {}, 3, "num_attention_heads 32 is no multiple of it"),
         ("llama_3_8b", {}, 16, "num_key_value_heads 8 is no multiple of it"),
         ("llama_3_8b", {"num_experts": 8}, 1, "is a mixture of experts"),
@@ -68,7 +103,7 @@ def test_options_of_the_config_and_of_the_command_are_the_pairs() -> None:
 )
 def test_what_has_no_attention_here_is_refused(name: str, changes: dict[str, Any], tp: int, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        attention_pair(config(name, **changes), sequences=1, max_length=512, tp=tp)
+        attention_pairs(config(name, **changes), sequences=1, max_length=512, tp=tp)
 
 
 @pytest.mark.parametrize(
@@ -82,17 +117,20 @@ def test_what_has_no_attention_here_is_refused(name: str, changes: dict[str, Any
 )
 def test_with_what_is_in_front_it_is_the_run_of_the_preset(name: str, preset: str, tp: int, pages: int | None) -> None:
     asked: dict[str, Any] = {"sequences": 16, "max_length": 2048, "tp": tp, "page_tokens": pages}
-    found = Chain(**qkv_attention_chain(config(name, rms_norm_eps=MODELS[preset].eps), **asked)).to_workload()
-    assert found == decoder_layer(preset, run=LayerRun.QKV_ATTENTION, dtype=Dtype.BF16, **asked)
+    [chain] = qkv_attention_chains(config(name, rms_norm_eps=MODELS[preset].eps), **asked)
+    assert Chain(**chain).to_workload() == decoder_layer(preset, run=LayerRun.QKV_ATTENTION, dtype=Dtype.BF16, **asked)
 
 
 def test_biases_and_a_window_of_the_config_are_the_chains() -> None:
-    chain = qkv_attention_chain(
-        config("mistral_7b", attention_bias=True, sliding_window=256), sequences=2, max_length=512, dtype="fp16"
-    )
-    qkv, attention, o_proj = Chain(**chain).to_workload().all_ops
+    [chain] = qkv_attention_chains(config("llama_3_8b", attention_bias=True), sequences=2, max_length=512, dtype="fp16")
+    qkv, _, o_proj = Chain(**chain).to_workload().all_ops
     assert (qkv.bias, o_proj.bias) == (True, True)  # type: ignore[union-attr]
+    changes = {"use_sliding_window": True, "sliding_window": 256, "max_window_layers": 1}
+    full, sliding = qkv_attention_chains(config("qwen2_5_7b", **changes), sequences=2, max_length=512)
+    qkv, attention, o_proj = Chain(**sliding).to_workload().all_ops
+    assert (qkv.bias, o_proj.bias) == (True, False)  # type: ignore[union-attr]
     assert attention.form.window == 256  # type: ignore[union-attr]
+    assert Chain(**full).to_workload().all_ops[1].form.window is None  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -103,11 +141,11 @@ def test_biases_and_a_window_of_the_config_are_the_chains() -> None:
         ("llama_3_8b", {"rope_scaling": {"type": "yarn"}}, 1, "is of type 'yarn'"),
         ("llama_3_8b", {"partial_rotary_factor": 0.5}, 1, "partial_rotary_factor: is 0.5, and a kernel"),
         ("llama_3_8b", {"attention_bias": True}, 2, "the bias of o_proj would be added 2 times"),
-        ("gemma_2_9b", {}, 1, "do not all have the same plain attention"),
+        ("gemma_2_9b", {}, 1, r"whose norms multiply by 1 \+ their weight"),
     ],
 )
 def test_what_is_turned_otherwise_has_no_product_in_front(
     name: str, changes: dict[str, Any], tp: int, words: str
 ) -> None:
     with pytest.raises(InvalidInput, match=words):
-        qkv_attention_chain(config(name, **changes), sequences=1, max_length=512, tp=tp)
+        qkv_attention_chains(config(name, **changes), sequences=1, max_length=512, tp=tp)

@@ -1,0 +1,133 @@
+"""What transformers' classes of configs say of the families of models that `tune-model` knows.
+
+Source: `configuration_*.py` and `modeling_*.py` of transformers 5.24. `tests/unit/client/transformers_says.py` writes
+down what these classes say of many configs, and a test holds this reading against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Windows(StrEnum):
+    """Which layers of a family see a window of `sliding_window` tokens."""
+
+    #: None: a window in the config is not read.
+    NONE = "none"
+    #: All of them.
+    ALL = "all"
+    #: With `use_sliding_window` those from `max_window_layers` on, or as `layer_types` says.
+    SWITCHED = "switched"
+    #: Every other one, the first included, or as `layer_types` says.
+    ALTERNATE = "alternate"
+    #: All but each `sliding_window_pattern`-th, or as `layer_types` says.
+    PATTERN = "pattern"
+
+
+class Biases(StrEnum):
+    """Which of the projections of an attention have a bias."""
+
+    NONE = "none"
+    #: All four, where `attention_bias` says so.
+    CONFIGURED = "configured"
+    #: Those of queries, keys and values, whatever the config says.
+    QKV = "qkv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """How the config of a `model_type` is read."""
+
+    #: What a field is that the config does not have.
+    defaults: Mapping[str, Any]
+    windows: Windows
+    biases: Biases
+    #: Whether the MLP has biases where `mlp_bias` says so.
+    reads_mlp_bias: bool = False
+    #: Whether queries and keys are normed in front of the attention.
+    norms_queries: bool = False
+    #: Whether a norm multiplies by 1 + its weight, where a kernel here multiplies by the weight.
+    adds_one_to_norms: bool = False
+
+    @property
+    def activation_field(self) -> str:
+        """The field that names the activation of the MLP."""
+        return next(name for name in ("hidden_act", "hidden_activation") if name in self.defaults)
+
+
+def _defaults(
+    hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int | None, **others: Any
+) -> dict[str, Any]:
+    """Of a family; None for what is as many as the heads, or what is made of other fields."""
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": intermediate,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": None,
+        "rms_norm_eps": 1e-6,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "layer_types": None,
+        **others,
+    }
+
+
+_SILU: Mapping[str, Any] = {"hidden_act": "silu"}
+_QWEN = {**_SILU, "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
+_GEMMA = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": 256, "sliding_window": 4096}
+_GEMMA_SCORES = {"query_pre_attn_scalar": 256, "use_bidirectional_attention": False}
+
+#: By `model_type`: families whose feed-forward blocks are gated ones of two products.
+FAMILIES: Mapping[str, Family] = {
+    "llama": Family(
+        defaults=_defaults(4096, 11008, 32, 32, None, **_SILU),
+        windows=Windows.NONE,
+        biases=Biases.CONFIGURED,
+        reads_mlp_bias=True,
+    ),
+    "mistral": Family(
+        defaults=_defaults(4096, 14336, 32, 32, 8, **_SILU, sliding_window=4096),
+        windows=Windows.ALL,
+        biases=Biases.NONE,
+    ),
+    "qwen2": Family(defaults=_defaults(4096, 22016, 32, 32, 32, **_QWEN), windows=Windows.SWITCHED, biases=Biases.QKV),
+    "qwen3": Family(
+        defaults=_defaults(4096, 22016, 32, 32, 32, **_QWEN, head_dim=128),
+        windows=Windows.SWITCHED,
+        biases=Biases.CONFIGURED,
+        norms_queries=True,
+    ),
+    "phi3": Family(
+        defaults=_defaults(3072, 8192, 32, 32, None, **_SILU, rms_norm_eps=1e-5, sliding_window=None),
+        windows=Windows.ALL,
+        biases=Biases.NONE,
+    ),
+    "gemma": Family(
+        defaults=_defaults(3072, 24576, 28, 16, 16, hidden_act="gelu_pytorch_tanh", head_dim=256),
+        windows=Windows.NONE,
+        biases=Biases.CONFIGURED,
+        adds_one_to_norms=True,
+    ),
+    "gemma2": Family(
+        defaults=_defaults(2304, 9216, 26, 8, 4, **_GEMMA, **_GEMMA_SCORES, attn_logit_softcapping=50.0),
+        windows=Windows.ALTERNATE,
+        biases=Biases.CONFIGURED,
+        adds_one_to_norms=True,
+    ),
+    "gemma3_text": Family(
+        defaults=_defaults(
+            2304, 9216, 26, 8, 4, **_GEMMA, **_GEMMA_SCORES, attn_logit_softcapping=None, sliding_window_pattern=6
+        ),
+        windows=Windows.PATTERN,
+        biases=Biases.CONFIGURED,
+        norms_queries=True,
+        adds_one_to_norms=True,
+    ),
+}
+#: Models whose language model is under `text_config`, and its family where that does not say it.
+WRAPPED = {"gemma3": "gemma3_text"}
