@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -126,7 +127,7 @@ def _courier(settings: Settings, store: Store, leads: Callable[[], bool]) -> Cou
     if not hosts:
         return None
     policy = WebhookPolicy(hosts=hosts, networks=networks, secret=settings.webhook_secret.get_secret_value())
-    return Courier(store, policy, job_ended_body, leads=leads)
+    return Courier(store, policy, partial(job_ended_body, root_path=settings.root_path), leads=leads)
 
 
 def _dispatcher(settings: Settings, build_cache: Path) -> tuple[Dispatcher, str]:
@@ -192,14 +193,18 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         try:
             service.start()
             app: Any = create_app(
-                service, settings.host_names, settings.request_deadline_s, requests_per_s=settings.requests_per_s
+                service,
+                settings.host_names,
+                settings.request_deadline_s,
+                requests_per_s=settings.requests_per_s,
+                root_path=settings.root_path,
             )
             server = _Server(_config(telemetry.around(app) if telemetry else app, settings))
             ending.take_over(server, service)
             if standby is not None:
                 standby.start()
             spare_collector()
-            announce(_address(listener))
+            announce(_address(listener) + settings.root_path)
             server.run(sockets=[listener])
             service.drain(0.0 if ending.is_hasty else settings.drain_deadline_s)
         finally:

@@ -61,6 +61,7 @@ for command in (audit, db, doctor, scheduler, tls, token, worker):
 @tls_option
 @database_option
 @click.option("--standby", is_flag=True, default=None, help="Serve beside others; run the jobs when nobody else does.")
+@click.option("--root-path", help="Path below which a proxy has the service on its site, e.g. /tuner.  [default: none]")
 @click.option(
     "--insecure", is_flag=True, default=None, help="Allow an address beyond loopback though there are no tokens."
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tuner.core.problem.objective import FinalsProcedure
@@ -22,6 +23,15 @@ DEFAULT_LOCK_PATIENCE_S = 5.0
 DEFAULT_REQUESTS_PER_S = 300.0
 #: So many connections are kept at a time; each event stream holds one.
 DEFAULT_MAX_CONNECTIONS = 1000
+#: What stands between two slashes of a path, without anything that an address would write otherwise.
+_STEP = re.compile(r"[A-Za-z0-9._~-]+")
+#: With what the service's own paths begin. Below a root path that begins so, a request would mean two things.
+OWN_PATHS = frozenset(
+    {
+        *("artifacts", "audit", "batches", "best", "favicon.ico", "imports", "jobs", "livez", "login", "logout"),
+        *("metrics", "openapi.json", "orders", "packs", "readyz", "static", "targets", "ui", "whoami"),
+    }
+)
 #: A webhook's secret has at least so many characters.
 _LEAST_SECRET = 16
 #: Head and body of a request must each arrive in so many seconds.
@@ -87,6 +97,10 @@ class Settings(BaseSettings):
         default="",
         description="addresses or networks of proxies whose X-Forwarded-For and -Proto are believed, commas between "
         "them; `*` for any",
+    )
+    root_path: str = Field(
+        default="",
+        description="path below which a proxy has the service on its site, e.g. `/tuner`; all links begin with it",
     )
     requests_per_s: float = Field(
         default=DEFAULT_REQUESTS_PER_S,
@@ -236,6 +250,16 @@ class Settings(BaseSettings):
         except InvalidInput as error:
             raise ValueError(str(error)) from error
         return self
+
+    @field_validator("root_path")
+    @classmethod
+    def _check_root_path(cls, path: str) -> str:
+        steps = path.rstrip("/").split("/")
+        if steps[0] or not all(_STEP.fullmatch(step) and step.strip(".") for step in steps[1:]):
+            raise ValueError(f"root_path {path!a} is no path; give one like /tuner, of letters, digits and -._~")
+        if steps[1:2] and steps[1] in OWN_PATHS:
+            raise ValueError(f"root_path {path} begins as a path of the service itself; take another one, e.g. /tuner")
+        return "/".join(steps)
 
     @model_validator(mode="after")
     def _check_webhooks(self) -> Self:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -95,7 +96,7 @@ class Server:
     @property
     def port(self) -> int:
         """Where it listens."""
-        return int(self.url.rpartition(":")[2])
+        return urlsplit(self.url).port or 0
 
     def kill(self) -> None:
         """As if the power had gone."""

@@ -21,6 +21,7 @@ from tuner.core.access.caller import LOCAL, Caller, Role, Token
 from tuner.errors import StoreError
 from tuner.service import Service
 from tuner.wire.problems import problem
+from tuner.wire.root_path import outside
 
 #: Paths that ask for no token: probes, the login, what its page loads, and what routes there are.
 _OPEN = ("/livez", "/readyz", "/login", "/favicon.ico", "/openapi.json")
@@ -117,11 +118,14 @@ class AccessGuard:
                 raise _Refusal(status=401, detail="the token is unknown, expired or revoked; ask an admin for another")
             return token
         if not connection.cookies:
-            raise _Refusal(status=401, detail="a token is needed: send `Authorization: Bearer …`, or log in at /login")
+            raise _Refusal(
+                status=401,
+                detail=f"a token is needed: send `Authorization: Bearer …`, or log in at {outside('/login')}",
+            )
         session = await to_thread.run_sync(read_session, connection, self._access.session_key)
         token = await to_thread.run_sync(self._access.by_session, session.token_id, session.csrf) if session else None
         if session is None or token is None:
-            raise _Refusal(status=401, detail="the session has ended; log in at /login")
+            raise _Refusal(status=401, detail=f"the session has ended; log in at {outside('/login')}")
         # A form carries the proof in a field, which its route checks.
         is_safe = connection.scope["method"] in _READING or takes_form(connection.scope["path"])
         if not is_safe and not session.is_ours(connection.headers.get(CSRF_HEADER)):

@@ -27,6 +27,7 @@ from tuner.api.pages import add_pages
 from tuner.api.rates import Rates
 from tuner.api.request_id import RequestId
 from tuner.api.results import result_routes
+from tuner.api.root_path import BelowRootPath
 from tuner.api.security_headers import SecurityHeaders
 from tuner.api.submitting import ShortSubmission
 from tuner.api.trial_pages import trial_page_routes
@@ -53,13 +54,18 @@ def create_app(
     allowed_hosts: Collection[str] = (),
     request_deadline_s: float = DEFAULT_REQUEST_DEADLINE_S,
     requests_per_s: float = DEFAULT_REQUESTS_PER_S,
+    root_path: str = "",
 ) -> FastAPI:
     """The ASGI application around `service`, which the caller starts and closes.
 
     It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`. A body must
     arrive in `request_deadline_s`. A token may send `requests_per_s`.
+    Links lead below `root_path`, where a proxy gives the service a part of a site.
     """
-    app = FastAPI(title="tuner", version=__version__, description=_DESCRIPTION, redoc_url=None, docs_url=None)
+    servers = [{"url": root_path}] if root_path else None
+    app = FastAPI(
+        title="tuner", version=__version__, description=_DESCRIPTION, redoc_url=None, docs_url=None, servers=servers
+    )
     rates = Rates(requests_per_s)
     for routes in (
         job_routes,
@@ -90,4 +96,6 @@ def create_app(
     app.add_middleware(WireVersion)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(RequestId)
+    if root_path:
+        app.add_middleware(BelowRootPath, path=root_path)
     return app

@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse
 from tuner.api.access import Asker, caller_of
 from tuner.api.rates import Rates
 from tuner.api.rendering import render_form
+from tuner.api.root_path import without_root_path
 from tuner.api.session import begin_session, end_session, session_of
 from tuner.core.access.caller import Caller
 from tuner.errors import Forbidden
@@ -25,7 +26,8 @@ def local_path(wanted: str) -> str:
     """A path of this server that `wanted` names; the front page where it leads elsewhere."""
     parts = urlsplit(wanted)
     is_local = not parts.scheme and not parts.netloc and wanted.startswith("/") and "\\" not in wanted
-    return wanted if is_local and wanted.isprintable() and not wanted.startswith("//") else "/"
+    is_safe = is_local and wanted.isprintable() and not wanted.startswith("//")
+    return without_root_path(wanted) if is_safe else "/"
 
 
 def add_login(router: APIRouter, service: Service, rates: Rates) -> None:

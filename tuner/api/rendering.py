@@ -9,9 +9,11 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel
+from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from tuner.api.root_path import link_from_outside
 from tuner.api.session import CALLER, session_of
 from tuner.core.units import figure, microseconds, ratio
 from tuner.wire.problems import Problem
@@ -74,7 +76,7 @@ _templates.filters.update(
 
 def wants_page(request: Request) -> bool:
     """Whether a page path was asked for as a page and not as its JSON form."""
-    path = request.url.path
+    path = request.scope["path"]
     if not (path == "/" or path.startswith("/ui/")) or path.endswith(".json"):
         return False
     accept = request.headers.get("accept", "*/*")
@@ -87,15 +89,15 @@ def render(request: Request, template: str, page: BaseModel, *, status: int = 20
         return Response(page.model_dump_json(), media_type="application/json", headers={"Vary": "Accept"})
 
     def following(cursor: str) -> str:
-        return str(request.url.include_query_params(cursor=cursor))
+        return _other_query(request.url.include_query_params(cursor=cursor))
 
     def sorted_by(key: str) -> str:
-        return str(request.url.include_query_params(sort=key).remove_query_params("cursor"))
+        return _other_query(request.url.include_query_params(sort=key).remove_query_params("cursor"))
 
     html = _templates.get_template(template).render(
         page=page,
         json_href=_json_href(request),
-        here=request.url.path,
+        here=request.scope["path"],
         following=following,
         sorted_by=sorted_by,
         session=session_of(request),
@@ -103,21 +105,27 @@ def render(request: Request, template: str, page: BaseModel, *, status: int = 20
         role=request.scope[CALLER].role,
         **context,
     )
-    return HTMLResponse(html, status, _HEADERS)
+    return HTMLResponse(link_from_outside(html), status, _HEADERS)
 
 
 def render_error(document: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """A problem as a page."""
     html = _templates.get_template("error.html").render(problem=document, session=None, here="")
-    return HTMLResponse(html, document.status, {**_HEADERS, **(headers or {})})
+    return HTMLResponse(link_from_outside(html), document.status, {**_HEADERS, **(headers or {})})
 
 
 def render_form(template: str, status: int = 200, **context: object) -> Response:
     """A page for whoever has no session yet."""
-    return HTMLResponse(_templates.get_template(template).render(session=None, here="", **context), status, _HEADERS)
+    html = _templates.get_template(template).render(session=None, here="", **context)
+    return HTMLResponse(link_from_outside(html), status, _HEADERS)
+
+
+def _other_query(url: URL) -> str:
+    """The same page with another query, wherever it is reached."""
+    return f"{url.path}?{url.query}"
 
 
 def _json_href(request: Request) -> str:
     """The same address with `.json` behind the path."""
     query = request.url.query
-    return f"{request.url.path}.json" + (f"?{query}" if query else "")
+    return f"{request.scope['path']}.json" + (f"?{query}" if query else "")

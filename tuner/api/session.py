@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from tuner.core.access.caller import SESSION_S, Token
+from tuner.wire.root_path import root_path
 
 COOKIE = "tuner_session"
 #: Where a request's scope has who sends it, and his session.
@@ -39,6 +40,11 @@ def session_of(connection: HTTPConnection) -> Session | None:
     return session
 
 
+def _cookie_path() -> str:
+    """Other services of the same site are not sent the cookie."""
+    return root_path() or "/"
+
+
 def _signer(key: bytes) -> URLSafeTimedSerializer:
     return URLSafeTimedSerializer(key, salt="tuner.session")
 
@@ -59,9 +65,11 @@ def begin_session(response: Response, connection: HTTPConnection, token: Token, 
     """Has the browser keep a session; scripts cannot read it, and other sites' forms do not send it."""
     value = _signer(key).dumps([token.id, secrets.token_urlsafe(16)])
     is_secure = connection.url.scheme == "https"
-    response.set_cookie(COOKIE, str(value), SESSION_S, httponly=True, samesite="lax", secure=is_secure)
+    response.set_cookie(
+        COOKIE, str(value), SESSION_S, httponly=True, samesite="lax", secure=is_secure, path=_cookie_path()
+    )
 
 
 def end_session(response: Response) -> None:
     """Has the browser forget its session."""
-    response.delete_cookie(COOKIE, httponly=True, samesite="lax")
+    response.delete_cookie(COOKIE, path=_cookie_path(), httponly=True, samesite="lax")

@@ -24,6 +24,7 @@ from tuner.wire.batches import BatchRequest
 from tuner.wire.pages import SubmitPage
 from tuner.wire.problems import of_validation
 from tuner.wire.requests import TuneRequest
+from tuner.wire.root_path import root_path
 from tuner.wire.submit_form import RUNS, WHAT, SubmitForm, as_client, as_curl, path_of
 
 
@@ -68,7 +69,7 @@ def _submit(service: Service, body: dict[str, Any], caller: Caller) -> str:
 def _show(
     request: Request, service: Service, fields: Mapping[str, str], problem: str = "", status: int = 200
 ) -> Response:
-    form, url = SubmitForm.of(fields), str(request.base_url).rstrip("/")
+    form, url = SubmitForm.of(fields), str(request.base_url).rstrip("/") + root_path()
     body: dict[str, Any] | None = None
     try:
         body = form.body()

@@ -11,6 +11,7 @@ import click
 
 import tuner
 from tuner.client import render
+from tuner.client.addresses import address_of
 from tuner.client.batch import best_of, follow, is_batch, ladder_tables, status_lines
 from tuner.client.errors import WeakerMatch
 from tuner.client.fetch import ask_for_best, is_the_librarys, recipe_lines
@@ -84,7 +85,7 @@ def submit(
         job = client.submit_batch(_ladder(pair, rows) | body, idempotency_key=idempotency_key)
     else:
         job = client.submit({"pair": pair, **body}, idempotency_key=idempotency_key)
-    click.echo(f"{client.url}{job['links']['page']}", err=True)
+    click.echo(address_of(client.url, job["links"]["page"]), err=True)
     if watching:
         _watch(client, job["id"], None, as_json)
     else:

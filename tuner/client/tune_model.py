@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tuner.client.addresses import address_of
 from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
 from tuner.client.http import Client
@@ -80,7 +81,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], rows: tuple[int, ..
     body["objective"] = {} if options["l2"] is None else {"l2": options["l2"]}
     body |= {} if options["target"] is None else {"target": options["target"]}
     batch = client.submit_batch(body)
-    click.echo(f"{client.url}{batch['links']['page']}", err=True)
+    click.echo(address_of(client.url, batch["links"]["page"]), err=True)
     follow(client, batch, plain_console(stderr=True))
     jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
     done = [job for job in jobs if job["state"] == "succeeded"]

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from tuner.core.access.caller import AuditEntry, Role
 from tuner.wire.responses import PageView
+from tuner.wire.root_path import Link
 from tuner.wire.view import View, moment
 
 
@@ -31,7 +32,7 @@ class AuditEntryView(View):
     address: str = Field(description="where the request came from; empty for the command line")
     action: str = Field(description="a noun and a verb, e.g. `job.cancel`")
     subject: str = Field(description="id of what was changed")
-    page: str | None = Field(description="where the subject is shown; null where it has no page")
+    page: Link | None = Field(description="where the subject is shown; null where it has no page")
 
     @classmethod
     def of(cls, entry: AuditEntry) -> Self:

@@ -21,6 +21,7 @@ from tuner.wire.fields import FfnShape, Size, Strict
 from tuner.wire.job_view import JobView
 from tuner.wire.requests import MAX_SEED, Asked, Label, PriorsName, Project, TargetId, workload_of
 from tuner.wire.responses import ArtifactLink, CandidateView, PageView
+from tuner.wire.root_path import Link
 from tuner.wire.searches import MAX_SECONDS, MAX_TRIALS, BudgetRequest, ObjectiveRequest, objective_of
 from tuner.wire.sizes import check_size
 from tuner.wire.view import View, is_simulated, moment
@@ -190,7 +191,7 @@ class BatchView(View):
     )
     num_ladders: int
     num_answered: int = Field(description="ladders that have an answer, or never will")
-    links: dict[str, str] = Field(description="paths of what belongs to the batch")
+    links: dict[str, Link] = Field(description="paths of what belongs to the batch")
 
     @classmethod
     def of(cls, batch: BatchRecord, num_cards: int) -> Self:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from tuner.wire.root_path import Link
 from tuner.wire.view import View
 
 
@@ -13,7 +14,7 @@ class ComparedSide(View):
     """A job, or a trial of one."""
 
     name: str = Field(description="a job's id, or `job/trial`")
-    href: str
+    href: Link
     heading: str
     simulated: bool
 

@@ -10,6 +10,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import Verdict
 from tuner.wire.pages import ListedJob
 from tuner.wire.responses import EnvironmentView, PageView, QuarantineView
+from tuner.wire.root_path import Link
 from tuner.wire.view import View
 
 
@@ -69,7 +70,7 @@ class KnownResult(View):
     winner: PlanKind | None = Field(description="the kind that the verdict names, or of the fastest of ours")
     verdict: Verdict | None = Field(description="null for shipped winners of which no finals are known")
     source: str = Field(description="a job's id, or the name of a shipped row")
-    href: str = Field(description="the job's page; empty for shipped winners")
+    href: Link = Field(description="the job's page; empty for shipped winners")
     at: datetime | None
     kernel_version: str
 

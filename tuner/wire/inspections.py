@@ -13,6 +13,7 @@ from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_e
 from tuner.core.trial.records import Best, Inspection, InspectionKind, InspectionState, JobRecord
 from tuner.wire.fields import Strict
 from tuner.wire.responses import MetricView
+from tuner.wire.root_path import Link
 from tuner.wire.view import View, is_simulated, moment
 
 MAX_METRICS = 64
@@ -50,7 +51,7 @@ class InspectionView(View):
     state: InspectionState
     simulated: bool = Field(description="whether its figures come from the twin and not from a card")
     reason: str = Field(description="why there is no result (yet); empty otherwise")
-    href: str = Field(description="path of the result")
+    href: Link = Field(description="path of the result")
     asked_at: datetime
     finished_at: datetime | None
 
@@ -182,7 +183,7 @@ class InspectionOnPage(InspectionView):
     """An inspection as a page shows it."""
 
     figures: list[MetricView]
-    download: str | None = Field(description="path of the trace as a file for Perfetto; null where there is none")
+    download: Link | None = Field(description="path of the trace as a file for Perfetto; null where there is none")
 
     @classmethod
     def of(cls, inspection: Inspection, job: JobRecord) -> Self:

@@ -11,6 +11,7 @@ from pydantic import Field
 from tuner.core.trial.job import CacheState, JobState, PriorsChoice, Regime
 from tuner.core.trial.records import JobRecord
 from tuner.wire.requests import Pair, pair_of
+from tuner.wire.root_path import Link
 from tuner.wire.view import View, is_simulated, moment
 
 
@@ -106,7 +107,7 @@ class JobView(View):
     labels: tuple[str, ...]
     deadline_at: datetime | None = Field(description="when its search must end; null for whenever")
     is_paused: bool = Field(description="whether it waits, since an owner asked for that")
-    links: dict[str, str] = Field(description="paths of what belongs to the job")
+    links: dict[str, Link] = Field(description="paths of what belongs to the job")
 
     @classmethod
     def of(cls, job: JobRecord) -> Self:

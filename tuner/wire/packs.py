@@ -15,6 +15,7 @@ from tuner.packs.order import MadePack, PackOrder
 from tuner.wire.chains import Chain
 from tuner.wire.fields import FfnShape, Size, Strict
 from tuner.wire.requests import TargetId
+from tuner.wire.root_path import Link
 from tuner.wire.searches import CacheName
 from tuner.wire.view import View
 
@@ -101,7 +102,7 @@ class PackView(View):
     """A pack that the service made and keeps."""
 
     digest: str = Field(description="sha256 of the file, hex")
-    href: str = Field(description="where it lies")
+    href: Link = Field(description="where it lies")
     size_bytes: int
     key: str = Field(description="the public Ed25519 key that signed it, hex; clients pin it")
     simulated: bool = Field(description="whether no card ever ran its kernels")

@@ -18,6 +18,7 @@ from tuner.wire.inspections import InspectedFinalist
 from tuner.wire.job_detail import JobDetail
 from tuner.wire.job_view import JobView
 from tuner.wire.responses import BestView, PageView, TargetView, TrialView
+from tuner.wire.root_path import Link
 from tuner.wire.submit_form import SubmitForm
 from tuner.wire.view import View
 
@@ -77,7 +78,7 @@ class SubmitPage(View):
     """The form by which people submit jobs."""
 
     form: SubmitForm
-    path: str = Field(description="`/jobs`, or for several numbers of rows `/batches`; empty while a field is wrong")
+    path: Link = Field(description="`/jobs`, or for several numbers of rows `/batches`; empty while a field is wrong")
     body: dict[str, Any] | None = Field(description="what would be posted there")
     curl: str
     client: str

@@ -22,6 +22,7 @@ from tuner.core.trial.records import Best, BestMatch, FinalRow, JobRecord, Match
 from tuner.core.trial.torch_time import TorchCalls
 from tuner.wire.job_view import JobView
 from tuner.wire.library import LibraryRecipeView
+from tuner.wire.root_path import Link
 from tuner.wire.samples import FinalsProcedureView, PolicyTimeView, ProcedureView
 from tuner.wire.view import View, is_simulated, moment
 from tuner.wire.words import candidate_words
@@ -213,7 +214,7 @@ class ArtifactLink(View):
     """Where the kernel lies."""
 
     digest: str = Field(description="sha256 of the zip, hex")
-    href: str
+    href: Link
 
 
 class BestView(View):

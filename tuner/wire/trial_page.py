@@ -8,6 +8,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.wire.inspections import CountersView, InspectionOnPage
 from tuner.wire.pages import OpRow
 from tuner.wire.responses import TrialView
+from tuner.wire.root_path import Link
 from tuner.wire.samples import SamplesView
 from tuner.wire.view import View
 
@@ -68,7 +69,7 @@ class DownloadView(View):
     """Something to take along."""
 
     name: str
-    href: str
+    href: Link
     what: str = Field(description="one line")
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.records import Best, JobRecord, Verdict, Webhook, WebhookState
 from tuner.wire.job_view import JobView
+from tuner.wire.root_path import answering_below
 from tuner.wire.view import View, moment
 
 
@@ -50,9 +51,10 @@ class JobEnded(View):
         return cls(delivery=webhook.delivery, job=JobView.of(job), result=result)
 
 
-def job_ended_body(webhook: Webhook, job: JobRecord, best: Best | None) -> bytes:
-    """The bytes that are signed and sent."""
-    return JobEnded.of(webhook, job, best).model_dump_json().encode()
+def job_ended_body(webhook: Webhook, job: JobRecord, best: Best | None, *, root_path: str = "") -> bytes:
+    """The bytes that are signed and sent by a service that is reached below `root_path`."""
+    with answering_below(root_path):
+        return JobEnded.of(webhook, job, best).model_dump_json().encode()
 
 
 class WebhookView(View):

@@ -1,6 +1,6 @@
 // Charts on a canvas, by ECharts, in the colours of the page. ECharts is loaded when the first chart comes into view,
 // so that a page's text never waits for it.
-const ECHARTS = "/static/vendor/echarts-6.1.0.min.js";
+const ECHARTS = new URL("vendor/echarts-6.1.0.min.js", import.meta.url).href;
 const COLOURS = ["paper", "panel", "ink", "quiet", "line", "shade", "accent", "good", "bad", "wait", "sim",
   "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
 const dark = matchMedia("(prefers-color-scheme: dark)");

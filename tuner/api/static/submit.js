@@ -14,7 +14,7 @@ function mark() {
 async function refresh() {
   const fields = new URLSearchParams(new FormData(form));
   fields.delete("csrf");
-  const response = await fetch(`/ui/submit?${fields}`, { headers: { Accept: "text/html" } });
+  const response = await fetch(`${form.querySelector("[formaction]").getAttribute("formaction")}?${fields}`, { headers: { Accept: "text/html" } });
   if (!response.ok) return;
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   for (const id of ["live-problem", "live-commands"]) {

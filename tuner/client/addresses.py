@@ -1,0 +1,17 @@
+"""Addresses for people: what a service's answer links to, as a browser opens it."""
+
+from __future__ import annotations
+
+import httpx
+
+
+def address_of(url: str, link: str) -> str:
+    """`link`, a path of an answer, at the service that is reached at `url`.
+
+    A service that knows of the path that a proxy has it below names it in its links; one that does not is asked below
+    it all the same.
+    """
+    base = httpx.URL(url)
+    below = base.path.rstrip("/")
+    path = link if link == below or link.startswith(f"{below}/") else below + link
+    return str(base.copy_with(raw_path=path.encode()))
