@@ -150,7 +150,7 @@ class PairOnCard:
             kernel = GangKernel(launchable_of(prepared.work), gang)
             for plan in prepared.plans:
                 kernel.check_fits(plan.plan.num_ctas)
-            runner: Any = runner_of(prepared.work, kernel)
+            runner: Any = runner_of(prepared.work, kernel, input_squares=self.on_card.input_squares)
         else:
             runner = load_runner(self.on_card, prepared.work, self._kernels)
         if checked:

@@ -54,7 +54,7 @@ def asked_of(row: WaterfallRow, builds: Builds) -> Iterator[Asked]:
     """All launches of a row."""
     alone: list[tuple[float | None, Schedule]] = [(None, row.schedule)]
     alone += guesses(row.workload, builds.gpu, NUM_GUESSES)
-    together = [
+    together: list[tuple[int, float | None, Schedule]] = [
         (gang, *one) for gang in SEATS for one in guesses(row.workload, builds.gpu, NUM_TOGETHER, row_tiles=gang)
     ]
     together += [
