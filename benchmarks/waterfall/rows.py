@@ -151,3 +151,21 @@ SHARING = {
 }
 #: How those in clusters are launched.
 CLUSTER_KINDS = (PlanKind.FUSED, PlanKind.TWO_LAUNCHES_PDL)
+
+
+def _held_out(m: int, width: int, hidden: int) -> WaterfallRow:
+    """Shapes that no search of ours has begun with: what stands here is the first row's tiles."""
+    workload = _pair(m, width, hidden, gated=True)
+    return WaterfallRow(name=f"{width}-{hidden}-swiglu/m{m}", workload=workload, schedule=ROWS[0].schedule)
+
+
+#: Rows whose first guesses are timed.
+MIDDLE = (
+    ROWS[3],
+    *ROWS[:3],
+    *ROWS[4:],
+    _TO_256,
+    *(_held_out(m, 7168, 5120) for m in (150, 200, 333)),
+    _held_out(200, 7168, 2304),
+    _held_out(512, 8192, 3584),
+)

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.waterfall.bars import Figures, waterfall_of
 from benchmarks.waterfall.launches import placement, ways
 from benchmarks.waterfall.patches import LEFT_OUT, Patch, PatchError
-from benchmarks.waterfall.rows import OTHERS, ROWS, SHARING, WaterfallRow
+from benchmarks.waterfall.rows import MIDDLE, OTHERS, ROWS, SHARING, WaterfallRow
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import parse_target
 from tuner.workers.source.render import render
@@ -51,7 +51,7 @@ def test_figures_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
 def every_row() -> list[WaterfallRow]:
     others = [replace(row, schedule=one) for row in ROWS for one in OTHERS.get(row.name, ())]
     clusters = [replace(row, schedule=one) for row, found in SHARING.items() for one in found]
-    return [*ROWS, *others, *SHARING, *clusters]
+    return [*ROWS, *others, *SHARING, *clusters, *MIDDLE[-5:]]
 
 
 @pytest.mark.parametrize("row", every_row(), ids=lambda row: f"{row.name}: {row.schedule}")
