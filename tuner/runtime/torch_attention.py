@@ -7,19 +7,24 @@ y = torch.ops.tuner.attention_proj(q, keys, values, lengths, pages, w, True, sca
 `q` is [sequences * new tokens, heads * head_dim], of each sequence the last tokens of its length. A contiguous cache is
 [sequences, KV heads, longest context, head_dim]. A paged one is [pages, KV heads, page tokens, head_dim], and without
 `heads_first` [pages, page tokens, KV heads, head_dim]; `pages` is its table, int32. A window of 0 hides nothing, and a
-soft cap of 0 caps nothing. Without `w` there is no projection. `number` names what was registered. For 0, for tensors
-of the CPU, and for shapes or options that are not those of `number`, PyTorch's own operators compute it. It is for
-inference: there is no gradient. A first call belongs in front of a capture.
+soft cap of 0 caps nothing. Without `w` there is no projection. All have one element type, but lengths and pages. What
+does not fit is refused, when a graph is traced, on the CPU and on a card alike. `number` names what was registered. For
+0, for tensors of the CPU, and for shapes or options that are not those of `number`, PyTorch's own operators compute it.
+It is for inference: there is no gradient. A first call belongs in front of a capture.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .attention import Attention
+from .native import WrongOperand
+from .operands import Operand
+from .torch_operands import at_its_own_precision, cache_operands, check, check_scores, name_of
 
 _SCHEMA = (
     "(Tensor q, Tensor keys, Tensor values, Tensor lengths, Tensor? pages, Tensor? w, bool heads_first, float scale, "
@@ -41,8 +46,9 @@ class _Registered:
     dtype: torch.dtype
 
 
-#: By number; the first place is nobody's.
-_registered: list[_Registered | None] = [None]
+#: By number.
+_registered: dict[int, _Registered] = {}
+_numbers = itertools.count(1)
 
 
 def register(attention: Attention) -> int:
@@ -64,15 +70,17 @@ def register(attention: Attention) -> int:
         attention.shape(f"{attention.output}.w") if attention.product else None,
     )
     dtype = _DTYPES[attention.artifact.manifest["workload"]["dtype"]]
-    _registered.append(_Registered(attention=attention, options=options, shapes=shapes, dtype=dtype))
-    return len(_registered) - 1
+    number = next(_numbers)
+    _registered[number] = _Registered(attention=attention, options=options, shapes=shapes, dtype=dtype)
+    return number
 
 
 def forget(number: int) -> None:
     """Lets go of it; PyTorch's own operators compute what still names it."""
-    _registered[number] = None
+    _registered.pop(number, None)
 
 
+@at_its_own_precision
 def by_torch(
     q: torch.Tensor,
     keys: torch.Tensor,
@@ -118,26 +126,31 @@ def _contexts(cache: torch.Tensor, pages: torch.Tensor | None, heads_first: bool
     return ordered.reshape(sequences, kv_heads, -1, cache.shape[-1])
 
 
-def _check(q: torch.Tensor, keys: torch.Tensor, lengths: torch.Tensor, *others: torch.Tensor | None) -> None:
-    """That shapes can meet, and no gradient is asked for."""
+def _check(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: torch.Tensor, *others: Any) -> None:
+    """That all can meet, and no gradient is asked for. `others` are those of the schema, all of them; so in what
+    follows."""
+    pages, w, heads_first, _, window, soft_cap, _ = others
     if q.dim() != 2 or keys.dim() != 4 or lengths.dim() != 1:
         problem = f"q, keys and lengths have {q.dim()}, {keys.dim()} and {lengths.dim()} dimensions"
-        raise ValueError(f"{problem}: give [rows, heads * head_dim], a cache of 4 dimensions, [sequences]")
+        raise WrongOperand(f"{problem}: give [rows, heads * head_dim], a cache of 4 dimensions, [sequences]")
     if lengths.shape[0] == 0 or q.shape[0] % lengths.shape[0]:
-        raise ValueError(f"q has {q.shape[0]} rows for {lengths.shape[0]} sequences: give as many to each")
-    if torch.is_grad_enabled():
-        for one in (q, keys, *others):
-            if one is not None and one.requires_grad:
-                remedy = "call it under torch.inference_mode() or torch.no_grad()"
-                raise NotImplementedError(f"tuner::attention_proj has no gradient: {remedy}")
+        raise WrongOperand(f"q has {q.shape[0]} rows for {lengths.shape[0]} sequences: give as many to each")
+    if not q.dtype.is_floating_point:
+        raise WrongOperand(f"q is of {name_of(q.dtype)}: give float16 or bfloat16")
+    check_scores(window, soft_cap)
+    dtype, columns = name_of(q.dtype), q.shape[1]
+    operands = {
+        "q": Operand(name="q", role="input", shape=("rows", columns), dtype=dtype),
+        **cache_operands(columns, keys, lengths, pages, dtype, heads_first=heads_first),
+        "w": Operand(name="w", role="weight", shape=("d_out", columns), dtype=dtype),
+    }
+    tensors = {"q": q, "keys": keys, "values": values, "lengths": lengths, "pages": pages, "w": w}
+    check("attention_proj", operands, tensors)
 
 
-def _on_cpu(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: torch.Tensor, *others: Any
-) -> torch.Tensor:
-    """`others` are those of the schema, all of them."""
-    _check(q, keys, lengths, values, others[1])
-    return by_torch(q, keys, values, lengths, *others)
+def _checked_by_torch(q: torch.Tensor, *others: Any) -> torch.Tensor:
+    _check(q, *others)
+    return by_torch(q, *others)
 
 
 def _on_cuda(
@@ -145,8 +158,8 @@ def _on_cuda(
 ) -> torch.Tensor:
     """The same on a card, by the kernels that were registered, where these are their operands."""
     pages, w, *options, number = others
-    _check(q, keys, lengths, values, w)
-    known = _registered[number]
+    _check(q, keys, values, lengths, *others)
+    known = _registered.get(number)
     if known is None or not _is_its(known, (q, keys, values, lengths, pages, w), tuple(options)):
         return by_torch(q, keys, values, lengths, *others)
     found: torch.Tensor = known.attention(q, keys, values, lengths, pages, w)
@@ -175,13 +188,13 @@ def _is_its(known: _Registered, operands: tuple[torch.Tensor | None, ...], optio
 def _fake(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: torch.Tensor, *others: Any
 ) -> torch.Tensor:
-    _check(q, keys, lengths)
+    _check(q, keys, values, lengths, *others)
     w = others[1]
     return q.new_empty((q.shape[0], q.shape[1] if w is None else w.shape[0]))
 
 
 _library.define("attention_proj" + _SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
-_library.impl("attention_proj", _on_cpu, "CPU")
+_library.impl("attention_proj", _checked_by_torch, "CPU")
 _library.impl("attention_proj", _on_cuda, "CUDA")
 torch.library.register_fake("tuner::attention_proj", _fake, lib=_library)
 

@@ -20,14 +20,17 @@ operators compute it. It is for inference: there is no gradient. A first call be
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
 from .layer import Layer
-from .native import RuntimeFailure
+from .native import RuntimeFailure, WrongOperand
+from .operands import Operand
 from .torch_attention import by_torch as attention_by_torch
+from .torch_operands import at_its_own_precision, cache_operands, check, check_apart, check_scores, name_of
 
 _SCHEMA = (
     "(Tensor x, Tensor? squares, Tensor w_qkv, Tensor? b_qkv, Tensor? frequencies, Tensor(a!) keys, "
@@ -88,8 +91,9 @@ class _Registered:
     options: tuple[Any, ...]
 
 
-#: By number; the first place is nobody's.
-_registered: list[_Registered | None] = [None]
+#: By number.
+_registered: dict[int, _Registered] = {}
+_numbers = itertools.count(1)
 
 
 def register(layer: Layer) -> int:
@@ -142,14 +146,14 @@ def register(layer: Layer) -> int:
     if unknown := _unnamed(layer, set(names.values())):
         raise _refused(f"it reads {', '.join(unknown)}", _BY_NAME)
     has_pages = attention.get("page_tokens") is not None
-    made = _Registered(layer=layer, names=names, shapes=shapes, has_pages=has_pages, options=options)
-    _registered.append(made)
-    return len(_registered) - 1
+    number = next(_numbers)
+    _registered[number] = _Registered(layer=layer, names=names, shapes=shapes, has_pages=has_pages, options=options)
+    return number
 
 
 def forget(number: int) -> None:
     """Lets go of it; PyTorch's own operators compute what still names it."""
-    _registered[number] = None
+    _registered.pop(number, None)
 
 
 def halves_first(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
@@ -187,6 +191,7 @@ def _refused(problem: str, remedy: str) -> RuntimeFailure:
     return RuntimeFailure(-1, f"torch.ops.tuner.decoder_layer has no argument for it: {problem}: {remedy}")
 
 
+@at_its_own_precision
 def by_torch(*arguments: Any) -> torch.Tensor:
     """The same by PyTorch's own operators, on any device; it writes to the caches, too."""
     given, functions = Operands(*arguments), torch.nn.functional
@@ -272,37 +277,77 @@ def _write(
 
 
 def _check(given: Operands) -> None:
-    """That shapes can meet, and no gradient is asked for."""
+    """That all can meet, and no gradient is asked for."""
     dims = {"x": 2, "w_qkv": 2, "keys": 4, "values": 4, "lengths": 1, "w_o": 2}
     for name, count in dims.items():
         if (found := getattr(given, name).dim()) != count:
-            raise ValueError(f"{name} has {found} dimensions: give {count}")
+            raise WrongOperand(f"{name} has {found} dimensions: give {count}")
     rows, sequences = given.x.shape[0], given.lengths.shape[0]
     if sequences == 0 or rows % sequences:
-        raise ValueError(f"x has {rows} rows for {sequences} sequences: give as many to each")
+        raise WrongOperand(f"x has {rows} rows for {sequences} sequences: give as many to each")
     if (given.w_up is None) != (given.w_down is None):
-        raise ValueError("w_up and w_down go together: give both, or neither")
-    if torch.is_grad_enabled():
-        for one in given[:12]:
-            if isinstance(one, torch.Tensor) and one.requires_grad:
-                remedy = "call it under torch.inference_mode() or torch.no_grad()"
-                raise NotImplementedError(f"tuner::decoder_layer has no gradient: {remedy}")
+        raise WrongOperand("w_up and w_down go together: give both, or neither")
+    if not given.x.dtype.is_floating_point:
+        raise WrongOperand(f"x is of {name_of(given.x.dtype)}: give float16 or bfloat16")
+    check_scores(given.window, given.soft_cap)
+    check("decoder_layer", _operands(given), {name: getattr(given, name) for name in _TENSORS})
 
 
-def _on_cpu(*arguments: Any) -> torch.Tensor:
-    _check(Operands(*arguments))
-    return by_torch(*arguments)
+def _operands(given: Operands) -> dict[str, Operand]:
+    """What each tensor may be beside the others."""
+    dtype, (rows, hidden), (d_out, columns) = name_of(given.x.dtype), given.x.shape, given.w_o.shape
+    caches = cache_operands(columns, given.keys, given.lengths, given.pages, dtype, heads_first=given.heads_first)
+    head_dim, kv_heads = given.keys.shape[3], given.keys.shape[1 if given.heads_first else 2]
+    width = columns if given.frequencies is None else columns + 2 * kv_heads * head_dim
+    shapes: dict[str, tuple[str, tuple[Any, ...]]] = {
+        "x": ("input", (rows, hidden)),
+        "squares": ("input_squares", (_squares_of(given),)),
+        "w_qkv": ("weight", (width, hidden)),
+        "b_qkv": ("bias", (width,)),
+        "frequencies": ("frequencies", (head_dim // 2,)),
+        "w_o": ("weight", (hidden if given.residual else d_out, columns)),
+    }
+    if given.w_up is not None and given.w_down is not None:
+        if given.w_down.dim() != 2:
+            raise WrongOperand(f"w_down has {given.w_down.dim()} dimensions: give 2")
+        inner = given.w_down.shape[1]
+        shapes |= {"w_up": ("weight", (2 * inner, d_out)), "w_down": ("weight", (d_out, inner))}
+    is_wide = given.frequencies is not None and given.frequencies.dtype is torch.float64
+    dtypes = {"squares": "float32", "frequencies": "float64" if is_wide else "float32"}
+    return caches | {
+        name: Operand(name=name, role=role, shape=shape, dtype=dtypes.get(name, dtype))
+        for name, (role, shape) in shapes.items()
+    }
+
+
+def _squares_of(given: Operands) -> Any:
+    """How many sums of squares: those of the rows, and there may be room behind them."""
+    rows, squares = given.x.shape[0], given.squares
+    return squares.shape[0] if squares is not None and squares.dim() == 1 and squares.shape[0] > rows else rows
+
+
+def _checked_by_torch(*arguments: Any) -> torch.Tensor:
+    given = Operands(*arguments)
+    _check(given)
+    return _apart_by_torch(given)
+
+
+def _apart_by_torch(given: Operands) -> torch.Tensor:
+    if given.frequencies is not None:
+        check_apart(("keys", "values"), {name: getattr(given, name) for name in _TENSORS})
+    found: torch.Tensor = by_torch(*given)
+    return found
 
 
 def _on_cuda(*arguments: Any) -> torch.Tensor:
     """The same on a card, by the kernels that were registered, where these are their operands."""
     given = Operands(*arguments)
     _check(given)
-    known = _registered[given.number]
+    known = _registered.get(given.number)
     if known is not None and "squares" in known.names:
         given = given._replace(squares=_with_room(known, _squares(given.x) if given.squares is None else given.squares))
     if known is None or not _is_its(known, given):
-        return by_torch(*given)
+        return _apart_by_torch(given)
     found: torch.Tensor = known.layer({name: getattr(given, argument) for argument, name in known.names.items()})
     return found
 
@@ -333,7 +378,7 @@ def _fake(*arguments: Any) -> torch.Tensor:
 
 
 _library.define("decoder_layer" + _SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
-_library.impl("decoder_layer", _on_cpu, "CPU")
+_library.impl("decoder_layer", _checked_by_torch, "CPU")
 _library.impl("decoder_layer", _on_cuda, "CUDA")
 torch.library.register_fake("tuner::decoder_layer", _fake, lib=_library)
 
