@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tuner.core.model.rates import EngineRates, Rates
 from tuner.core.model.simulate import simulate
-from tuner.core.plan.words import STATIC
+from tuner.core.plan.header import STATIC
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine
 

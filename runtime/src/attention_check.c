@@ -3,10 +3,14 @@
 
 #include "fail.h"
 #include "pack.h"
+#include "plan_check.h"
 
 /* Of a kernel, as in pack_check.c. */
 enum { MAX_PARAMETER_BYTES = 32764, MAX_THREADS = 1024, MAX_CLUSTER = 16, MAX_SHARED_BYTES = 1 << 20, MAX_GRID = 1 << 20 };
 enum { ENCODED_MAP_BYTES = 128, ALIGNMENT = 256, RECORD_BYTES = 16 };
+/* Of a product's parameter and workspace, as launch_args.cuh lays them out. */
+enum { ARGS_WORDS = 0, ARGS_WORKSPACE = 8, ARGS_SPIN_LIMIT = 16, ARGS_IS_DEPENDENT = 24, ARGS_PLAN_HEADER = 40 };
+enum { ARGS_HEAD_BYTES = 104, PLAN_HEADER_BYTES = 64, ABORT_OFFSET = 128, PLAN_MAGIC = 0x524E5554 };
 /* A device's memory is smaller. */
 static const uint64_t kMaxBytes = 1ull << 40;
 
@@ -77,6 +81,50 @@ static tuner_status check_patch(const tuner_pack *pack, uint32_t index, const pa
   return TUNER_OK;
 }
 
+/* What the memory holds where a patch of the parameter points to; nothing where there is no such patch or fill. */
+static pack_fill pointed_to(const tuner_pack *pack, uint32_t offset, const pack_part *part, const pack_program *program) {
+  const pack_fill none = {PACK_NOWHERE, 0, {NULL, 0}};
+  for (uint32_t p = 0; p < part->num_patches; ++p) {
+    const pack_patch patch = pack_get_patch(pack, part->first_patch + p);
+    if (patch.offset != offset || patch.tensor != PACK_TENSOR_MEMORY) continue;
+    for (uint32_t f = 0; f < program->num_fills; ++f) {
+      const pack_fill fill = pack_get_fill(pack, program->first_fill + f);
+      if (fill.offset == patch.addend) return fill;
+    }
+  }
+  return none;
+}
+
+/* A launch of products: what its parameter has by value of its plan is what lies in the memory, and what its recipe is by. */
+static tuner_status check_product(const tuner_pack *pack, uint32_t index, const pack_part *part, const pack_program *program) {
+  const pack_fill words = pointed_to(pack, ARGS_WORDS, part, program);
+  const pack_fill workspace = pointed_to(pack, ARGS_WORKSPACE, part, program);
+  const uint8_t *parameter = part->parameter.data;
+  plan_header plan;
+  const char *wrong = plan_check_spin_limit((int64_t)pack_u64(parameter + ARGS_SPIN_LIMIT));
+  if (wrong == NULL) wrong = plan_read(words.blob.data, words.blob.num_bytes, &plan);
+  if (wrong != NULL) return bad("part", index, wrong);
+  if (memcmp(parameter + ARGS_PLAN_HEADER, words.blob.data, PLAN_HEADER_BYTES) != 0)
+    return bad("part", index, "its parameter has the header of another plan");
+  if (part->dependent_offset != ARGS_IS_DEPENDENT || workspace.offset == PACK_NOWHERE || workspace.blob.num_bytes > 0 ||
+      part->abort_offset != workspace.offset + ABORT_OFFSET)
+    return bad("part", index, "it has no workspace with an abort's record");
+  const plan_launch is = {.grid = part->grid,
+                          .cluster_size = part->cluster_size,
+                          .flags = part->flags,
+                          .workspace_bytes = program->memory_bytes - workspace.offset,
+                          .zero_bytes = workspace.num_zeros};
+  wrong = plan_check_launch(&plan, &is);
+  return wrong == NULL ? TUNER_OK : bad("part", index, wrong);
+}
+
+/* Products have plans and attentions have none; a word of the parameter is where the magic of a plan's header would be. */
+static int is_product(const pack_part *part) {
+  if (part->parameter_bytes < ARGS_HEAD_BYTES) return 0;
+  return part->dependent_offset != PACK_NONE || (part->flags & PACK_TELLS_REFUSED) != 0 ||
+         pack_u32(part->parameter.data + ARGS_PLAN_HEADER) == PLAN_MAGIC;
+}
+
 static tuner_status check_part(const tuner_pack *pack, uint32_t index, const pack_program *program) {
   const pack_part part = pack_get_part(pack, index);
   if (!pack_is_text(pack, part.symbol)) return bad("part", index, "a text lies outside of the strings");
@@ -100,7 +148,7 @@ static tuner_status check_part(const tuner_pack *pack, uint32_t index, const pac
     return bad("part", index, "its patches or tensor maps lie outside of their table");
   for (uint32_t i = 0; i < part.num_patches; ++i) TUNER_TRY(check_patch(pack, part.first_patch + i, &part, program));
   for (uint32_t i = 0; i < part.num_maps; ++i) TUNER_TRY(check_map(pack, part.first_map + i, &part, program));
-  return TUNER_OK;
+  return is_product(&part) ? check_product(pack, index, &part, program) : TUNER_OK;
 }
 
 static tuner_status check_program(const tuner_pack *pack, uint32_t index) {

@@ -61,6 +61,11 @@ struct tuner_ffn {
 /* The parameters for these tensors and rows, packed now or before; null and a sentence where a map is refused. */
 uint8_t *ffn_parameters(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors);
 
+/* A launch without stream and attributes. */
+CUlaunchConfig ffn_config(const pack_kernel *kernel, const pack_launch *launch);
+
+/* Loads a kernel's build into the current context, by its number and the build's. */
+tuner_status module_load(const tuner_pack *pack, const tuner_driver *driver, pack_module *module);
 /* The kernel's module in the current context, loaded once; and no longer used. */
 tuner_status module_get(tuner_pack *pack, const tuner_driver *driver, uint32_t kernel, uint32_t variant,
                         pack_module **module);

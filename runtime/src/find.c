@@ -93,11 +93,15 @@ tuner_status tuner_pack_check(const tuner_pack *pack, int ordinal) {
   for (int i = 0; i < 3; ++i)
     TUNER_TRY(tuner_check(driver, driver->device_attribute(&facts[i], kFacts[i], device), "cuDeviceGetAttribute"));
   tuner_status worst = TUNER_OK;
+  uint32_t other = 0;
   for (uint32_t i = 0; i < pack->num_kernels + pack->num_programs; ++i) {
     const pack_target target = target_of(pack, i);
     const tuner_status status = pack_check_target(&target, version, facts[0], facts[1], facts[2]);
     if (status < 0) return status;
-    if (status != TUNER_OK) worst = status;
+    if (status != TUNER_OK) worst = status, other = i;
   }
-  return worst;
+  TUNER_TRY(pack_check_fits(pack, driver, device));
+  if (worst == TUNER_OK) return TUNER_OK;
+  const pack_target target = target_of(pack, other);
+  return pack_check_target(&target, version, facts[0], facts[1], facts[2]); /* again, for its sentence */
 }

@@ -15,7 +15,7 @@ tuner_status tuner_encode_map(const tuner_driver *driver, const pack_map *map, c
                      "cuTensorMapEncodeTiled");
 }
 
-static tuner_status load(const tuner_pack *pack, const tuner_driver *driver, pack_module *module) {
+tuner_status module_load(const tuner_pack *pack, const tuner_driver *driver, pack_module *module) {
   const pack_kernel kernel = pack_get_kernel(pack, module->kernel);
   TUNER_TRY(tuner_check(driver, driver->module_load(&module->module, kernel.variants[module->variant].data),
                         "cuModuleLoadData"));
@@ -39,7 +39,7 @@ static tuner_status find_or_load(tuner_pack *pack, const tuner_driver *driver, p
   pack_module *made = malloc(sizeof *made);
   if (made == NULL) return tuner_fail(TUNER_NO_MEMORY, "no memory for a module");
   *made = wanted;
-  const tuner_status status = load(pack, driver, made);
+  const tuner_status status = module_load(pack, driver, made);
   if (status != TUNER_OK) {
     free(made);
     return status;

@@ -204,6 +204,8 @@ int pack_is_range(uint32_t first, uint32_t count, uint32_t total);
 int pack_is_text(const tuner_pack *pack, const char *text);
 tuner_status pack_check_map_dims(const pack_map *map, uint32_t index);
 tuner_status pack_check_blobs(const tuner_pack *pack);
+/* Whether a device holds at once what the launches need: fits.c. */
+tuner_status pack_check_fits(const tuner_pack *pack, const tuner_driver *driver, CUdevice device);
 /* Whether a kernel runs on a device of that driver: find.c. */
 tuner_status pack_check_target(const pack_target *target, int version, int major, int minor, int num_sms);
 

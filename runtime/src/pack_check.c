@@ -3,8 +3,9 @@
 
 #include "fail.h"
 #include "pack.h"
+#include "plan_check.h"
 
-enum { HEAD_BYTES = 104, OP_ARGS_BYTES = 64, ENCODED_MAP_BYTES = 128, PLAN_HEADER_BYTES = 64, GUARD_END = 256 };
+enum { HEAD_BYTES = 104, OP_ARGS_BYTES = 64, ENCODED_MAP_BYTES = 128, GUARD_END = 256 };
 /* Of a kernel. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". */
 enum { MAX_PARAMETER_BYTES = 32764, MAX_THREADS = 1024, MAX_CLUSTER = 16, MAX_SHARED_BYTES = 1 << 20, MAX_GRID = 1 << 20 };
 /* A device's memory is smaller. */
@@ -46,19 +47,51 @@ static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack
   return pack_check_map_dims(&map, index);
 }
 
-static tuner_status check_launch(const tuner_pack *pack, uint32_t index, const pack_kernel *kernel) {
+/* Where what an op reads is handed over in band: two halves for the first product, of two bytes an element. */
+static uint64_t mailbox_bytes(const tuner_pack *pack, const pack_kernel *kernel) {
+  const uint64_t num_bytes = 2 * (uint64_t)kernel->m_max * pack_get_op(pack, kernel->first_op).n;
+  return 2 * ((num_bytes + 255) / 256 * 256);
+}
+
+static tuner_status check_launch(const tuner_pack *pack, uint32_t index, const pack_kernel *kernel, plan_header *plan) {
   const pack_launch launch = pack_get_launch(pack, index);
   if (launch.grid == 0 || launch.grid > MAX_GRID || launch.grid % kernel->cluster_size != 0)
     return bad("launch", index, "its grid is out of range");
   if (launch.workspace >= kernel->num_workspaces || launch.workspace_bytes > kMaxBytes ||
       launch.workspace_bytes < GUARD_END || launch.zero_bytes > launch.workspace_bytes || launch.zero_bytes < GUARD_END)
     return bad("launch", index, "its workspace is out of range");
-  if (launch.words.num_bytes < PLAN_HEADER_BYTES || launch.words.num_bytes % 4 != 0)
-    return bad("launch", index, "its plan is shorter than a header");
   const size_t room = kernel->maps_offset > kernel->first_tasks_offset ? kernel->maps_offset - kernel->first_tasks_offset : 0;
-  if (launch.first_tasks.num_bytes > (kernel->first_tasks_offset == 0 ? 0 : room))
+  if (launch.first_tasks.num_bytes != (kernel->first_tasks_offset == 0 ? 0 : room))
     return bad("launch", index, "its first tasks do not fit the parameter");
   if (launch.gate_ctas != 0 && kernel->gate_symbol[0] == 0) return bad("launch", index, "the kernel has no start gate");
+  const plan_launch is = {.grid = launch.grid,
+                          .cluster_size = kernel->cluster_size,
+                          .flags = launch.flags,
+                          .workspace_bytes = launch.workspace_bytes,
+                          .zero_bytes = launch.zero_bytes,
+                          .mailbox_bytes = mailbox_bytes(pack, kernel),
+                          .first_task_bytes = launch.first_tasks.num_bytes,
+                          .is_paired = (kernel->flags & PACK_PAIRED) != 0};
+  const char *wrong = plan_read(launch.words.data, launch.words.num_bytes, plan);
+  if (wrong == NULL) wrong = plan_check_launch(plan, &is);
+  return wrong == NULL ? TUNER_OK : bad("launch", index, wrong);
+}
+
+/* A pair runs side by side: the first launch waits for nothing, and the second one shares its workspace behind a gate. Other
+ * launches follow each other in one stream, with a workspace each. */
+static tuner_status check_streams(const tuner_pack *pack, uint32_t index, const pack_kernel *kernel,
+                                  const plan_header *plans) {
+  const int is_paired = (kernel->flags & PACK_PAIRED) != 0;
+  if (is_paired && (kernel->num_launches != 2 || plans[0].num_waits != 0))
+    return bad("kernel", index, "it is no pair of a launch that waits for nothing and one behind it");
+  const uint32_t num_ctas = pack_get_launch(pack, kernel->first_launch).grid;
+  for (uint32_t i = 0; i < kernel->num_launches; ++i) {
+    const pack_launch launch = pack_get_launch(pack, kernel->first_launch + i);
+    const uint32_t is_second = is_paired && i == 1;
+    if ((launch.flags & (PACK_SIDE_STREAM | PACK_IS_SECOND)) != (is_second ? PACK_SIDE_STREAM | PACK_IS_SECOND : 0u) ||
+        launch.workspace != (is_paired ? 0 : i) || launch.gate_ctas != (is_second && plans[0].num_signals > 0 ? num_ctas : 0))
+      return bad("kernel", index, "its launches have not the streams, workspaces and start gates of its kind");
+  }
   return TUNER_OK;
 }
 
@@ -91,8 +124,12 @@ static tuner_status check_kernel(const tuner_pack *pack, uint32_t index) {
     return bad("kernel", index, "it has no cubin");
   for (uint32_t i = 0; i < kernel.num_ops; ++i) TUNER_TRY(check_op(pack, kernel.first_op + i, i));
   for (uint32_t i = 0; i < kernel.num_maps; ++i) TUNER_TRY(check_map(pack, kernel.first_map + i, &kernel));
-  for (uint32_t i = 0; i < kernel.num_launches; ++i) TUNER_TRY(check_launch(pack, kernel.first_launch + i, &kernel));
-  return TUNER_OK;
+  const char *wrong = plan_check_spin_limit(kernel.spin_limit_cycles);
+  if (wrong != NULL) return bad("kernel", index, wrong);
+  plan_header plans[PACK_MAX_LAUNCHES];
+  for (uint32_t i = 0; i < kernel.num_launches; ++i)
+    TUNER_TRY(check_launch(pack, kernel.first_launch + i, &kernel, &plans[i]));
+  return check_streams(pack, index, &kernel, plans);
 }
 
 /* Whether a rung's kernel computes its shape, for its rows. */

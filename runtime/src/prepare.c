@@ -14,7 +14,7 @@ static uint32_t variant_of(const pack_kernel *kernel, const pack_launch *launche
   return PACK_GUARDED;
 }
 
-static CUlaunchConfig config_of(const pack_kernel *kernel, const pack_launch *launch) {
+CUlaunchConfig ffn_config(const pack_kernel *kernel, const pack_launch *launch) {
   const CUlaunchConfig config = {
       .grid = {launch->grid, 1, 1}, .block = {kernel->num_threads, 1, 1}, .shared_bytes = kernel->shared_bytes};
   return config;
@@ -73,7 +73,7 @@ static void read_records(tuner_ffn *ffn, uint32_t kernel) {
   ffn->kernel = pack_get_kernel(pack, kernel);
   for (uint32_t i = 0; i < ffn->kernel.num_launches; ++i) {
     ffn->launches[i] = pack_get_launch(pack, ffn->kernel.first_launch + i);
-    ffn->configs[i] = config_of(&ffn->kernel, &ffn->launches[i]);
+    ffn->configs[i] = ffn_config(&ffn->kernel, &ffn->launches[i]);
   }
   for (uint32_t i = 0; i < ffn->kernel.num_ops; ++i) ffn->ops[i] = pack_get_op(pack, ffn->kernel.first_op + i);
   for (uint32_t i = 0; i < ffn->kernel.num_maps; ++i) ffn->maps[i] = pack_get_map(pack, ffn->kernel.first_map + i);

@@ -19,20 +19,28 @@ static tuner_status load_module(program *made, uint32_t index, CUmodule *module)
   return status;
 }
 
-static tuner_status load_part(program *made, uint32_t index, CUstream stream) {
-  const tuner_driver *driver = made->driver;
-  const pack_part *part = &made->parts[index];
-  CUmodule module = NULL;
-  TUNER_TRY(load_module(made, index, &module));
-  CUfunction *function = &made->functions[index];
+tuner_status program_function(const tuner_driver *driver, const pack_part *part, CUmodule module, CUfunction *function) {
   TUNER_TRY(tuner_check(driver, driver->module_function(function, module, part->symbol), "cuModuleGetFunction"));
   TUNER_TRY(tuner_check(driver, driver->set_attribute(*function, CU_MAX_DYNAMIC_SHARED_BYTES, (int)part->shared_bytes),
                         "cuFuncSetAttribute"));
-  if ((part->flags & PACK_NON_PORTABLE_CLUSTER) != 0)
-    TUNER_TRY(tuner_check(driver, driver->set_attribute(*function, CU_NON_PORTABLE_CLUSTER, 1), "cuFuncSetAttribute"));
-  made->configs[index] = (CUlaunchConfig){
+  if ((part->flags & PACK_NON_PORTABLE_CLUSTER) == 0) return TUNER_OK;
+  return tuner_check(driver, driver->set_attribute(*function, CU_NON_PORTABLE_CLUSTER, 1), "cuFuncSetAttribute");
+}
+
+CUlaunchConfig program_config(const pack_part *part) {
+  const CUlaunchConfig config = {
       .grid = {part->grid, 1, 1}, .block = {part->num_threads, 1, 1}, .shared_bytes = part->shared_bytes};
-  return launch_list_add(&made->list, driver, *function, made->configs[index], part->cluster_size, part->flags, stream);
+  return config;
+}
+
+static tuner_status load_part(program *made, uint32_t index, CUstream stream) {
+  const pack_part *part = &made->parts[index];
+  CUmodule module = NULL;
+  TUNER_TRY(load_module(made, index, &module));
+  TUNER_TRY(program_function(made->driver, part, module, &made->functions[index]));
+  made->configs[index] = program_config(part);
+  return launch_list_add(&made->list, made->driver, made->functions[index], made->configs[index], part->cluster_size,
+                         part->flags, stream);
 }
 
 static void note_needed(program *made) {

@@ -28,6 +28,9 @@ typedef struct program {
 tuner_status program_make(program *made, const tuner_pack *pack, uint32_t index, void *memory, CUstream stream,
                           size_t key_bytes, uint32_t num_cached);
 void program_free(program *made);
+/* A launch's kernel in a module; and the launch without stream and attributes. */
+tuner_status program_function(const tuner_driver *driver, const pack_part *part, CUmodule module, CUfunction *function);
+CUlaunchConfig program_config(const pack_part *part);
 
 /* Enqueues it. `addresses` by the numbers of tensors; that of the memory need not be there. `key` is all that the
  * parameters depend on. */

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.plan.header import STATIC
 from tuner.core.plan.tile_graph import Region, TileGraph
-from tuner.core.plan.words import EPILOGUE_STEP, STATIC, Plan
+from tuner.core.plan.words import EPILOGUE_STEP, Plan
 from tuner.core.problem.workload import Activation, GemmOp, Workload
 from tuner.core.proof.liveness import task_name
 from tuner.errors import LivenessError

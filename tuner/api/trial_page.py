@@ -6,7 +6,7 @@ from tuner.api.trials import gpu_of, plans_of, trial_view
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.insight.explain import differences
 from tuner.core.insight.gantt import Gantt
-from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET
+from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
 from tuner.core.problem.resources import occupancy_limits
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.plan_kinds import PlanKind

@@ -12,6 +12,8 @@ from typing import Any
 from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
 
+from .launches import check_launches
+
 #: In the order of their numbers in `pack.bin`.
 DTYPES = ("fp16", "bf16")
 ACTIVATIONS = ("identity", "relu", "gelu", "silu")
@@ -116,7 +118,7 @@ class Kernel:
         return "attentions" in self.manifest
 
     def check_files(self, where: str) -> None:
-        """That every file is what its manifest names; `where` begins the sentence.
+        """That every file is what its manifest names, and every launch what its plan says; `where` begins the sentence.
 
         Raises:
             InvalidInput: one is not.
@@ -125,6 +127,10 @@ class Kernel:
             if hashlib.sha256(self.files.get(name, b"")).hexdigest() != facts["sha256"]:
                 problem = f"{where}: {name} is not what its manifest names"
                 raise InvalidInput("kernel", problem, "fetch the artifact once more")
+        try:
+            check_launches(self.manifest, self.files)
+        except InvalidInput as error:
+            raise InvalidInput("kernel", f"{where}: {error.field}: {error.problem}", error.remedy) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -290,6 +290,14 @@ def index_bytes(
     return header(hashlib.sha256(header(bytes(32)) + body).digest()) + body
 
 
+def split_index(index: bytes) -> tuple[bytes, list[bytes]]:
+    """The records of an index, with zeros for its digest, and its texts."""
+    num_strings = int.from_bytes(index[DIGEST_OFFSET - 4 : DIGEST_OFFSET], "little")
+    end = len(index) - num_strings
+    blank = index[:DIGEST_OFFSET] + bytes(32) + index[DIGEST_OFFSET + 32 : end]
+    return blank, index[end:].split(b"\0")
+
+
 def version_of(attentions: tuple[AttentionEntry, ...], layers: tuple[LayerEntry, ...]) -> int:
     """Of the format of a pack with these attentions and layers."""
     return VERSION if layers else ATTENTIONS_VERSION if attentions else FIRST_VERSION

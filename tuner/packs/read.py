@@ -11,11 +11,11 @@ from typing import Any
 
 from tuner.errors import InvalidInput
 
-from .attention import AttentionEntry, AttentionRung, AttentionShape
-from .contents import Entry, Kernel, Rung, Shape
-from .index import FIRST_VERSION, VERSION
-from .layer import LayerEntry, LayerShape
-from .write import FOR_PEOPLE, SIGNATURE, SUMS, zipped
+from .attention import AttentionEntry, AttentionRung, AttentionShape, check_attentions
+from .contents import Entry, Kernel, Rung, Shape, check
+from .index import FIRST_VERSION, VERSION, blob_path, split_index
+from .layer import LayerEntry, LayerShape, check_layers
+from .write import FOR_PEOPLE, INDEX, SIGNATURE, SUMS, files_in_pack, indexed, zipped
 
 #: No pack's files are larger, together.
 MAX_BYTES = 4 * 2**30
@@ -73,6 +73,10 @@ def read_pack(data: bytes) -> Pack:
         kernels = _kernels(document, files)
         entries, attentions = _entries(document, kernels), _attentions(document, kernels)
         layers = _layers(document, kernels)
+        check(entries)
+        check_attentions(attentions)
+        check_layers(layers)
+        _check_index(entries, attentions, layers, kernels, files)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise _refused(f"has a {FOR_PEOPLE} that is not of a pack's form") from error
     return Pack(
@@ -84,6 +88,31 @@ def read_pack(data: bytes) -> Pack:
         sums=sums,
         signature=signature,
     )
+
+
+def _check_index(
+    entries: tuple[Entry, ...],
+    attentions: tuple[AttentionEntry, ...],
+    layers: tuple[LayerEntry, ...],
+    kernels: dict[str, Kernel],
+    files: dict[str, bytes],
+) -> None:
+    """That the index, which C reads, and what it names say of a kernel what its manifest says."""
+    of_index = {path: data for path, data in files.items() if path != INDEX}
+    for kernel in kernels.values():
+        for name, content in files_in_pack(kernel).items():
+            if of_index[blob_path(kernel, name)] != content:
+                raise _refused(f"has a {name} of {kernel.digest[:12]} that is not of its manifest")
+    in_order = tuple(kernels[digest] for digest in sorted(kernels))
+    records, texts = split_index(indexed(entries, attentions, layers, in_order, of_index)[0])
+    found, words = split_index(files[INDEX])
+    if found != records or len(texts) != len(words) or not all(map(_is_same_text, words, texts)):
+        raise _refused(f"has an {INDEX} that does not say what {FOR_PEOPLE} and the manifests say")
+
+
+def _is_same_text(one: bytes, other: bytes) -> bool:
+    """Of a library's recipe a dict within it may have another order, which a document does not keep."""
+    return one == other or (b"{" in one and sorted(one) == sorted(other))
 
 
 def _kernels(document: dict[str, Any], files: dict[str, bytes]) -> dict[str, Kernel]:

@@ -86,7 +86,22 @@ def pack_bytes(
     kernels = tuple(found[digest] for digest in sorted(found))
     files = {FOR_PEOPLE: _for_people(ladders, tables, of_layers, kernels, provenance or {})}
     for kernel in kernels:
-        files |= {blob_path(kernel, name): data for name, data in sorted(_files_of(kernel).items())}
+        files |= {blob_path(kernel, name): data for name, data in sorted(files_in_pack(kernel).items())}
+    index, offsets = indexed(ladders, tables, of_layers, kernels, files)
+    files = {INDEX: index} | files
+    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in files.items()).encode()
+    signature = {SIGNATURE: sign(sums)} if sign else {}
+    return zipped({**files, SUMS: sums, **signature}, offsets)
+
+
+def indexed(
+    ladders: tuple[Entry, ...],
+    tables: tuple[AttentionEntry, ...],
+    of_layers: tuple[LayerEntry, ...],
+    kernels: tuple[Kernel, ...],
+    files: Mapping[str, bytes],
+) -> tuple[bytes, dict[str, int]]:
+    """The index of a pack of these entries, whose other files are `files` in their order; and where each lies."""
     nowhere = {path: Place(offset=0, num_bytes=len(data), digest=bytes(32)) for path, data in files.items()}
     size = len(index_bytes(ladders, kernels, nowhere, 0, tables, of_layers))
     offsets = _offsets([(INDEX, size), *((path, len(data)) for path, data in files.items())])
@@ -94,13 +109,10 @@ def pack_bytes(
         path: Place(offset=offsets[path], num_bytes=len(data), digest=hashlib.sha256(data).digest())
         for path, data in files.items()
     }
-    files = {INDEX: index_bytes(ladders, kernels, places, offsets[INDEX], tables, of_layers)} | files
-    sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in files.items()).encode()
-    signature = {SIGNATURE: sign(sums)} if sign else {}
-    return zipped({**files, SUMS: sums, **signature}, offsets)
+    return index_bytes(ladders, kernels, places, offsets[INDEX], tables, of_layers), offsets
 
 
-def _files_of(kernel: Kernel) -> dict[str, bytes]:
+def files_in_pack(kernel: Kernel) -> dict[str, bytes]:
     """The artifact's, and its launches' first tasks as bytes; of an attention's, its launches' parameters."""
     if kernel.has_attention:
         parts = program_of(kernel).parts

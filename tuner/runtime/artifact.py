@@ -16,6 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tuner.core.plan.header import is_of_older_version
+from tuner.errors import InvalidInput
+from tuner.packs.launches import check_launches
+
 from .arrays import View
 from .driver import MOST_CARVEOUT, PREFERRED_SHARED_MEMORY_CARVEOUT, Launch, driver
 from .kernels import AttentionKernel, Loader, Products
@@ -170,6 +174,11 @@ def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
     kernels = [manifest["kernel"], *(recipe["kernel"] for recipe in manifest.get("attentions", ()))]
     if any(kernel and kernel["cubin"] is None for kernel in kernels):
         raise RuntimeFailure(-1, f"{name} has no cubin (it was simulated): there is nothing to run")
+    try:
+        if not any(is_of_older_version(files[launch["plan"]]) for launch in manifest["launches"]):
+            check_launches(manifest, files)
+    except InvalidInput as error:
+        raise RuntimeFailure(-1, f"{name}: {error}") from error
     return manifest
 
 

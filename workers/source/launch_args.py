@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.legal.wgmma import MAX_CTAS
+from tuner.core.plan.header import HEADER_WORDS
 from tuner.core.plan.norm_slots import norm_slots, slot_stride, slots_read
 from tuner.core.plan.split_k import slot_bytes
-from tuner.core.plan.words import HEADER_WORDS
 from tuner.core.problem.rotary import CACHES
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan

@@ -96,7 +96,9 @@ tuner_status tuner_pack_open(const char *path, tuner_pack **pack);
 tuner_status tuner_pack_open_bytes(const void *bytes, size_t num_bytes, tuner_pack **pack);
 /* No FFN of it may be prepared any more. */
 void tuner_pack_close(tuner_pack *pack);
-/* Whether all of its kernels run on a device (OK), do so at other speeds (OTHER_CARD), or do not (MISMATCH). */
+/* Whether all of its kernels run on a device (OK), do so at other speeds (OTHER_CARD), or do not (MISMATCH): also where the
+ * device does not hold the CTAs, or clusters, that a kernel needs resident at once. Kernels are loaded for that question, into
+ * the current context where it is the device's, else into its primary one. */
 tuner_status tuner_pack_check(const tuner_pack *pack, int device);
 /* Shape number `index`, and how many there are; its rows end at `m_hi`. */
 tuner_status tuner_pack_shape(const tuner_pack *pack, uint32_t index, tuner_shape *shape, uint32_t *num_shapes);
@@ -110,7 +112,9 @@ tuner_status tuner_ffn_prepare(tuner_pack *pack, const tuner_choice *choice, voi
                                uint32_t num_cached, tuner_ffn **ffn);
 /* No launch may be under way. */
 void tuner_ffn_release(tuner_ffn *ffn);
-/* Enqueues it for `m` rows, which the kernel must serve. */
+/* Enqueues it for `m` rows, which the kernel must serve. Where the driver refuses, nothing was enqueued, or the sentence says
+ * that some launches were: then every call is NEEDS_RESET until the reset. MISMATCH where the stream, e.g. one of a green
+ * context, runs on too few SMs; not told while it is captured. */
 tuner_status tuner_ffn_launch(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors, void *stream, uint32_t flags);
 /* The same; its arguments lie in memory, for languages in which each argument of a call costs time. */
 typedef struct tuner_launch {
@@ -125,7 +129,8 @@ tuner_status tuner_ffn_launch_from(const tuner_launch *launch);
 /* ABORTED and the record where a launch has given up since the last reset, else OK. Asks no driver: it may be called at
  * any time, also while launches run. */
 tuner_status tuner_abort_poll(const tuner_ffn *ffn, tuner_abort_record *record);
-/* After an abort: waits for `stream`, and makes the workspaces as new. No launch may be under way elsewhere. */
+/* After an abort, or a call that was enqueued in part: waits for `stream`, and makes the workspaces as new. No launch may be
+ * under way elsewhere. */
 tuner_status tuner_reset(tuner_ffn *ffn, void *stream);
 
 /* Decode attention: of each sequence the last `new_tokens` tokens of its length attend to all up to their own, and the
@@ -186,7 +191,7 @@ tuner_status tuner_attention_prepare(tuner_pack *pack, const tuner_attention_cho
                                      uint32_t num_cached, tuner_attention **attention);
 /* No launch may be under way. */
 void tuner_attention_release(tuner_attention *attention);
-/* Enqueues it. `flags`: TUNER_NO_PDL. */
+/* Enqueues it, as tuner_ffn_launch. `flags`: TUNER_NO_PDL. */
 tuner_status tuner_attention_launch(tuner_attention *attention, const tuner_attention_tensors *tensors, void *stream,
                                     uint32_t flags);
 /* ABORTED and what was refused, else OK. Waits for `stream`. */
@@ -235,7 +240,7 @@ tuner_status tuner_layer_prepare(tuner_pack *pack, const tuner_attention_choice 
                                  uint32_t num_cached, tuner_layer **layer);
 /* No launch may be under way. */
 void tuner_layer_release(tuner_layer *layer);
-/* Enqueues it. `flags`: TUNER_NO_PDL. */
+/* Enqueues it, as tuner_ffn_launch. `flags`: TUNER_NO_PDL. */
 tuner_status tuner_layer_launch(tuner_layer *layer, const tuner_layer_tensors *tensors, void *stream, uint32_t flags);
 /* As tuner_attention_refused and tuner_attention_reset. After an abort rows of the launch are NaN, and keys and values of
  * new tokens are NaN or right; no other line of the cache changes, so the step may run again. */

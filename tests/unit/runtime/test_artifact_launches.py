@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
 import struct
 
 import pytest
@@ -175,3 +177,25 @@ def test_clusters_that_the_driver_does_not_hold_are_refused(recorder: Recorder, 
     recorder.cuda.fake_occupancy(1, needed - 1)
     with pytest.raises(RuntimeFailure, match=f"in clusters of 2, and this device holds {2 * (needed - 1)}"):
         Artifact(made.files)
+
+
+def test_an_artifact_whose_launches_are_not_its_plans_is_refused_by_its_field() -> None:
+    made, _ = chain(PlanKind.FUSED, block(16))
+    manifest = json.loads(made.files["manifest.json"])
+    manifest["launches"][0]["needs_all_ctas"] = False
+    with pytest.raises(RuntimeFailure, match=r"the artifact: launches\[0\].needs_all_ctas: is False, and by its plan"):
+        Artifact({**made.files, "manifest.json": json.dumps(manifest).encode()})
+
+
+def test_a_plan_of_an_older_version_is_its_own_kernels_matter() -> None:
+    made, _ = chain(PlanKind.FUSED, block(16))
+    manifest = json.loads(made.files["manifest.json"])
+    for version, is_read in ((4, True), (6, False), (0, False)):
+        words = made.files["plan0.bin"][:4] + version.to_bytes(4, "little") + made.files["plan0.bin"][8:]
+        manifest["files"]["plan0.bin"]["sha256"] = hashlib.sha256(words).hexdigest()
+        files = {**made.files, "plan0.bin": words, "manifest.json": json.dumps(manifest).encode()}
+        if is_read:
+            Artifact(files)
+        else:
+            with pytest.raises(RuntimeFailure, match=r"launches\[0\].plan: not a plan"):
+                Artifact(files)

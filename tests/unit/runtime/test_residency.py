@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.attention_packs import layers
 from tests.support.cases import wgmma
 from tests.support.native.recorder import Recorder
-from tests.support.packs import TILINGS, Made, make
+from tests.support.packs import TILINGS, Made, ladder, make
 from tests.unit.runtime.opened import Opened
 from tests.unit.runtime.prepared_layer import Prepared, make_layer
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
+from tuner.packs.write import write_pack
+from tuner.runtime import native
 from tuner.runtime.native import RuntimeFailure
 
 MISMATCH = -5
@@ -139,3 +142,60 @@ def test_a_layers_launches_are_asked_of_its_stream(recorder: Recorder, tmp_path:
         assert recorder.calls("cuLaunchKernelEx") == []
     finally:
         one.close()
+
+
+def checked(recorder: Recorder, path: Path) -> tuple[int, str]:
+    """What a pack says of device 0, and its sentence."""
+    pack = ctypes.c_void_p()
+    assert recorder.runtime.tuner_pack_open(str(path).encode(), ctypes.byref(pack)) == 0
+    recorder.clear_calls()
+    status = recorder.runtime.tuner_pack_check(pack, 0)
+    sentence = recorder.runtime.tuner_error().decode() if status else ""
+    recorder.runtime.tuner_pack_close(pack)
+    assert len(recorder.calls("cuModuleLoadData")) == len(recorder.calls("cuModuleUnload"))
+    return status, sentence
+
+
+def test_a_pack_says_of_a_sister_card_that_holds_fewer_clusters_that_it_does_not_run_there(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    path, made = tmp_path / "one.tunerpack", in_clusters()
+    write_pack([ladder(made.kernel)], path)
+    clusters = grid_of(made) // 2
+    recorder.cuda.fake_occupancy(1, clusters)
+    assert checked(recorder, path) == (0, "")
+    recorder.cuda.fake_device(9, 0, 114, 13000)  # a card of other speeds, which holds them
+    status, sentence = checked(recorder, path)
+    assert (status, "and this device has 114" in sentence) == (native.OTHER_CARD, True)
+    recorder.cuda.fake_device(9, 0, 132, 13000)
+    recorder.cuda.fake_occupancy(1, clusters - 1)  # as many SMs, and fewer clusters
+    status, sentence = checked(recorder, path)
+    assert status == MISMATCH
+    assert f"in clusters of 2, and this device holds {2 * clusters - 2}" in sentence
+    assert "(kernel 0, fused_pdl: " in sentence
+
+
+def test_a_pack_of_a_layer_says_so_too(recorder: Recorder, tmp_path: Path) -> None:
+    path, made = tmp_path / "layer.tunerpack", make_layer(PlanKind.RUNS, (1,), num_behind=3)
+    write_pack([], path, layers=[layers(made)])
+    needed = max(one["grid"][0] for one in made.kernel.manifest["launches"] if one["needs_all_ctas"])
+    assert checked(recorder, path) == (0, "")
+    recorder.cuda.fake_green(None, needed - 1)
+    status, sentence = checked(recorder, path)
+    assert status == MISMATCH
+    assert f"the {needed - 1} SMs of this stream's context hold {needed - 1}: use the library (runs: " in sentence
+
+
+def test_a_pack_is_checked_without_a_context_in_the_devices_own(recorder: Recorder, tmp_path: Path) -> None:
+    path = tmp_path / "one.tunerpack"
+    write_pack([ladder(many().kernel)], path)
+    recorder.cuda.fake_context(None)
+    assert checked(recorder, path) == (0, "")
+    names = [call.name for call in recorder.calls()]
+    order = ["cuDevicePrimaryCtxRetain", "cuCtxPushCurrent_v2", "cuModuleLoadData", "cuModuleUnload"]
+    order += ["cuCtxPopCurrent_v2", "cuDevicePrimaryCtxRelease_v2"]
+    assert [name for name in names if name in order] == order
+    recorder.fail("cuModuleGetFunction", 500)
+    status, sentence = checked(recorder, path)
+    assert (status, "loading a kernel failed" in sentence) == (-4, True)
+    assert len(recorder.calls("cuDevicePrimaryCtxRelease_v2")) == 1

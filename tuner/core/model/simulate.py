@@ -27,9 +27,10 @@ import numpy.typing as npt
 from tuner.core.model.memory import Memory, Tile
 from tuner.core.model.rates import Rates, rates_of
 from tuner.core.model.task_costs import OpCosts, PartCosts, costs_of, num_teams, runs_ahead
+from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
 from tuner.core.plan.task_source import TaskSource
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
+from tuner.core.plan.words import Plan
 from tuner.core.problem.resources import occupancy
 from tuner.core.proof.symbolic_run import Board, Protocol
 from tuner.core.proof.verify import VerifiedPlan

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.plan.distinct import distinct_rows
+from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
 from tuner.core.plan.interleaves import merge_blocks
 from tuner.core.plan.queues import queue_of_tasks, tail_of
 from tuner.core.plan.rasters import raster_order
@@ -20,7 +21,7 @@ from tuner.core.plan.signals import Signals, signals_of
 from tuner.core.plan.split_tasks import parted, streamed
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.waits import intern_waits
-from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan, Words
+from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.ordering import (
     Assignment,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tuner.core.plan.words import FIRST_WAVE, STATIC, Plan
+from tuner.core.plan.header import FIRST_WAVE, STATIC
+from tuner.core.plan.words import Plan
 
 
 class TaskSource:

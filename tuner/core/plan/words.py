@@ -44,8 +44,8 @@ Layout (all int32, offsets counted in words from the start)::
                            its epilogue, behind the last product; a task's waits are in the order of their steps
         5..7               0
 
-Each word has a range: `HEADER_RANGES`, `TASK_RANGES`, `WAIT_RANGES`. The sections follow each other in this order, and
-tasks begin at a multiple of 8 words; what is left between them is 0.
+Each word has a range: `HEADER_RANGES` in `header`, `TASK_RANGES`, `WAIT_RANGES`. The sections follow each other in this
+order, and tasks begin at a multiple of 8 words; what is left between them is 0.
 
 Parts: together the parts of a tile have each of the S = ceil(k / tile.k) k-steps of its op once. They are tasks of
 their own, with waits of their own. Whichever is done last adds them up, stores the tile and posts: a tile posts once,
@@ -62,22 +62,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tuner.core.plan.distinct import distinct_rows
-from tuner.core.problem.workload import MAX_OPS
+from tuner.core.plan.header import (
+    FIRST_WAVE,
+    HEADER_WORDS,
+    MAGIC,
+    MAX_COUNT,
+    MAX_STEPS,
+    STATIC,
+    TASK_WORDS,
+    TICKET,
+    VERSION,
+    WAIT_WORDS,
+    WordRange,
+    layout,
+    read_header,
+    wrong_word,
+)
 from tuner.errors import WordError
 
 Words = npt.NDArray[np.int32]
 
-MAGIC = int.from_bytes(b"TUNR", "little")
-VERSION = 5
-HEADER_WORDS = 16
-TASK_WORDS = 8
-WAIT_WORDS = 8
 #: What the words of a task say, of which the first says three things and the seventh two.
 TASK_FIELDS = 11
 #: Most parts of a tile, and k-steps of a part: what the words have room for.
@@ -85,47 +94,10 @@ MAX_PARTS = 0xFF
 MAX_PART_STEPS = 0xFFFF
 #: Of these, the words that mean something.
 WAIT_FIELDS = 5
-#: 2 was of plans of older kernels.
-STATIC, TICKET, FIRST_WAVE = 0, 1, 3
-#: Most tasks, signals, waits, CTAs, slots, and posts of a signal in a launch. In signed words of 32 bits the device
-#: adds two such counts, and multiplies one by the CTAs of a cluster, of which no GPU has more than 16.
-#: Source: CUDA C++ Programming Guide, "Thread Block Clusters": 8 CTAs, or 16 where a kernel asks for it.
-MAX_COUNT = 2**24
-MAX_CLUSTER_SIZE = 16
-#: Most k-steps of a tile: a matrix has less than 2**31 columns, and a step takes 32 or more. On the device 2**29 means
-#: "later than any step".
-MAX_STEPS = 2**26
 #: The place of a wait for what the task reads in its epilogue.
 EPILOGUE_STEP = MAX_STEPS
 
 
-class WordRange(NamedTuple):
-    """The least and the greatest value that a word may have, whatever else the plan says."""
-
-    word: str
-    low: int
-    high: int
-
-
-#: Of the header's words in turn. Some depend on others besides: `Plan.from_words` says so where it checks it.
-HEADER_RANGES = (
-    WordRange("magic", MAGIC, MAGIC),
-    WordRange("version", VERSION, VERSION),
-    WordRange("num_tasks", 0, MAX_COUNT),
-    WordRange("num_signals", 0, MAX_COUNT),
-    WordRange("num_ctas", 1, MAX_COUNT),
-    WordRange("assignment", STATIC, FIRST_WAVE),
-    WordRange("queue_offset", 0, HEADER_WORDS),
-    WordRange("task_offset", HEADER_WORDS, 2**31 - 1),
-    WordRange("wait_offset", HEADER_WORDS, 2**31 - 1),
-    WordRange("num_waits", 0, MAX_COUNT),
-    WordRange("num_first_tasks", 0, MAX_COUNT),
-    WordRange("word 11", 0, 0),
-    WordRange("held_stages", 0, MAX_STEPS),
-    WordRange("strided_parts", 0, 1),
-    WordRange("num_split_tiles", 0, MAX_COUNT),
-    WordRange("in_band_ops", 0, 2**MAX_OPS - 1),
-)
 #: Of what the words of a task say, in the order of `Plan.tasks`.
 TASK_RANGES = (
     WordRange("op", 0, 2**15 - 1),
@@ -239,7 +211,7 @@ class Plan:
     def table(self) -> bytes:
         """The plan's binary form, which nobody can change."""
         num_queue_words = self.queues.size if self.assignment == STATIC else 0
-        queue_offset, task_offset, wait_offset, size = _layout(num_queue_words, self.num_tasks, len(self.waits))
+        queue_offset, task_offset, wait_offset, size = layout(num_queue_words, self.num_tasks, len(self.waits))
         words = np.zeros(size, dtype=np.int32)
         words[:HEADER_WORDS] = (
             MAGIC, VERSION, self.num_tasks, self.num_signals, self.num_ctas, self.assignment,
@@ -278,37 +250,26 @@ class Plan:
         Raises:
             WordError: the table is not a plan; the message names the word that is wrong, and what would be right.
         """
-        if isinstance(words, bytes) and len(words) % 4:
-            raise WordError("not a plan", f"the table has {len(words)} bytes; it must have whole words of 4")
-        words = np.frombuffer(words if isinstance(words, bytes) else words.astype(np.int32).tobytes(), dtype=np.int32)
-        if words.size < HEADER_WORDS or words[0] != MAGIC or words[1] != VERSION:
-            raise WordError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
-        _check_ranges(words[None, :HEADER_WORDS], HEADER_RANGES)
-        num_tasks, num_signals, num_ctas, assignment, queue_at, task_at, wait_at, num_waits = map(int, words[2:10])
-        num_first_tasks, _, held, strided, num_split_tiles, in_band_ops = map(int, words[10:16])
-        _check_assignment(assignment, num_tasks, num_ctas, num_first_tasks)
-        num_queue_words = num_ctas + 1 if assignment == STATIC else 0
-        *offsets, size = _layout(num_queue_words, num_tasks, num_waits)
-        for name, offset, right in zip(("queue", "task", "wait"), (queue_at, task_at, wait_at), offsets, strict=True):
-            if offset != right:
-                raise _wrong(f"{name}_offset", offset, f"be {right}, by the counts of CTAs, tasks and waits")
-        if words.size != size:
-            raise WordError("not a plan", f"the table has {words.size} words; by its header it must have {size}")
+        table = words if isinstance(words, bytes) else words.astype(np.int32).tobytes()
+        header = read_header(table)
+        words = np.frombuffer(table, dtype=np.int32)
+        num_queue_words, num_waits = header.num_queue_words, header.num_waits
+        queue_at, task_at, wait_at, _ = layout(num_queue_words, header.num_tasks, num_waits)
         _check_ranges(words[HEADER_WORDS + num_queue_words : task_at, None], (WordRange("filler", 0, 0),))
         waits = words[wait_at:].reshape(num_waits, WAIT_WORDS)
         _check_ranges(waits, WAIT_RANGES, " of wait")
         plan = cls(
-            tasks=_readonly(_unpacked(words[task_at:wait_at].reshape(num_tasks, TASK_WORDS))),
+            tasks=_readonly(_unpacked(words[task_at:wait_at].reshape(header.num_tasks, TASK_WORDS))),
             waits=_readonly(waits[:, :WAIT_FIELDS]),
             queues=_readonly(words[queue_at : queue_at + num_queue_words]),
-            num_signals=num_signals,
-            num_ctas=num_ctas,
-            assignment=assignment,
-            held_stages=held,
-            strided_parts=bool(strided),
-            num_split_tiles=num_split_tiles,
-            num_first_tasks=num_first_tasks,
-            in_band_ops=in_band_ops,
+            num_signals=header.num_signals,
+            num_ctas=header.num_ctas,
+            assignment=header.assignment,
+            held_stages=header.held_stages,
+            strided_parts=header.strided_parts,
+            num_split_tiles=header.num_split_tiles,
+            num_first_tasks=header.num_first_tasks,
+            in_band_ops=header.in_band_ops,
         )
         _check_ranges(plan.tasks, TASK_RANGES, " of task")
         plan._check_indices()
@@ -327,25 +288,13 @@ class Plan:
         for is_wrong, word, what, values, right in rules:
             if is_wrong.any():
                 number = int(np.flatnonzero(is_wrong)[0])
-                raise _wrong(f"{word} of {what} {number}", int(values[number]), right)
+                raise wrong_word(f"{word} of {what} {number}", int(values[number]), right)
         if self.assignment != STATIC:
             return
         _check_ranges(queues[:, None], (WordRange("queue", 0, len(tasks)),), " word")
         if queues[0] != 0 or queues[-1] != len(tasks) or (np.diff(queues) < 0).any():
             right = f"they must rise from 0 to {len(tasks)}, the tasks"
             raise WordError("the queues do not partition the tasks", f"they begin {queues.tolist()[:9]}; {right}")
-
-
-def _layout(num_queue_words: int, num_tasks: int, num_waits: int) -> tuple[int, int, int, int]:
-    """Offsets of queues (0 where there are none), tasks and waits, and the size of the table; in words."""
-    task_offset = HEADER_WORDS + num_queue_words
-    task_offset += -task_offset % 8  # tasks and waits are 32 bytes, a sector each
-    wait_offset = task_offset + num_tasks * TASK_WORDS
-    return HEADER_WORDS if num_queue_words else 0, task_offset, wait_offset, wait_offset + num_waits * WAIT_WORDS
-
-
-def _wrong(word: str, value: int, right: str) -> WordError:
-    return WordError("a word of the plan is out of its range", f"{word} is {value}; it must {right}")
 
 
 def _check_ranges(rows: Words, ranges: Sequence[WordRange], where: str = "") -> None:
@@ -359,15 +308,4 @@ def _check_ranges(rows: Words, ranges: Sequence[WordRange], where: str = "") -> 
         row = int(np.flatnonzero((rows[:, column] < low) | (rows[:, column] > high))[0])
         what = f"{name}{where} {row}" if where else name
         right = f"be {low} to {high}" if low < high else f"be {low}"
-        raise _wrong(what, int(rows[row, column]), right)
-
-
-def _check_assignment(assignment: int, num_tasks: int, num_ctas: int, num_first_tasks: int) -> None:
-    """What the header says of how tasks reach CTAs; and the tasks of the first wave."""
-    if assignment not in (STATIC, TICKET, FIRST_WAVE):
-        raise _wrong("assignment", assignment, f"be {STATIC}, {TICKET} or {FIRST_WAVE}")
-    if assignment == FIRST_WAVE and not num_first_tasks == num_ctas <= num_tasks:
-        wave = f"be the {num_ctas} CTAs, of {num_tasks} tasks: a first wave has a task for each CTA"
-        raise _wrong("num_first_tasks", num_first_tasks, wave)
-    if assignment != FIRST_WAVE and num_first_tasks:
-        raise _wrong("num_first_tasks", num_first_tasks, "be 0: there is no first wave")
+        raise wrong_word(what, int(rows[row, column]), right)

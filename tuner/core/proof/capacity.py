@@ -6,9 +6,10 @@ What a word may be by itself is said in `tuner.core.plan.words`; here it is held
 from __future__ import annotations
 
 from tuner.core.legal.wgmma import MAX_CTAS
+from tuner.core.plan.header import MAX_CLUSTER_SIZE
 from tuner.core.plan.split_k import num_tiles, slots_problem
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import MAX_CLUSTER_SIZE, Plan
+from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources, occupancy_limits
 from tuner.core.schedule.tiling import Engine

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.plan.distinct import distinct_rows
+from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.plan.words import FIRST_WAVE, STATIC, TICKET, Plan
+from tuner.core.plan.words import Plan
 from tuner.core.proof.symbolic_run import Progress, Protocol
 from tuner.errors import LivenessError, SafetyError
 

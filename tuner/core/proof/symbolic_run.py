@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.core.plan.distinct import distinct_rows
-from tuner.core.plan.words import STATIC, Plan
+from tuner.core.plan.header import STATIC
+from tuner.core.plan.words import Plan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ import pytest
 
 from tests.support.cases import wgmma
 from tests.support.forged import tied
-from tuner.core.plan.words import HEADER_WORDS, Plan
+from tuner.core.plan.header import HEADER_WORDS
+from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for

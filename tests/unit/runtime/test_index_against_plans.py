@@ -1,0 +1,197 @@
+"""An index that says something else than its plans is refused, in C and in Python, whatever its digests are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.attention_packs import layers
+from tests.support.broken_packs import Broken, refusal_by_c
+from tests.support.cases import wgmma
+from tests.support.native.recorder import Recorder
+from tests.support.packs import TILINGS, Made, ffn, ladder, make
+from tests.unit.runtime.prepared_layer import make_layer
+from tuner.core.schedule.ordering import ASSIGNMENTS
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.tiling import Engine, Epilogue
+from tuner.errors import InvalidInput
+from tuner.packs.read import read_pack
+from tuner.packs.write import pack_bytes
+
+#: Where records have what is changed; as tuner/packs/index.py and attention_index.py pack them.
+GRID, FLAGS, GATE, SPACE, SPACE_BYTES, ZERO_BYTES, WORDS, FIRST_TASKS = 0, 4, 8, 12, 16, 24, 32, 80
+SPIN, KERNEL_FLAGS = 32, 132
+PART_GRID, PART_FLAGS, PART_DEPENDENT, PART_ABORT, PART_PARAMETER = 4, 20, 24, 48, 104
+NEEDS_ALL, READS_EARLY, IS_SECOND, SIDE, COOPERATIVE, PROGRAMMATIC, WHEN_PLAIN = 1, 2, 4, 8, 16, 32, 64
+
+Change = Callable[[Broken], None]
+
+
+def put(offset: int, value: int, *, of: str = "launches", index: int = 0, kind: str = "I") -> Change:
+    return lambda pack: pack.put(of, index, offset, value, kind)
+
+
+def add(offset: int, value: int, *, of: str = "launches", index: int = 0) -> Change:
+    return lambda pack: pack.put(of, index, offset, pack.get(of, index, offset) + value)
+
+
+def without(flag: int, *, of: str = "launches", at: int = FLAGS, index: int = 0) -> Change:
+    return lambda pack: pack.put(of, index, at, pack.get(of, index, at) & ~flag)
+
+
+def flipped(flag: int, *, of: str = "launches", at: int = FLAGS, index: int = 0) -> Change:
+    return lambda pack: pack.put(of, index, at, pack.get(of, index, at) ^ flag)
+
+
+def word(place: int, value: int) -> Change:
+    return lambda pack: pack.put_in_blob("launches", 0, WORDS, 4 * place, value)
+
+
+FUSED = make(PlanKind.FUSED)
+FUSED_PDL = make(PlanKind.FUSED_PDL)
+IN_BAND = make(PlanKind.FUSED_PDL, wgmma((16, 64, 64), in_band=True), workload=ffn(8))
+PAIR = make(PlanKind.TWO_STREAMS, TILINGS[Engine.MMA])
+TWO = make(PlanKind.TWO_LAUNCHES)
+KINDS = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)]
+
+#: Of each: what is changed, and what the C reader says.
+WRONG: dict[str, tuple[Made, Change, str]] = {
+    "one CTA more": (FUSED, add(GRID, 1), "its grid is not that of its plan"),
+    "one CTA less": (FUSED_PDL, add(GRID, -1), "its grid is not that of its plan"),
+    "residency unsaid": (FUSED, without(NEEDS_ALL), "needs all CTAs resident at once, and the index does not say so"),
+    "residency unsaid, programmatic": (FUSED_PDL, without(NEEDS_ALL), "and the index does not say so"),
+    "a plain launch": (FUSED, without(COOPERATIVE), "must be cooperative where it is not programmatic"),
+    "plain where not programmatic": (
+        FUSED_PDL,
+        without(WHEN_PLAIN),
+        "must be cooperative where it is not programmatic",
+    ),
+    "both attributes": (FUSED_PDL, flipped(COOPERATIVE), "no launch is both cooperative and programmatic"),
+    "early weights unsaid": (FUSED_PDL, without(READS_EARLY), "reads weights before it waits"),
+    "no room for signals": (FUSED, put(ZERO_BYTES, 256, kind="Q"), "its workspace is smaller than its plan needs"),
+    "a small workspace": (
+        FUSED,
+        lambda pack: [pack.put("launches", 0, at, 256, "Q") for at in (SPACE_BYTES, ZERO_BYTES)] and None,
+        "its workspace is smaller than its plan needs",
+    ),
+    "no spin limit": (FUSED, put(SPIN, 0, of="kernels", kind="q"), "its spin limit must be 1 to 10^12 cycles"),
+    "a negative one": (FUSED, put(SPIN, -1, of="kernels", kind="q"), "its spin limit must be 1 to 10^12 cycles"),
+    "one without end": (FUSED, put(SPIN, 2**62, of="kernels", kind="q"), "its spin limit must be"),
+    "another magic": (FUSED, word(0, 0x524E5555), "its plan is none that this runtime knows"),
+    "another version": (FUSED, word(1, 6), "its plan is none that this runtime knows"),
+    "signals without number": (FUSED, word(3, 2**30), "a word of its plan's header is out of range"),
+    "more signals than room": (FUSED, word(3, 2**20), "its workspace is smaller than its plan needs"),
+    "a plan of no CTA": (FUSED, word(4, 0), "a word of its plan's header is out of range"),
+    "a plan of more CTAs": (FUSED, word(4, 99), "its plan has not the tables that its header says"),
+    "no such assignment": (FUSED, word(5, 2), "an assignment that this runtime does not know"),
+    "tasks elsewhere": (FUSED, word(7, 8), "its plan has not the tables that its header says"),
+    "more tasks": (FUSED, word(2, 10_000), "its plan has not the tables that its header says"),
+    "more waits": (FUSED, word(9, 10_000), "its plan has not the tables that its header says"),
+    "more split tiles": (FUSED, word(14, 1000), "its workspace is smaller than its plan needs"),
+    "no such op in band": (FUSED, word(15, 2**9), "a word of its plan's header is out of range"),
+    "in band without mailboxes": (TWO, word(15, 2), "its workspace is smaller than its plan needs"),
+    "in band with smaller ones": (
+        IN_BAND,
+        lambda pack: pack.put("launches", 0, ZERO_BYTES, pack.get("launches", 0, ZERO_BYTES, "Q") - 256, "Q"),
+        "its workspace is smaller than its plan needs",
+    ),
+    "a plan that was cut": (FUSED, lambda pack: pack.shorten_blob("launches", 0, WORDS, 32), "not the tables"),
+    "fewer first tasks": (
+        FUSED,
+        lambda pack: pack.shorten_blob("launches", 0, FIRST_TASKS, 16),
+        "its first tasks do not",
+    ),
+    "the other launch's plan": (TWO, lambda pack: pack.copy_blob("launches", 0, WORDS, 1), ""),
+    "one workspace for both": (TWO, put(SPACE, 0, index=1), "have not the streams, workspaces and start gates"),
+    "a side stream": (TWO, flipped(SIDE, index=1), "have not the streams, workspaces and start gates"),
+    "a second one": (FUSED, flipped(IS_SECOND), "have not the streams, workspaces and start gates"),
+    "no gate": (PAIR, put(GATE, 0, index=1), "have not the streams, workspaces and start gates"),
+    "a gate of fewer CTAs": (PAIR, add(GATE, -1, index=1), "have not the streams, workspaces and start gates"),
+    "both on one stream": (PAIR, without(SIDE, index=1), "have not the streams, workspaces and start gates"),
+    "no pair": (PAIR, without(4, of="kernels", at=KERNEL_FLAGS), ""),
+    "a pair of one": (FUSED, flipped(4, of="kernels", at=KERNEL_FLAGS), "it is no pair of a launch"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_index_that_is_not_of_its_plans_is_refused(recorder: Recorder, tmp_path: Path, name: str) -> None:
+    made, change, sentence = WRONG[name]
+    data = pack_bytes([ladder(made.kernel)])
+    path = tmp_path / "one.tunerpack"
+    assert refusal_by_c(recorder, data, path) == ""
+    broken = Broken(data)
+    assert broken.bytes() == data
+    change(broken)
+    assert (found := refusal_by_c(recorder, broken.bytes(), path)) != ""
+    assert sentence in found
+    with pytest.raises(InvalidInput, match=r"pack: |kernel: "):
+        read_pack(broken.summed())
+
+
+OF_PARTS: dict[str, tuple[Change, str]] = {
+    "one CTA more": (add(PART_GRID, 1, of="parts"), "its grid is not that of its plan"),
+    "both attributes": (flipped(COOPERATIVE, of="parts", at=PART_FLAGS), "no launch is both"),
+    "another header": (lambda pack: pack.put_in_blob("parts", 0, PART_PARAMETER, 40, 1), "the header of another plan"),
+    "other tasks": (lambda pack: pack.put_in_blob("parts", 2, PART_PARAMETER, 48, 1), "the header of another plan"),
+    "no spin limit": (lambda pack: pack.put_in_blob("parts", 0, PART_PARAMETER, 20, 2**31), "its spin limit must be"),
+    "no word of what it depends on": (
+        put(PART_DEPENDENT, 2**32 - 1, of="parts"),
+        "no workspace with an abort's record",
+    ),
+    "another word": (put(PART_DEPENDENT, 28, of="parts"), "no workspace with an abort's record"),
+    "no abort's record": (put(PART_ABORT, 2**64 - 1, of="parts", kind="Q"), "no workspace with an abort's record"),
+    "another abort's record": (put(PART_ABORT, 0, of="parts", kind="Q", index=2), "no workspace with an abort's"),
+}
+
+
+@pytest.mark.parametrize("name", OF_PARTS)
+def test_a_layers_launch_that_is_not_of_its_plan_is_refused(recorder: Recorder, tmp_path: Path, name: str) -> None:
+    change, sentence = OF_PARTS[name]
+    data = pack_bytes([], layers=[layers(make_layer())])
+    path = tmp_path / "layer.tunerpack"
+    assert refusal_by_c(recorder, data, path) == ""
+    broken = Broken(data)
+    change(broken)
+    assert sentence in refusal_by_c(recorder, broken.bytes(), path)
+    with pytest.raises(InvalidInput, match="pack: "):
+        read_pack(broken.summed())
+
+
+def test_a_layers_residency_and_workspace_are_held_against_its_plans(recorder: Recorder, tmp_path: Path) -> None:
+    made = make_layer(PlanKind.RUNS, (1,), num_behind=3)
+    data, path = pack_bytes([], layers=[layers(made)]), tmp_path / "layer.tunerpack"
+    order = made.kernel.manifest["launch_order"]
+    (index,) = [
+        place
+        for place, one in enumerate(order)
+        if one["list"] == "launches" and made.kernel.manifest["launches"][one["index"]]["needs_all_ctas"]
+    ]
+    broken = Broken(data)
+    without(NEEDS_ALL, of="parts", at=PART_FLAGS, index=index)(broken)
+    assert "and the index does not say so" in refusal_by_c(recorder, broken.bytes(), path)
+    fills = [fill for fill in range(broken.count("fills")) if Broken(data).get("fills", fill, 8, "Q") > 256]
+    broken = Broken(data)
+    for fill in fills:
+        broken.put("fills", fill, 8, 256, "Q")
+    assert "its workspace is smaller than its plan needs" in refusal_by_c(recorder, broken.bytes(), path)
+
+
+MANY = wgmma((16, 64, 64), epilogue=Epilogue.TMA)
+#: Beside every kind and engine: what a header says otherwise than in the plainest plans.
+MADE: dict[str, Callable[[], Made]] = {
+    **{f"{kind} {one}": partial(make, kind, TILINGS[one], workload=ffn(4)) for kind in KINDS for one in Engine},
+    **{str(one): partial(make, PlanKind.FUSED_PDL, MANY, workload=ffn(640), assignment=one) for one in ASSIGNMENTS},
+    "parts": partial(make, PlanKind.FUSED, wgmma((16, 64, 64), split_k=(1, 2))),
+    "in band": partial(make, PlanKind.FUSED_PDL, wgmma((16, 64, 64), in_band=True), workload=ffn(8)),
+    "clusters": partial(make, PlanKind.FUSED_PDL, wgmma((64, 64, 64), cluster_m=2), workload=ffn(160)),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_the_builder_makes_is_opened_by_both(recorder: Recorder, tmp_path: Path, name: str) -> None:
+    data = pack_bytes([ladder(MADE[name]().kernel)])
+    assert refusal_by_c(recorder, data, tmp_path / "one.tunerpack") == ""
+    assert len(read_pack(data).entries) == 1

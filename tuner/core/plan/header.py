@@ -1,0 +1,157 @@
+"""The header of a plan's words: what a launch must fit, and what the rest of the table must be long. `words` says what
+each word means; whoever hands a plan to a device, without NumPy too, reads it here."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tuner.core.problem.workload import MAX_OPS
+from tuner.errors import WordError
+
+MAGIC = int.from_bytes(b"TUNR", "little")
+VERSION = 5
+HEADER_WORDS = 16
+TASK_WORDS = 8
+WAIT_WORDS = 8
+#: 2 was of plans of older kernels.
+STATIC, TICKET, FIRST_WAVE = 0, 1, 3
+#: Most tasks, signals, waits, CTAs, slots, and posts of a signal in a launch. In signed words of 32 bits the device
+#: adds two such counts, and multiplies one by the CTAs of a cluster, of which no GPU has more than 16.
+#: Source: CUDA C++ Programming Guide, "Thread Block Clusters": 8 CTAs, or 16 where a kernel asks for it.
+MAX_COUNT = 2**24
+MAX_CLUSTER_SIZE = 16
+#: Most k-steps of a tile: a matrix has less than 2**31 columns, and a step takes 32 or more. On the device 2**29 means
+#: "later than any step".
+MAX_STEPS = 2**26
+
+
+class WordRange(NamedTuple):
+    """The least and the greatest value that a word may have, whatever else the plan says."""
+
+    word: str
+    low: int
+    high: int
+
+
+#: Of the header's words in turn. Some depend on others besides: `read_header` says so where it checks it.
+HEADER_RANGES = (
+    WordRange("magic", MAGIC, MAGIC),
+    WordRange("version", VERSION, VERSION),
+    WordRange("num_tasks", 0, MAX_COUNT),
+    WordRange("num_signals", 0, MAX_COUNT),
+    WordRange("num_ctas", 1, MAX_COUNT),
+    WordRange("assignment", STATIC, FIRST_WAVE),
+    WordRange("queue_offset", 0, HEADER_WORDS),
+    WordRange("task_offset", HEADER_WORDS, 2**31 - 1),
+    WordRange("wait_offset", HEADER_WORDS, 2**31 - 1),
+    WordRange("num_waits", 0, MAX_COUNT),
+    WordRange("num_first_tasks", 0, MAX_COUNT),
+    WordRange("word 11", 0, 0),
+    WordRange("held_stages", 0, MAX_STEPS),
+    WordRange("strided_parts", 0, 1),
+    WordRange("num_split_tiles", 0, MAX_COUNT),
+    WordRange("in_band_ops", 0, 2**MAX_OPS - 1),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What the header of a plan says."""
+
+    num_tasks: int
+    num_signals: int
+    #: CTAs of the persistent grid, or its clusters.
+    num_ctas: int
+    #: `STATIC`, `TICKET` or `FIRST_WAVE`.
+    assignment: int
+    num_waits: int
+    #: Of a first wave, as many as CTAs; else 0.
+    num_first_tasks: int
+    #: Stages of weights that stay unrequested until a task's first waits are over.
+    held_stages: int
+    #: Whether a part of P takes every P-th k-step from its first one on.
+    strided_parts: bool
+    #: Places in which the parts of a tile meet.
+    num_split_tiles: int
+    #: Bit i: op i reads in band what another op of the launch writes.
+    in_band_ops: int
+
+    @property
+    def num_queue_words(self) -> int:
+        """Of static queues, else 0."""
+        return self.num_ctas + 1 if self.assignment == STATIC else 0
+
+    @property
+    def needs_all_ctas(self) -> bool:
+        """Whether its liveness rests on every CTA being resident: tasks wait, and not all CTAs are alike."""
+        return self.assignment != TICKET and self.num_signals > 0
+
+
+def read_header(table: bytes) -> Header:
+    """That of a plan's binary form, whose length it tells.
+
+    Raises:
+        WordError: the table is not a plan; the message names the word that is wrong, and what would be right.
+    """
+    if len(table) % 4:
+        raise WordError("not a plan", f"the table has {len(table)} bytes; it must have whole words of 4")
+    if len(table) < 4 * HEADER_WORDS or struct.unpack_from("<2i", table) != (MAGIC, VERSION):
+        raise WordError("not a plan", f"the table must start with {MAGIC}, {VERSION} and hold a 16-word header")
+    words = struct.unpack_from(f"<{HEADER_WORDS}i", table)
+    for value, (word, low, high) in zip(words, HEADER_RANGES, strict=True):
+        if not low <= value <= high:
+            raise wrong_word(word, value, f"be {low} to {high}" if low < high else f"be {low}")
+    num_tasks, num_signals, num_ctas, assignment, *offsets = words[2:9]
+    num_waits, num_first_tasks, _, held, strided, num_split_tiles, in_band_ops = words[9:]
+    _check_assignment(assignment, num_tasks, num_ctas, num_first_tasks)
+    header = Header(
+        num_tasks=num_tasks,
+        num_signals=num_signals,
+        num_ctas=num_ctas,
+        assignment=assignment,
+        num_waits=num_waits,
+        num_first_tasks=num_first_tasks,
+        held_stages=held,
+        strided_parts=bool(strided),
+        num_split_tiles=num_split_tiles,
+        in_band_ops=in_band_ops,
+    )
+    *places, size = layout(header.num_queue_words, num_tasks, num_waits)
+    for name, offset, right in zip(("queue", "task", "wait"), offsets, places, strict=True):
+        if offset != right:
+            raise wrong_word(f"{name}_offset", offset, f"be {right}, by the counts of CTAs, tasks and waits")
+    if len(table) != 4 * size:
+        raise WordError("not a plan", f"the table has {len(table) // 4} words; by its header it must have {size}")
+    return header
+
+
+def is_of_older_version(table: bytes) -> bool:
+    """Whether a table is a plan as an older program wrote it: its own kernel alone knows what its words mean."""
+    magic, version = struct.unpack_from("<2i", table) if len(table) >= 4 * HEADER_WORDS else (0, 0)
+    return bool(magic == MAGIC and 0 < version < VERSION)
+
+
+def layout(num_queue_words: int, num_tasks: int, num_waits: int) -> tuple[int, int, int, int]:
+    """Offsets of queues (0 where there are none), tasks and waits, and the size of the table; in words."""
+    task_offset = HEADER_WORDS + num_queue_words
+    task_offset += -task_offset % 8  # tasks and waits are 32 bytes, a sector each
+    wait_offset = task_offset + num_tasks * TASK_WORDS
+    return HEADER_WORDS if num_queue_words else 0, task_offset, wait_offset, wait_offset + num_waits * WAIT_WORDS
+
+
+def wrong_word(word: str, value: int, right: str) -> WordError:
+    """That a word is out of its range."""
+    return WordError("a word of the plan is out of its range", f"{word} is {value}; it must {right}")
+
+
+def _check_assignment(assignment: int, num_tasks: int, num_ctas: int, num_first_tasks: int) -> None:
+    """What the header says of how tasks reach CTAs; and the tasks of the first wave."""
+    if assignment not in (STATIC, TICKET, FIRST_WAVE):
+        raise wrong_word("assignment", assignment, f"be {STATIC}, {TICKET} or {FIRST_WAVE}")
+    if assignment == FIRST_WAVE and not num_first_tasks == num_ctas <= num_tasks:
+        wave = f"be the {num_ctas} CTAs, of {num_tasks} tasks: a first wave has a task for each CTA"
+        raise wrong_word("num_first_tasks", num_first_tasks, wave)
+    if assignment != FIRST_WAVE and num_first_tasks:
+        raise wrong_word("num_first_tasks", num_first_tasks, "be 0: there is no first wave")

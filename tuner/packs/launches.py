@@ -1,0 +1,125 @@
+"""Whether a manifest's launches are those of their plans: what a recipe says of grid, safety and workspace is held
+against the header of the words that the kernel will read. `runtime/src/plan_check.c` does the same of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.core.plan.header import TICKET, Header, read_header
+from tuner.errors import InvalidInput, WordError
+
+Json = Mapping[str, Any]
+#: Most SM clock cycles of one wait: some ten minutes. Beyond them a wait that never ends would hardly be bounded.
+MOST_SPIN_CYCLES = 10**12
+#: Of a workspace: where signals begin, and the record of an abort; `Workspace` in launch_args.cuh. Of its parts the
+#: alignment. The least that parts leave of one tile.
+_SIGNALS_OFFSET, _ABORT_OFFSET, _ALIGNMENT, _LEAST_SLOT_BYTES = 256, 128, 256, 64
+_WORD_BYTES = 4
+#: A kernel's parameter has the first task of so many CTAs, 16 bytes each, as hexadecimal digits in a manifest.
+_FIRST_TASK_DIGITS = 32
+
+
+def check_launches(manifest: Json, files: Mapping[str, bytes]) -> None:
+    """Of all launches of products; `files` has their plans.
+
+    Raises:
+        InvalidInput: names the launch, and what its plan says.
+    """
+    launches = manifest["launches"]
+    if launches and not 1 <= (limit := manifest["parameter"]["spin_limit_cycles"]) <= MOST_SPIN_CYCLES:
+        raise _wrong("parameter.spin_limit_cycles", limit, f"1 to {MOST_SPIN_CYCLES}")
+    headers = [_header(f"launches[{index}].plan", files[one["plan"]]) for index, one in enumerate(launches)]
+    is_paired = any(launch["stream"] for launch in launches)
+    if is_paired:
+        _check_pair(launches, headers)
+    for index, (launch, header) in enumerate(zip(launches, headers, strict=True)):
+        where = f"launches[{index}]"
+        _check_grid(where, launch, header)
+        _check_weights(where, launch, header)
+        mailboxes = _mailbox_bytes(manifest["workload"]) if header.in_band_ops else 0
+        _check_workspace(f"{where}.workspace", launch, header, mailboxes, None if is_paired else index)
+        _check_residency(where, launch, needs_all_ctas=header.needs_all_ctas and not is_paired)
+
+
+def _header(field: str, words: bytes) -> Header:
+    try:
+        return read_header(words)
+    except WordError as error:
+        raise InvalidInput(field, str(error), _REMEDY) from error
+
+
+def _check_grid(where: str, launch: Json, header: Header) -> None:
+    cluster, digits = launch["cluster"][0], len(launch["first_tasks"])
+    if launch["grid"] != [header.num_ctas * cluster, 1, 1]:
+        raise _wrong(f"{where}.grid", launch["grid"], [header.num_ctas * cluster, 1, 1])
+    if digits and header.assignment != TICKET and digits < _FIRST_TASK_DIGITS * header.num_ctas:
+        raise _wrong(f"{where}.first_tasks", f"{digits} digits", f"{_FIRST_TASK_DIGITS} for each of {header.num_ctas}")
+
+
+def _check_weights(where: str, launch: Json, header: Header) -> None:
+    """A kernel that is told its first tasks, which are those of a wgmma kernel, copies their weights at once."""
+    reads_early = launch["programmatic_dependent_launch"] and launch["first_tasks"] and header.assignment != TICKET
+    if reads_early and not launch.get("reads_weights_before_wait", True):  # what older manifests do not say
+        raise _wrong(f"{where}.reads_weights_before_wait", False, True)
+
+
+def _check_workspace(where: str, launch: Json, header: Header, mailboxes: int, own: int | None) -> None:
+    """`own`: the number of its workspace; None where two launches share one."""
+    space = launch["workspace"]
+    if own is not None and (space["index"], bool(space["is_second"])) != (own, False):
+        raise _wrong(f"{where}.index", space["index"], f"{own}, and no second launch of a pair")
+    counters = _SIGNALS_OFFSET + _WORD_BYTES * header.num_signals
+    arrivals = _WORD_BYTES * header.num_split_tiles * launch["cluster"][0]
+    zeros = _aligned(counters) + _aligned(arrivals) + mailboxes
+    zero_bytes = space.get("zero_bytes", space["bytes"])  # older manifests have all of it zeroed
+    if zero_bytes < zeros:
+        raise _wrong(f"{where}.zero_bytes", zero_bytes, f"at least {zeros}, for {header.num_signals} signals")
+    if space["bytes"] < (least := zero_bytes + _LEAST_SLOT_BYTES * header.num_split_tiles):
+        raise _wrong(f"{where}.bytes", space["bytes"], f"at least {least}")
+    if (at := space["abort_record"]["offset"]) != _ABORT_OFFSET:
+        raise _wrong(f"{where}.abort_record.offset", at, _ABORT_OFFSET)
+
+
+def _check_residency(where: str, launch: Json, *, needs_all_ctas: bool) -> None:
+    cooperative, programmatic = launch["cooperative"], launch["programmatic_dependent_launch"]
+    if cooperative and programmatic:
+        raise _wrong(f"{where}.cooperative", True, "false: no launch is both cooperative and programmatic")
+    if not needs_all_ctas:
+        return
+    if not launch.get("needs_all_ctas", True):  # what older manifests do not say
+        raise _wrong(f"{where}.needs_all_ctas", False, True)
+    if not (cooperative or programmatic):
+        raise _wrong(f"{where}.cooperative", False, "true, since it is not programmatic")
+    if not launch.get("plain", {"cooperative": True})["cooperative"]:
+        raise _wrong(f"{where}.plain.cooperative", False, True)
+
+
+def _check_pair(launches: list[Json], headers: list[Header]) -> None:
+    """Two launches that run side by side: the first waits for nothing, and the second begins behind its gate."""
+    found = [(one["stream"], one["workspace"]["index"], bool(one["workspace"]["is_second"])) for one in launches]
+    if found != [(0, 0, False), (1, 0, True)]:
+        raise _wrong("launches", found, "two, with streams 0 and 1, one workspace, of which the second is_second")
+    if headers[0].num_waits:
+        raise _wrong("launches[0].plan", f"of {headers[0].num_waits} waits", "without any, in front of a second stream")
+    gate, grid = launches[1].get("start_gate", launches[1].get("gate")), launches[0]["grid"][0]
+    if headers[0].num_signals and (not gate or gate["num_ctas"] != grid):
+        raise _wrong("launches[1].start_gate", gate and gate["num_ctas"], f"one of the first launch's {grid} CTAs")
+
+
+def _mailbox_bytes(workload: Json) -> int:
+    """Two halves for each product that another op reads, of two bytes an element: where it is handed over in band."""
+    products = [op for op in workload["ops"] if "k" in op]
+    read, rows = {op["source"] for op in products}, max(op["m"] for op in products)
+    return sum(2 * _aligned(2 * rows * op["n"]) for op in products if op["name"] in read)
+
+
+def _aligned(num_bytes: int) -> int:
+    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _wrong(field: str, found: Any, right: Any) -> InvalidInput:
+    return InvalidInput(field, f"is {found}, and by its plan it must be {right}", _REMEDY)
+
+
+_REMEDY = "fetch or build it once more"
