@@ -67,9 +67,7 @@ def connections_that_fit(wanted: int) -> int:
     fitting = max(1, soft - min(_FOR_OTHERS, soft // 3))
     if fitting < wanted:
         _log.warning(
-            
             "%d connections are kept, not %d: this process has %d descriptors (ulimit -n)", fitting, wanted, soft
-        
         )
     return min(wanted, fitting)
 

@@ -110,11 +110,10 @@ class AccessGuard:
             is_bearer = scheme.lower() == "bearer"
             if is_bearer and (token := self._access.remembered(secret)) is not None:
                 return token
-            if not self._rates.may_guess(address):
-                raise _Refusal(status=429, detail=f"too many wrong tokens; wait {WINDOW_S} s")
-            token = await to_thread.run_sync(self._access.by_secret, secret) if is_bearer else None
+            token = await self._rates.looked_up(address, self._access.by_secret, secret) if is_bearer else None
             if token is None:
-                self._rates.guessed(address)
+                if not self._rates.guessed(address):
+                    raise _Refusal(status=429, detail=f"too many wrong tokens; wait {WINDOW_S} s")
                 raise _Refusal(status=401, detail="the token is unknown, expired or revoked; ask an admin for another")
             return token
         if not connection.cookies:

@@ -47,11 +47,10 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
         fields = parse_qs((await request.body()).decode(errors="replace"))
         secret, target = fields.get("token", [""])[0].strip(), local_path(wanted)
         address = caller_of(request).address
-        if not rates.may_guess(address):
-            return render_form("login.html", 429, wanted=target, problem="Too many wrong tokens: wait ten seconds.")
-        token = await to_thread.run_sync(access.by_secret, secret)
+        token = await rates.looked_up(address, access.by_secret, secret)
         if token is None:
-            rates.guessed(address)
+            if not rates.guessed(address):
+                return render_form("login.html", 429, wanted=target, problem="Too many wrong tokens: wait ten seconds.")
             said = "This token is unknown, expired or revoked."
             return render_form("login.html", 401, wanted=target, problem=said)
         caller = Caller(owner=token.owner, role=token.role, token_id=token.id, address=address)

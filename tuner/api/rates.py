@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from anyio import CapacityLimiter, to_thread
+
+from tuner.core.access.caller import Token
+
 #: Rates are counted over so many seconds, so that a burst passes.
 WINDOW_S = 10
 #: Wrong tokens that an address may send in that time; each costs a query.
@@ -49,15 +53,19 @@ class Rates:
         """`per_s` is how many requests a token, or an address without one, may send in the mean; 0 for any."""
         self._asked = SlidingWindow(max(1, round(per_s * WINDOW_S))) if per_s > 0 else None
         self._wrong = SlidingWindow(_MAX_WRONG)
+        self._doubtful = CapacityLimiter(1)
 
     def take(self, who: str) -> bool:
         """Counts a request; whether it may be answered."""
         return self._asked is None or self._asked.hit(who)
 
-    def may_guess(self, address: str) -> bool:
-        """Whether an address has not sent too many wrong tokens."""
-        return self._wrong.has_room(address)
+    async def looked_up(self, address: str, find: Callable[[str], Token | None], secret: str) -> Token | None:
+        """The token of a secret. Many may share an address, so a right one is let in, whatever the others sent. Those
+        of an address with too many wrong ones are looked up one at a time, which costs the others nothing."""
+        limiter = None if self._wrong.has_room(address) else self._doubtful
+        return await to_thread.run_sync(find, secret, limiter=limiter)
 
-    def guessed(self, address: str) -> None:
-        """Counts a wrong token."""
-        self._wrong.hit(address)
+    def guessed(self, address: str) -> bool:
+        """Counts a wrong token; whether that was not one too many. Nobody guesses 256 random bits: the limit is for
+        what a wrong one costs."""
+        return self._wrong.hit(address)

@@ -75,14 +75,11 @@ class Overview:
         return sum(count for (_, state), count in counts.items() if not JobState(state).is_final)
 
     def places(self, found: Sequence[JobRecord]) -> dict[str, Place]:
-        """Of those jobs that are open: one after the other, so of a page of them and not of thousands."""
+        """Of those jobs that are open."""
+        still_open = [job for job in found if not job.state.is_final]
         with self._store.read() as session:
-            return {
-                job.id: Place(position=position, eta_s=eta_s)
-                for job in found
-                if not job.state.is_final
-                for position, eta_s in [queue.place(session, job.id, self._num_cards, self._clock())]
-            }
+            places = queue.places(session, still_open, self._num_cards, self._clock())
+        return {job_id: Place(position=position, eta_s=eta_s) for job_id, (position, eta_s) in places.items()}
 
 
 def _fastest_of(winners: KnownWinners) -> list[tuple[str, Found]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import ColumnElement, bindparam, func, select, update
 from sqlalchemy.orm import Session, aliased
@@ -99,30 +101,42 @@ def _used_s(session: Session, target_id: str, now: float) -> dict[str, float]:
     return {row[0]: row[1] for row in session.execute(query)}
 
 
-def place(
-    session: Session, job_id: str, num_cards: Callable[[str], int], now: float
-) -> tuple[int | None, float | None]:
-    """How many jobs of its target come before an open job, by priority and age alone; and its seconds to the end, by
+Place = tuple[int | None, float | None]
+
+
+def place(session: Session, job_id: str, num_cards: Callable[[str], int], now: float) -> Place:
+    """That of one job, as `places` has it."""
+    return places(session, [to_record(row_of(session, job_id), is_bare=True)], num_cards, now)[job_id]
+
+
+def places(
+    session: Session, asked: Collection[JobRecord], num_cards: Callable[[str], int], now: float
+) -> dict[str, Place]:
+    """How many jobs of its target come before each open job, by priority and age alone; and its seconds to the end, by
     budgets, by deadlines, and by searches and finals of jobs that ended. `num_cards` says of a target how many cards
-    take jobs side by side. None where it is not in the queue, or nobody can know."""
-    row = row_of(session, job_id)
-    if row.state not in OPEN_STATES or row.is_paused:
-        return None, None
-    is_before = (JobRow.priority > row.priority) | ((JobRow.priority == row.priority) & (JobRow.seq < row.seq))
-    waits = (JobRow.target_id == row.target_id, JobRow.state.in_(OPEN_STATES), JobRow.is_paused.is_(False), is_before)
-    if row.state == str(JobState.QUEUED):
-        before = list(session.scalars(select(JobRow).where(*waits).limit(_MAX_AHEAD)))
-        position = session.scalar(select(func.count()).select_from(JobRow).where(*waits)) or 0
-    else:
-        before, position = [], 0
-    pace, cards = _pace(session, row.target_id), num_cards(row.target_id)
-    if pace is None or not cards or position > _MAX_AHEAD:
-        return position, None
-    job, due_s = to_record(row), to_record(row).due_s(now)
-    begins_s = sum(pace.search_s(one, now) + pace.finals_s for one in map(to_record, before)) / cards
-    if job.state is JobState.QUEUED and begins_s >= due_s:
-        return position, due_s  # it fails then
-    return position, min(begins_s + pace.search_s(job, now), due_s) + pace.finals_s
+    take jobs side by side. None where it is not in the queue, or nobody can know. A queue is read once, however many
+    of its jobs are asked about."""
+    found: dict[str, Place] = {job.id: (None, None) for job in asked}
+    for target_id in {job.spec.target_id for job in asked if not job.state.is_final}:
+        in_line = _line(session, target_id, _pace(session, target_id), num_cards(target_id), now)
+        found |= {job_id: one for job_id, one in in_line if job_id in found}
+    return found
+
+
+#: What is needed of a job that waits: to make a record of each takes as long as a page may.
+_IN_LINE = (
+    select(
+        JobRow.id,
+        JobRow.state,
+        JobRow.search_s,
+        (JobRow.num_measured + JobRow.num_rejected + JobRow.num_failed).label("num_trials"),
+        JobRow.deadline_at,
+        JobRow.spec["budget"]["seconds"].as_float().label("seconds"),
+        JobRow.spec["budget"]["trials"].as_integer().label("trials"),
+    )
+    .where(JobRow.target_id == bindparam("target_id"), JobRow.state.in_(OPEN_STATES), JobRow.is_paused.is_(False))
+    .order_by(JobRow.priority.desc(), JobRow.seq)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,13 +147,32 @@ class _Pace:
     trial_s: float
     finals_s: float
 
-    def search_s(self, job: JobRecord, now: float) -> float:
-        """Seconds that the search of a job still takes: to the first end of its two budgets, or to its deadline."""
-        if job.state is JobState.FINALS:
+    def search_s(self, job: Any, due_s: float) -> float:
+        """Seconds that the search of a row of `_IN_LINE` still takes: to the first end of its two budgets, or to its
+        deadline."""
+        if job.state == str(JobState.FINALS):
             return 0.0
-        budget = job.spec.budget
-        search_s = min(budget.seconds - job.search_s, (budget.trials - job.num_trials) * self.trial_s)
-        return min(max(0.0, search_s), job.due_s(now))
+        search_s = min(job.seconds - job.search_s, (job.trials - job.num_trials) * self.trial_s)
+        return min(max(0.0, search_s), due_s)
+
+
+def _line(
+    session: Session, target_id: str, pace: _Pace | None, cards: int, now: float
+) -> Iterator[tuple[str, Place]]:
+    """The place of each job that is open and not paused, the first one first."""
+    before_s = 0.0
+    for position, job in enumerate(session.execute(_IN_LINE, {"target_id": target_id})):
+        is_queued = job.state == str(JobState.QUEUED)
+        place = position if is_queued else 0
+        if pace is None or not cards or place > _MAX_AHEAD:
+            yield job.id, (place, None)
+            continue
+        due_s = math.inf if job.deadline_at is None else max(0.0, job.deadline_at - now)
+        search_s = pace.search_s(job, due_s)
+        begins_s = before_s / cards if is_queued else 0.0
+        fails = is_queued and begins_s >= due_s
+        yield job.id, (place, due_s if fails else min(begins_s + search_s, due_s) + pace.finals_s)
+        before_s += search_s + pace.finals_s
 
 
 def _pace(session: Session, target_id: str) -> _Pace | None:

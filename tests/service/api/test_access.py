@@ -184,6 +184,10 @@ def test_a_token_that_asks_too_often_is_told_when_to_ask_again_and_others_are_no
             assert http.get("/jobs", headers={"Authorization": f"Bearer {calm}"}).status_code == 200
             wrong = [http.get("/jobs", headers={"Authorization": f"Bearer {n}"}).status_code for n in range(22)]
             assert wrong == [401] * 20 + [429] * 2
+            never_seen = make_token(service, "late", Role.READ)[1]
+            assert http.get("/jobs", headers={"Authorization": f"Bearer {never_seen}"}).status_code == 200
+            assert http.post("/login", data={"token": "x"}).status_code == 429
+            assert http.post("/login", data={"token": never_seen}).status_code == 303
             assert http.get("/jobs", headers={"Authorization": f"Bearer {calm}"}).status_code == 200
 
 

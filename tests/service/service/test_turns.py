@@ -10,6 +10,7 @@ import pytest
 from tests.service.service.conftest import Serve
 from tests.service.service.helpers import Latch, evaluator, finish
 from tests.support.builders import spec
+from tests.support.queries import statements_of
 from tests.support.waiting import wait_until
 from tuner.core.access.caller import Caller, Role
 from tuner.core.trial.batch import FINALS_S
@@ -205,3 +206,36 @@ def test_what_failed_or_was_cancelled_is_tried_again_on_its_terms(serve: Serve) 
     with pytest.raises(Forbidden, match="above 0"):
         service.submit(spec(64), caller=ALICE, terms=JobTerms(priority=1))
     service.cancel(again.id)
+
+
+def test_the_places_of_a_page_are_those_of_its_jobs_and_read_a_long_queue_once(store: Store) -> None:
+    with store.write() as session:
+        done = jobs.insert(session, spec(16), 1.0)
+        jobs.set_state(session, done.id, JobState.SEARCHING, 1.0)
+        row = jobs.row_of(session, done.id)
+        row.search_s, row.num_measured = 20.0, 10
+        jobs.set_state(session, done.id, JobState.FINALS, 4.0)
+        jobs.set_state(session, done.id, JobState.SUCCEEDED, 4.0)
+        waiting = [
+            jobs.insert(session, spec(16 * (1 + seed)), 2.0, "", JobTerms(priority=-(seed % 3), deadline_s=50.0 * seed))
+            for seed in range(1, 40)
+        ]
+        jobs.set_paused(session, waiting[5].id, True, 5.0)
+        jobs.set_state(session, waiting[7].id, JobState.SEARCHING, 5.0)
+        asked = [jobs.get(session, job.id) for job in (done, *waiting)]
+        with statements_of(store.engine) as statements:
+            found = queue.places(session, asked, one_card, 3.0)
+        assert sum("FROM jobs" in one for one in statements) == 2, statements
+        for job in asked:
+            assert found[job.id] == queue.place(session, job.id, one_card, 3.0)
+        assert found[done.id] == found[waiting[5].id] == (None, None)
+        queued = [job for job in asked if job.state is JobState.QUEUED and not job.is_paused]
+        places = [found[job.id][0] for job in sorted(queued, key=lambda job: -job.priority)]
+        assert places == sorted(set(range(38)) - {places_of_begun(waiting)})
+    store.close()
+
+
+def places_of_begun(waiting: list[JobRecord]) -> int:
+    """Where the one that was begun stands, by priority and age."""
+    order = sorted((job for index, job in enumerate(waiting) if index != 5), key=lambda job: -job.priority)
+    return [job.id for job in order].index(waiting[7].id)

@@ -1,0 +1,145 @@
+"""Whether a service answers others while a crowd holds on to it: silent connections, idle streams, a long queue.
+
+python -m benchmarks.cpu.crowds [--asks 200] [--out benchmarks/results/cpu/service.json]
+
+1,100 connections that say nothing, at a process limit of 1,024 descriptors. 640 event streams of jobs on which nothing
+happens, beside one of a job that is cancelled. The front page with 2,500 queued jobs. It takes a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+import tempfile
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from benchmarks.common.report import NO_GPU, check_row, merge_report
+from benchmarks.cpu.best import TARGET, ask_paths, cpu_s, percentile, serving
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.trial.job import Budget, JobSpec, Objective
+from tuner.store import Store, jobs
+
+NUM_SILENT, NUM_DESCRIPTORS = 1100, 1024
+NUM_STREAMS = 640
+NUM_QUEUED = 2500
+ANSWER_BAR_S = EVENT_BAR_S = 1.0
+PAGE_BAR_S = 0.1
+
+
+def spec(number: int, target_id: str = TARGET) -> JobSpec:
+    """A problem that no other number asks for."""
+    return JobSpec(
+        workload=ffn_pair(m=1 + number, d_in=1024, d_hidden=4096, d_out=1024),
+        target_id=target_id,
+        objective=Objective(),
+        budget=Budget(trials=60, seconds=600),
+    )
+
+
+def queue(data: Path, count: int, target_id: str) -> list[str]:
+    """Ids of so many queued jobs of a target."""
+    store = Store.open(data)
+    try:
+        with store.write() as session:
+            return [jobs.insert(session, spec(number, target_id), time.time()).id for number in range(count)]
+    finally:
+        store.close()
+
+
+def others_beside_silence(num_asks: int) -> dict[str, Any]:
+    """A row: how long another's request takes, each by a connection of its own."""
+    with ExitStack() as held:
+        data = Path(held.enter_context(tempfile.TemporaryDirectory())) / "data"
+        url, _ = held.enter_context(serving(data, NUM_DESCRIPTORS))
+        address = urlsplit(url)
+        for _ in range(NUM_SILENT):
+            held.enter_context(closing(socket.create_connection((address.hostname, address.port), timeout=60)))
+        taken = []
+        for _ in range(num_asks):
+            begin_s = time.perf_counter()
+            httpx.get(f"{url}/jobs", timeout=60).raise_for_status()
+            taken.append(time.perf_counter() - begin_s)
+        raw = {"asks": num_asks, "median_s": round(percentile(taken, 0.5), 6)}
+    check = f"longest answer beside {NUM_SILENT:,} silent connections at {NUM_DESCRIPTORS:,} descriptors, seconds"
+    return check_row(check, max(taken), ANSWER_BAR_S, **raw, load_average=os.getloadavg()[0])
+
+
+async def _stream(url: str, job_id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """An event stream whose first event has come."""
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(f"GET /jobs/{job_id}/events HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
+    await reader.readuntil(b"queued")
+    return reader, writer
+
+
+async def _event_s(url: str, idle: list[str], live: list[str]) -> list[float]:
+    """Seconds from the cancelling of each live job to its event, while the other streams are open."""
+    crowd = [await _stream(url, job_id) for job_id in idle]
+    taken = []
+    async with httpx.AsyncClient(base_url=url, timeout=120) as http:
+        for job_id in live:
+            reader, writer = await _stream(url, job_id)
+            begin_s = time.perf_counter()
+            cancelling = asyncio.create_task(http.post(f"/jobs/{job_id}/cancel"))
+            await reader.readuntil(b"cancelled")
+            taken.append(time.perf_counter() - begin_s)
+            (await cancelling).raise_for_status()
+            writer.close()
+    for _, writer in crowd:
+        writer.close()
+    return taken
+
+
+def event_beside_streams(num_events: int) -> dict[str, Any]:
+    """A row: how late an event comes."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        ids = queue(data, NUM_STREAMS + num_events, "simulated:a40")  # nobody measures there: nothing happens
+        with serving(data) as (url, pid):
+            before_s = cpu_s(pid)
+            taken = asyncio.run(_event_s(url, ids[:NUM_STREAMS], ids[NUM_STREAMS:]))
+            raw = {"events": num_events, "server_cpu_s": round(cpu_s(pid) - before_s, 6)}
+    raw["median_s"] = round(percentile(taken, 0.5), 6)
+    check = f"longest way of an event beside {NUM_STREAMS} idle streams, seconds"
+    return check_row(check, max(taken), EVENT_BAR_S, **raw, load_average=os.getloadavg()[0])
+
+
+def front_page(num_asks: int) -> dict[str, Any]:
+    """A row: how long the page takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        queue(data, NUM_QUEUED, "simulated:a40")
+        with serving(data) as (url, pid):
+            before_s = cpu_s(pid)
+            taken = ask_paths(url, ["/"] * num_asks)
+            raw = {"asks": num_asks, "server_cpu_s": round((cpu_s(pid) - before_s) / num_asks, 6)}
+    raw["median_s"] = round(percentile(taken, 0.5), 6)
+    check = f"p99 of the front page with {NUM_QUEUED:,} queued jobs, seconds"
+    return check_row(check, percentile(taken, 0.99), PAGE_BAR_S, **raw, load_average=os.getloadavg()[0])
+
+
+def main() -> None:
+    """Measures and writes its rows into the results file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--asks", type=int, default=200)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu/service.json"))
+    arguments = parser.parse_args()
+    rows = []
+    for measure in (front_page, others_beside_silence, event_beside_streams):
+        row = measure(arguments.asks if measure is not event_beside_streams else max(1, arguments.asks // 10))
+        print(row, flush=True)
+        rows.append(row)
+    merge_report(arguments.out, rows, NO_GPU)
+
+
+if __name__ == "__main__":
+    main()
