@@ -15,6 +15,8 @@ RUN pip install --no-cache-dir ".[${EXTRAS}]" \
     && install --directory --owner=tuner --group=tuner /data /tls
 
 USER tuner
+# Every command of the image works on the server's data: serve, token, key, gc.
+ENV TUNER_DATA=/data
 WORKDIR /data
 VOLUME /data
 EXPOSE 8000
@@ -24,4 +26,4 @@ HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
 
 # Inside the container every interface is needed; what reaches the outside is the publisher's choice.
 ENTRYPOINT ["tuner"]
-CMD ["serve", "--host", "0.0.0.0", "--insecure", "--port", "8000", "--data", "/data"]
+CMD ["serve", "--host", "0.0.0.0", "--insecure", "--port", "8000"]

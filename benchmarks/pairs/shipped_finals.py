@@ -18,16 +18,19 @@ _SOURCE = ("gpu", "kernel_version", "commit", "date")
 
 
 def finals_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of each row by its name: PyTorch, the library, the fastest of ours, the verdict, and where these are from."""
+    """Of each row by its name: PyTorch, the library, the winner or else the fastest of ours, the verdict, and where
+    these are from."""
     found = {}
     for row in results["rows"]:
-        ours = [us for kind, us in row["kind_us"].items() if us is not None and PlanKind(kind).is_ours]
+        ours = {kind: us for kind, us in row["kind_us"].items() if us is not None and PlanKind(kind).is_ours}
         if not ours or row["kind_us"].get("library") is None:
             continue
+        kind = row["winner"] if row["winner"] in ours else min(ours, key=ours.__getitem__)
         found[f"{row['suite']}/{row['pair']}/m{row['m']}"] = {
             "library_us": row["kind_us"]["library"],
             "torch_us": row.get("torch_us"),
-            "ours_us": min(ours),
+            "ours_us": ours[kind],
+            "ours": kind,
             "winner": row["winner"],
             "verdict": row["verdict"],
             **{name: row.get("run", results["meta"])[name] for name in _SOURCE},

@@ -8,7 +8,7 @@ from tuner.api.jobs import Cursor, Size, Word
 from tuner.api.rendering import render
 from tuner.core.trial.job import JobState
 from tuner.core.trial.questions import sized_ops
-from tuner.core.trial.records import Best, JobRecord, Verdict
+from tuner.core.trial.records import Best, JobRecord, Verdict, kernel_row
 from tuner.service import Service
 from tuner.wire.fleet import KnownResult, ResultFilterView, ResultsPage
 from tuner.wire.responses import PageView
@@ -43,8 +43,7 @@ def results_page_routes(router: APIRouter, service: Service) -> None:
 
 def _of_job(job: JobRecord, best: Best) -> KnownResult:
     spec = job.spec
-    timed = [(one.time_us, one.speedup) for one in best.finals if one.candidate.plan_kind.is_ours and one.time_us]
-    ours_us, speedup = min(timed, key=lambda one: one[0], default=(None, None))
+    ours = kernel_row(best.finals, best.winner, None)
     return KnownResult(
         gpu=best.environment.gpu_name,
         simulated=is_simulated(spec.target_id),
@@ -54,8 +53,9 @@ def _of_job(job: JobRecord, best: Best) -> KnownResult:
         objective=f"L2 {spec.objective.l2}, {spec.objective.regime}",
         library_us=job.library_us,
         torch_us=best.torch.time_us if best.torch else None,
-        ours_us=ours_us,
-        speedup=speedup,
+        ours_us=ours.time_us if ours else None,
+        speedup=ours.speedup if ours else None,
+        ours=ours.candidate.plan_kind if ours else None,
         winner=best.winner,
         verdict=best.verdict,
         source=job.id,
@@ -88,6 +88,7 @@ def _shipped(service: Service) -> list[tuple[KnownResult, tuple[str, int, int, i
             torch_us=finals.torch_us if finals else None,
             ours_us=ours_us,
             speedup=_over(library_us, ours_us),
+            ours=finals.ours if finals else one.candidate.plan_kind,
             winner=finals.winner if finals else one.candidate.plan_kind,
             verdict=Verdict(finals.verdict) if finals else None,
             source=one.source,

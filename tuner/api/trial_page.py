@@ -12,7 +12,7 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
-from tuner.core.trial.records import InspectionKind, JobRecord
+from tuner.core.trial.records import InspectionKind, JobRecord, kernel_row
 from tuner.errors import Conflict, InvalidInput, NotFound
 from tuner.service import Service
 from tuner.wire.inspections import CountersView, InspectionOnPage
@@ -200,13 +200,13 @@ def _downloads(
 
 
 def _artifact(service: Service, job: JobRecord, trial: Trial) -> list[DownloadView]:
-    """The kernel of the job's winner, where this trial is it."""
+    """The job's artifact, where it is this trial's kernel."""
     try:
         best = service.best(job.id)
     except NotFound:
         return []
-    digest = best.artifact_digest
-    if digest is None or best.finals[best.winner_row or 0].trial_number != trial.number:
+    digest, row = best.artifact_digest, kernel_row(best.finals, best.winner, job.spec.energy_within_percent)
+    if digest is None or row is None or row.trial_number != trial.number:
         return []
     return [DownloadView(name="Kernel", href=f"/artifacts/{digest}", what="source, plan, manifest and cubin, zip")]
 

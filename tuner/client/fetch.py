@@ -187,14 +187,13 @@ def check_answer(best: Mapping[str, Any], *, accept_unfused: bool, even_if_slowe
         LibraryWins: the library is the answer, and a slower kernel was not asked for.
         UnfusedWins: several launches of our kernel are the answer, and these were not asked for.
     """
-    verdict = f"the verdict of {best['job_id']} is {best['verdict']!r}"
+    verdict = f"{best['job_id']} says to run {render.headline(best)}{render.mark(best['simulated'])}"
     if is_the_librarys(best):
-        words = "\n".join([f"{verdict}, and the library is the answer", *recipe_lines(best)])
+        words = "\n".join([verdict, *recipe_lines(best)])
         if not even_if_slower:
             raise LibraryWins(f"{words}\nnothing is written without --even-if-slower")
     elif not PlanKind(best["winner"]).is_fused:
-        gain = render.ratio(best["finals"][best["winner_row"]]["speedup"])
-        words = f"{verdict}, and the answer is our kernel as {render.words(best['winner'])}, {gain} the library's speed"
+        words = f"{verdict}, which is our kernel in several launches"
         if not (accept_unfused or even_if_slower or has_attention(best)):
             raise UnfusedWins(f"{words}; nothing is written without --accept-unfused")
     else:
@@ -244,7 +243,7 @@ def _content(client: Client, found: dict[str, Any], format: str, key: str | None
     if format == "json" and key is None:
         return document(found)
     if best["artifact"] is None:
-        raise NoResult(f"{best['job_id']} has no kernel of ours: the verdict is {best['verdict']!r}")
+        raise NoResult(f"{best['job_id']} has no kernel of ours: it says to run {render.headline(best)}")
     artifact = client.artifact(best["artifact"]["digest"], key)
     if artifact.simulated != best["simulated"]:
         raise Refused("result and artifact disagree on whether they are simulated")

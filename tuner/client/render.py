@@ -194,7 +194,7 @@ def results_table(best: Json) -> Table:
 
 
 def verdict_line(best: Json) -> str:
-    """`Verdict: fused wins (the winner is fused; within 1.0 % would be a tie)`."""
+    """`Verdict: fused pdl, 1.06x the library's speed (within 1.0 % is a tie)`."""
     if best["energy_row"] is not None:
         row = best["finals"][best["energy_row"]]
         least = f"; {words(row['candidate']['plan_kind'])} takes the least energy, {millijoules(row['energy_mj'])}"
@@ -211,9 +211,13 @@ def verdict_line(best: Json) -> str:
     whose = (best.get("library") or {}).get("attention", "")
     library = f"; the library's attention: {whose}" if whose else ""
     band = f"within {100 * best['tie_band']:.1f} % is a tie"
-    return f"Verdict: {best['verdict']}; the winner is {words(best['winner'])} ({band}){beside}{least}{library}" + mark(
-        best["simulated"]
-    )
+    return f"Verdict: {headline(best)} ({band}){beside}{least}{library}{mark(best['simulated'])}"
+
+
+def headline(best: Json) -> str:
+    """What to run and what it gains: `two launches, 1.81x the library's speed`; of the library its name."""
+    kind, speedup = words(best["winner"]), best["finals"][best["winner_row"]]["speedup"]
+    return kind if kind == "library" or speedup is None else f"{kind}, {ratio(speedup)} the library's speed"
 
 
 def jobs_table(jobs: Iterable[Json]) -> Table:

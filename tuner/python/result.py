@@ -63,8 +63,8 @@ class Result:
     def __repr__(self) -> str:
         winner = self.winner
         return (
-            f"<Result {self.job['id']}: {self.verdict}; {render.words(winner['candidate']['plan_kind'])} "
-            f"{render.microseconds(winner['time_us'])}, {render.ratio(winner['speedup'])}{render.mark(self.simulated)}>"
+            f"<Result {self.job['id']}: {render.headline(self.best)}, {render.microseconds(winner['time_us'])}"
+            f"{render.mark(self.simulated)}>"
         )
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import FinalsTimes
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
-from tuner.core.trial.records import FinalRow, Verdict, least_energy_row
+from tuner.core.trial.records import FinalRow, Verdict, kernel_row
 from tuner.core.trial.stats import compare, decide, median, relative_spread
 
 #: Finalists beside the usual ones where the least energy is asked for, at most; the energy of each takes over a second.
@@ -37,15 +37,8 @@ class Judgement:
 
     @property
     def kernel(self) -> FinalRow | None:
-        """The finalist whose kernel is worth fetching: the one of least energy where that is asked for and ours, else
-        the winner's, or our fastest where the library won."""
-        if self.energy_within_percent is not None:
-            index = least_energy_row(self.rows, self.energy_within_percent)
-            if index is not None and self.rows[index].candidate.plan_kind.is_ours:
-                return self.rows[index]
-        ours = [row for row in self.rows if row.time_us is not None and row.candidate.plan_kind.is_ours]
-        ours.sort(key=lambda row: (row.candidate.plan_kind is not self.winner, row.time_us))
-        return ours[0] if ours else None
+        """The finalist whose kernel is worth fetching."""
+        return kernel_row(self.rows, self.winner, self.energy_within_percent)
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest of `kernel`: the verdict, and the kernel's own figures beside the library's."""

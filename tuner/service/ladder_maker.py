@@ -16,7 +16,7 @@ from tuner.core.trial.ladder import (
     kernel_name,
     make_ladder,
 )
-from tuner.core.trial.records import Best, JobRecord
+from tuner.core.trial.records import Best, JobRecord, kernel_row
 from tuner.errors import Quarantined, WorkerError
 from tuner.service.errands import Errands
 from tuner.service.inspector import problem_of
@@ -110,6 +110,9 @@ def measurement_of(job: JobRecord, best: Best) -> Measurement | None:
     )
     if library_us is None:
         return None
+    if not best.winner.is_ours:
+        return Measurement(m=rows_of(workload), job_id=job.id, library_us=library_us, options=(), winner=None)
+    own = kernel_row(best.finals, best.winner, job.spec.energy_within_percent)
     options = tuple(
         Option(
             name=kernel_name(row.candidate, workload),
@@ -120,4 +123,5 @@ def measurement_of(job: JobRecord, best: Best) -> Measurement | None:
         for row in best.finals
         if row.candidate.plan_kind.is_ours and row.time_us is not None
     )
-    return Measurement(m=rows_of(workload), job_id=job.id, library_us=library_us, options=options)
+    winner = kernel_name(own.candidate, workload) if own else None
+    return Measurement(m=rows_of(workload), job_id=job.id, library_us=library_us, options=options, winner=winner)

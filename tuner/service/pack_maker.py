@@ -12,7 +12,7 @@ from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.trial.job import Objective, default_regime
 from tuner.core.trial.questions import Machine, Question
-from tuner.core.trial.records import Best, JobRecord
+from tuner.core.trial.records import Best, JobRecord, kernel_row
 from tuner.errors import NotFound
 from tuner.packs.attention_tables import attention_tables, layer_tables
 from tuner.packs.contents import Kernel, Shape
@@ -109,6 +109,8 @@ def _behind_the_library(store: Store, m: int, job: JobRecord, best: Best) -> Fou
 
 def _as_found(store: Store, m: int, job: JobRecord, best: Best) -> Found:
     row = None if best.winner_row is None else best.finals[best.winner_row]
+    if best.winner.is_ours:
+        row = kernel_row(best.finals, best.winner, job.spec.energy_within_percent)
     provenance = {
         "job": job.id,
         "verdict": str(best.verdict),

@@ -14,7 +14,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.core.trial.questions import Question
-from tuner.core.trial.records import Best, FinalRow, JobRecord, PolicyTime, Verdict
+from tuner.core.trial.records import Best, FinalRow, JobRecord, PolicyTime, Verdict, kernel_row
 from tuner.core.trial.torch_time import TorchCalls, TorchTime
 from tuner.store.encoding import candidate_from_json, candidate_to_json
 from tuner.store.jobs import row_of, to_record
@@ -50,9 +50,10 @@ def _show_finals(job: JobRow, best: Best) -> None:
     """Puts the finals' figures in the place of the search's, so that a job has one time and one speed-up wherever it is
     shown."""
     timed = [(row.time_us, row) for row in best.finals if row.time_us is not None]
-    ours = [(time_us, row.speedup) for time_us, row in timed if row.candidate.plan_kind.is_ours]
+    ours = kernel_row(best.finals, best.winner, None)
     library = [time_us for time_us, row in timed if not row.candidate.plan_kind.is_ours]
-    job.best_us, job.best_speedup = min(ours, default=(job.best_us, job.best_speedup), key=lambda one: one[0] or 0.0)
+    if ours is not None:
+        job.best_us, job.best_speedup = ours.time_us, ours.speedup
     job.library_us = min(library, default=job.library_us)
 
 

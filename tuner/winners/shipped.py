@@ -57,7 +57,9 @@ class ShippedWinners:
         names = [field.name for field in fields(KnownFinals)]
         return {
             f"shipped {name}": KnownFinals(
-                **{key: row[key] for key in names if key != "winner"}, winner=PlanKind(row["winner"])
+                **{key: row[key] for key in names if key not in ("winner", "ours")},
+                winner=PlanKind(row["winner"]),
+                ours=PlanKind(row["ours"]),
             )
             for name, row in json.loads(path.read_text(encoding="utf-8")).items()
         }

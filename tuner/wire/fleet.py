@@ -65,8 +65,9 @@ class KnownResult(View):
     objective: str
     library_us: float | None
     torch_us: float | None = Field(description="PyTorch's own calls; null where they were not timed")
-    ours_us: float | None = Field(description="the fastest of ours")
+    ours_us: float | None = Field(description="of the winner, or of the fastest of ours where the library won")
     speedup: float | None = Field(description="the library's time over ours")
+    ours: PlanKind | None = Field(description="the kind whose time that is")
     winner: PlanKind | None = Field(description="the kind that the verdict names, or of the fastest of ours")
     verdict: Verdict | None = Field(description="null for shipped winners of which no finals are known")
     source: str = Field(description="a job's id, or the name of a shipped row")

@@ -53,7 +53,7 @@ def test_the_table_has_a_row_per_finalist_the_verdict_and_the_mark(client: Clien
     best = client.best(job_id)
     table = render.results_table(best)
     assert table.row_count == len(best["finals"])
-    assert best["verdict"] in str(table.caption)
+    assert f"Verdict: {render.headline(best)} (" in str(table.caption)
     real = render.results_table({**best, "simulated": False, "target": "h200"})
     file = io.StringIO()
     Console(file=file, width=200).print(real)

@@ -21,6 +21,7 @@ from tests.support.serving import SMALL_PAIR, Server, running_service
 from tuner.client import Client
 from tuner.client.documents import Chain, FfnPair, JobDetail
 from tuner.client.errors import Refused, Unreachable
+from tuner.client.render import headline
 from tuner.python import bars
 from tuner.versions import install_command
 
@@ -67,8 +68,8 @@ def test_what_is_tuned_in_this_process_is_what_the_api_answers(result: tuner.Res
 
 
 def test_a_result_is_a_line_a_table_and_a_page_with_its_chart(result: tuner.Result) -> None:
-    assert repr(result).startswith(f"<Result {result.job['id']}: {result.verdict}; ")
-    assert f"Verdict: {result.verdict}" in str(result)
+    assert repr(result).startswith(f"<Result {result.job['id']}: {headline(result.best)}, ")
+    assert f"Verdict: {headline(result.best)}" in str(result)
     html = result._repr_html_()
     page = ElementTree.fromstring(html)
     points = page.findall(".//{http://www.w3.org/2000/svg}circle")

@@ -100,4 +100,7 @@ def test_a_row_that_was_not_measured_whole_has_no_finals() -> None:
     whole = row | {"kind_us": {"library": 2.0, "fused": 1.5, "fused_pdl": 1.0}, "torch_us": 3.0}
     (found,) = finals_of({"meta": meta, "rows": [whole]}).items()
     assert found[0] == "s/p/m1"
-    assert (found[1]["ours_us"], found[1]["library_us"], found[1]["torch_us"]) == (1.0, 2.0, 3.0)
+    assert (found[1]["ours_us"], found[1]["library_us"], found[1]["torch_us"]) == (1.5, 2.0, 3.0), "the winner's"
+    library = whole | {"winner": "library", "verdict": "do not fuse"}
+    (found,) = finals_of({"meta": meta, "rows": [library]}).items()
+    assert (found[1]["ours_us"], found[1]["ours"]) == (1.0, "fused_pdl")

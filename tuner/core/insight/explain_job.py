@@ -63,7 +63,9 @@ def _beside(best: Best, chosen: FinalRow, forecasts: dict[int, float]) -> str:
             fastest[_words(row)] = row
     fastest.pop(_words(chosen), None)
     rows = [f"{kind} {row.time_us:.1f} us{_forecast(forecasts.get(row.trial_number))}" for kind, row in fastest.items()]
-    return f"Beside it: {'; '.join(rows) or 'nothing'}. Verdict: {best.verdict}; the winner is {best.winner.heading}."
+    speedup = None if best.winner_row is None else best.finals[best.winner_row].speedup
+    mark = " (simulated)" if best.environment.simulated else ""
+    return f"Beside it{mark}: {'; '.join(rows) or 'nothing'}. What to run: {best.winner.at_speed(speedup)}."
 
 
 def _forecast(forecast_us: float | None) -> str:

@@ -1,58 +1,81 @@
-"""The verdict of a job in one sentence, with its interval."""
+"""The verdict of a job in one sentence: what to run and what it gains, with its interval."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.records import Best, FinalRow, Verdict
+from tuner.core.schedule.ordering import NO_TILING
+from tuner.core.trial.records import Best, FinalRow, Verdict, kernel_row
 from tuner.core.trial.torch_time import TorchCalls
 
-LIBRARY = "the library (cuBLASLt in a graph)"
-#: The same of a workload with an attention; where PyTorch has no kernel for it, cuBLASLt is all there is.
-WITH_ATTENTION = "the library (PyTorch's attention and cuBLASLt in a graph)"
+
+@dataclass(frozen=True, kw_only=True)
+class _Library:
+    """What the library is called."""
+
+    #: In a word.
+    short: str
+    #: With what runs it.
+    whole: str
+
+
+_CUBLASLT = _Library(short="the library", whole="the library (cuBLASLt in a graph)")
 #: Where the job asked for it, and it was ahead of cuBLASLt.
-COMPILED = "the library (torch.compile in a graph)"
-
-
-#: Where no fused launch came through.
-NOTHING_FUSED = "nothing fused was timed"
+_COMPILED = _Library(short="torch.compile", whole="the library (torch.compile in a graph)")
+#: Of an attention; where PyTorch has no kernel for it, cuBLASLt is all there is.
+_ATTENTION = _Library(short="the library", whole="the library (PyTorch's attention in a graph)")
+_BOTH = _Library(short="the library", whole="the library (PyTorch's attention and cuBLASLt in a graph)")
 
 
 def verdict_sentence(best: Best) -> str:
-    """E.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95 % interval 13 to 16 %; 1.38 times
-    PyTorch's speed.``"""
-    sentence = f"{_decided(best)}{_beside_torch(best)}."
-    if best.torch is not None and best.torch.is_library:
-        sentence = sentence.replace(LIBRARY, COMPILED).replace(
-            "the library is the fastest", "torch.compile is the fastest"
-        )
-        return sentence.replace("Fused and library tie", "Fused and torch.compile tie").replace(
-            "one, library,", "one, torch.compile,"
-        )
-    if not _has_attention(best):
-        return sentence
-    if best.library is None or "scaled_dot_product_attention" in best.library.attention:
-        sentence = sentence.replace(LIBRARY, WITH_ATTENTION)
-    return sentence.replace(NOTHING_FUSED, "the attention has a launch of its own")
+    """What to run and what it gains, e.g. ``Fused pdl wins by 15 % over the library (cuBLASLt in a graph), 95 %
+    interval 13 to 16 %; 1.38 times PyTorch's speed.`` That of a simulated result says so."""
+    simulated = " (simulated)" if best.environment.simulated else ""
+    return f"{_decided(best)}{_beside_torch(best)}{simulated}."
 
 
 def _decided(best: Best) -> str:
     """Who won, by how much."""
-    rows = [row for row in best.finals if row.time_us is not None]
+    rows, library = [row for row in best.finals if row.time_us is not None], _library(best)
     fused, others = _fastest(rows, True), _fastest(rows, False)
     winner = best.finals[best.winner_row] if best.winner_row is not None else None
     if winner is None:
         return "Nothing was timed in the finals"
     if best.verdict is Verdict.FUSED_WINS:
-        return f"{_named(winner)} wins by {_gain(winner)}{_ahead(winner, others)}"
+        return f"{_named(winner)} wins by {_gain(winner, library)}{_ahead(winner, others)}"
     if best.verdict is Verdict.TIE:
-        tied = f"Fused and {_lower(others)} tie within {100 * best.tie_band:.1f} %"
-        return f"{tied}: the simpler one, {winner.candidate.plan_kind.heading}, {_over_library(winner)}"
-    slower = f"the best fused launch takes {_times(fused, winner)} times as long" if fused else NOTHING_FUSED
-    if not winner.candidate.plan_kind.is_ours:
-        return f"Do not fuse: the library is the fastest, and {slower}"
-    return f"Do not fuse: {winner.candidate.plan_kind.heading} {_over_library(winner)}, and {slower}"
+        tied = others if winner.candidate.plan_kind.is_fused else fused
+        beside = f"{_lower(tied)} ties with it within {100 * best.tie_band:.1f} %, and is less simple"
+        return f"Run {_speed(winner, library)}; {beside}"
+    if fused is not None:
+        return f"Do not fuse: run {_speed(winner, library)}; the best fused launch takes {_times(fused, winner)}"
+    if winner.candidate.plan_kind.is_ours:
+        why = "the attention has a launch of its own" if _has_attention(best) else "nothing fused was timed"
+        return f"Run {_speed(winner, library)}; {why}"
+    ours = kernel_row(best.finals, best.winner, None)
+    return f"Run {library.short}; " + (f"the best of ours takes {_times(ours, winner)}" if ours else "ours has no time")
+
+
+def _library(best: Best) -> _Library:
+    """What was timed as the library."""
+    if best.torch is not None and best.torch.is_library:
+        return _COMPILED
+    if not _has_attention(best) or (best.library and "scaled_dot_product_attention" not in best.library.attention):
+        return _CUBLASLT
+    schedules = [row.candidate.schedule for row in best.finals]
+    is_alone = all(schedule.tiling == NO_TILING for schedule in schedules if schedule is not None)
+    return _ATTENTION if is_alone else _BOTH
+
+
+def _speed(row: FinalRow, library: _Library) -> str:
+    """``two launches: 1.24 times the speed of the library, 95 % interval 1.23 to 1.25``."""
+    if not row.candidate.plan_kind.is_ours:
+        return library.short
+    if row.speedup is None:
+        return _lower(row)
+    interval = ", 95 % interval {:.2f} to {:.2f}".format(*row.speedup_ci95) if row.speedup_ci95 else ""
+    return f"{_lower(row)}, {row.speedup:.2f} times the speed of {library.whole}{interval}"
 
 
 def _has_attention(best: Best) -> bool:
@@ -84,10 +107,10 @@ def _lower(row: FinalRow | None) -> str:
 
 
 def _times(row: FinalRow, of: FinalRow) -> str:
-    return f"{(row.time_us or 0.0) / (of.time_us or 1.0):.2f}"
+    return f"{(row.time_us or 0.0) / (of.time_us or 1.0):.2f} times as long"
 
 
-def _gain(row: FinalRow) -> str:
+def _gain(row: FinalRow, library: _Library) -> str:
     """``15 % over the library, 95 % interval 13 to 16 %``."""
     if row.speedup is None:
         return "an unknown margin"
@@ -95,15 +118,7 @@ def _gain(row: FinalRow) -> str:
     if row.speedup_ci95:
         low, high = (100 * (bound - 1) for bound in row.speedup_ci95)
         interval = f", 95 % interval {low:.1f} to {high:.1f} %"
-    return f"{100 * (row.speedup - 1):.1f} % over {LIBRARY}{interval}"
-
-
-def _over_library(row: FinalRow) -> str:
-    if row.candidate.plan_kind is PlanKind.LIBRARY:
-        return "is what is recommended"
-    if row.speedup is None or row.speedup < 1:
-        return f"is not faster than {LIBRARY}"
-    return f"is ahead by {_gain(row)}"
+    return f"{100 * (row.speedup - 1):.1f} % over {library.whole}{interval}"
 
 
 def _ahead(row: FinalRow, others: FinalRow | None) -> str:

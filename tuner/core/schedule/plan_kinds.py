@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from tuner.core.problem.objective import LaunchStyle
 from tuner.core.problem.workload import MAX_OPS
+from tuner.core.units import ratio
 
 
 class PlanKind(StrEnum):
@@ -49,6 +50,10 @@ class PlanKind(StrEnum):
     def heading(self) -> str:
         """Its name as people read it, e.g. ``two launches pdl``."""
         return self.replace("_", " ")
+
+    def at_speed(self, speedup: float | None) -> str:
+        """What to run and what it gains over the library, e.g. ``two launches, 1.81x``; of the library its name."""
+        return self.heading if speedup is None or not self.is_ours else f"{self.heading}, {ratio(speedup)}"
 
     @property
     def is_ours(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,8 +61,10 @@ class Measurement:
     job_id: str
     #: Microseconds.
     library_us: float
-    #: Kernels of ours.
+    #: Kernels of ours; none where the library won.
     options: tuple[Option, ...]
+    #: The kernel that the job itself ships, one of the options; None where that is not known.
+    winner: KernelName | None = None
 
     def best_us(self) -> float:
         """The fastest of all, microseconds."""
@@ -69,7 +72,7 @@ class Measurement:
 
     def is_librarys(self, slack: float) -> bool:
         """Whether the library is as good as the fastest: it is the simplest, and needs no kernel."""
-        return self.library_us <= (1 + slack) * self.best_us()
+        return self.winner is None and self.library_us <= (1 + slack) * self.best_us()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +144,9 @@ def gains_between(time_us: float, library_us: float, library_below_us: float | N
 
 
 def choose_kernels(measurements: Sequence[Measurement], slack: float) -> tuple[tuple[KernelName, ...], int]:
-    """The fewest kernels of which one is within `slack` of the fastest wherever the library is not; and how few it is
-    proven there can be. Of equal choices one with faster kernels."""
+    """The fewest kernels of which one is within `slack` of the fastest, or is what the job itself ships, wherever the
+    library is not; and how few it is proven there can be. Of equal choices one with kernels that jobs ship, then with
+    faster ones."""
     needed, held, loss = 0, dict[KernelName, int](), dict[KernelName, float]()
     for place, one in enumerate(measurements):
         if one.is_librarys(slack):
@@ -150,10 +154,11 @@ def choose_kernels(measurements: Sequence[Measurement], slack: float) -> tuple[t
         needed |= 1 << place
         for option in one.options:
             behind = option.time_us / one.best_us() - 1
-            if behind <= slack:
+            if behind <= slack or option.name == one.winner:
                 held[option.name] = held.get(option.name, 0) | 1 << place
                 loss[option.name] = loss.get(option.name, 0.0) + behind
-    names = sorted(held, key=lambda name: loss[name] / held[name].bit_count())
+    winners = Counter(one.winner for one in measurements)
+    names = sorted(held, key=lambda name: (-winners[name], loss[name] / held[name].bit_count()))
     cover = least_cover([held[name] for name in names], needed)
     return tuple(names[i] for i in cover.chosen), cover.least
 
@@ -193,8 +198,9 @@ def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float
 
 
 def _fastest(one: Measurement, chosen: Sequence[KernelName]) -> Option:
-    """Of the kernels that were chosen, the fastest one there."""
-    return min((option for option in one.options if option.name in chosen), key=lambda option: option.time_us)
+    """Of the kernels that were chosen, what the job itself ships, or else the fastest one there."""
+    there = (option for option in one.options if option.name in chosen)
+    return min(there, key=lambda option: (option.name != one.winner, option.time_us))
 
 
 def _rung(one: Measurement, begin: int, option: Option | None, names: Sequence[KernelName]) -> LadderRung:

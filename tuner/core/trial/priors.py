@@ -78,8 +78,9 @@ class KnownFinals:
     #: Medians, microseconds; PyTorch's is None where it was not timed.
     library_us: float
     torch_us: float | None
-    #: The fastest of ours.
+    #: Of the winner, or of the fastest of ours where the library won; and which kind that is.
     ours_us: float
+    ours: PlanKind
     winner: PlanKind
     #: A `Verdict`.
     verdict: str

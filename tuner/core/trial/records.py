@@ -69,6 +69,18 @@ def least_energy_row(rows: Sequence[FinalRow], within_percent: float) -> int | N
     return min(energies, key=energies.__getitem__, default=None)
 
 
+def kernel_row(rows: Sequence[FinalRow], winner: PlanKind, energy_within_percent: float | None) -> FinalRow | None:
+    """The finalist whose kernel a result stands for: its files, its time and its gain belong together, wherever they
+    are shown or shipped. The one of least energy where that is asked for and ours, else the winner's, or our fastest
+    where the library won; None where none of ours has a time."""
+    if energy_within_percent is not None:
+        index = least_energy_row(rows, energy_within_percent)
+        if index is not None and rows[index].candidate.plan_kind.is_ours:
+            return rows[index]
+    ours = [row for row in rows if row.time_us is not None and row.candidate.plan_kind.is_ours]
+    return min(ours, key=lambda row: (row.candidate.plan_kind is not winner, row.time_us), default=None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PolicyTime:
     """What a policy's order reaches with the kernel and the grid of a job's best fused schedule, launched plainly."""

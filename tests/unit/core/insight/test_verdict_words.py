@@ -26,7 +26,8 @@ def row(kind: PlanKind, time_us: float | None, interval: tuple[float, float] | N
 
 
 def best(verdict: Verdict, winner: PlanKind, *rows: FinalRow) -> Best:
-    return replace(BEST, verdict=verdict, winner=winner, finals=rows, torch=None)
+    measured = replace(BEST.environment, simulated=False)
+    return replace(BEST, verdict=verdict, winner=winner, finals=rows, torch=None, environment=measured)
 
 
 def test_a_fused_winner_is_named_with_its_gain_over_the_library_and_over_our_launches() -> None:
@@ -46,21 +47,38 @@ def test_a_fused_winner_ahead_of_the_library_alone_says_that_alone() -> None:
 def test_a_tie_names_the_simpler_kind_and_the_band() -> None:
     rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.TWO_LAUNCHES, 80.5, (1.23, 1.25)), row(PlanKind.FUSED, 80.0)
     sentence = verdict_sentence(best(Verdict.TIE, PlanKind.TWO_LAUNCHES, *rows))
-    assert sentence.startswith(
-        "Fused and two launches tie within 2.0 %: the simpler one, two launches, is ahead by 24.2 %"
+    assert sentence == (
+        "Run two launches, 1.24 times the speed of the library (cuBLASLt in a graph), 95 % interval 1.23 to 1.25; "
+        "fused ties with it within 2.0 %, and is less simple."
     )
+
+
+def test_a_tie_that_a_fused_kind_wins_names_what_ties_with_it() -> None:
+    rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.TWO_STREAMS, 80.5), row(PlanKind.FUSED, 80.0)
+    sentence = verdict_sentence(best(Verdict.TIE, PlanKind.FUSED, *rows))
+    assert sentence.startswith("Run fused, 1.25 times the speed of the library")
+    assert "; two streams ties with it" in sentence
+
+
+def test_the_sentence_of_a_simulated_result_says_so_as_its_table_does() -> None:
+    rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.FUSED, 80.0)
+    for verdict, winner in ((Verdict.FUSED_WINS, PlanKind.FUSED), (Verdict.TIE, PlanKind.LIBRARY)):
+        found = best(verdict, winner, *rows)
+        simulated = replace(found, environment=replace(found.environment, simulated=True))
+        assert verdict_sentence(simulated).endswith(" (simulated).")
+        assert "simulated" not in verdict_sentence(found)
 
 
 def test_where_the_library_wins_the_sentence_says_how_far_behind_the_best_fused_launch_is() -> None:
     rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.FUSED, 120.0), row(PlanKind.FUSED_PDL, None)
     sentence = verdict_sentence(best(Verdict.DO_NOT_FUSE, PlanKind.LIBRARY, *rows))
-    assert sentence == "Do not fuse: the library is the fastest, and the best fused launch takes 1.20 times as long."
+    assert sentence == "Do not fuse: run the library; the best fused launch takes 1.20 times as long."
 
 
 def test_where_our_own_launches_win_they_are_named() -> None:
     rows = row(PlanKind.LIBRARY, 100.0), row(PlanKind.TWO_LAUNCHES, 80.0, (1.2, 1.3)), row(PlanKind.FUSED, 100.0)
     sentence = verdict_sentence(best(Verdict.DO_NOT_FUSE, PlanKind.TWO_LAUNCHES, *rows))
-    assert sentence.startswith("Do not fuse: two launches is ahead by 25.0 % over the library")
+    assert sentence.startswith("Do not fuse: run two launches, 1.25 times the speed of the library")
     assert sentence.endswith("the best fused launch takes 1.25 times as long.")
 
 
@@ -71,12 +89,13 @@ def test_of_an_attention_the_library_is_pytorchs_and_no_fused_launch_is_missed()
     attention = "PyTorch 2.11.0 scaled_dot_product_attention by CUDNN_ATTENTION"
     called = LibraryRecipe(cublaslt_version=130100, beside=False, calls=(), attention=attention)
     assert verdict_sentence(replace(found, library=called)) == (
-        "Do not fuse: two launches pdl is ahead by 25.0 % over the library "
-        "(PyTorch's attention and cuBLASLt in a graph), 95 % interval 20.0 to 30.0 %, "
-        "and the attention has a launch of its own."
+        "Run two launches pdl, 1.25 times the speed of the library (PyTorch's attention in a graph), "
+        "95 % interval 1.20 to 1.30; the attention has a launch of its own."
     )
     batched = replace(called, attention="batched products: PyTorch is not there")
     assert "(cuBLASLt in a graph)" in verdict_sentence(replace(found, library=batched))
+    lost = replace(found, winner=PlanKind.LIBRARY)
+    assert verdict_sentence(lost) == "Run the library; the best of ours takes 0.80 times as long."
 
 
 def test_finals_without_a_time_say_so() -> None:
@@ -103,9 +122,8 @@ def test_where_torch_compile_is_the_library_the_sentence_names_it_once() -> None
     def said(verdict: Verdict, winner: PlanKind) -> str:
         return verdict_sentence(replace(best(verdict, winner, *rows), torch=torch))
 
-    assert said(Verdict.DO_NOT_FUSE, PlanKind.LIBRARY).startswith("Do not fuse: torch.compile is the fastest, and")
+    assert said(Verdict.DO_NOT_FUSE, PlanKind.LIBRARY).startswith("Do not fuse: run torch.compile; the best fused")
     won = said(Verdict.FUSED_WINS, PlanKind.FUSED)
     assert won == "Fused wins by 25.0 % over the library (torch.compile in a graph)."
     tied = said(Verdict.TIE, PlanKind.LIBRARY)
-    assert tied.startswith("Fused and torch.compile tie within")
-    assert "the simpler one, torch.compile, is what is recommended" in tied
+    assert tied.startswith("Run torch.compile; fused ties with it within")

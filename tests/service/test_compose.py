@@ -1,0 +1,156 @@
+"""The commands of docker-compose.yml as processes, with its volumes as folders: no Docker engine is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.support.repository import ROOT
+from tests.support.waiting import wait_until
+
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+#: What each documented way to start names: services by name, or a profile.
+WAYS = {"up server": {"server"}, "up gpu": {"gpu"}, "--profile cluster up": {"cluster"}, "--profile gpu up": {"gpu"}}
+_ENV = re.compile(r"^ENV (\w+)=(\S+)$", re.MULTILINE)
+
+
+def started_by(names: set[str]) -> dict[str, Any]:
+    """Services that run: those without a profile, of a profile that is on, or named (which turns its profile on)."""
+    services = COMPOSE["services"]
+    profiles = names | {profile for name in names for profile in services.get(name, {}).get("profiles", [])}
+    return {
+        name: one
+        for name, one in services.items()
+        if "profiles" not in one or profiles & set(one["profiles"]) or name in names
+    }
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_one_service_has_the_port_and_one_writes_the_data(way: str) -> None:
+    running = started_by(WAYS[way])
+    ports = [port for one in running.values() for port in one.get("ports", [])]
+    writers = [name for name, one in running.items() if "data:/data" in one.get("volumes", [])]
+    assert (len(ports), len(writers)) == (1, 1), running.keys()
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Engine:
+    """Runs containers' commands with the image's environment; a volume is a folder, a port a free one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ports = {"8000": str(free_port()), "8786": str(free_port())}
+        self.url = f"http://127.0.0.1:{self._ports['8000']}"
+        for volume in COMPOSE["volumes"]:
+            (folder / volume).mkdir()
+
+    def here(self, text: str) -> str:
+        """With folders and addresses of this machine."""
+        text = re.sub(r"/(data|tls|tmp)\b", lambda found: str(self.folder / found[1]), text)
+        text = text.replace("//scheduler:", "//127.0.0.1:").replace("0.0.0.0", "127.0.0.1")
+        return re.sub(r"\b(8000|8786)\b", lambda found: self._ports[found[1]], text)
+
+    def environment(self, service: str) -> dict[str, str]:
+        """That of the image, and of the service."""
+        own = dict(_ENV.findall((ROOT / "Dockerfile").read_text())) | COMPOSE["services"][service].get(
+            "environment", {}
+        )
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, **{name: self.here(value) for name, value in own.items()}}
+
+    def command(self, service: str, *given: str) -> list[str]:
+        """What the container runs: `given` in the place of the command, behind the entrypoint."""
+        one = COMPOSE["services"][service]
+        words = [*one.get("entrypoint", ["tuner"]), *(given or one.get("command", []))]
+        return [self.here(word) for word in words]
+
+    def run(self, service: str, *given: str) -> str:
+        """`docker compose run SERVICE ...`: what it prints."""
+        command = self.command(service, *given)
+        done = subprocess.run(
+            command,
+            env=self.environment(service),
+            cwd=self.folder / "data",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{shlex.join(command)}: {done.stderr}"
+        return done.stdout
+
+    @contextmanager
+    def up(self, service: str) -> Iterator[None]:
+        """The service, for as long as the block."""
+        log = (self.folder / f"{service}.log").open("w")
+        with (
+            log,
+            subprocess.Popen(
+                self.command(service), env=self.environment(service), cwd=self.folder / "data", stdout=log, stderr=log
+            ) as process,
+        ):
+            try:
+                yield
+                assert process.poll() is None, (self.folder / f"{service}.log").read_text()
+            finally:
+                process.terminate()
+
+    def is_ready(self) -> bool:
+        """Whether the health check's question is answered well."""
+        try:
+            return httpx.get(f"{self.url}/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+def make_token(engine: Engine, service: str) -> str:
+    return engine.run(service, "token", "create", "--owner", "ann", "--role", "admin").strip()
+
+
+def statuses(engine: Engine, secret: str) -> tuple[int, int]:
+    """Without a token, and with one."""
+    headers = {"Authorization": f"Bearer {secret}"}
+    return httpx.get(f"{engine.url}/jobs").status_code, httpx.get(f"{engine.url}/jobs", headers=headers).status_code
+
+
+def test_a_token_that_is_made_beside_the_server_is_one_of_the_server(tmp_path: Path) -> None:
+    engine = Engine(tmp_path)
+    secret = make_token(engine, "server")
+    with engine.up("server"):
+        wait_until(engine.is_ready)
+        assert statuses(engine, secret) == (401, 200)
+        second = make_token(engine, "server")
+        assert statuses(engine, second) == (401, 200)
+    assert list((tmp_path / "data").rglob("tuner.db")) == [tmp_path / "data" / "tuner.db"]
+
+
+@pytest.mark.slow
+def test_the_cluster_comes_up_and_measures(tmp_path: Path) -> None:
+    engine = Engine(tmp_path)
+    services = started_by({"cluster"})
+    assert set(services) == {"certificates", "scheduler", "cluster-server", "cluster-worker"}
+    engine.run("certificates")
+    secret = make_token(engine, "cluster-server")
+    with ExitStack() as stack:
+        for name in ("scheduler", "cluster-server", "cluster-worker"):
+            stack.enter_context(engine.up(name))
+        wait_until(engine.is_ready, pause_s=0.1)
+        assert statuses(engine, secret) == (401, 200)
+        found = httpx.get(f"{engine.url}/targets", headers={"Authorization": f"Bearer {secret}"})
+        assert "simulated:h200" in found.text
