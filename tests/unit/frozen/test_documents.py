@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.frozen.documents import read, row_of, rows
-from tuner.wire.requests import Chain, FfnPair, IndependentPair, workload_of
+from tuner.wire.chains import Chain
+from tuner.wire.requests import AnyPair, FfnPair, IndependentPair, workload_of
 
 ROWS = rows()
-FORMS = {"ffn": FfnPair, "independent": IndependentPair, "chain": Chain}
+FORMS: dict[str, type[AnyPair]] = {"ffn": FfnPair, "independent": IndependentPair, "chain": Chain}
 
 
 @pytest.mark.parametrize("name", ROWS)
