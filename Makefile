@@ -83,8 +83,9 @@ lint: $(VENV)/.dev ## ruff, formatting, mypy --strict, import rules
 check: ## all that CI runs
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-wheel test-all
 
-golden: $(VENV)/.dev ## renew the generated parts of some kernels, tests/compile/golden; read their diff
+golden: $(VENV)/.dev ## renew the generated parts of some kernels and the digests of machine code, in tests/compile; read their diff
 	@$(BIN)/python -m tests.compile.golden
+	@$(BIN)/python -m tests.compile.machine_code
 
 sanitize: $(VENV)/.dev ## run every engine's kernels under compute-sanitizer; needs a GPU and the CUDA toolkit
 	@$(BIN)/python -m benchmarks.trust.sanitize

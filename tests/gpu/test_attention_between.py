@@ -219,7 +219,7 @@ def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard, p
     prepared: Any = on_card.session._prepare(problem(workload))
     work, kernels = on_card.ready(workload, candidate_of(workload)).work, Kernels()
     runner = load_runner(prepared, work, kernels)
-    cache = prepared.data.caches[0]
+    cache = prepared.data.caches["qkv"]
     buffers = cache.buffers
     shift = 2 * workload.attentions[0].shape.head_dim  # bytes of a row
 
@@ -257,14 +257,14 @@ def test_what_a_launch_cannot_use_is_told_and_nothing_is_written_for_it(
     runner: Any = load_runner(prepared, work, kernels)
     given = data._check_inputs[0][f"attention.{field}"]
     assert prepared.run_once(runner, data.check_ops(0)) is None
-    right = data.written(0, 0).copy()
+    right = data.written("qkv", 0).copy()
     kept = given.copy()
     data.poison()  # of the rows that the right values name
     given.reshape(-1)[31 if field == "pages" else 0] = value
     assert says in str(prepared.run_once(runner, data.check_ops(0)))
     assert says in str(runner._products.plans[0].refused())
     given[...] = kept
-    found, queries = data.written(0, 0), workload.ops[0].c_columns
+    found, queries = data.written("qkv", 0), workload.ops[0].c_columns
     assert bool((found[1:] == right[1:]).all())
     assert bool((found[0, queries:] == 0x7FFF).all()), "its row was not written"
     prepared.check_intact(runner)
@@ -302,23 +302,23 @@ def test_runs_without_a_pause_leave_what_each_leaves_alone(on_card: OnCard, name
     kind = PlanKind.TWO_LAUNCHES_PDL if len(workload.ops) == 1 else PlanKind.N_LAUNCHES_PDL
     kernels, data = Kernels(), prepared.data
     runner = load_runner(prepared, on_card.ready(workload, candidate_of(workload, kind)).work, kernels)
-    leaving = [index for index in data.outputs[0] if workload.leaves(index)]
+    leaving = [name for name in data.outputs[0] if workload.leaves(workload.op_named(name))]
     assert leaving
     assert data.num_slots > 1
     alone = []
     for slot in range(data.num_slots):
         assert prepared.run_once(runner, data.slot_ops(slot)) is None
-        alone.append({index: data.outputs[slot][index].bits.copy() for index in leaving})
+        alone.append({name: data.outputs[slot][name].bits.copy() for name in leaving})
     graph = prepared.timer.capture(runner)
     for _ in range(NUM_CHAINS):
         for outputs in data.outputs:
-            for index in leaving:
-                outputs[index].poison()
+            for name in leaving:
+                outputs[name].poison()
         cupy.cuda.Device().synchronize()
         graph.launch(prepared.stream)
         prepared.stream.synchronize()
         for outputs, wanted in zip(data.outputs, alone, strict=True):
-            assert all(bool((outputs[index].bits == wanted[index]).all()) for index in leaving)
+            assert all(bool((outputs[name].bits == wanted[name]).all()) for name in leaving)
     assert runner.abort_record() is None
     prepared.check_intact(runner)
     kernels.unload()
@@ -363,7 +363,7 @@ def test_the_runtime_runs_an_artifact_in_the_same_order(on_card: OnCard, name: s
     candidate, kernels, data = next(reversed([*candidates(workload)])), Kernels(), prepared.data
     made = on_card.ready(workload, candidate)
     assert prepared.run_once(load_runner(prepared, made.work, kernels), data.check_ops(0)) is None
-    last = max(index for index in data.outputs[0] if workload.leaves(index))
+    last = workload.all_ops[-1].name
     wanted = data.outputs[0][last].bits.copy()
     files = assemble(
         problem(workload), candidate, made.plans, made.source, made.work.launchable,
@@ -371,11 +371,9 @@ def test_the_runtime_runs_an_artifact_in_the_same_order(on_card: OnCard, name: s
         attentions=attention_kernels(workload, on_card.gpu, candidate, made.work.attentions),
     ).files  # fmt: skip
     out = cupy.full(wanted.shape, 0x7FFF, dtype=cupy.uint16)
-    given = dict(data._check_inputs[0]) | {workload.numbered_ops[last].name: out}
-    for index, op in enumerate(workload.ops):
-        given[f"{op.name}.w"] = data._weights[0][index]
-        if index in data.caches:
-            given[f"{op.name}.frequencies"] = data.caches[index].frequencies
+    given = dict(data._check_inputs[0]) | {last: out}
+    given |= {f"{op.name}.w": data._weights[0][index] for index, op in enumerate(workload.ops)}
+    given |= {f"{name}.frequencies": cache.frequencies for name, cache in data.caches.items()}
     data.poison()
     cupy.cuda.Device().synchronize()
     artifact = Artifact(files)

@@ -29,7 +29,7 @@ class Restless:
         record: str | None = self._prepared.run_once(self._prepared.library, ops)
         self._num_runs += 1
         if self._num_runs % 2 == 0:
-            self._prepared.data.written(1, 0)[3, 5] ^= self._changed_bits
+            self._prepared.data.written("down", 0)[3, 5] ^= self._changed_bits
         return record
 
 

@@ -67,7 +67,7 @@ def test_a_wait_that_never_ends_is_reported_poisons_the_output_and_leaves_the_co
     assert outcome.kind is FailureKind.HANG
     assert "8 posts seen, 9 expected" in outcome.reason
     prepared = session._prepare(PROBLEM)
-    output = prepared.data.outputs[0][1].bits.view(cupy.float16)
+    output = prepared.data.outputs[0]["down"].bits.view(cupy.float16)
     assert bool(cupy.isnan(output).all())
     assert isinstance(session.evaluate(PROBLEM, good.work).outcome, Measured)
 
@@ -100,7 +100,7 @@ def test_a_nan_in_the_input_reaches_the_output(session: Session, gpu: Gpu, build
         launchable = launchable_of(good.work)
         runner = ChainRunner(Kernel(launchable), (PlanOnDevice(launchable),))
         assert prepared.run_once(runner, prepared.data.check_ops(0)) is None
-        is_nan = cupy.isnan(prepared.data.outputs[0][1].bits.view(cupy.float16)).all(axis=1).get()
+        is_nan = cupy.isnan(prepared.data.outputs[0]["down"].bits.view(cupy.float16)).all(axis=1).get()
         assert is_nan.nonzero()[0].tolist() == [5]
 
 

@@ -69,12 +69,9 @@ class OnCardLayer:
         self.stream = self.prepared.stream
         #: Of a launch over the check's inputs, by the manifest's names; outputs are those that the check looks at.
         self.given = dict(self.data._check_inputs[0])
-        for index, op in enumerate(self.workload.numbered_ops):
-            self.given[op.name] = self.data.outputs[0][index].bits
-            if index < len(self.workload.ops):
-                self.given[f"{op.name}.w"] = self.data._weights[0][index]
-                if index in self.data.caches:
-                    self.given[f"{op.name}.frequencies"] = self.data.caches[index].frequencies
+        self.given |= {name: output.bits for name, output in self.data.outputs[0].items()}
+        self.given |= {f"{op.name}.w": self.data._weights[0][i] for i, op in enumerate(self.workload.ops)}
+        self.given |= {f"{name}.frequencies": cache.frequencies for name, cache in self.data.caches.items()}
         self.given = {name: array for name, array in self.given.items() if name in layer.tensors}
 
     def by_python(self) -> None:

@@ -108,9 +108,9 @@ def test_wrong_numbers_of_torch_compile_are_a_reason_and_no_time(session: Sessio
     chain = torch_runner(prepared.data, TorchCalls.COMPILED)
     assert 0 < check_others(prepared.data, prepared.comparer, chain.outputs_of) < MAX_REL_ERROR[Dtype.FP16]
 
-    def one_is_off(ops: tuple[OpBuffers, ...]) -> dict[int, Any]:
-        outputs = {index: bits.copy() for index, bits in chain.outputs_of(ops).items()}
-        outputs[3][:, ::16] ^= 1 << 15  # the sign
+    def one_is_off(ops: tuple[OpBuffers, ...]) -> dict[str, Any]:
+        outputs = {name: bits.copy() for name, bits in chain.outputs_of(ops).items()}
+        outputs["qkv"][:, ::16] ^= 1 << 15  # the sign
         return outputs
 
     with pytest.raises(WrongNumbers, match="qkv: relative error"):

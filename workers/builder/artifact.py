@@ -354,7 +354,7 @@ def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
             add(squares_of(op.name), "squares", [norm_slots(workload, tiling, i), slot_stride(op.m)], "fp32")
         if op.row_scale:
             add(f"{op.name}.row_scale", "row_scale", [op.m], "fp32")
-        add(op.name, "output" if workload.leaves(i) else "intermediate", [op.m, op.c_columns])
+        add(op.name, "output" if workload.leaves(op) else "intermediate", [op.m, op.c_columns])
         if op.rotary:
             cache = workload.cache_name_of(op)
             for name in CACHES:

@@ -23,6 +23,7 @@ import numpy as np
 from tuner.core.plan.attention import CLUSTERS
 from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.schedule.attention import TILE_TOKENS
 from tuner.core.trial.evaluator import Problem
 
@@ -95,7 +96,7 @@ class AttentionData(ProblemData):
         #: Of the checks with odd numbers, which end in NaN, where they share one.
         self._ragged_cache: dict[str, Array] = {}
         #: By check: what the launch wrote in front of the attention, and the references that start from it.
-        self._followed: dict[int, tuple[Array, dict[int, Reference]]] = {}
+        self._followed: dict[int, tuple[Array, dict[str, Reference]]] = {}
         super().__init__(problem, l2_bytes, watch)
         if self.writer is not None:
             self._behind(0, self.writer)  # of nothing: CuPy compiles now what a candidate's check would wait for
@@ -107,9 +108,9 @@ class AttentionData(ProblemData):
         return self.problem.workload.attentions[0]
 
     @property
-    def writer(self) -> int | None:
-        """Index of the product that writes the queries; None where they are an input."""
-        return self.workload.op_index(self.attention.source)
+    def writer(self) -> str | None:
+        """The product that writes the queries; None where they are an input."""
+        return None if self.workload.op_index(self.attention.source) is None else self.attention.source
 
     @property
     def writes_cache(self) -> bool:
@@ -162,8 +163,8 @@ class AttentionData(ProblemData):
 
     def output_at(self, given: AttentionAddresses) -> Array:
         """The bits of the output that lies there."""
-        index = len(self.workload.ops)
-        return next(out[index].bits for out in self.outputs if out[index].address == given.out)
+        name = self.attention.name
+        return next(out[name].bits for out in self.outputs if out[name].address == given.out)
 
     def check_lengths(self, seed_index: int) -> tuple[int, ...]:
         """Of the first check the longest, of the second and fourth those at edges, of the third drawn ones."""
@@ -175,13 +176,13 @@ class AttentionData(ProblemData):
         shape = self.attention.shape
         return tuple(drawn.integers(0, shape.max_length, shape.sequences, endpoint=True).tolist())
 
-    def wanted(self, seed_index: int) -> Iterator[tuple[int, Reference]]:
+    def wanted(self, seed_index: int) -> Iterator[tuple[str, Reference]]:
         """Those that start from what the launch wrote are last."""
         yield from super().wanted(seed_index)
         if self.writer is not None:
             yield from self._behind(seed_index, self.writer).items()
 
-    def _behind(self, seed_index: int, writer: int) -> dict[int, Reference]:
+    def _behind(self, seed_index: int, writer: str) -> dict[str, Reference]:
         """What follows from what a checked launch left in front of the attention; made once for all that leave the
         same bits."""
         written = self.written(writer, seed_index)
@@ -191,21 +192,21 @@ class AttentionData(ProblemData):
         attended = self._attended(inputs, self.outputs[0][writer].bits)
         behind = range(self.workload.num_in_front, len(self.workload.ops))
         found = self._references(inputs, {**first, **attended}, behind)
-        found = {index: reference for index, reference in found.items() if index not in first}
+        found = {name: reference for name, reference in found.items() if name not in first}
         self._followed[seed_index] = written.copy(), found
         return found
 
-    def _first_references(self, inputs: dict[str, Array]) -> dict[int, Reference]:
+    def _first_references(self, inputs: dict[str, Array]) -> dict[str, Reference]:
         """Where a product writes queries those in front of the attention alone."""
         if self.writer is not None:
             return self._references(inputs, {}, range(self.workload.num_in_front))
         attended = self._attended(inputs, inputs[self.attention.source])
         return self._references(inputs, attended, range(len(self.workload.ops)))
 
-    def _cache_of(self, op_index: int) -> Turned:
+    def _cache_of(self, op: GemmOp) -> Turned:
         if not self.writes_cache:
-            return super()._cache_of(op_index)
-        return AttendedCache(self.workload.ops[op_index], self.attention, self.workload.dtype)
+            return super()._cache_of(op)
+        return AttendedCache(op, self.attention, self.workload.dtype)
 
     def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
         """Of a cache whose new rows a launch writes, all others."""
@@ -218,16 +219,11 @@ class AttentionData(ProblemData):
 
     def _with_attention(self, slot: int, inputs: dict[str, Array]) -> WithAttentions:
         op, outputs = self.attention, self.outputs[slot]
-        out = outputs[len(self.workload.ops)].address
+        out = outputs[op.name].address
         q = int(inputs[op.source].data.ptr) if self.writer is None else outputs[self.writer].address
         keys, values, lengths, *table = (int(inputs[name].data.ptr) for name in op.operands)
         addresses = AttentionAddresses(q=q, keys=keys, values=values, lengths=lengths, out=out, pages=sum(table))
         return WithAttentions.of(self._op_buffers(slot, inputs), (addresses,))
-
-    def _source_address(self, slot: int, op_index: int, inputs: dict[str, Array]) -> int:
-        if self.workload.ops[op_index].source == self.attention.name:
-            return self.outputs[slot][len(self.workload.ops)].address
-        return super()._source_address(slot, op_index, inputs)
 
     def _rotation(self) -> tuple[int, int]:
         """A cache is large, so that there are no more than make every launch cold."""
@@ -292,12 +288,7 @@ class AttentionData(ProblemData):
             hide_numbers(tables[0], ends, paged)
         return cache
 
-    def _wrote(self, op_index: int) -> int | None:
-        if self.workload.ops[op_index].source == self.attention.name:
-            return len(self.workload.ops)
-        return super()._wrote(op_index)
-
-    def _attended(self, inputs: dict[str, Array], queries: Array) -> dict[int, Reference]:
+    def _attended(self, inputs: dict[str, Array], queries: Array) -> dict[str, Reference]:
         """The attention's output for these inputs and queries [m, n].
 
         Its bound. The kernel and the library round each weight to the element type, which is independent of the others.
@@ -314,4 +305,4 @@ class AttentionData(ProblemData):
         roundoff, step = ROUNDOFF[dtype], SMALLEST_STEP[dtype]
         tolerance = _DEVIATIONS * roundoff * deviation + _WEIGHTS_ERROR * magnitude
         tolerance += 2 * roundoff * cupy.abs(wanted) + 2 * step
-        return {len(self.workload.ops): Reference(values=wanted, tolerance=tolerance.astype(cupy.float32))}
+        return {op.name: Reference(values=wanted, tolerance=tolerance.astype(cupy.float32))}

@@ -21,7 +21,7 @@ from .reference import Reference
 Run = Callable[[tuple[OpBuffers, ...]], str | None]
 
 #: What another program computes of these operands: by op, the bits of its output [m, n] on the card.
-OtherRun = Callable[[tuple[OpBuffers, ...]], Mapping[int, Any]]
+OtherRun = Callable[[tuple[OpBuffers, ...]], Mapping[str, Any]]
 
 
 class WrongNumbers(Exception):
@@ -46,14 +46,11 @@ def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -
         if not work.plan_kind.is_ours:
             worst = max(worst, _check_seed(data, comparer, run, work, seed_index))
             continue
-        ops = data.workload.numbered_ops
-        in_order = [ops.index(op) for op in data.workload.all_ops]  # so that the first one that differs is the cause
-        first = [data.written(op_index, seed_index).copy() for op_index in in_order]
+        first = {name: data.written(name, seed_index).copy() for name in data.outputs[0]}
         _launch_poisoned(data, run, seed_index)
-        for op_index, before in zip(in_order, first, strict=True):
-            after = data.written(op_index, seed_index)
-            if not comparer.are_same(before, after):
-                raise WrongNumbers(f"a second launch of {ops[op_index].name} gave other bits")
+        for name, before in first.items():  # in order, so that the first one that differs is the cause
+            if not comparer.are_same(before, data.written(name, seed_index)):
+                raise WrongNumbers(f"a second launch of {name} gave other bits")
     return worst
 
 
@@ -71,11 +68,10 @@ def check_others(data: ProblemData, comparer: Comparer, outputs_of: OtherRun) ->
     """
     worst, limit = 0.0, MAX_REL_ERROR[data.workload.dtype]
     for seed_index in range(NUM_CHECK_SEEDS):
-        for op_index, bits in outputs_of(data.check_ops(seed_index)).items():
-            want = data.references[seed_index][op_index]
+        for name, bits in outputs_of(data.check_ops(seed_index)).items():
+            want = data.references[seed_index][name]
             rel_error = comparer.difference(bits, data.workload.dtype, want).rel_error
             if not rel_error <= limit:
-                name = data.workload.numbered_ops[op_index].name
                 raise WrongNumbers(f"{name}: relative error {rel_error:.2e}, at most {limit:.0e} is allowed")
             worst = max(worst, rel_error)
     return worst
@@ -91,28 +87,28 @@ def _launch_poisoned(data: ProblemData, run: Run, seed_index: int) -> None:
 def _check_seed(data: ProblemData, comparer: Comparer, run: Run, work: Work, seed_index: int) -> float:
     _launch_poisoned(data, run, seed_index)
     worst = 0.0
-    for op_index, reference in data.wanted(seed_index):
-        bits = data.written(op_index, seed_index)
-        worst = max(worst, _compare(data, comparer, work, op_index, bits, reference))
-        if strayed := data.strayed(op_index, seed_index):
-            raise WrongNumbers(f"{data.workload.numbered_ops[op_index].name}: {strayed}")
+    for name, reference in data.wanted(seed_index):
+        bits = data.written(name, seed_index)
+        worst = max(worst, _compare(data, comparer, work, name, bits, reference))
+        if strayed := data.strayed(name, seed_index):
+            raise WrongNumbers(f"{name}: {strayed}")
     return worst
 
 
-def _compare(data: ProblemData, comparer: Comparer, work: Work, op_index: int, bits: Any, want: Reference) -> float:
-    op, dtype = data.workload.numbered_ops[op_index], data.workload.dtype
+def _compare(data: ProblemData, comparer: Comparer, work: Work, name: str, bits: Any, want: Reference) -> float:
+    dtype = data.workload.dtype
     found = comparer.difference(bits, dtype, want)
     if found.num_bad:
         row, column = divmod(found.first_bad, bits.shape[1])
         got = _value(bits[row, column].get(), dtype)
         raise WrongNumbers(
-            f"{found.num_bad} of {bits.size} elements of {op.name} are wrong, the first at [{row}, {column}]"
-            f"{_where(data, work, op_index, row, column)}: {got:.6g} instead of "
+            f"{found.num_bad} of {bits.size} elements of {name} are wrong, the first at [{row}, {column}]"
+            f"{_where(data, work, name, row, column)}: {got:.6g} instead of "
             f"{float(want.values[row, column].get()):.6g} within {float(want.tolerance[row, column].get()):.2g}"
         )
     limit = MAX_REL_ERROR[dtype]
     if not found.rel_error <= limit:
-        raise WrongNumbers(f"{op.name}: relative error {found.rel_error:.2e}, at most {limit:.0e} is allowed")
+        raise WrongNumbers(f"{name}: relative error {found.rel_error:.2e}, at most {limit:.0e} is allowed")
     return found.rel_error
 
 
@@ -125,15 +121,16 @@ def _value(bits: np.ndarray[Any, Any], dtype: Dtype) -> float:
             return float((bits.astype(np.uint32) << 16).view(np.float32))
 
 
-def _where(data: ProblemData, work: Work, op_index: int, row: int, column: int) -> str:
+def _where(data: ProblemData, work: Work, name: str, row: int, column: int) -> str:
     """The tile and the task that own an element, or its sequence and head; nothing of tiles for the library."""
-    op = data.workload.numbered_ops[op_index]
+    op = data.workload.op_named(name)
     if isinstance(op, AttentionOp):
         sequence, token = divmod(row, op.shape.new_tokens)
         head, dim = divmod(column, op.shape.head_dim)
         return f" (sequence {sequence}, new token {token}, head {head}, element {dim})"
     if work.tiling is None:
         return ""
+    op_index = data.workload.ops.index(op)
     shape = work.tiling.tiles[op_index]
     column = op.rotary.pair_of(column) if op.rotary else column
     tile = (op_index, row // shape.m, column // shape.n)

@@ -17,7 +17,7 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import CacheState
 
 from ..protocol.stopwatch import Stopwatch
-from ..source.launch_args import OpBuffers, RotaryBuffers
+from ..source.launch_args import OpBuffers
 from .fitting import NUM_CHECKS, slots_that_fit
 from .integrity import Region, region
 from .outputs import GuardedOutput, bits_type
@@ -94,14 +94,14 @@ class ProblemData:
         self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._draw_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
-        #: By index, of the op that is turned: what it writes its keys and values to.
-        self.caches = {i: self._cache_of(i) for i, op in enumerate(ops) if op.rotary}
-        written = self.workload.numbered_ops
-        shared = {
-            i: GuardedOutput(op.m, op.c_columns, dtype) for i, op in enumerate(written) if not self.workload.leaves(i)
-        }
-        self.outputs: list[dict[int, GuardedOutput]] = [
-            {i: shared.get(i) or GuardedOutput(op.m, op.c_columns, dtype) for i, op in enumerate(written)}
+        #: By name, of the op that is turned: what it writes its keys and values to.
+        self.caches = {op.name: self._cache_of(op) for op in ops if op.rotary}
+        written = self.workload.all_ops
+        kept = [op for op in written if not self.workload.leaves(op)]
+        shared = {op.name: GuardedOutput(op.m, op.c_columns, dtype) for op in kept}
+        #: By slot and op, in the order in which they are written.
+        self.outputs: list[dict[str, GuardedOutput]] = [
+            {op.name: shared.get(op.name) or GuardedOutput(op.m, op.c_columns, dtype) for op in written}
             for _ in range(num_slots)
         ]
         cupy.cuda.Device().synchronize()
@@ -139,44 +139,44 @@ class ProblemData:
         for cache in self.caches.values():
             cache.poison(self._check_inputs)
 
-    def written(self, op_index: int, seed_index: int) -> Array:
+    def written(self, name: str, seed_index: int) -> Array:
         """What a checked launch left of an op, as bits [m, n]: of what is turned queries, keys and values."""
-        bits = self.outputs[0][op_index].bits
-        if op_index not in self.caches:
+        bits = self.outputs[0][name].bits
+        if name not in self.caches:
             return bits
-        return self.caches[op_index].beside(bits, self._check_inputs[seed_index])
+        return self.caches[name].beside(bits, self._check_inputs[seed_index])
 
-    def strayed(self, op_index: int, seed_index: int) -> str:
+    def strayed(self, name: str, seed_index: int) -> str:
         """Where a checked launch wrote that it must not, beside an op's output, in words; empty where it did not."""
-        if op_index not in self.caches:
+        if name not in self.caches:
             return ""
-        return self.caches[op_index].strayed(self._check_inputs[seed_index])
+        return self.caches[name].strayed(self._check_inputs[seed_index])
 
-    def wanted(self, seed_index: int) -> Iterator[tuple[int, Reference]]:
-        """What a checked launch must have left of each op, by index. Each is to be judged before the next one is asked
+    def wanted(self, seed_index: int) -> Iterator[tuple[str, Reference]]:
+        """What a checked launch must have left of each op, by name. Each is to be judged before the next one is asked
         for: what follows may start from what the launch wrote."""
         yield from self.references[seed_index].items()
 
-    def _cache_of(self, op_index: int) -> Turned:
-        return TurnedCache(self.workload.ops[op_index], self.workload.dtype)
+    def _cache_of(self, op: GemmOp) -> Turned:
+        return TurnedCache(op, self.workload.dtype)
 
     def regions(self) -> list[Region]:
         """All that no launch may write: operands, references, and what lies around the outputs."""
-        ops, written = self.workload.ops, self.workload.numbered_ops
+        ops = self.workload.ops
         found = [region(f"the bias of {op.name}", b) for op, b in zip(ops, self._bias, strict=True) if b is not None]
         for slot, (weights, inputs) in enumerate(zip(self._weights, self._inputs, strict=True)):
             found += [region(f"the weights of {op.name} in slot {slot}", w) for op, w in zip(ops, weights, strict=True)]
             found += [region(f"the input {name} of slot {slot}", array) for name, array in self._only_read(inputs)]
         for seed, (inputs, references) in enumerate(zip(self._check_inputs, self.references, strict=True)):
             found += [region(f"the input {name} of check {seed}", array) for name, array in self._only_read(inputs)]
-            for i, wanted in references.items():
-                found.append(region(f"the reference of {written[i].name} in check {seed}", wanted.values))
-                found.append(region(f"the tolerance of {written[i].name} in check {seed}", wanted.tolerance))
+            for name, wanted in references.items():
+                found.append(region(f"the reference of {name} in check {seed}", wanted.values))
+                found.append(region(f"the tolerance of {name} in check {seed}", wanted.tolerance))
         for slot, outputs in enumerate(self.outputs):
-            for i, output in outputs.items():
-                found += output.surroundings(f"the output {written[i].name} of slot {slot}")
-        for i, cache in self.caches.items():
-            found += cache.regions(ops[i].name)
+            for name, output in outputs.items():
+                found += output.surroundings(f"the output {name} of slot {slot}")
+        for name, cache in self.caches.items():
+            found += cache.regions(name)
         return found
 
     def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
@@ -186,37 +186,24 @@ class ProblemData:
 
     def _op_buffers(self, slot: int, inputs: dict[str, Array]) -> tuple[OpBuffers, ...]:
         buffers = []
+        outputs = self.outputs[slot]
         for i, op in enumerate(self.workload.ops):
-            added = self.workload.residual_producer_of(i)
-            residual = _address(inputs.get(residual_of(op))) if added is None else self.outputs[slot][added].address
+            added = residual_of(op)
             buffers.append(
                 OpBuffers(
-                    a=self._source_address(slot, i, inputs),
+                    a=outputs[op.source].address if op.source in outputs else _address(inputs[op.source]),
                     w=int(self._weights[slot][i].data.ptr),
                     bias=_address(self._bias[i]),
-                    c=self.outputs[slot][i].address,
-                    residual=residual,
+                    c=outputs[op.name].address,
+                    residual=outputs[added].address if added in outputs else _address(inputs.get(added)),
                     row_scale=_address(inputs.get(factors_of(op))),
-                    rotary=self._rotary_buffers(i, inputs),
+                    rotary=self.caches[op.name].buffers(inputs) if op.name in self.caches else None,
                     m=op.m,
                     n=op.n,
                     k=op.k,
                 )
             )
         return tuple(buffers)
-
-    def _rotary_buffers(self, op_index: int, inputs: dict[str, Array]) -> RotaryBuffers | None:
-        """Of the op that is turned; None of the others."""
-        if op_index not in self.caches:
-            return None
-        return self.caches[op_index].buffers(inputs)
-
-    def _source_address(self, slot: int, op_index: int, inputs: dict[str, Array]) -> int:
-        """Of what op `op_index` reads as A."""
-        producer = self.workload.producer_of(op_index)
-        if producer is None:
-            return int(inputs[self.workload.ops[op_index].source].data.ptr)
-        return self.outputs[slot][producer].address
 
     def _rotation(self) -> tuple[int, int]:
         """Launches of a chain, and slots that they rotate over."""
@@ -305,13 +292,13 @@ class ProblemData:
             bits[begin : begin + count] = to_bits(values, self.workload.dtype)
         return bits.reshape(shape)
 
-    def _first_references(self, inputs: dict[str, Array]) -> dict[int, Reference]:
+    def _first_references(self, inputs: dict[str, Array]) -> dict[str, Reference]:
         """The outputs that these inputs tell."""
         return self._references(inputs, {}, range(len(self.workload.ops)))
 
     def _references(
-        self, inputs: dict[str, Array], known: dict[int, Reference], op_indices: range
-    ) -> dict[int, Reference]:
+        self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
+    ) -> dict[str, Reference]:
         """The outputs of those ops for these inputs, behind those that are known."""
         dtype = self.workload.dtype
 
@@ -320,31 +307,27 @@ class ProblemData:
 
         references = dict(known)
         for i in op_indices:
-            op, producer = self.workload.ops[i], self._wrote(i)
-            added = self.workload.residual_producer_of(i)
+            op = self.workload.ops[i]
+            source, added = references.get(op.source), references.get(op.residual_source)
             factors = inputs.get(factors_of(op)) if op.row_scale else None
             if op.norm:
-                normed = self.workload.norm_producer_of(i)
-                rows: Array = widened(inputs[op.norm]) if normed is None else references[normed].values
+                normed = references.get(op.norm)
+                rows: Array = widened(inputs[op.norm]) if normed is None else normed.values
                 factors = 1 / cupy.sqrt((rows**2).mean(axis=1) + op.eps)
             operands = Operands(
-                a=widened(inputs[op.source]) if producer is None else references[producer].values,
+                a=widened(inputs[op.source]) if source is None else source.values,
                 w=widened(self._weights[0][i]),
                 bias=widened(self._bias[i]),
-                residual=widened(inputs.get(residual_of(op))) if added is None else references[added].values,
+                residual=widened(inputs.get(residual_of(op))) if added is None else added.values,
                 row_scale=None if factors is None else factors.astype(cupy.float64),
-                residual_tolerance=None if added is None else references[added].tolerance,
-                turn=self.caches[i].turn(inputs) if i in self.caches else None,
+                residual_tolerance=None if added is None else added.tolerance,
+                turn=self.caches[op.name].turn(inputs) if op.name in self.caches else None,
             )
-            references[i] = reference(
+            references[op.name] = reference(
                 op,
                 operands,
                 dtype,
-                a_is_rounded=producer is not None or bool(op.norm),
+                a_is_rounded=source is not None or bool(op.norm),
                 is_normed=self.workload.writes_squares(i),
             )
         return references
-
-    def _wrote(self, op_index: int) -> int | None:
-        """Index of the op that wrote what op `op_index` reads as A; None for an input."""
-        return self.workload.producer_of(op_index)

@@ -79,15 +79,15 @@ class TorchChain:
         """The last op's output [m, n] of one run of the last chain, as the bits of its elements in a CuPy array."""
         return self._bits(self._outputs[slot][-1])
 
-    def outputs_of(self, ops: tuple[OpBuffers, ...]) -> dict[int, Any]:
+    def outputs_of(self, ops: tuple[OpBuffers, ...]) -> dict[str, Any]:
         """By op, what one run on these operands leaves of those whose output leaves it: the bits [m, n] of its elements
         in a CuPy array. On the default stream, and waited for."""
         workload = self._data.workload
         with self._torch.no_grad():
             outputs = self._call(self._operands_of(ops))
         self._torch.cuda.synchronize()
-        leaving = [index for index in range(len(workload.ops)) if workload.leaves(index)]
-        return {index: self._bits(output) for index, output in zip(leaving, outputs, strict=True)}
+        leaving = [op.name for op in workload.ops if workload.leaves(op)]
+        return {name: self._bits(output) for name, output in zip(leaving, outputs, strict=True)}
 
     def _bits(self, output: Any) -> Any:
         bits = output.contiguous().view(getattr(self._torch, self._bits_name))
@@ -130,7 +130,7 @@ class TorchChain:
             added = workload.residual_producer_of(index)
             residual = tensors["residual"] if added is None else outputs[added]
             outputs.append(y if residual is None else y + residual)
-        return tuple(output for index, output in enumerate(outputs) if workload.leaves(index))
+        return tuple(output for op, output in zip(workload.ops, outputs, strict=True) if workload.leaves(op))
 
     def _norm(self, a: Any, eps: float) -> Any:
         """As models write it, in fp32 and rounded at the end."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tuner.workers.gpu.session import Session
 
 #: The bits that one launch leaves, by op; on the card.
-Bits = dict[int, Any]
+Bits = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""Databases as released versions wrote them, frozen; each later version must bring them to its own tables.
+"""Databases of every revision, as versions of that time wrote them; each later one must bring them to its tables.
 
-python -m tests.unit.store.frozen writes that of this version, before its release.
+python -m tests.unit.store.frozen    writes that of this revision: once, with its migration.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.support.builders import BEST, measured, schedule, spec, trial
-from tuner import __version__
 from tuner.core.access.caller import LOCAL, Role
 from tuner.core.schedule.candidate import LIBRARY, fused
 from tuner.core.trial.inspection import no_counters
 from tuner.core.trial.job import JobSpec, JobState, JobTerms
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.core.trial.records import FinalRow, InspectionKind
-from tuner.store import Store, audit, bests, ended_sessions, inspections, jobs, keys, tokens, trials
+from tuner.store import Store, audit, bests, ended_sessions, inspections, jobs, keys, migrate, tokens, trials
 
 FOLDER = Path(__file__).parent / "frozen_databases"
 
@@ -78,7 +77,7 @@ def main() -> None:
         store.close()
         with sqlite3.connect(Path(folder) / "tuner.db") as connection:
             connection.execute("pragma journal_mode = delete")
-        path = FOLDER / f"{__version__}.db.gz"
+        path = FOLDER / f"{migrate.head()}.db.gz"
         path.write_bytes(gzip.compress((Path(folder) / "tuner.db").read_bytes(), mtime=0))
     print(f"wrote {path}")
 

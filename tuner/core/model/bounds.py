@@ -127,7 +127,7 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
         if is_given and op.residual_source not in seen:
             elements += op.m * op.n
             seen.add(op.residual_source)
-        elements += op.m * op.result_columns if workload.leaves(index) else 0
+        elements += op.m * op.result_columns if workload.leaves(op) else 0
     return int(elements) * size + epilogues
 
 

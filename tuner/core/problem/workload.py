@@ -201,12 +201,14 @@ class Workload:
         name = self.ops[op_index].name
         return any(name in op.tensors for op in self.ops) or any(name == one.source for one in self.attentions)
 
-    def leaves(self, op_index: int) -> bool:
-        """Whether the caller reads the output of op `op_index`."""
-        op = self.numbered_ops[op_index]
-        if isinstance(op, AttentionOp):
-            return self.reader_of(op) is None
-        return op.is_output or not self.is_read(op_index)
+    def op_named(self, name: str) -> GemmOp | AttentionOp:
+        """The op of that name."""
+        return next(op for op in self.all_ops if op.name == name)
+
+    def leaves(self, op: GemmOp | AttentionOp) -> bool:
+        """Whether the caller reads the op's output."""
+        is_output = isinstance(op, GemmOp) and op.is_output
+        return is_output or not any(op.name in other.tensors for other in self.all_ops)
 
     @property
     def num_flops(self) -> int:
@@ -232,9 +234,9 @@ class Workload:
     def compulsory_bytes(self) -> int:
         """Fewest bytes through DRAM with cold caches: each input and weight read once, each final output written
         once; intermediates stay in the cache."""
-        written = (op.result_columns - (0 if self.leaves(i) else op.c_columns) for i, op in enumerate(self.ops))
+        written = (op.result_columns - (0 if self.leaves(op) else op.c_columns) for op in self.ops)
         outputs = sum(op.m * columns for op, columns in zip(self.ops, written, strict=True))
-        outputs += sum(op.m * op.n for op in self.attentions if self.reader_of(op) is None)
+        outputs += sum(op.m * op.n for op in self.attentions if self.leaves(op))
         return self.compulsory_read_bytes + outputs * self.dtype.size_bytes
 
     @property

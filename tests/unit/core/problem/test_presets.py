@@ -16,7 +16,7 @@ def test_a_block_is_four_products_with_two_norms_and_two_residuals() -> None:
     ]
     assert [block.norm_producer_of(op) for op in range(4)] == [None, 0, None, 2]
     assert [block.residual_producer_of(op) for op in range(4)] == [None, None, 0, None]
-    assert [block.leaves(op) for op in range(4)] == [False, False, True, True]
+    assert [block.leaves(op) for op in block.ops] == [False, False, True, True]
     assert decoder_block("qwen2.5-7b", m=1).ops[3].bias
 
 

@@ -191,7 +191,7 @@ def test_residuals_and_norms_of_earlier_ops_are_known() -> None:
     assert [work.residual_producer_of(op) for op in range(4)] == [None, None, 0, None]
     assert [work.norm_producer_of(op) for op in range(4)] == [None, 0, None, 2]
     assert [work.writes_squares(op) for op in range(4)] == [True, False, True, False]
-    assert [work.leaves(op) for op in range(4)] == [False, False, True, True]
+    assert [work.leaves(op) for op in work.ops] == [False, False, True, True]
     assert Workload.from_json(work.to_json()) == work
     assert work.describe() == "chain fp16 M=16 64 -> 32 -> 96 -> 32 -> 48 silu bias gated residual norm"
 

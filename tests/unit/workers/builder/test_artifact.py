@@ -7,7 +7,6 @@ import json
 import re
 import struct
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 
 from tests.support.cases import wgmma
 from tests.support.forged import tied
+from tests.unit.frozen.artifacts import artifact_path, read_zip
 from tuner.core.plan.header import HEADER_WORDS
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
@@ -33,8 +33,6 @@ from tuner.workers.host.cards import usable_gpus
 from tuner.workers.source.launch_args import OpBuffers, pack_args
 from tuner.workers.source.render import render
 
-#: As versions before the start gate had its name wrote it.
-FORMAT_1 = Path(__file__).parent / "frozen" / "manifest_format1_two_streams.json"
 WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=96, activation=Activation.RELU, bias=True)
 POINTERS = ("a", "w", "bias", "c", "residual", "row_scale")
 REAL = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")
@@ -139,7 +137,7 @@ def test_two_streams_share_a_workspace_and_a_start_gate_is_launched_before_the_s
 
 def test_the_manifest_says_what_a_frozen_one_of_format_1_says() -> None:
     """But for the name of the start gate: who reads that and all that format 1 has reads today's."""
-    frozen = json.loads(FORMAT_1.read_text())
+    frozen = json.loads(read_zip(artifact_path(1).read_bytes())["manifest.json"])
     assert (frozen["format"], frozen["launches"][1]["gate"]["kernel"]) == (1, "tuner_gate")
     today = json.loads(artifact(PlanKind.TWO_STREAMS, Assignment.STATIC, REAL).files["manifest.json"])
     for launch in today["launches"]:

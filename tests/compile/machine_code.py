@@ -1,0 +1,100 @@
+"""Digests of the machine code of kernels of every engine and form: what a change that adds nothing leaves as it is.
+
+python -m tests.compile.machine_code    renews tests/compile/machine_code.json, as `make golden` does. A change of
+device code renews the lines of its own kernels, and no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+from functools import partial
+from pathlib import Path
+
+from tests.compile import golden
+from tests.support.compiled import compile_source
+from tests.support.conformance import attention, between, chains, in_band, turned
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import PagedCache
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.ordering import Schedule
+from tuner.workers.builder.nvrtc import nvrtc_version
+from tuner.workers.source.append import render_append
+from tuner.workers.source.attention import attention_source
+from tuner.workers.source.render import render
+from tuner.workers.source.variants import Variant
+
+FILE = Path(__file__).with_suffix(".json")
+ARCH = "sm_90a"
+#: Sections of a cubin that hold what runs, and what it needs to run: instructions, constants, a kernel's resources.
+_SECTIONS = re.compile(r"\.text\.|\.nv\.constant|\.nv\.shared\.|\.nv\.info\.")
+#: Of a section, such as shared memory, that has a size alone.
+_WITHOUT_BYTES = 8
+
+_PAGED = DecodeAttention(sequences=3, kv_heads=2, query_heads=4, head_dim=128, max_length=40)
+
+
+def _product(schedule: Schedule, workload: Workload) -> str:
+    return render(workload, schedule.tiling)
+
+
+def _attention(schedule: Schedule, form: str = "", traced_tasks: int = 0) -> str:
+    (op,) = (attention.FORMS[form] if form else attention.WORKLOADS["of 128"]).attentions
+    return attention_source(op, schedule.attentions[0], traced_tasks=traced_tasks)
+
+
+_BY_MMA = attention.by_mma(attention.SCHEDULES)
+#: By name, what gives the source.
+SOURCES = {
+    **{name: partial(render, *case) for name, case in golden.CASES.items()},
+    "wgmma_guarded": partial(render, *golden.CASES["wgmma_decode"], variant=Variant.GUARDED),
+    "wgmma_safe": partial(render, *golden.CASES["wgmma_cluster"], variant=Variant.SAFE),
+    "wgmma_traced": partial(render, *golden.CASES["wgmma_swapped"], traced=True),
+    "mma_guarded": partial(render, *golden.CASES["mma_gated_split"], variant=Variant.GUARDED),
+    "simt_traced": partial(render, *golden.CASES["simt_one_row"], traced=True),
+    "wgmma_in_band": partial(_product, in_band.banded(in_band.OF_PAIRS)["swapped, parts"], in_band.PAIR),
+    "wgmma_chain": partial(_product, chains.SHAPES["wgmma, parts"], chains.BLOCK),
+    "mma_chain": partial(_product, chains.SHAPES["mma"], chains.BLOCK),
+    "wgmma_rotary": partial(_product, chains.SHAPES["swapped, shared k"], turned.TURNED),
+    "mma_rotary_pages": partial(_product, chains.SHAPES["mma, parts"], between.TOKENS_FIRST.products),
+    "simt_rotary": partial(_product, chains.DOTS["simt"], turned.FEW),
+    "append": partial(render_append, _PAGED),
+    "append_pages": partial(render_append, _PAGED, PagedCache(num_pages=9, page_tokens=16, heads_first=False)),
+    "attention_tma": partial(_attention, attention.SCHEDULES["spans"]),
+    "attention_tma_cluster": partial(_attention, attention.SCHEDULES["cluster of 8"]),
+    "attention_tma_all": partial(_attention, attention.WAITING["cluster of 4, spans"], "all of them"),
+    "attention_tma_traced": partial(_attention, attention.SCHEDULES["few warps"], traced_tasks=4),
+    "attention_mma": partial(_attention, _BY_MMA["spans, by cp.async"]),
+    "attention_mma_pages": partial(_attention, _BY_MMA["few warps, by cp.async"], "pages of 32, tokens first"),
+}
+
+
+def machine_code(cubin: bytes) -> str:
+    """16 hex digits that name what runs of a cubin: an ELF file of 64 bits, whose other sections tell of symbols."""
+    (table,), (size, count, names) = struct.unpack_from("<Q", cubin, 40), struct.unpack_from("<3H", cubin, 58)
+    headers = [struct.unpack_from("<2I4Q", cubin, table + number * size) for number in range(count)]
+    digest, strings = hashlib.sha256(), headers[names][4]
+    for name, kind, _, _, place, length in headers:
+        text = cubin[strings + name : cubin.index(b"\0", strings + name)].decode()
+        if _SECTIONS.match(text):
+            held = b"" if kind == _WITHOUT_BYTES else cubin[place : place + length]
+            digest.update(f"{text} {length} ".encode() + held)
+    return digest.hexdigest()[:16]
+
+
+def digest_of(name: str) -> str:
+    """Of the kernel of that name, as this compiler makes it."""
+    return machine_code(compile_source(SOURCES[name](), ARCH)[0])
+
+
+def main() -> None:
+    """Writes the file."""
+    written = {"compiler": nvrtc_version(), "arch": ARCH, "kernels": {name: digest_of(name) for name in SOURCES}}
+    FILE.write_text(json.dumps(written, indent=1) + "\n")
+    print(f"wrote {len(SOURCES)} digests to {FILE}")
+
+
+if __name__ == "__main__":
+    main()

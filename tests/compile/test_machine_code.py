@@ -1,0 +1,40 @@
+"""The machine code of every engine and form is what it was: `make golden` renews the digests, and their diff says whose
+code changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.compile.machine_code import ARCH, FILE, SOURCES, digest_of, machine_code
+from tests.support.compiled import compile_source
+from tuner.workers.builder.nvrtc import nvrtc_version
+
+WRITTEN: dict[str, Any] = json.loads(FILE.read_text())
+
+
+@pytest.mark.skipif(
+    nvrtc_version() != WRITTEN["compiler"],
+    reason=f"the digests are of NVRTC {WRITTEN['compiler']}, and this is {nvrtc_version()}: it makes code of its own",
+)
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_machine_code_is_what_it_was(name: str) -> None:
+    assert digest_of(name) == WRITTEN["kernels"][name], "read what changed of the source; then run `make golden`"
+
+
+def test_every_kernel_has_a_digest_of_its_own() -> None:
+    assert list(WRITTEN["kernels"]) == list(SOURCES)
+    assert WRITTEN["arch"] == ARCH
+    assert len(set(WRITTEN["kernels"].values())) == len(SOURCES)
+
+
+def test_another_constant_is_another_digest_and_a_comment_is_not() -> None:
+    source = '__device__ int held; extern "C" __global__ void one(int* to) { *to = held + 41; } // said'
+    first, commented, other = (
+        machine_code(compile_source(text, ARCH)[0])
+        for text in (source, source.replace("said", "said otherwise"), source.replace("41", "42"))
+    )
+    assert first == commented
+    assert first != other

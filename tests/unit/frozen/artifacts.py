@@ -1,0 +1,105 @@
+"""Artifacts of every format of the manifest, packs of every version of the index, a lock and winners, as written then.
+
+python -m tests.unit.frozen.artifacts    writes those of a format or a version that has none yet. Format 1 is of the
+last commit before the start gate had its name. Cubins are forged, and sources left empty.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.support.attention_packs import MadeAttention, layers, made_of, make_attention, table, without_sources
+from tests.support.between import between
+from tests.support.between_made import candidate_of
+from tests.support.packs import Made, ladder, make, without_source
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.packs.contents import Entry
+from tuner.packs.write import pack_bytes
+
+FOLDER = Path(__file__).parent / "files"
+
+
+def _layer(**pages: Any) -> MadeAttention:
+    workload = between(pages=pages)
+    return made_of(workload, candidate_of(workload))
+
+
+#: By the manifest's format, what writes an artifact of it today.
+ARTIFACTS: dict[int, Callable[[], Made | MadeAttention]] = {
+    2: lambda: make(PlanKind.FUSED_PDL),
+    3: lambda: make_attention(d_out=520, next_percent=50),
+    4: _layer,
+    5: lambda: _layer(page_tokens=16),
+}
+
+
+def _products() -> list[Entry]:
+    """A ladder of one kernel."""
+    kernel = without_source(make(PlanKind.FUSED_PDL).kernel)
+    return [ladder(kernel)]
+
+
+def _attentions() -> list[Any]:
+    return [without_sources(table(make_attention(d_out=520, next_percent=50), library=[(4, 9000)]))]
+
+
+#: By the version of the index, what writes a pack of it today.
+PACKS: dict[int, Callable[[], bytes]] = {
+    1: lambda: pack_bytes(_products()),
+    2: lambda: pack_bytes(_products(), attentions=_attentions()),
+    3: lambda: pack_bytes(
+        _products(), attentions=_attentions(), layers=[without_sources(layers(_layer(), library=[(4, 9000)]))]
+    ),
+}
+
+
+def artifact_path(number: int) -> Path:
+    """Of an artifact of that format."""
+    return FOLDER / f"format{number}.zip"
+
+
+def pack_path(version: int) -> Path:
+    """Of a pack with an index of that version."""
+    return FOLDER / f"index{version}.tunerpack.gz"
+
+
+def files_of(made: Made | MadeAttention) -> dict[str, bytes]:
+    """What the zip of an artifact holds."""
+    return dict(without_source(made.kernel).files)
+
+
+def read_zip(content: bytes) -> dict[str, bytes]:
+    """The files of a zip."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def read_pack_file(version: int) -> bytes:
+    """The bytes of a frozen pack."""
+    return gzip.decompress(pack_path(version).read_bytes())
+
+
+def _write_zip(path: Path, files: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 9)
+
+
+def main() -> None:
+    """Writes what is not there."""
+    FOLDER.mkdir(exist_ok=True)
+    for number, made in ARTIFACTS.items():
+        if not artifact_path(number).exists():
+            _write_zip(artifact_path(number), files_of(made()))
+    for version, pack in PACKS.items():
+        if not pack_path(version).exists():
+            pack_path(version).write_bytes(gzip.compress(pack(), mtime=0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Artifacts, packs and locks of every format are read, and today's program writes what it wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.native.recorder import compile_recorder
+from tests.unit.frozen.artifacts import (
+    ARTIFACTS,
+    FOLDER,
+    PACKS,
+    artifact_path,
+    files_of,
+    pack_path,
+    read_pack_file,
+    read_zip,
+)
+from tuner.client.artifact import open_artifact
+from tuner.client.lock import read_lock
+from tuner.packs.index import VERSION
+from tuner.packs.read import read_pack
+from tuner.runtime import RuntimeFailure, load_artifact
+from tuner.versions import MANIFEST_FORMAT
+from tuner.winners.shipped import found_in
+
+MANIFEST = "manifest.json"
+FORMATS = range(1, MANIFEST_FORMAT + 1)
+VERSIONS = range(1, VERSION + 1)
+
+
+def missing_in(today: Any, frozen: Any, path: str = "") -> list[str]:
+    """Where a frozen document says what today's does not: a field may come, and none may go or say something else."""
+    if isinstance(frozen, dict) and isinstance(today, dict):
+        gone = [f"{path}.{key}" for key in frozen if key not in today]
+        both = [key for key in frozen if key in today]
+        return gone + [name for key in both for name in missing_in(today[key], frozen[key], f"{path}.{key}")]
+    if isinstance(frozen, list) and isinstance(today, list) and len(frozen) == len(today):
+        pairs = enumerate(zip(today, frozen, strict=True))
+        return [name for number, (new, old) in pairs for name in missing_in(new, old, f"{path}[{number}]")]
+    return [] if (type(today), today) == (type(frozen), frozen) else [path]
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_recorder(tmp_path_factory.mktemp("recorder"))
+
+
+def test_every_format_and_every_version_lies_here() -> None:
+    expected = [artifact_path(number) for number in FORMATS] + [pack_path(version) for version in VERSIONS]
+    assert set(FOLDER.iterdir()) == {*expected, FOLDER / "tuner.lock", FOLDER / "winners.json"}
+
+
+@pytest.mark.parametrize("number", FORMATS)
+def test_an_artifact_of_every_format_is_opened_and_loaded(
+    number: int, recorder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_LIBCUDA", str(recorder))
+    content = artifact_path(number).read_bytes()
+    opened = open_artifact(content, hashlib.sha256(content).hexdigest())
+    assert opened.manifest["format"] == number
+    if opened.manifest["plan_kind"] == "two_streams":
+        with pytest.raises(RuntimeFailure, match="runs on two streams"):
+            load_artifact(artifact_path(number))
+    else:
+        assert load_artifact(artifact_path(number)).manifest == opened.manifest
+
+
+@pytest.mark.parametrize("number", ARTIFACTS)
+def test_an_artifact_is_written_as_it_was(number: int) -> None:
+    frozen, today = read_zip(artifact_path(number).read_bytes()), files_of(ARTIFACTS[number]())
+    manifests = [json.loads(files.pop(MANIFEST)) for files in (today, frozen)]
+    assert missing_in(*manifests) == []
+    assert today == frozen
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_pack_of_every_version_is_read(version: int) -> None:
+    pack = read_pack(read_pack_file(version))
+    assert pack.document["format"] == version
+    assert (len(pack.entries), len(pack.attentions), len(pack.layers)) == (1, version > 1, version > 2)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_pack_is_written_as_it_was(version: int) -> None:
+    frozen, today = read_zip(read_pack_file(version)), read_zip(PACKS[version]())
+    assert today["pack.bin"] == frozen["pack.bin"], (
+        "the index of a pack is another: a program that finds it may not run"
+    )
+    assert today.keys() == frozen.keys()
+    documents = [json.loads(files["pack.json"]) for files in (today, frozen)]
+    for document in documents:
+        del document["tuner_version"]
+    assert missing_in(*documents) == []
+
+
+def test_a_lock_is_read() -> None:
+    lock = read_lock(FOLDER / "tuner.lock")
+    assert lock.key == "a" * 64
+    assert [(pack.path, pack.size_bytes) for pack in lock.packs] == [("a.tunerpack", 4), ("model.tunerpack", 3)]
+    assert lock.to_bytes() == (FOLDER / "tuner.lock").read_bytes()
+
+
+def test_winners_are_read_as_they_were_kept() -> None:
+    rows: dict[str, Any] = json.loads((FOLDER / "winners.json").read_text())
+    for name, row in rows.items():
+        found = found_in(name, row)
+        schedules = [one.candidate.schedule.to_json() for one in found if one.candidate.schedule]
+        kept = [one["schedule"] for ranked in row["winners"].values() for one in ranked]
+        assert json.loads(json.dumps(schedules)) == kept
+        assert [one.workload.to_json() for one in found] == [row["workload"]] * len(kept)

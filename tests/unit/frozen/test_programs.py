@@ -1,0 +1,48 @@
+"""Programs that were written for 0.1.0 compile against today's headers, and say of frozen packs what they said."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.native.recorder import compile_recorder
+from tests.unit.frozen.artifacts import read_pack_file
+from tests.unit.frozen.test_artifacts import VERSIONS
+from tuner.runtime import native
+
+HERE = Path(__file__).parent
+COMPILERS = {"c": ("gcc", "-std=c11"), "cpp": ("g++", "-std=c++17")}
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the runtime's objects, and the recorder in the driver's place."""
+    made = tmp_path_factory.mktemp("programs")
+    include = f"-I{native.FOLDER / 'include'}"
+    subprocess.run(["gcc", "-std=c11", include, "-c", *map(str, native.sources())], cwd=made, check=True)
+    compile_recorder(made)
+    return made
+
+
+def said(folder: Path, language: str, version: int) -> str:
+    """What the program of that language prints of a frozen pack."""
+    compiler, pack = COMPILERS[language], folder / f"index{version}.tunerpack"
+    program = folder / f"program_{language}"
+    if not program.exists():
+        flags = ("-Wall", "-Wextra", "-Werror", f"-I{native.FOLDER / 'include'}", "-pthread")
+        objects = map(str, folder.glob("*.o"))
+        command = [*compiler, *flags, str(HERE / f"program.{language}"), *objects, "-o", str(program), "-ldl"]
+        subprocess.run(command, check=True)
+    pack.write_bytes(read_pack_file(version))
+    run = [str(program), str(pack), str(folder / "libcuda.so.1")]
+    return subprocess.run(run, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize(("language", "version"), [*(("c", version) for version in VERSIONS), ("cpp", max(VERSIONS))])
+def test_a_frozen_program_says_of_a_frozen_pack_what_it_said(folder: Path, language: str, version: int) -> None:
+    assert said(folder, language, version) == (HERE / "said" / f"{language}_index{version}.txt").read_text()
