@@ -125,9 +125,9 @@ class Graphs:
         for mlp in mlps:
             ffn = pack.bind(runtime.Weights(mlp.w1, mlp.w2, activation="silu", gated=True), **options)
             self.kept.append(torch_op._prepared[mlp.number])
-            torch_op._prepared[mlp.number] = torch_op._prepared[torch_op.register(ffn)]
+            known = torch_op._prepared[mlp.number] = torch_op._prepared[torch_op.register(ffn)]
             if torch_op.compiled is not None:
-                torch_op.compiled.register(mlp.number, ffn)
+                torch_op.compiled.register(mlp.number, ffn, known.activations)
 
     def before(self, name: str) -> None:
         """Nothing: a step leaves its cache as it was."""

@@ -152,7 +152,7 @@ class _Pace:
         deadline."""
         if job.state == str(JobState.FINALS):
             return 0.0
-        search_s = min(job.seconds - job.search_s, (job.trials - job.num_trials) * self.trial_s)
+        search_s: float = min(job.seconds - job.search_s, (job.trials - job.num_trials) * self.trial_s)
         return min(max(0.0, search_s), due_s)
 
 

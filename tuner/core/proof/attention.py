@@ -57,8 +57,8 @@ def attention_plan(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> At
 
 def attention_digest(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
     """sha256, hex: of what a launch is told, and of what was proven of it."""
-    facts = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, schedule)
-    facts += (plan.by_length, plan.num_asking)
+    of_plan = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape)
+    facts = (*of_plan, schedule, plan.by_length, plan.num_asking)
     words = plan.tasks.astype("<i4").tobytes() + plan.queues.astype("<i4").tobytes()
     engine = "" if schedule.engine is AttentionEngine.TMA else str(schedule.engine)
     return hashlib.sha256(words + (repr(facts) + engine).encode()).hexdigest()
