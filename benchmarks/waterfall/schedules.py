@@ -1,6 +1,6 @@
 """First guesses by arithmetic, and neighbours placed together, beside the library: results/<gpu>/middle_guesses.json.
 
-python -m benchmarks.waterfall.schedules [--row 7168-5120-swiglu/m300] [--seconds 240] [--out FILE]
+python -m benchmarks.waterfall.schedules [--row 7168-5120-swiglu/m300] [--deeper] [--seconds 240] [--out FILE]
 
 Each middle pair's schedule of today is timed beside the first guesses of `benchmarks.waterfall.guesses`, fused, plainly
 and programmatically. Where a tile has not all rows, so that neighbours share weights, both are also launched with the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ from typing import Any
 from benchmarks.common.reference import rates_of, reference_us
 from benchmarks.common.report import machine_of, results_file, write_report
 from benchmarks.common.workbench import BUILD_CACHE, Watch, open_workbench
-from benchmarks.waterfall.guesses import SEATS, guesses
+from benchmarks.waterfall.guesses import RING_BYTES, SEATS, guesses
 from benchmarks.waterfall.on_card import Build, Builds, PairOnCard, pair_on_card
 from benchmarks.waterfall.rows import MIDDLE, WaterfallRow
+from tuner.core.legal.legality import check_schedule
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.errors import IllegalSchedule
 
 Json = dict[str, Any]
 
@@ -50,6 +52,30 @@ class Asked:
         return f"{self.plan_kind}{gang}: {self.schedule}"
 
 
+def deeper(row: WaterfallRow) -> Iterator[Schedule]:
+    """Today's schedule with steps of 128 of k in the first op, in the second, and in both: half as many barriers."""
+    tiling, ops = row.schedule.tiling, row.workload.ops
+    for depths in ((128, 64), (64, 128), (128, 128)):
+        tiles = tuple(replace(tile, k=depth) for tile, depth in zip(tiling.tiles, depths, strict=True))
+        widths = [tile.m + tile.n * op.rows_per_column for tile, op in zip(tiles, ops, strict=True)]
+        stage_bytes = max(2 * tile.k * width for tile, width in zip(tiles, widths, strict=True))
+        stages = RING_BYTES // stage_bytes
+        if stages >= 2 and tiles != tiling.tiles:
+            changed = replace(tiling, tiles=tiles, num_stages=stages, input_stages=stages)
+            yield replace(row.schedule, tiling=changed)
+
+
+def deeper_of(row: WaterfallRow, builds: Builds) -> Iterator[Asked]:
+    """Today's schedule, and the same in deeper steps, plainly."""
+    for schedule in (row.schedule, *deeper(row)):
+        try:
+            check_schedule(row.workload, builds.gpu, schedule)
+        except IllegalSchedule as error:
+            print("  not legal:", str(error)[:200], flush=True)
+            continue
+        yield Asked(schedule=schedule, plan_kind=PlanKind.FUSED, gang=1, forecast_us=None)
+
+
 def asked_of(row: WaterfallRow, builds: Builds) -> Iterator[Asked]:
     """All launches of a row."""
     alone: list[tuple[float | None, Schedule]] = [(None, row.schedule)]
@@ -67,6 +93,9 @@ def asked_of(row: WaterfallRow, builds: Builds) -> Iterator[Asked]:
             yield Asked(schedule=schedule, plan_kind=kind, gang=gang, forecast_us=forecast)
 
 
+Ask = Callable[[WaterfallRow, Builds], Iterator[Asked]]
+
+
 def graphs_of(
     row: WaterfallRow, pair: PairOnCard, asked: dict[str, Asked], builds: Builds
 ) -> Iterator[tuple[str, Any]]:
@@ -81,9 +110,9 @@ def graphs_of(
             print("  not timed:", label, type(error).__name__, str(error)[:200], flush=True)
 
 
-def timed(row: WaterfallRow, builds: Builds, target_id: str) -> list[Json]:
-    """The library and all launches of a row."""
-    asked = {one.label: one for one in asked_of(row, builds)}
+def timed(row: WaterfallRow, builds: Builds, target_id: str, ask: Ask) -> list[Json]:
+    """The library and all launches of a row that `ask` says."""
+    asked = {one.label: one for one in ask(row, builds)}
     with pair_on_card(row, builds.gpu.arch) as pair:
         graphs = {"library": pair.on_card.library_graph, **dict(graphs_of(row, pair, asked, builds))}
         times = pair.times(graphs, NUM_ROUNDS)
@@ -101,17 +130,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--row", action="append", default=[])
     parser.add_argument("--seconds", type=float, default=240.0, help="after which no row is begun")
+    parser.add_argument("--deeper", action="store_true", help="today's schedules in steps of 128 of k, no guesses")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     watch, rows = Watch(), list[Json]()
     with open_workbench("auto", BUILD_CACHE) as bench:
         machine, target_id = machine_of(bench.evaluator.environment()), bench.evaluator.target.id
         builds = Builds(bench.gpu)
-    path = options.out or results_file(target_id, "middle_guesses")
+    path = options.out or results_file(target_id, "middle_deeper" if options.deeper else "middle_guesses")
     try:
         for row in MIDDLE:
             if (not options.row or row.name in options.row) and watch.seconds < options.seconds:
-                found = timed(row, builds, target_id)
+                found = timed(row, builds, target_id, deeper_of if options.deeper else asked_of)
                 rows += found
                 write_report(path, rows, machine)
                 gc.collect()
