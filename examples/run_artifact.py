@@ -250,6 +250,8 @@ def to_bits(values: cupy.ndarray, dtype: str) -> cupy.ndarray:
     """float32 as fp16 or bf16, rounded to nearest even, in uint16."""
     if dtype == "fp16":
         return values.astype(cupy.float16).view(cupy.uint16)
+    if dtype != "bf16":
+        sys.exit(f"elements of {dtype}: this program knows fp16 and bf16")
     bits = values.astype(cupy.float32).view(cupy.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(cupy.uint16)
 
@@ -258,17 +260,24 @@ def to_float64(bits: cupy.ndarray, dtype: str) -> cupy.ndarray:
     """The inverse of `to_bits`; fp32 is held as it is."""
     if dtype == "fp32":
         return bits.astype(cupy.float64)
-    values = bits.view(cupy.float16) if dtype == "fp16" else (bits.astype(cupy.uint32) << 16).view(cupy.float32)
-    return values.astype(cupy.float64)
+    if dtype == "fp16":
+        return bits.view(cupy.float16).astype(cupy.float64)
+    if dtype == "bf16":
+        return (bits.astype(cupy.uint32) << 16).view(cupy.float32).astype(cupy.float64)
+    sys.exit(f"elements of {dtype}: this program knows fp16, bf16 and fp32")
 
 
 def activate(z: cupy.ndarray, activation: str) -> cupy.ndarray:
     """The manifest's activations; gelu is the tanh form."""
+    if activation == "identity":
+        return z
     if activation == "relu":
         return cupy.maximum(z, 0)
     if activation == "gelu":
         return 0.5 * z * (1 + cupy.tanh(0.7978845608028654 * (z + 0.044715 * z**3)))
-    return z / (1 + cupy.exp(-z)) if activation == "silu" else z
+    if activation == "silu":
+        return z / (1 + cupy.exp(-z))
+    sys.exit(f"the activation {activation}: this program knows identity, relu, gelu and silu")
 
 
 def random_tensors(manifest: dict[str, Any]) -> dict[str, cupy.ndarray]:
@@ -291,6 +300,8 @@ def random_tensors(manifest: dict[str, Any]) -> dict[str, cupy.ndarray]:
             rows = to_float64(tensors[tensor["name"].removesuffix(".squares")], manifest["workload"]["dtype"])
             tensors[tensor["name"]] = cupy.zeros(tensor["shape"], cupy.float32)
             tensors[tensor["name"]][: rows.shape[0]] = (rows**2).sum(axis=1)
+        elif tensor["role"] not in ("input", "weight", "bias", "residual", "cache"):
+            sys.exit(f"{tensor['name']} is of the role {tensor['role']}, which this program does not know")
         else:
             scale = tensor["shape"][-1] ** -0.5 if tensor["role"] == "weight" else 1.0
             values = random.standard_normal(tensor["shape"], dtype=cupy.float32) * cupy.float32(scale)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "fail.h"
+#include "operands.h"
 #include "program.h"
 
 struct tuner_attention {
@@ -36,6 +37,7 @@ tuner_status tuner_attention_launch(tuner_attention *attention, const tuner_atte
                                     uint32_t flags) {
   if (attention == NULL || tensors == NULL)
     return tuner_fail(TUNER_BAD_ARGUMENT, "attention and tensors must not be null");
+  TUNER_TRY(operand_check_flags(flags));
   static const char *const kNames[PACK_TENSOR_MEMORY] = {"q", "keys", "values", "lengths", "pages", "w", "y"};
   const tuner_attention_tensors *t = tensors;
   const void *const given[PACK_TENSOR_MEMORY] = {t->q, t->keys, t->values, t->lengths, t->pages, t->w, t->y};

@@ -26,6 +26,17 @@ static int is_same(const tuner_attention_shape *a, const tuner_attention_shape *
          is_near(a->soft_cap, b->soft_cap);
 }
 
+/* That a caller asks for what there can be. */
+static tuner_status check_shape(const tuner_attention_shape *shape) {
+  if (shape->dtype != TUNER_FP16 && shape->dtype != TUNER_BF16)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "dtype is %d: give TUNER_FP16 or TUNER_BF16", (int)shape->dtype);
+  if ((shape->flags & ~(uint32_t)TUNER_HEADS_FIRST) != 0)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "flags are 0x%x: give 0 or TUNER_HEADS_FIRST", (unsigned)shape->flags);
+  if (shape->page_tokens == 0 && shape->flags == 0)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "flags are 0, and a contiguous cache has its heads first: give TUNER_HEADS_FIRST");
+  return TUNER_OK;
+}
+
 static tuner_status choose(const tuner_pack *pack, const pack_attention_rung *rung, tuner_attention_choice *choice) {
   choice->max_length = rung->max_length;
   choice->speedup = rung->speedup_ppm / 1e6;
@@ -65,6 +76,7 @@ tuner_status tuner_attention_find(const tuner_pack *pack, const tuner_attention_
   if (pack == NULL || shape == NULL || choice == NULL)
     return tuner_fail(TUNER_BAD_ARGUMENT, "pack, shape and choice must not be null");
   begin(choice, sequences);
+  TUNER_TRY(check_shape(shape));
   for (uint32_t i = 0; i < pack->num_attentions; ++i) {
     const pack_attention found = pack_get_attention(pack, i);
     if (!is_same(&found.shape, shape)) continue;

@@ -58,6 +58,9 @@ struct tuner_ffn {
   cache parameters;
 };
 
+/* Rows and addresses, before any of them is used. */
+tuner_status ffn_check_operands(const tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors);
+
 /* The parameters for these tensors and rows, packed now or before; null and a sentence where a map is refused. */
 uint8_t *ffn_parameters(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors);
 

@@ -17,6 +17,24 @@ static int is_same(const tuner_shape *a, const tuner_shape *b) {
          a->d_out == b->d_out && a->flags == b->flags;
 }
 
+/* That a caller asks for what there can be; what the pack has of it is another matter. */
+static tuner_status check_shape(const tuner_shape *shape) {
+  if (shape->dtype != TUNER_FP16 && shape->dtype != TUNER_BF16)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "dtype is %d: give TUNER_FP16 or TUNER_BF16", (int)shape->dtype);
+  if (shape->activation < TUNER_IDENTITY || shape->activation > TUNER_SILU)
+    return tuner_fail(TUNER_BAD_ARGUMENT,
+                      "activation is %d: give TUNER_IDENTITY, TUNER_RELU, TUNER_GELU (the tanh form) or TUNER_SILU",
+                      (int)shape->activation);
+  if ((shape->flags & ~(uint32_t)PACK_ALL_SHAPE_FLAGS) != 0)
+    return tuner_fail(TUNER_BAD_ARGUMENT,
+                      "flags are 0x%x: give those of TUNER_GATED, TUNER_BIAS, TUNER_RESIDUAL and TUNER_ROW_SCALE",
+                      (unsigned)shape->flags);
+  if (shape->d_in < 1 || shape->d_hidden < 1 || shape->d_out < 1)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "d_in, d_hidden and d_out are %d, %d and %d: give columns, at least 1 of each",
+                      (int)shape->d_in, (int)shape->d_hidden, (int)shape->d_out);
+  return TUNER_OK;
+}
+
 static tuner_status choose(const tuner_pack *pack, const pack_rung *rung, tuner_choice *choice) {
   memset(choice, 0, sizeof *choice);
   choice->m_lo = rung->m_lo, choice->m_hi = rung->m_hi;
@@ -38,6 +56,7 @@ tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, in
   if (pack == NULL || shape == NULL || choice == NULL)
     return tuner_fail(TUNER_BAD_ARGUMENT, "pack, shape and choice must not be null");
   memset(choice, 0, sizeof *choice);
+  TUNER_TRY(check_shape(shape));
   choice->kernel = PACK_NONE, choice->m_lo = m, choice->m_hi = INT32_MAX, choice->text = "";
   for (uint32_t i = 0; i < pack->num_shapes; ++i) {
     const pack_shape found = pack_get_shape(pack, i);

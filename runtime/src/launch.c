@@ -3,25 +3,7 @@
 
 #include "fail.h"
 #include "ffn.h"
-
-static int is_missing(const void *address, int is_needed) { return is_needed && address == NULL; }
-
-static tuner_status check_tensors(const tuner_ffn *ffn, int32_t m, const tuner_tensors *t) {
-  if (m < ffn->kernel.m_min || m > ffn->kernel.m_max)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "the kernel serves %d to %d rows, not %d", (int)ffn->kernel.m_min,
-                      (int)ffn->kernel.m_max, (int)m);
-  const uint32_t flags = ffn->ops[0].flags | ffn->ops[1].flags;
-  if (t->x == NULL || t->w1 == NULL || t->w2 == NULL || t->hidden == NULL || t->y == NULL ||
-      is_missing(t->b1, (flags & TUNER_BIAS) != 0) || is_missing(t->b2, (flags & TUNER_BIAS) != 0) ||
-      is_missing(t->residual, (flags & TUNER_RESIDUAL) != 0) || is_missing(t->row_scale, (flags & TUNER_ROW_SCALE) != 0))
-    return tuner_fail(TUNER_BAD_ARGUMENT, "a tensor is null: the shape needs x, w1, w2, hidden, y%s%s%s",
-                      (flags & TUNER_BIAS) != 0 ? ", b1, b2" : "", (flags & TUNER_RESIDUAL) != 0 ? ", residual" : "",
-                      (flags & TUNER_ROW_SCALE) != 0 ? ", row_scale" : "");
-  const uintptr_t all = (uintptr_t)t->x | (uintptr_t)t->w1 | (uintptr_t)t->w2 | (uintptr_t)t->b1 | (uintptr_t)t->b2 |
-                        (uintptr_t)t->residual | (uintptr_t)t->row_scale | (uintptr_t)t->hidden | (uintptr_t)t->y;
-  if (all % 16 != 0) return tuner_fail(TUNER_BAD_ARGUMENT, "a tensor does not lie at a multiple of 16 bytes");
-  return TUNER_OK;
-}
+#include "operands.h"
 
 /* One thread in front of the second of two launches: until all CTAs of the first have started. */
 static tuner_status launch_gate(const tuner_ffn *ffn, uint32_t index, CUstream stream) {
@@ -78,7 +60,8 @@ static tuner_status enqueue_all(tuner_ffn *ffn, uint8_t *parameters, CUstream st
 
 tuner_status tuner_ffn_launch(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors, void *stream, uint32_t flags) {
   if (ffn == NULL || tensors == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "ffn and tensors must not be null");
-  TUNER_TRY(check_tensors(ffn, m, tensors));
+  TUNER_TRY(operand_check_flags(flags));
+  TUNER_TRY(ffn_check_operands(ffn, m, tensors));
   TUNER_TRY(launch_list_begin(&ffn->list, ffn->driver, stream, ffn->kernel.num_launches));
   uint8_t *parameters = ffn_parameters(ffn, m, tensors);
   if (parameters == NULL) return TUNER_CUDA_ERROR;

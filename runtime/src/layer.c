@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "fail.h"
+#include "operands.h"
 #include "program.h"
 
 /* What parameters are kept by: addresses and the number of pages. */
@@ -42,6 +43,7 @@ void tuner_layer_release(tuner_layer *layer) {
 tuner_status tuner_layer_launch(tuner_layer *layer, const tuner_layer_tensors *tensors, void *stream, uint32_t flags) {
   if (layer == NULL || tensors == NULL || tensors->addresses == NULL)
     return tuner_fail(TUNER_BAD_ARGUMENT, "layer, tensors and their addresses must not be null");
+  TUNER_TRY(operand_check_flags(flags));
   const program *on = &layer->on;
   const uint32_t count = on->is.num_operands;
   if (tensors->num_addresses != count)

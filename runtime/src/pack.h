@@ -11,6 +11,8 @@
 #include "driver.h"
 
 #define PACK_NONE 0xFFFFFFFFu
+/* Every flag that a shape may have. */
+enum { PACK_ALL_SHAPE_FLAGS = TUNER_GATED | TUNER_BIAS | TUNER_RESIDUAL | TUNER_ROW_SCALE };
 /* Most launches, ops and tensor maps of one kernel. */
 enum { PACK_MAX_LAUNCHES = 2, PACK_MAX_OPS = 2, PACK_MAX_MAPS = 6, PACK_MAX_WORKSPACES = 2 };
 /* Most launches of a program, tensor maps of each, fills of its memory, and operands of a layer. */

@@ -154,8 +154,9 @@ tuner_status pack_check_records(const tuner_pack *pack) {
   for (uint32_t i = 0; i < pack->num_shapes; ++i) {
     const pack_shape shape = pack_get_shape(pack, i);
     const tuner_shape *is = &shape.shape;
-    if (!pack_is_text(pack, shape.text) || is->dtype < TUNER_FP16 || is->dtype > TUNER_BF16 || is->d_in < 1 ||
-        is->d_hidden < 1 || is->d_out < 1)
+    if (!pack_is_text(pack, shape.text) || is->dtype < TUNER_FP16 || is->dtype > TUNER_BF16 ||
+        is->activation < TUNER_IDENTITY || is->activation > TUNER_SILU || (is->flags & ~(uint32_t)PACK_ALL_SHAPE_FLAGS) != 0 ||
+        is->d_in < 1 || is->d_hidden < 1 || is->d_out < 1)
       return bad("shape", i, "a figure is out of range");
     if (!pack_is_range(shape.first_rung, shape.num_rungs, pack->num_rungs))
       return bad("shape", i, "its rungs lie outside of their table");

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "fail.h"
+#include "operands.h"
 
 enum { ALIGNMENT = 256, RECORD_BYTES = 16 };
 
@@ -105,10 +106,7 @@ void program_free(program *made) {
 }
 
 tuner_status program_check_address(const program *on, uint32_t tensor, uint64_t address, const char *name) {
-  if (address % 16 != 0) return tuner_fail(TUNER_BAD_ARGUMENT, "%s does not lie at a multiple of 16 bytes", name);
-  if (address == 0 && on->is_needed[tensor])
-    return tuner_fail(TUNER_BAD_ARGUMENT, "%s is null, and the kernel needs it", name);
-  return TUNER_OK;
+  return operand_check_address(name, address, on->is_needed[tensor]);
 }
 
 tuner_status program_check_pages(const program *on, int64_t num_pages) {

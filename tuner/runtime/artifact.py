@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.core.plan.header import is_of_older_version
+from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
 from tuner.packs.launches import check_launches
 
@@ -168,6 +169,8 @@ def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
     manifest: Json = json.loads(files["manifest.json"])
     if (found := manifest.get("format", 1)) > NEWEST_FORMAT:
         raise RuntimeFailure(-1, f"{name} is of format {found}, and this reads formats up to {NEWEST_FORMAT}")
+    if odd := [op["op"] for op in manifest["workload"]["ops"] if op.get("op", ATTENTION) != ATTENTION]:
+        raise RuntimeFailure(-1, f"{name} has an op {odd[0]!r}, and this runs products and {ATTENTION}s")
     for file, facts in manifest["files"].items():
         if hashlib.sha256(files.get(file, b"")).hexdigest() != facts["sha256"]:
             raise RuntimeFailure(-1, f"{file} of {name} is not the file that the manifest names: fetch it again")

@@ -151,6 +151,8 @@ class Pack:
         Raises:
             RuntimeFailure: the pack has no answer, or the kernels cannot be loaded.
         """
+        if dtype not in native.DTYPES:
+            raise RuntimeFailure(-1, f"dtype is {dtype!r}: give one of {', '.join(native.DTYPES)}")
         shape = AttentionShape(
             dtype=native.DTYPES[dtype],
             heads=heads,

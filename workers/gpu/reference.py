@@ -7,7 +7,7 @@ from typing import Any
 
 import cupy
 
-from tuner.core.problem.workload import Dtype, GemmOp
+from tuner.core.problem.workload import Activation, Dtype, GemmOp
 
 from ..source.library_epilogue import split_epilogue
 
@@ -65,13 +65,15 @@ class Operands:
 
 def activate(z: Array, activation: str) -> Array:
     """The activations in the array's own precision."""
-    if activation == "relu":
-        return cupy.maximum(z, 0)
-    if activation == "gelu":
-        return 0.5 * z * (1 + cupy.tanh(0.7978845608028654 * (z + 0.044715 * z**3)))
-    if activation == "silu":
-        return z / (1 + cupy.exp(-z))
-    return z
+    match Activation(activation):
+        case Activation.IDENTITY:
+            return z
+        case Activation.RELU:
+            return cupy.maximum(z, 0)
+        case Activation.GELU:
+            return 0.5 * z * (1 + cupy.tanh(0.7978845608028654 * (z + 0.044715 * z**3)))
+        case Activation.SILU:
+            return z / (1 + cupy.exp(-z))
 
 
 def reference(

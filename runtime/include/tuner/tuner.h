@@ -70,7 +70,10 @@ typedef struct tuner_choice {
 
 /* Device addresses, each a multiple of 16; row-major and contiguous. Null where the shape has none. `hidden` is room for
  * the intermediate [m, d_hidden]; launches that follow each other in one stream may share it. `residual` may be `y`; no
- * other two may overlap where one is written. */
+ * other two may overlap where one is written.
+ * A launch checks what an address tells: null where the shape has the tensor, its alignment, and by the shape's sizes and
+ * m that `hidden` and `y` overlap nothing but that residual. What lies there cannot be checked: that it has as many bytes
+ * and this element type, on this device, is the caller's promise. Tensors that the shape has not are not looked at. */
 typedef struct tuner_tensors {
   const void *x, *w1, *w2, *b1, *b2, *residual;
   const float *row_scale;
@@ -103,7 +106,8 @@ tuner_status tuner_pack_check(const tuner_pack *pack, int device);
 /* Shape number `index`, and how many there are; its rows end at `m_hi`. */
 tuner_status tuner_pack_shape(const tuner_pack *pack, uint32_t index, tuner_shape *shape, uint32_t *num_shapes);
 
-/* OK, LIBRARY or NONE. Also for NONE, `m_lo` and `m_hi` are rows that have the same answer. */
+/* OK, LIBRARY or NONE; BAD_ARGUMENT for a shape that no pack can have: another dtype, activation or flag than those above,
+ * or a size below 1. Also for NONE, `m_lo` and `m_hi` are rows that have the same answer. */
 tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, int32_t m, tuner_choice *choice);
 /* Loads the kernel into the current context, and lays plans and workspaces out in `memory`: device memory, a multiple of
  * 256, of choice.memory_bytes. Ends when all is there. `num_cached`: how many sets of addresses and rows are kept ready;
@@ -159,7 +163,7 @@ typedef struct tuner_attention_choice {
 } tuner_attention_choice;
 
 /* Device addresses, each a multiple of 16; row-major and contiguous. Null where the shape has none. Nothing may overlap
- * `y`. The new tokens' keys and values are in the cache before the launch. What lies behind a length is not used. */
+ * `y`. A launch checks null and alignment; sizes, element types and overlaps are the caller's promise. The new tokens' keys and values are in the cache before the launch. What lies behind a length is not used. */
 typedef struct tuner_attention_tensors {
   const void *q;           /* [sequences * new_tokens, heads * head_dim] */
   const void *keys, *values; /* [sequences, kv_heads, max_length, head_dim], or [num_pages, a page] */
@@ -217,7 +221,8 @@ typedef struct tuner_layer_tensor {
   int32_t has_pages;  /* whether dims[0] may be another: it is the number of pages */
 } tuner_layer_tensor;
 
-/* Device addresses, each a multiple of 16, in the order of tuner_layer_tensor_at; row-major and contiguous. What only the
+/* Device addresses, each a multiple of 16, in the order of tuner_layer_tensor_at; row-major and contiguous. A launch checks
+ * their number, null and alignment; sizes, element types and overlaps are the caller's promise. What only the
  * launches hand to each other lies in the layer's own memory. Where a product in front of the attention turns queries and
  * keys, it writes keys and values of the new tokens to the cache; else they are there before the launch. */
 typedef struct tuner_layer_tensors {

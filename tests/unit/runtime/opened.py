@@ -15,7 +15,7 @@ from tuner.packs.write import write_pack
 from tuner.runtime import native
 
 #: Of the operands; multiples of 16, and none is the same.
-ADDRESSES = {field[0]: 0x10000 * (i + 1) for i, field in enumerate(native.Tensors._fields_)}
+ADDRESSES = {field[0]: 0x1000000 * (i + 1) for i, field in enumerate(native.Tensors._fields_)}
 
 
 def c_shape(shape: Shape) -> native.Shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -12,7 +13,10 @@ import pytest
 from tests.support.native.recorder import Recorder
 from tests.unit.runtime.test_artifact import OnDevice, attention_alone, block, chain, tensors_of
 from tests.unit.runtime.test_python import Exchanged, aligned
+from tuner.core.problem.activation_names import OF_TRANSFORMERS, of_transformers
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.errors import InvalidInput
 from tuner.runtime import Artifact, NotAnArray, RuntimeFailure
 from tuner.runtime.arrays import view
 from tuner.runtime.native import WrongOperand
@@ -146,3 +150,39 @@ def test_a_dimension_of_one_may_have_any_stride_and_no_other() -> None:
 def test_a_wrong_operand_is_both_of_what_callers_catch() -> None:
     assert issubclass(WrongOperand, RuntimeFailure)
     assert issubclass(WrongOperand, ValueError)
+
+
+def test_an_op_of_a_kind_that_is_not_known_is_refused_and_not_run_as_a_product() -> None:
+    made, _ = chain(PlanKind.FUSED_PDL, block(16))
+    manifest = json.loads(made.files["manifest.json"])
+    manifest["workload"]["ops"][1]["op"] = "mixture"
+    files = {**made.files, "manifest.json": json.dumps(manifest).encode()}
+    with pytest.raises(RuntimeFailure, match="has an op 'mixture', and this runs products and attentions"):
+        Artifact(files)
+    with pytest.raises(InvalidInput, match="op: is 'mixture'; give attention, or leave it out for a product"):
+        Workload.from_json(manifest["workload"])
+
+
+@pytest.mark.parametrize("name", ["gelu", "relu2", "quick_gelu", "gelu_10", "RELU", "", None, 7, ["silu"]])
+def test_a_name_of_transformers_that_is_not_ours_is_refused(name: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"hidden_act: is .*, which no kernel here has"):
+        of_transformers(name)
+
+
+def test_every_name_of_transformers_is_one_of_ours_by_its_function() -> None:
+    functions = pytest.importorskip("transformers.activations").ACT2FN
+    torch = pytest.importorskip("torch")
+    z = torch.linspace(-12, 12, 1001, dtype=torch.float64)
+    ours = {
+        "identity": z,
+        "relu": torch.relu(z),
+        "gelu": torch.nn.functional.gelu(z, approximate="tanh"),
+        "silu": torch.nn.functional.silu(z),
+    }
+    same = {
+        name: next((one for one, wanted in ours.items() if (found - wanted).abs().max() < 1e-6), None)
+        for name in functions
+        if name not in ("prelu", "xielu") and (found := functions[name](z)) is not None
+    }
+    assert same["gelu"] is None
+    assert {name: one for name, one in same.items() if one} == {name: str(one) for name, one in OF_TRANSFORMERS.items()}

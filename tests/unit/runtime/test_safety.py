@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.native.recorder import Recorder
 from tests.support.packs import TILINGS, ffn, ladder, make
-from tests.unit.runtime.opened import Opened, c_shape
+from tests.unit.runtime.opened import ADDRESSES, Opened, c_shape
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -89,9 +89,14 @@ def test_an_abort_is_polled_without_the_driver_and_reset(recorder: Recorder, tmp
     [
         (17, {}, "the kernel serves 1 to 16 rows, not 17"),
         (0, {}, "the kernel serves 1 to 16 rows, not 0"),
-        (16, {"w2": 0}, "a tensor is null: the shape needs x, w1, w2, hidden, y, b1, b2, residual, row_scale"),
-        (16, {"residual": 0}, "a tensor is null"),
-        (16, {"x": 0x10008}, "does not lie at a multiple of 16 bytes"),
+        *((16, {name: 0}, f"{name} is null, and the kernel needs it") for name in ADDRESSES),
+        *((16, {name: at + 8}, f"{name} does not lie at a multiple of 16 bytes") for name, at in ADDRESSES.items()),
+        *((16, {"y": at + 16}, f"y is written and overlaps {name}") for name, at in ADDRESSES.items() if name != "y"),
+        *(
+            (16, {"hidden": at}, f"hidden is written and overlaps {name}")
+            for name, at in ADDRESSES.items()
+            if name not in ("hidden", "y")
+        ),
     ],
 )
 def test_a_launch_of_wrong_tensors_is_refused_with_the_reason(
@@ -103,6 +108,44 @@ def test_a_launch_of_wrong_tensors_is_refused_with_the_reason(
             opened.launch(m, **changed)
         assert caught.value.status == BAD_ARGUMENT
         assert recorder.calls() == []
+
+
+def test_flags_of_a_launch_that_are_none_are_refused(recorder: Recorder, tmp_path: Path) -> None:
+    with Opened(recorder, make(), tmp_path) as opened:
+        recorder.clear()
+        for flags in (2, 3, 1 << 31):
+            with pytest.raises(RuntimeFailure, match=f"flags are {flags:#x}: give 0 or TUNER_NO_PDL") as caught:
+                opened.launch(16, flags=flags)
+            assert caught.value.status == BAD_ARGUMENT
+        assert recorder.calls() == []
+
+
+def test_a_residual_may_be_the_output(recorder: Recorder, tmp_path: Path) -> None:
+    with Opened(recorder, make(workload=ffn(16, full=True)), tmp_path) as opened:
+        opened.launch(16, y=ADDRESSES["residual"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"activation": 4}, "activation is 4: give TUNER_IDENTITY, TUNER_RELU, TUNER_GELU"),
+        ({"activation": -1}, "activation is -1"),
+        ({"dtype": 2}, "dtype is 2: give TUNER_FP16 or TUNER_BF16"),
+        ({"dtype": -1}, "dtype is -1"),
+        ({"flags": 16}, "flags are 0x10: give those of TUNER_GATED"),
+        ({"d_hidden": 0}, "d_in, d_hidden and d_out are 64, 0 and 128: give columns"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_a_wrong_argument_and_not_an_absent_shape(
+    recorder: Recorder, tmp_path: Path, changed: dict[str, int], sentence: str
+) -> None:
+    with Opened(recorder, make(), tmp_path) as opened:
+        shape = c_shape(ladder(opened.made.kernel).shape)
+        for name, value in changed.items():
+            setattr(shape, name, value)
+        with pytest.raises(RuntimeFailure, match=sentence) as caught:
+            opened.checked(opened.c.tuner_ffn_find(opened.pack, shape, 16, ctypes.byref(native.Choice())))
+        assert caught.value.status == BAD_ARGUMENT
 
 
 def test_a_plan_that_needs_all_ctas_is_refused_where_they_do_not_fit(recorder: Recorder, tmp_path: Path) -> None:

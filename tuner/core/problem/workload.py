@@ -284,6 +284,8 @@ class Workload:
             if op.get("op") == ATTENTION:
                 num_in_front = num_in_front if attentions else len(gemms)
                 attentions.append(AttentionOp.from_json(op, dtype))
+            elif "op" in op:
+                raise InvalidInput("op", f"is {op['op']!r}", f"give {ATTENTION}, or leave it out for a product")
             else:
                 gemms.append(GemmOp.from_json(op))
         kind = WorkloadKind(data["kind"])

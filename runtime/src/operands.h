@@ -1,0 +1,25 @@
+/* What is checked of an address before it is used. */
+#ifndef TUNER_OPERANDS_H
+#define TUNER_OPERANDS_H
+
+#include <stdint.h>
+
+#include <tuner/tuner.h>
+
+enum { OPERAND_ALIGNMENT = 16 };
+
+/* Where an operand lies; of one that is not there no bytes. */
+typedef struct operand_span {
+  const char *name;
+  uint64_t address, num_bytes;
+  int may_be_shared; /* of what is written: whether it may be an operand that may be it */
+  int may_be_output; /* from the same address on */
+} operand_span;
+
+tuner_status operand_check_address(const char *name, uint64_t address, int is_needed);
+/* That what is written has no byte of the other one. */
+tuner_status operand_check_apart(const operand_span *written, const operand_span *other);
+/* That flags of a launch are none but those that there are. */
+tuner_status operand_check_flags(uint32_t flags);
+
+#endif
