@@ -146,13 +146,19 @@ class Artifact:
         self.launch(config, self._function, pointers)
 
     def _check_fits(self, launch: dict[str, Any]) -> None:
-        """Where all CTAs must be resident at once and the launch is not cooperative, the driver is asked before."""
-        if not launch.get("needs_all_ctas", False) or launch["cooperative"] or launch["cluster"][0] > 1:
-            return  # a cooperative launch asks by itself; clusters are told by cuOccupancyMaxActiveClusters
+        """Where all CTAs must be resident at once, the driver is asked before."""
+        if not launch.get("needs_all_ctas", False) or (launch["cooperative"] and launch["cluster"][0] == 1):
+            return  # a cooperative launch asks by itself, but for clusters
         per_sm, (threads, _, _) = ctypes.c_int(), launch["block"]
         ask = self._cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor
         self._check(ask(ctypes.byref(per_sm), self._function, threads, ctypes.c_size_t(launch["dynamic_smem_bytes"])))
         held = per_sm.value * cupy.cuda.Device().attributes["MultiProcessorCount"]
+        if (cluster := launch["cluster"][0]) > 1:
+            clusters, shape = ctypes.c_int(), (tuple(launch["grid"]), tuple(launch["block"]))
+            config = LaunchConfig(*shape, launch["dynamic_smem_bytes"])
+            ask_clusters = self._cuda.cuOccupancyMaxActiveClusters
+            self._check(ask_clusters(ctypes.byref(clusters), self._function, ctypes.byref(config)))
+            held = min(held, cluster * clusters.value)
         if held < launch["grid"][0]:
             sys.exit(f"the kernel needs its {launch['grid'][0]} CTAs resident at once, and this device holds {held}")
 

@@ -180,11 +180,13 @@ class StreamsRunner(ChainRunner):
         first, second = self.plans
         ops = self._prepared(ops, stream)
         side = self._side.fork(stream)
-        self._kernel.launch(first, ops, stream)
-        if self._has_signals:
-            self._kernel.launch_start_gate(first, side)
-        self._kernel.launch(second, ops, side)
-        self._side.join(stream)
+        try:
+            self._kernel.launch(first, ops, stream)
+            if self._has_signals:
+                self._kernel.launch_start_gate(first, side)
+            self._kernel.launch(second, ops, side)
+        finally:
+            self._side.join(stream)  # else a capture that a launch fails in would keep it open
 
 
 class LibraryRunner:

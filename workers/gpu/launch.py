@@ -123,14 +123,15 @@ class Kernel:
         Raises:
             LaunchRefused: it does not.
         """
+        per_sm, num_sms = self.ctas_per_sm(), num_sms_of_context()
         if self.cluster_size > 1:
-            if num_ctas > (held := self.max_clusters()):
+            held = min(self.max_clusters(), per_sm * num_sms // self.cluster_size)
+            if num_ctas > held:
                 raise LaunchRefused(
                     f"static queues need every CTA resident: the grid has {num_ctas} clusters of {self.cluster_size} "
                     f"CTAs, and the driver says that the card holds {held}"
                 )
             return
-        per_sm, num_sms = self.ctas_per_sm(), int(cupy.cuda.Device().attributes["MultiProcessorCount"])
         if num_ctas > per_sm * num_sms:
             raise LaunchRefused(
                 f"queues and first waves need every CTA resident: the grid has {num_ctas} CTAs, and the "
@@ -174,6 +175,19 @@ class Kernel:
     def unload(self) -> None:
         """Frees the module; no launch may be under way."""
         check(driver.cuModuleUnload(self._module))
+
+
+def num_sms_of_context() -> int:
+    """SMs that launches of the current context run on: of a green one fewer than the card has."""
+    on_card = int(cupy.cuda.Device().attributes["MultiProcessorCount"])
+    kind = driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM
+    try:
+        status, resource = driver.cuCtxGetDevResource(check(driver.cuCtxGetCurrent()), kind)
+    except RuntimeError:  # a driver in front of CUDA 12.4 has no such call
+        return on_card
+    if status != driver.CUresult.CUDA_SUCCESS or not resource.sm.smCount:
+        return on_card
+    return min(on_card, int(resource.sm.smCount))
 
 
 def prefer_shared_memory(function: Any) -> None:
