@@ -119,8 +119,7 @@ class Artifact:
         """Of all launches: what the manifest says; where it says nothing, attentions first."""
         lists = ("attentions", "launches")
         first = [{"list": name, "index": i} for name in lists for i in range(len(self.manifest.get(name, ())))]
-        found: list[Json] = self.manifest.get("launch_order", first)
-        return found
+        return list(self.manifest.get("launch_order", first))
 
     @property
     def _paged(self) -> set[str]:
@@ -145,9 +144,8 @@ class Artifact:
         return [*self._attentions, *([self._products] if self._products else [])]
 
     def aborted(self) -> bool:
-        """Whether a launch of products has given up waiting; results since then are not right. It waits for the
-        device."""
-        return self._products is not None and self._products.aborted()
+        """Whether a launch has given up waiting; results since then are not right. It waits for the device."""
+        return any(one.aborted() for one in self._given_lengths)
 
     def _address(self, tensor: Json, array: Any, paged: set[str]) -> int:
         """Of an array, or of room for it; 0 where it is not needed."""
@@ -269,9 +267,13 @@ class _Attention:
         kernel = self._append["kernel"]
         self._append_function = artifact.load(kernel, {}) if kernel["cubin"] else None
         workspace = artifact.driver.memory(recipe["workspace"]["bytes"])
+        record = recipe["workspace"].get("abort_record")  # not there where waits are not bounded
+        self._abort = workspace + record["offset"] if record else 0
+        self._refused = workspace + recipe["workspace"]["refused"]
         self._own: dict[str, int | bytes] = {
             **{name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")},
             **{name: artifact.uploaded(recipe[name]) for name in ("tasks", "queues")},
+            "abort": self._abort,
             "first_tasks": bytes.fromhex(recipe["first_tasks"]),
         }
 
@@ -314,17 +316,16 @@ class _Attention:
         parameter = pack_fields(append["parameter"], addresses, {"num_pages": num_pages}, lambda name: b"")
         return _packed(self._artifact.driver, self._append_function, parameter, append)
 
+    def aborted(self) -> bool:
+        """As of products."""
+        return self._abort != 0 and self._artifact.driver.word(self._abort) != 0
+
     def refused(self) -> str:
         """What a launch found wrong first, as a sentence."""
-        at = self._own["refused"]
-        assert isinstance(at, int)
-        return refusal(self._artifact.driver, at)
+        return refusal(self._artifact.driver, self._refused)
 
     def forget_refused(self) -> None:
-        """Makes the words as new, once all that was enqueued has ended."""
-        at = self._own["refused"]
-        assert isinstance(at, int)
-        self._artifact.driver.zero(at, REFUSED_BYTES)
+        self._artifact.driver.zero(self._refused, REFUSED_BYTES)  # once all that was enqueued has ended
 
 
 def _packed(cuda: Driver, function: ctypes.c_void_p, parameter: bytes, recipe: Json) -> Launch:
