@@ -22,7 +22,7 @@ from tuner.workers.gpu.launch import check, launch_config, prefer_shared_memory,
 from tuner.workers.gpu.tensor_maps import encode
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
-    REFUSED_WORDS,
+    STATUS_WORDS,
     TRACE_WORDS,
     AttentionBuffers,
     CacheMap,
@@ -143,7 +143,7 @@ class Attention:
         self._arrivals = torch.zeros(self.plan.num_counters, dtype=torch.int32, device="cuda")
         rows = 1 + _TRACED_TASKS
         self._trace = torch.zeros(self.plan.num_ctas, rows, TRACE_WORDS, dtype=torch.int64, device="cuda")
-        self._refused = torch.zeros(REFUSED_WORDS, dtype=torch.int32, device="cuda")
+        self._refused = torch.zeros(STATUS_WORDS, dtype=torch.int32, device="cuda")
         self._map = cache_map(op, tiling, form.paged)
 
     def _resident(self) -> int:

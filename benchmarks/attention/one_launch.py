@@ -35,7 +35,7 @@ from tuner.workers.gpu.launch import check, launch_config, prefer_shared_memory,
 from tuner.workers.gpu.tensor_maps import encode
 from tuner.workers.source.attention import (
     NO_WEIGHTS,
-    REFUSED_WORDS,
+    STATUS_WORDS,
     AttentionBuffers,
     cache_map,
     pack_attention_args,
@@ -245,7 +245,7 @@ class OneLaunch:
         floats = plan.num_slots * plan.num_spans * tiling.partial_floats if plan.num_spans > 1 else 4
         self._partials = torch.full((floats,), float("nan"), device="cuda")
         self._arrivals = torch.zeros(plan.num_counters, dtype=torch.int32, device="cuda")
-        self._refused = torch.zeros(REFUSED_WORDS, dtype=torch.int32, device="cuda")
+        self._refused = torch.zeros(STATUS_WORDS, dtype=torch.int32, device="cuda")
         self._map = cache_map(op, tiling, tensors.row.form.paged)
         self._words = torch.from_numpy(made.product.words.copy()).cuda()
         self._workspace = torch.zeros(

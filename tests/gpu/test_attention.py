@@ -16,7 +16,7 @@ from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionEngine
 from tuner.workers.builder.nvrtc import compile_source
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
-    REFUSED_WORDS,
+    STATUS_WORDS,
     AttentionBuffers,
     CacheMap,
     cache_bytes,
@@ -60,7 +60,7 @@ class OnCard:
         arrays = (self.inputs.q, self.inputs.k, self.inputs.v, np.array(case.lengths, np.int32), self.inputs.pages)
         self.kept = [cupy.asarray(array) for array in (*arrays, self.plan.tasks, self.plan.queues)]
         q, k, v, lengths, pages, tasks, queues = self.kept
-        self.refused = cupy.zeros(REFUSED_WORDS, dtype=cupy.uint32)
+        self.refused = cupy.zeros(STATUS_WORDS, dtype=cupy.uint32)
         floats = self.plan.num_slots * self.plan.num_spans * self.tiling.partial_floats
         self.partials = cupy.full(floats, cupy.nan, dtype=cupy.float32)
         self.arrivals = cupy.zeros(self.plan.num_counters, dtype=cupy.uint32)

@@ -197,6 +197,8 @@ class _Builder:
     def _of_attention(self, workspace: int) -> Part:
         recipe = self._attention
         own = {name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")}
+        abort = recipe["workspace"].get("abort_record")  # not there in artifacts of before waits were bounded
+        own |= {"abort": workspace + abort["offset"]} if abort else {}
         own |= {name: self._file(recipe[name]) for name in ("tasks", "queues")}
         first, pages = bytes.fromhex(recipe["first_tasks"]), recipe.get("pages")
 
@@ -210,7 +212,12 @@ class _Builder:
         if pages:
             patches += (Patch(offset=fields["num_pages"], tensor="num_pages"),)
         return Part(
-            recipe=recipe, kernel=recipe["kernel"], parameter=pack(_NOWHERE, _NOWHERE), patches=patches, maps=maps
+            recipe=recipe,
+            kernel=recipe["kernel"],
+            parameter=pack(_NOWHERE, _NOWHERE),
+            patches=patches,
+            maps=maps,
+            abort_offset=own.get("abort"),
         )
 
     def _of_products(self) -> list[Part]:

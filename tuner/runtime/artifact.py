@@ -93,8 +93,7 @@ class Artifact:
         """Of all launches: what the manifest says; where it says nothing, attentions first."""
         lists = ("attentions", "launches")
         first = [{"list": name, "index": i} for name in lists for i in range(len(self.manifest.get(name, ())))]
-        found: list[Json] = self.manifest.get("launch_order", first)
-        return found
+        return list(self.manifest.get("launch_order", first))
 
     @property
     def _paged(self) -> set[str]:
@@ -119,9 +118,9 @@ class Artifact:
         return [*self._attentions, *([self._products] if self._products else [])]
 
     def aborted(self) -> bool:
-        """Whether a launch of products has given up waiting; results since then are not right, until `reset`. It waits
-        for the device."""
-        return self._products is not None and self._products.aborted()
+        """Whether a launch has given up waiting; results since then are not right, until `reset`. It waits for the
+        device."""
+        return any(one.aborted() for one in self._kernels)
 
     def reset(self) -> None:
         """After an abort, or a call whose launches were enqueued in part: makes what launches count in as new. It waits

@@ -137,9 +137,13 @@ class AttentionKernel:
         self._append_function = loader.load(kernel, {}) if kernel["cubin"] else None
         loader.list.add(Needed.by(self._function, recipe))
         self._workspace = workspace = loader.driver.memory(recipe["workspace"]["bytes"])
+        record = recipe["workspace"].get("abort_record")  # not there where waits are not bounded
+        self._abort = workspace + record["offset"] if record else 0
+        self._refused = workspace + recipe["workspace"]["refused"]
         self._own: dict[str, int | bytes] = {
             **{name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")},
             **{name: loader.uploaded(recipe[name]) for name in ("tasks", "queues")},
+            "abort": self._abort,
             "first_tasks": bytes.fromhex(recipe["first_tasks"]),
         }
 
@@ -182,17 +186,17 @@ class AttentionKernel:
         parameter = pack_fields(append["parameter"], addresses, {"num_pages": num_pages}, lambda name: b"")
         return _packed(self._loader.driver, self._append_function, parameter, append)
 
+    def aborted(self) -> bool:
+        """As of products."""
+        return self._abort != 0 and self._loader.driver.word(self._abort) != 0
+
     def refused(self) -> str:
         """What a launch found wrong first, as a sentence."""
-        at = self._own["refused"]
-        assert isinstance(at, int)
-        return refusal(self._loader.driver, at)
+        return refusal(self._loader.driver, self._refused)
 
     def forget_refused(self) -> None:
         """Makes the words as new, once all that was enqueued has ended."""
-        at = self._own["refused"]
-        assert isinstance(at, int)
-        self._loader.driver.zero(at, REFUSED_BYTES)
+        self._loader.driver.zero(self._refused, REFUSED_BYTES)
 
     def reset(self) -> None:
         """Makes what launches count in as new, once all that was enqueued has ended."""

@@ -15,11 +15,13 @@ from tuner.core.proof.attention import attention_digest
 from tuner.core.proof.candidate_plans import attention_plans_for
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionEngine, AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.trial.limits import Limits
 
 from ..source.append import render_append
 from ..source.attention import (
+    ABORT_WORD,
     ARGS_ALIGNMENT,
-    REFUSED_WORDS,
+    STATUS_WORDS,
     attention_source,
     cache_map,
     cap_numbers,
@@ -39,7 +41,11 @@ _WORKSPACE_ALIGNMENT = 256
 _LENGTHS = (
     "int32 of each sequence, new tokens included, read when a launch runs: 0 to max_length. A sequence of length 0 "
     "gets zeros. What lies behind a length in the cache may be anything. A longer one is read as max_length, and told "
-    "in the words `refused`"
+    "in the words `refused`. A length must not change while the launch runs: CTAs read it one by one, and may abort"
+)
+_ABORT = (
+    "raised is 1 where a wait has lasted too long. Rows that the launch could not finish are NaN. Each later launch "
+    "gives NaN, until the first zero_bytes of the workspace are zeroed, while no launch is under way"
 )
 _CACHE = (
     "{shape}. The new tokens' keys and values are in it before the launch, as the last ones of each length. It is read "
@@ -77,6 +83,8 @@ class AttentionKernel:
     launchable: AttentionLaunchable | None = None
     #: Of the kernel that may go in front; None where nothing was compiled.
     append: Built | None = None
+    #: How long one wait may last.
+    spin_limit_cycles: int = Limits.spin_limit_cycles
 
     @property
     def op(self) -> AttentionOp:
@@ -109,6 +117,8 @@ def attention_kernels(
     candidate: Candidate,
     launchables: Sequence[AttentionLaunchable] = (),
     appends: Sequence[Built] = (),
+    *,
+    spin_limit_cycles: int = Limits.spin_limit_cycles,
 ) -> tuple[AttentionKernel, ...]:
     """Of each attention of a candidate's; `launchables` are their builds, and `appends` those of the kernels that may
     go in front, where something was compiled.
@@ -129,6 +139,7 @@ def attention_kernels(
             source=attention_source(workload.attentions[index], schedule),
             launchable=launchables[index] if launchables else None,
             append=appends[index] if appends else None,
+            spin_limit_cycles=spin_limit_cycles,
         )
         for index, (schedule, plan) in enumerate(zip(schedules, plans, strict=True))
     )
@@ -257,6 +268,8 @@ def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
     table, what = op.operands[3:], "int32 of each sequence and page" if op.form.paged else "null: no pages"
     add("pages", "pointer", 8, what, tensor="".join(table))
     add("refused", "pointer", 8, "in the workspace")
+    add("abort", "pointer", 8, "in the workspace: its abort_record")
+    add("spin_limit_cycles", "int64", 8, "SM clock cycles that one wait may last", value=one.spin_limit_cycles)
     add("next_rows", "pointer", 8, "weights that the launch behind reads, or null", tensor=weights)
     numbers = {
         "next_num_rows": asked.num_rows,
@@ -286,6 +299,7 @@ def attention_parameter(one: AttentionKernel) -> dict[str, Any]:
     meaning = "sequences whose tasks are assigned by their lengths; 0: the tables have the tasks"
     add("num_assigned", "int32", 4, meaning, value=plan.num_assigned)
     add("num_queues", "int32", 4, "clusters that have tasks", value=plan.num_queues)
+    add("sequences", "int32", 4, "of the lengths", value=op.shape.sequences)
     num_bytes = _TASK_BYTES * MOST_QUEUES
     add("first_tasks", f"bytes[{num_bytes}]", num_bytes, "as the launch gives them, hexadecimal")
     alignment = ARGS_ALIGNMENT[one.schedule.engine]
@@ -318,7 +332,7 @@ def _workspace(one: AttentionKernel) -> dict[str, Any]:
     """Counters first, then what a launch refused, then what spans leave of their sums."""
     counters, floats = workspace_words(one.plan, one.schedule)
     arrivals, refused, partials = (
-        -(-4 * num // _WORKSPACE_ALIGNMENT) * _WORKSPACE_ALIGNMENT for num in (counters, REFUSED_WORDS, floats)
+        -(-4 * num // _WORKSPACE_ALIGNMENT) * _WORKSPACE_ALIGNMENT for num in (counters, STATUS_WORDS, floats)
     )
     return {
         "arrivals": 0,
@@ -328,7 +342,12 @@ def _workspace(one: AttentionKernel) -> dict[str, Any]:
         "zero_bytes": arrivals + refused,
         "alignment_bytes": _WORKSPACE_ALIGNMENT,
         "per": "stream: launches that may run at once need one each",
-        "zero": "once, when it is allocated; what lies from partials on need not be",
+        "zero": "once, when it is allocated, and again after an abort; what lies from partials on need not be",
         "counters": "they only grow, no launch resets them",
         "refused_fields": ["kind", "sequence", "value", "end"],
+        "abort_record": {
+            "offset": arrivals + 4 * ABORT_WORD,
+            "fields": ["raised", "task", "waited", "warp", "parity", "cta"],
+            "meaning": _ABORT,
+        },
     }

@@ -11,14 +11,16 @@ from cuda.bindings import driver
 from tuner.core.insight.tracing import Stamps
 from tuner.core.proof.launch_order import launches_in_front
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER
+from tuner.core.trial.limits import Limits
 
 from ..source.attention import (
     ATTENTION_KERNEL,
-    REFUSED_WORDS,
+    STATUS_WORDS,
     TRACE_WORDS,
     AttentionBuffers,
     CacheMap,
     NextWeights,
+    aborted_launch,
     cache_bytes,
     cache_map,
     next_weights_of,
@@ -38,7 +40,13 @@ from .tensor_maps import encode
 class AttentionOnDevice:
     """An attention's kernel, its plan and its workspace, which belongs to one stream at a time."""
 
-    def __init__(self, launchable: AttentionLaunchable, *, programmatic: bool) -> None:
+    def __init__(
+        self,
+        launchable: AttentionLaunchable,
+        *,
+        programmatic: bool,
+        spin_limit_cycles: int = Limits.spin_limit_cycles,
+    ) -> None:
         """Loads the cubin, where all is as it was tied.
 
         Raises:
@@ -46,6 +54,7 @@ class AttentionOnDevice:
         """
         launchable.check()
         self.launchable, self._programmatic = launchable, programmatic
+        self.spin_limit_cycles = spin_limit_cycles
         tiling, self.plan = launchable.tiling, launchable.plan
         self._cubin = launchable.cubin  # the driver may read it until it is unloaded
         self._module = check(driver.cuModuleLoadData(self._cubin))
@@ -64,7 +73,7 @@ class AttentionOnDevice:
         arrivals, partials = workspace_words(self.plan, launchable.schedule)
         self._arrivals = Guarded(np.zeros(arrivals, dtype=np.uint32))
         self._partials = Guarded(np.full(partials, FP32_NAN, dtype=np.uint32))
-        self._refused = Guarded(np.zeros(REFUSED_WORDS, dtype=np.uint32))
+        self._refused = Guarded(np.zeros(STATUS_WORDS, dtype=np.uint32))
         rows = 1 + launchable.traced_tasks
         stamps = (self.plan.num_ctas if launchable.traced_tasks else 0, rows, TRACE_WORDS)
         self._stamps = cupy.zeros(stamps, dtype=cupy.int64)
@@ -102,7 +111,13 @@ class AttentionOnDevice:
 
     def parameter(self, buffers: AttentionBuffers, *, speculative: bool, next_weights: NextWeights) -> bytes:
         """The kernel's parameter of one launch."""
-        return pack_attention_args(self.plan, buffers, speculative=speculative, next_weights=next_weights)
+        return pack_attention_args(
+            self.plan,
+            buffers,
+            speculative=speculative,
+            next_weights=next_weights,
+            spin_limit_cycles=self.spin_limit_cycles,
+        )
 
     def clear_stamps(self) -> None:
         """Forgets what earlier launches stamped; on the current stream."""
@@ -136,6 +151,11 @@ class AttentionOnDevice:
     def refused(self) -> str | None:
         """What a launch found wrong first among the lengths, in words."""
         found = refused_launch(self._refused.words.get().tolist())
+        return f"{self.launchable.op.name}: {found}" if found else None
+
+    def aborted(self) -> str | None:
+        """Whose wait has expired first, in words."""
+        found = aborted_launch(self._refused.words.get().tolist())
         return f"{self.launchable.op.name}: {found}" if found else None
 
     def unload(self) -> None:
@@ -187,8 +207,8 @@ class AttentionRunner:
             products.enqueue(of_products, stream)
 
     def abort_record(self) -> str | None:
-        """What an attention refused, else the products' first one: an attention waits for no CTA but of its cluster."""
-        found = next((found for one in self._attentions if (found := one.refused())), None)
+        """What an attention refused, or whose wait in it expired, else the products' first one."""
+        found = next((found for one in self._attentions if (found := one.refused() or one.aborted())), None)
         return found or (self._products.abort_record() if self._products else None)
 
     def overwritten(self) -> str:

@@ -293,7 +293,10 @@ class Kernels:
     def load_attentions(self, work: Work) -> tuple[AttentionOnDevice, ...]:
         """The kernels of its attentions."""
         programmatic = work.plan_kind.is_programmatic
-        loaded = tuple(AttentionOnDevice(one, programmatic=programmatic) for one in work.attentions)
+        limit = work.spin_limit_cycles
+        loaded = tuple(
+            AttentionOnDevice(one, programmatic=programmatic, spin_limit_cycles=limit) for one in work.attentions
+        )
         self._loaded += loaded
         return loaded
 

@@ -199,6 +199,7 @@ class GpuSupervisor:
                 candidate,
                 work.attentions,
                 build_appends(problem.workload, self._target.gpu, self._builder),
+                spin_limit_cycles=work.spin_limit_cycles,
             ),
         )
 

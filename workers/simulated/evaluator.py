@@ -337,7 +337,8 @@ class SimulatedEvaluator:
         if candidate.schedule is None:
             raise ValueError("the library's calls have no files: ask for a candidate of ours")
         workload, gpu, spin_limit_cycles = problem.workload, self._target.gpu, self._limits.spin_limit_cycles
-        plans, attentions = plans_for(workload, gpu, candidate), attention_kernels(workload, gpu, candidate)
+        plans = plans_for(workload, gpu, candidate)
+        attentions = attention_kernels(workload, gpu, candidate, spin_limit_cycles=spin_limit_cycles)
         source = render(workload, candidate.schedule.tiling) if plans else ""
         environment = self.environment()
         return assemble(

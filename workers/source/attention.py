@@ -16,6 +16,7 @@ from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule, AttentionTiling
+from tuner.core.trial.limits import Limits
 
 from .launch_args import MAP_BYTES
 from .render import IS_BF16, device_text, inlined, without_comments
@@ -30,6 +31,7 @@ _FIRST_FILES = (
     "args_attention.cuh",
     "context_attention.cuh",
     "ring_attention.cuh",
+    "wait_attention.cuh",
 )
 _LAST_FILES = ("request_attention.cuh", "products.cuh", "merge_attention.cuh", "attention.cuh")
 #: The device files of all engines; a source has one of the copies.
@@ -43,6 +45,21 @@ TRACE_WORDS = 7
 #: Words that tell what a launch has refused, and what the first of them names, by `Refusal` in args_attention.cuh.
 REFUSED_WORDS = 4
 _REFUSALS = {1: "length", 2: "page"}
+#: Behind these, in the same piece of memory, the record of a wait that has expired: `AttentionAbort`. Words of all.
+ABORT_WORD, STATUS_WORDS = 8, 16
+_ABORT_WORDS = 6
+#: By `Waited`: what a wait that has expired was for.
+_WAITED = (
+    "its next task",
+    "room for its next task",
+    "a free stage of its ring",
+    "keys",
+    "values",
+    "the sums of its warps",
+    "its sums to be read",
+    "the sums of its cluster",
+)
+_ARRIVALS = len(_WAITED)
 #: Elements of a line of the swizzle.
 _LINE_DIMS = 64
 #: Of a parameter with tensor maps, and with the addresses of caches in their place.
@@ -105,7 +122,7 @@ class AttentionBuffers:
     arrivals: int
     #: Of each CTA `TRACE_WORDS` for itself and for each task that is traced, zero before the first launch; or 0.
     trace: int
-    #: `REFUSED_WORDS`, zero before the first launch.
+    #: `STATUS_WORDS`, zero before the first launch: what was refused, and the record of an abort.
     refused: int
     #: int32 [sequences, pages of the longest context]; 0 where the cache is contiguous.
     pages: int = 0
@@ -127,9 +144,44 @@ class RefusedLaunch:
 
 
 def refused_launch(words: Sequence[int]) -> RefusedLaunch | None:
-    """Of `REFUSED_WORDS` words; None where all was right."""
-    kind, sequence, value, end = ((int(word) + (1 << 31)) % (1 << 32) - (1 << 31) for word in words)
+    """Of `REFUSED_WORDS` words, and any behind them; None where all was right."""
+    kind, sequence, value, end = (_signed(word) for word in words[:REFUSED_WORDS])
     return None if kind == 0 else RefusedLaunch(what=_REFUSALS[kind], sequence=sequence, value=value, end=end)
+
+
+def _signed(word: int) -> int:
+    return (int(word) + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbortedAttention:
+    """Whose wait has expired first, and what it was for. Rows that its launch could not finish are NaN."""
+
+    cta: int
+    #: Number of the CTA's task.
+    task: int
+    #: `Waited` in args_attention.cuh.
+    waited: int
+    #: Of the CTA; where arrivals do not fit those that were there.
+    warp: int
+    #: Of the barrier; where arrivals do not fit those of a launch.
+    parity: int
+
+    def __str__(self) -> str:
+        if self.waited == _ARRIVALS:
+            what = f"{self.warp} arrivals of spans where a launch has {self.parity}"
+            return f"CTA {self.cta} found {what}, in its task {self.task}: did a length change during a launch?"
+        who = f"warp {self.warp} of CTA {self.cta}"
+        return f"{who} gave up waiting for {_WAITED[self.waited]}, in its task {self.task}"
+
+
+def aborted_launch(words: Sequence[int]) -> AbortedAttention | None:
+    """Of `STATUS_WORDS` words; None where no wait has expired."""
+    found = (_signed(word) for word in words[ABORT_WORD : ABORT_WORD + _ABORT_WORDS])
+    raised, task, waited, warp, parity, cta = found
+    if raised == 0:
+        return None
+    return AbortedAttention(cta=cta, task=task, waited=waited, warp=warp, parity=parity)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,10 +247,17 @@ def bound_threads(tiling: AttentionTiling) -> int:
 
 
 def render_attention(
-    tiling: AttentionTiling, dtype: Dtype, *, form: AttentionForm = PLAIN, traced_tasks: int = 0
+    tiling: AttentionTiling,
+    dtype: Dtype,
+    *,
+    form: AttentionForm = PLAIN,
+    traced_tasks: int = 0,
+    bounded: bool = True,
+    lengths_once: bool = False,
 ) -> str:
     """The source of one attention kernel, the same for every number of sequences, heads, tokens and pages. Of each
-    CTA's tasks it stamps the first `traced_tasks`; a kernel that stamps is never timed."""
+    CTA's tasks it stamps the first `traced_tasks`; a kernel that stamps is never timed. Waits that are not `bounded`
+    are for timing what bounds cost. With `lengths_once` one warp of a CTA reads the lengths, where two request."""
     config = f"""#define TUNER_ATTENTION_CONFIG
 constexpr int kHeadDim = {tiling.head_dim};
 constexpr int kColumns = {tiling.columns};
@@ -214,6 +273,8 @@ constexpr int kBoxTokens = {box_tokens(tiling, form.paged)};
 constexpr bool kIsPaged = {str(form.paged is not None).lower()};
 constexpr bool kHasWindow = {str(form.window is not None).lower()};
 constexpr bool kHasSoftCap = {str(form.soft_cap is not None).lower()};
+constexpr bool kBoundsWaits = {str(bounded).lower()};
+constexpr bool kLengthsOnce = {str(lengths_once).lower()};
 constexpr int kTracedTasks = {traced_tasks};
 constexpr int kBoundThreads = {bound_threads(tiling)};
 #define TUNER_ATTENTION_CLUSTER {f"__cluster_dims__({tiling.cluster}, 1, 1)" if tiling.cluster > 1 else ""}
@@ -276,9 +337,15 @@ def _pack_form(op: DecodeAttention, form: AttentionForm) -> bytes:
 
 
 def pack_attention_args(
-    plan: AttentionPlan, buffers: AttentionBuffers, *, speculative: bool, next_weights: NextWeights | None = None
+    plan: AttentionPlan,
+    buffers: AttentionBuffers,
+    *,
+    speculative: bool,
+    next_weights: NextWeights | None = None,
+    spin_limit_cycles: int = Limits.spin_limit_cycles,
 ) -> bytes:
     """The kernel's parameter. `speculative`: the first tiles are requested before their sequence's length is known.
+    A wait that lasts longer than `spin_limit_cycles` aborts the launch.
 
     Raises:
         ValueError: more queues than the parameter has room for, or tiles early that hang on the length.
@@ -290,13 +357,14 @@ def pack_attention_args(
         raise ValueError("a first task hangs on the length: nothing can be requested before it is known")
     addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
     args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
-    args += struct.pack("<2Q", buffers.pages, buffers.refused)
+    args += struct.pack("<3Q", buffers.pages, buffers.refused, buffers.refused + 4 * ABORT_WORD)
+    args += struct.pack("<q", spin_limit_cycles)
     behind = next_weights or NO_WEIGHTS
     args += struct.pack("<Q4i", behind.address, behind.num_rows, behind.row_bytes, behind.taken_bytes, behind.early)
     args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
     args += struct.pack("<3iI", op.max_length, plan.span_tokens, plan.num_spans, plan.arrivals_per_launch)
     args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative) + _pack_form(op, form)
-    args += struct.pack("<2i", plan.num_assigned, plan.num_queues)
+    args += struct.pack("<3i", plan.num_assigned, plan.num_queues, op.sequences)
     args += plan.first_tasks.tobytes() + bytes(8 * (MOST_QUEUES - plan.num_queues))
     args = buffers.k + buffers.v + args
     engine = AttentionEngine.TMA if len(buffers.k) == MAP_BYTES else AttentionEngine.MMA

@@ -16,10 +16,11 @@ from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.schedule.attention import AttentionTiling
+from tuner.core.trial.limits import Limits
 from tuner.workers.gpu.attention_reference import attention, gathered
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
-    REFUSED_WORDS,
+    STATUS_WORDS,
     TRACE_WORDS,
     AttentionBuffers,
     NextWeights,
@@ -47,9 +48,10 @@ def attention_library(
     form: AttentionForm = PLAIN,
     *,
     traced_tasks: int = 0,
+    lengths_once: bool = False,
 ) -> ctypes.CDLL:
     """The kernel compiled by g++; `changes` are made in the generated source, each of which must be there."""
-    source = render_attention(tiling, op.dtype, form=form, traced_tasks=traced_tasks)
+    source = render_attention(tiling, op.dtype, form=form, traced_tasks=traced_tasks, lengths_once=lengths_once)
     for before, after in changes:
         assert before in source, before
         source = source.replace(before, after)
@@ -101,7 +103,7 @@ class EmulatedAttention:
                     cache_bits[sequence, :, :begin] = cache_bits[sequence, :, end:] = 0x7FFF
         self.arrivals = np.zeros(0, np.uint32)
         self.trace = np.zeros(0, np.int64)
-        self.refused = np.zeros(REFUSED_WORDS, np.uint32)
+        self.refused = np.zeros(STATUS_WORDS, np.uint32)
 
     def _seen(self, length: int) -> tuple[int, int]:
         """Of a context, what a query sees."""
@@ -128,8 +130,10 @@ class EmulatedAttention:
         *,
         speculative: bool,
         next_weights: NextWeights | None = None,
+        spin_limit_cycles: int = Limits.spin_limit_cycles,
     ) -> Array:
-        """The bits of the result of one launch. The counters of arrivals, and a trace, go on from launch to launch."""
+        """The bits of the result of one launch. The counters of arrivals, and a trace, go on from launch to launch. A
+        cycle is a round of all threads."""
         out = np.full_like(self.q, 0x7FFF)
         if self.arrivals.size == 0:
             self.arrivals = np.zeros(plan.num_counters, np.uint32)
@@ -153,7 +157,13 @@ class EmulatedAttention:
             refused=self.refused.ctypes.data,
             pages=self.pages.ctypes.data,
         )
-        args = pack_attention_args(plan, buffers, speculative=speculative, next_weights=next_weights)
+        args = pack_attention_args(
+            plan,
+            buffers,
+            speculative=speculative,
+            next_weights=next_weights,
+            spin_limit_cycles=spin_limit_cycles,
+        )
         aligned = np.zeros(len(args) + 64, np.uint8)
         aligned = aligned[-aligned.ctypes.data % 64 :][: len(args)]
         aligned[:] = np.frombuffer(args, np.uint8)

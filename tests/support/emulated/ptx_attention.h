@@ -58,7 +58,16 @@ inline void cp_async_arrive(u32 b) {
   emu::copies.push_back({max(last_due[emu::current], emu::turn) + 1, [=] { emu::arrive(emu::ctas[cta].mbarriers[b]); }});
 }
 #define cp_async cp_async_later
-#define wait_phase mbarrier_wait
+inline bool is_over(u32 b, u32 parity) {
+  auto& m = emu::mb(b);
+  if (!m.is_init) { printf("wait at no barrier\n"); abort(); }
+  if ((m.phase & 1) == parity) emu::yield();
+  return (m.phase & 1) != parity;
+}
+inline bool is_over_in_cluster(u32 b, u32 parity) { return is_over(b, parity); }
+inline void store_shared_word(u32 a, u32 v) { memcpy(emu::at(a, 4), &v, 4); ++emu::progress; }
+// A cycle is a round of all fibers.
+#define clock64() static_cast<long long>(emu::turn)
 inline void copy_cache_lines(u32 s, const TensorMap* m, int row, int line, u32 b, u64 policy) {
   emu::needs_wait();
   copy_lines(s, m, row, line, b, policy);

@@ -20,8 +20,6 @@ from tuner.core.problem.gpu import Gpu
 MOST_QUEUES = 160
 #: CTAs that may share a task.
 CLUSTERS = (1, 2, 4, 8, 16)
-#: Clusters that were seen to be resident at once on an H200, which has so many SMs. Others would wait for one of them.
-_SEEN_RESIDENT, _SEEN_SMS = {1: 132, 2: 66, 4: 30, 8: 14, 16: 6}, 132
 #: Sequences whose lengths a warp knows together.
 SEQUENCES_AT_ONCE = 32
 #: One row for each task: sequence << 16 | KV head, then block of columns << 24 | span.
@@ -149,7 +147,7 @@ class AttentionPlan:
 
 def num_attention_clusters(gpu: Gpu, cluster: int) -> int:
     """Queues of a launch: clusters that are resident at once, a CTA an SM."""
-    return max(1, min(MOST_QUEUES, _SEEN_RESIDENT[cluster] * gpu.num_sms // _SEEN_SMS))
+    return max(1, min(MOST_QUEUES, gpu.num_live_clusters(cluster)))
 
 
 def assign(

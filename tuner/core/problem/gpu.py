@@ -9,6 +9,8 @@ from tuner.errors import InvalidInput
 SIMULATED_PREFIX = "simulated:"
 
 
+#: CTAs of clusters that a live card is asked about: beyond a TPC, up to what a kernel may ask for.
+ASKED_CLUSTERS = (4, 8, 16)
 #: SMs of a TPC, and of a GPC of an H100 or H200, at least and at most.
 #: Source: NVIDIA H100 Tensor Core GPU Architecture white paper: up to 9 TPCs in a GPC; SXM5 boards have 66 in 8.
 #: It does not say the least: an H200 was measured to hold 30 clusters of 4 CTAs, as it would with two GPCs of 14 SMs.
@@ -46,15 +48,23 @@ class Gpu:
     tensor_flops_per_s: float
     #: Boost clock, MHz.
     clock_mhz: int
+    #: Of a live card: CTAs of a cluster, and how many such clusters its driver holds at once. Empty for a model, whose
+    #: cards differ in this.
+    live_clusters: tuple[tuple[int, int], ...] = ()
 
     def num_clusters(self, cluster_size: int, reserved_sms: int = 0) -> int:
-        """Clusters of so many CTAs, one CTA per SM, that are resident at once beside the reserved SMs; the driver may
-        tell more of a card. A cluster lies in one GPC."""
+        """Clusters of so many CTAs, one CTA per SM, that each card of the model holds at once beside the reserved SMs;
+        the driver may tell more of a card. A cluster lies in one GPC."""
         free = self.num_sms - reserved_sms
         if cluster_size <= SMS_PER_TPC:
             return free // cluster_size
         num_gpcs = -(-self.num_sms // MAX_SMS_PER_GPC)
         return min(free // cluster_size, num_gpcs * (MIN_SMS_PER_GPC // cluster_size))
+
+    def num_live_clusters(self, cluster_size: int) -> int:
+        """The same as the driver says of a live card. A plan may count on it where its clusters wait for none but
+        themselves: it runs on each card of the model, in more than one wave where one holds fewer."""
+        return dict(self.live_clusters).get(cluster_size, self.num_clusters(cluster_size))
 
     @property
     def arch(self) -> str:
@@ -164,6 +174,8 @@ class LiveFacts:
     l2_bytes: int
     dram_bytes: int
     clock_mhz: int
+    #: CTAs of a cluster, and how many such clusters the card holds at once; empty where the driver does not say.
+    clusters: tuple[tuple[int, int], ...] = ()
     #: Theoretical DRAM bandwidth from bus width and memory clock, or 0 where the driver does not say.
     dram_bytes_per_s: float = 0.0
 
@@ -205,4 +217,5 @@ def gpu_from_live(facts: LiveFacts) -> Gpu:
         dram_bytes_per_s=base.dram_bytes_per_s if known else facts.dram_bytes_per_s or base.dram_bytes_per_s,
         tensor_flops_per_s=base.tensor_flops_per_s if known else base.tensor_flops_per_s * scale,
         clock_mhz=facts.clock_mhz,
+        live_clusters=facts.clusters,
     )

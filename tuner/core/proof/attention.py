@@ -27,7 +27,7 @@ _MOST_SPANS, _MOST_BLOCKS = 2**24 - 1, 2**7 - 1
 #: The device counts tokens, tiles, tasks and slots in signed words of 32 bits.
 _MOST_COUNT = 2**31 - 1
 #: Of a paged cache's boxes, a lane looks for up to so many behind the last one that there is; a tile has one or more.
-_TILES_LOOKED_AHEAD = 64
+_TILES_BEYOND = 64
 
 
 def attention_plan(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> AttentionPlan:
@@ -57,8 +57,8 @@ def attention_plan(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> At
 
 def attention_digest(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
     """sha256, hex: of what a launch is told, and of what was proven of it."""
-    of_plan = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape)
-    facts = (*of_plan, schedule, plan.by_length, plan.num_asking)
+    sizes = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, schedule)
+    facts = (*sizes, plan.by_length, plan.num_asking)
     words = plan.tasks.astype("<i4").tobytes() + plan.queues.astype("<i4").tobytes()
     engine = "" if schedule.engine is AttentionEngine.TMA else str(schedule.engine)
     return hashlib.sha256(words + (repr(facts) + engine).encode()).hexdigest()
@@ -115,8 +115,9 @@ def _check_sizes(plan: AttentionPlan, tile_tokens: int) -> None:
 
 
 def _check_queues(plan: AttentionPlan) -> None:
-    for name, table, rank in (("tasks", plan.tasks, 2), ("queues", plan.queues, 1)):
-        if table.dtype != np.int32 or table.ndim != rank or (rank == 2 and table.shape[1] != 2):
+    tables = (("tasks", plan.tasks, (len(plan.tasks), 2)), ("queues", plan.queues, (len(plan.queues),)))
+    for name, table, shape in tables:
+        if table.dtype != np.int32 or table.shape != shape:
             detail = f"they are {table.dtype} of the shape {table.shape}"
             raise WordError(f"{name} are words of 32 bits, two a task and one a queue", detail)
     if plan.num_queues > MOST_QUEUES:
@@ -138,7 +139,7 @@ def _check_counts(plan: AttentionPlan, tile_tokens: int) -> None:
         raise WordError("the number of clusters that ask for weights is out of range", f"{plan.num_asking!r}; {right}")
     share = plan.cluster * tile_tokens
     counts = {
-        "tokens": plan.op.max_length + plan.span_tokens + (_TILES_LOOKED_AHEAD + 2) * share,
+        "tokens": plan.op.max_length + plan.span_tokens + (_TILES_BEYOND + 2) * share,
         "tokens of a window": (plan.form.window or 0) + plan.op.new_tokens,
         "slots": plan.num_slots,
         "tasks": len(plan.tasks) + 2 * plan.num_queues,

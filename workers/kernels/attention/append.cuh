@@ -7,8 +7,8 @@
 //
 // Threads. One takes 8 pairs of one head of one new token, by vectors of 16 bytes: its loads are all under way together.
 //
-// Launches. Frequencies belong to the model and are read at once. Rows and lengths may be written by the launch before, and the
-// launch two back may still read the cache: all else is behind griddepcontrol.wait, the table too.
+// Launches. Whatever a caller gives may be written by the launch before, and the launch two back may still read the cache: nothing
+// is read or written before griddepcontrol.wait. Frequencies come with the rows, so they cost no latency of their own.
 #pragma once
 #include "config_append.cuh"
 #include "ptx.cuh"
@@ -74,10 +74,10 @@ extern "C" __global__ void __launch_bounds__(kAppendThreads) tuner_append(const 
   const int all_queries = args.query_heads * args.kv_heads, heads = all_queries + 2 * args.kv_heads;
   const int row = line / heads, head = line % heads, sequence = row / args.new_tokens;
   float frequencies[kVector];
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) frequencies[i] = args.frequencies[first + i];
   wait_for_prerequisites();
   if (sequence >= args.sequences) return;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) frequencies[i] = args.frequencies[first + i];
   const u16* from = args.qkv + static_cast<long long>(line) * kHeadDim + first;
   const int length = args.lengths[sequence];
   uint4 x = load_relaxed_gpu(from), y = load_relaxed_gpu(from + kHeadDim / 2);

@@ -48,6 +48,17 @@ struct CacheOf<false> {
   using Type = CacheRows;
 };
 
+// Which wait has expired: what a CTA was waiting for.
+enum Waited : int { kForTask, kForTaskSlot, kForStage, kForKeys, kForValues, kForSums, kForSumsRead, kForCluster, kForArrivals };
+
+// Who gave up, and what it waited for: written once by the first, kept until the host clears it. Laid out as a product's record.
+struct AttentionAbort {
+  u32 raised;
+  int task, waited;  // number of the CTA's task, and Waited
+  u32 warp, parity;  // where arrivals do not fit: those that were there, and those of a launch
+  int cta;
+};
+
 struct AttentionArgs {
   CacheOf<kByCopyEngine>::Type k, v;
   const u16* q;                // [sequences * new tokens, query heads, kHeadDim]
@@ -60,6 +71,8 @@ struct AttentionArgs {
   long long* trace;            // of each CTA (1 + kTracedTasks) rows of kTraceWords, in traced builds
   const int* pages;            // where the cache is paged: of each sequence max_pages page numbers
   u32* refused;                // four words: what a launch found wrong first; kept until somebody clears it
+  AttentionAbort* abort;       // likewise, of a wait that has expired
+  long long spin_limit_cycles;  // of the SM clock, for one wait
   NextWeights next;            // all zeros for none
   int num_kv_heads, query_heads, new_tokens, num_blocks;  // query heads that share a KV head
   int max_length, span_tokens, num_spans;
@@ -72,6 +85,7 @@ struct AttentionArgs {
   float cap, tanh_scale_log2;  // of scores: cap * tanh(score / cap), as products.cuh has it
   int num_assigned;            // sequences whose tasks are assigned by their lengths; 0: the plan's table has the tasks
   int num_queues;              // clusters that have tasks; those behind them ask for weights alone
+  int sequences;
   AttentionTask first[kMostQueues];
 
   __device__ __forceinline__ int num_columns() const { return query_heads * new_tokens; }

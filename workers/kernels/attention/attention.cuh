@@ -13,7 +13,7 @@
 // that have keys to request are few.
 //
 // Liveness. CTAs of a cluster run at once and wait for each other's sums. No cluster waits for another one, so the grid
-// may have any size.
+// may have any size. A length that changes while the launch runs may break this: each wait is bounded (wait_attention.cuh).
 #pragma once
 #include "merge_attention.cuh"
 #include "request_attention.cuh"
@@ -27,42 +27,50 @@ __device__ __forceinline__ int first_of_team(u32 place) {
 
 __device__ __forceinline__ int slice_of_warp() { return static_cast<int>(threadIdx.x) / 32 % kSliceWarps; }
 
-// All math warps: a task's tiles, in the order of the ring, from its `place`-th tile on.
-__device__ __forceinline__ void multiply_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
+// All math warps: a task's tiles, in the order of the ring, from its `place`-th tile on. False, for all lanes of a warp alike, if
+// the CTA has given up.
+__device__ __forceinline__ bool multiply_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
                                               int place, const Queries& queries, Softmax& softmax) {
   clear(softmax);
 #pragma unroll 1
   for (int tile = first_of_team(place); tile < hand.num_tiles; tile += kTeams) {
-    attend_slice(args, ring, hand, tile, place + tile, slice_of_warp(), queries, softmax);
+    if (!attend_slice(args, ring, hand, number, tile, place + tile, slice_of_warp(), queries, softmax)) return false;
     stamp(args, kFirstK, number, tile == 0 && threadIdx.x % (32 * kSliceWarps) == 0);
   }
   stamp(args, kLastTile, number, threadIdx.x == 0);
+  return true;
 }
 
-__device__ inline void attend_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
+// Returns whether these threads have ended a task.
+__device__ inline bool attend_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
   const int thread = static_cast<int>(threadIdx.x);
   Queries queries;
   Softmax softmax;
   int place = 0;
 #pragma unroll 1
   for (int number = 0;; ++number) {
-    const TaskInHand hand = at_hand(ring, number);
-    if (hand.num_tiles < 0) return;
-    load_queries(ring, number % kTaskSlots, columns_of(args, hand.task), queries);
-    hand_back(ring, number);
-    stamp(args, kTaken, number, thread == 0);
-    stamp_task(args, hand.task, number, thread == 0);
-    multiply_task(args, ring, hand, number, place, queries, softmax);
+    TaskInHand hand{};
+    bool goes_on = at_hand(args, ring, number, hand);
+    const bool is_end = hand.num_tiles < 0;
+    if (goes_on && !is_end) {
+      load_queries(ring, number % kTaskSlots, columns_of(args, hand.task), queries);
+      hand_back(ring, number);
+      stamp(args, kTaken, number, thread == 0);
+      stamp_task(args, hand.task, number, thread == 0);
+      goes_on = multiply_task(args, ring, hand, number, place, queries, softmax);
+    }
+    if constexpr (kFinishWarps == 0) goes_on = !any_of_finishers(!goes_on);  // the sums of the task before are read
+    if (!goes_on || is_end) return kFinishWarps == 0 && number > 0;
     const int first = first_of_team(place), from = first * kSliceWarps + slice_of_warp();
     const bool has_sums = first < hand.num_tiles;
     place += hand.num_tiles;
     if constexpr (kFinishWarps == 0) {
-      barrier_sync<kFinishThreads>(kFinishBarrier);  // the sums of the task before are read
       if (has_sums) leave_sums(shared, from, softmax);
       barrier_sync<kFinishThreads>(kFinishBarrier);
-      finish_task(args, ring, hand, shared, number, thread);
+      if (!finish_task(args, ring, hand, shared, number, thread)) return true;
     } else {
-      if (number > 0) wait_phase(ring.sums_empty(), (number & 1) ^ 1);
+      const u32 parity = (number & 1) ^ 1;
+      if (number > 0 && !all_agree(wait_phase(args, ring, ring.sums_empty(), parity, kForSumsRead, number))) return false;
       if (has_sums) leave_sums(shared, from, softmax);
       __syncwarp();
       if (thread % 32 == 0) mbarrier_arrive(ring.sums_full());
@@ -70,15 +78,20 @@ __device__ inline void attend_all(const AttentionArgs& args, const Ring& ring, u
   }
 }
 
-// The warps that end tasks.
-__device__ inline void finish_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
+// The warps that end tasks; returns whether they have ended one.
+__device__ inline bool finish_all(const AttentionArgs& args, const Ring& ring, unsigned char* shared) {
 #pragma unroll 1
   for (int number = 0;; ++number) {
-    const TaskInHand hand = at_hand(ring, number);
-    if (hand.num_tiles < 0) return;
-    hand_back(ring, number);
-    wait_phase(ring.sums_full(), number & 1);
-    finish_task(args, ring, hand, shared, number, static_cast<int>(threadIdx.x) - kMathThreads);
+    TaskInHand hand{};
+    bool goes_on = at_hand(args, ring, number, hand);
+    const bool is_end = hand.num_tiles < 0;
+    if (goes_on && !is_end) {
+      hand_back(ring, number);
+      goes_on = wait_phase(args, ring, ring.sums_full(), number & 1, kForSums, number);
+    }
+    if constexpr (kBoundsWaits) goes_on = !any_of_finishers(!goes_on);
+    if (!goes_on || is_end) return number > 0;
+    if (!finish_task(args, ring, hand, shared, number, static_cast<int>(threadIdx.x) - kMathThreads)) return true;
   }
 }
 
@@ -106,12 +119,14 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   }
   wait_for_prerequisites();
   forget_stamps(args);
+  bool has_met = false;
   if (thread >= kRequester) {
     request_all(args, ring, own);
   } else if (thread < kMathThreads) {
-    attend_all(args, ring, shared);
+    has_met = attend_all(args, ring, shared);
   } else {
-    finish_all(args, ring, shared);
+    has_met = finish_all(args, ring, shared);
   }
   stamp_edge(args, kEndedCycles, kEndedNs, thread == (kFinishWarps == 0 ? 0 : kMathThreads));
+  if constexpr (kBoundsWaits) end_cta(args, ring, has_met);
 }

@@ -24,6 +24,8 @@ constexpr int kBoxTokens = 64;    // that one copy brings: a tile, or where page
 constexpr bool kIsPaged = false;
 constexpr bool kHasWindow = false;
 constexpr bool kHasSoftCap = false;
+constexpr bool kBoundsWaits = true;  // else a wait whose end never comes is never over: for timing alone
+constexpr bool kLengthsOnce = false;  // whether one warp of a CTA reads the lengths and tells them to the one that brings values
 constexpr int kTracedTasks = 0;  // of a CTA, that a traced build stamps
 constexpr int kBoundThreads = 512;  // that would have an SM's registers: the fewer the more threads
 #define TUNER_ATTENTION_CLUSTER

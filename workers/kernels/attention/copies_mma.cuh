@@ -12,7 +12,7 @@
 // Memory order. A lane's arrival comes behind its copies. A team reads them behind the barrier's phase. Its arrival when
 // it hands a stage back orders its reads before the lanes' next copies, which wait for all of them.
 #pragma once
-#include "ring_attention.cuh"
+#include "wait_attention.cuh"
 
 constexpr int kChunkBytes = 16;
 constexpr int kChunks = 2 * kHeadDim / kChunkBytes;  // of a row
@@ -78,31 +78,41 @@ __device__ __forceinline__ void copy_box(const AttentionArgs& args, u32 box, con
   }
 }
 
-// All lanes of a warp: its part of a tile of a contiguous cache from that row on, of which so many tokens are read.
-__device__ __forceinline__ void request_tile(const AttentionArgs& args, const Ring& ring, int place, int row, int num_tokens) {
+// All lanes of a warp: its part of a tile of a contiguous cache from that row on, of which so many tokens are read. False for who saw
+// the CTA give up.
+__device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int row,
+                                             int num_tokens) {
   const int stage = place % kStages;
   const bool of_values = !brings_tasks();
-  wait_until_free(ring, place);
+  if (!wait_until_free(args, ring, place, number)) return false;
   copy_box(args, of_values ? ring.v(stage) : ring.k(stage), of_values ? args.v : args.k, row, 0, num_tokens);
   cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));
+  return true;
 }
 
 // All lanes of a warp: its part of the boxes of a tile of a paged cache whose bits are set, of whose tokens so many are read.
-// The lanes from `first` on know where they begin; behind the last page where there is none.
-__device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, u32 boxes, int first, int row,
-                                              int line, int num_tokens) {
+// The lanes from `first` on know where they begin; behind the last page where there is none. `goes_on` becomes false for who saw
+// the CTA give up; with it nothing is requested.
+__device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, int number, u32 boxes,
+                                              int first, int row, int line, int num_tokens, bool& goes_on) {
   const int stage = place % kStages;
   const bool of_values = !brings_tasks();
   const u32 tile = of_values ? ring.v(stage) : ring.k(stage);
-  wait_until_free(ring, place);
+  if (goes_on) goes_on = wait_until_free(args, ring, place, number);
 #pragma unroll 1
   for (int box = 0; box < kBoxes; ++box) {
     const int from = __shfl_sync(0xFFFFFFFFu, row, first + box), left = num_tokens - box * kBoxTokens;
     const bool is_there = from < args.num_pages * args.rows_per_page;
-    if ((boxes >> box & 1) != 0)
+    if (goes_on && (boxes >> box & 1) != 0)
       copy_box(args, tile + box * kBoxBytes, of_values ? args.v : args.k, from, line, is_there ? left : 0);
   }
-  cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));
+  if (goes_on) cp_async_arrive(of_values ? ring.v_full(stage) : ring.k_full(stage));
+}
+
+// All lanes of a warp, once the CTA has given up: until all that they have requested is there.
+__device__ inline void outlast_copies(const AttentionArgs&, const Ring&, int, int) {
+  cp_async_commit();
+  cp_async_wait<0>();
 }
 
 // One thread: the L2 is to have the beginning of a row of weights.

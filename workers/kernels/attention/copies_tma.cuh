@@ -4,7 +4,7 @@
 // Memory order. The copy engine writes what the team reads by ldmatrix behind the barrier's phase. An arrival orders these
 // reads before the copy engine's next write.
 #pragma once
-#include "ring_attention.cuh"
+#include "wait_attention.cuh"
 
 constexpr int kUnrolledBoxes = kBoxes > 4 ? 1 : kBoxes;  // in one go: more of them spill registers
 
@@ -30,12 +30,14 @@ __device__ __forceinline__ void announce(const AttentionArgs& args, const Ring& 
   mbarrier_arrive_expect(ring.task_full(slot), bytes);
 }
 
-// One thread: the stage of the ring's `place`-th tile, when it is free, expects so many boxes of K and of V.
-__device__ __forceinline__ void expect_tile(const Ring& ring, int place, int num_boxes) {
+// One thread: the stage of the ring's `place`-th tile, when it is free, expects so many boxes of K and of V. False if the CTA has
+// given up: then nobody may expect or request any more.
+__device__ __forceinline__ bool expect_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int num_boxes) {
   const int stage = place % kStages;
-  wait_until_free(ring, place);
+  if (!wait_until_free(args, ring, place, number)) return false;
   mbarrier_arrive_expect(ring.k_full(stage), num_boxes * kBoxBytes);
   mbarrier_arrive_expect(ring.v_full(stage), num_boxes * kBoxBytes);
+  return true;
 }
 
 // One thread: a box of both, from that row and line of the maps on.
@@ -46,23 +48,36 @@ __device__ __forceinline__ void request_box(const AttentionArgs& args, const Rin
 }
 
 // All lanes of the last warp: a tile of a contiguous cache, from that row on. It lies in the cache, or behind its end, where
-// the copy engine finds zeros; so nobody has to know how many of its tokens there are.
-__device__ __forceinline__ void request_tile(const AttentionArgs& args, const Ring& ring, int place, int row, int) {
-  if (threadIdx.x % 32 != 0) return;
-  expect_tile(ring, place, 1);
+// the copy engine finds zeros; so nobody has to know how many of its tokens there are. False for who saw the CTA give up.
+__device__ __forceinline__ bool request_tile(const AttentionArgs& args, const Ring& ring, int place, int number, int row, int) {
+  if (threadIdx.x % 32 != 0) return true;
+  if (!expect_tile(args, ring, place, number, 1)) return false;
   request_box(args, ring, place, 0, row, 0);
+  return true;
 }
 
 // All lanes of the last warp: of a tile of a paged cache the boxes whose bits are set. The lanes from `first` on know where
-// they begin.
-__device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, u32 boxes, int first, int row,
-                                              int line, int) {
+// they begin. `goes_on` becomes false for who saw the CTA give up; with it nothing is requested.
+__device__ __forceinline__ void request_boxes(const AttentionArgs& args, const Ring& ring, int place, int number, u32 boxes,
+                                              int first, int row, int line, int, bool& goes_on) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  if (lane == 0) expect_tile(ring, place, __popc(boxes));
+  if (lane == 0 && goes_on) goes_on = expect_tile(args, ring, place, number, __popc(boxes));
 #pragma unroll kUnrolledBoxes
   for (int box = 0; box < kBoxes; ++box) {
     const int from = __shfl_sync(0xFFFFFFFFu, row, first + box);
-    if (lane == 0 && (boxes >> box & 1) != 0) request_box(args, ring, place, box, from, line);
+    if (lane == 0 && goes_on && (boxes >> box & 1) != 0) request_box(args, ring, place, box, from, line);
+  }
+}
+
+// All lanes of the last warp, once the CTA has given up: until all that was requested is there, of so many tasks and tiles.
+__device__ inline void outlast_copies(const AttentionArgs& args, const Ring& ring, int num_tasks, int num_tiles) {
+  if (threadIdx.x % 32 != 0) return;
+  const long long start = clock64(), limit = args.spin_limit_cycles;
+  for (int number = max(num_tasks - kTaskSlots, 0); number < num_tasks; ++number)
+    outlast(ring.task_full(number % kTaskSlots), number / kTaskSlots & 1, start, limit);
+  for (int place = max(num_tiles - kStages, 0); place < num_tiles; ++place) {
+    outlast(ring.k_full(place % kStages), place / kStages & 1, start, limit);
+    outlast(ring.v_full(place % kStages), place / kStages & 1, start, limit);
   }
 }
 

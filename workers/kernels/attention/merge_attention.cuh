@@ -28,20 +28,14 @@
 #pragma once
 #include "products.cuh"
 
-constexpr int kSumStride = kHeadDim + 4;  // floats: lanes of a store are in different banks
-constexpr int kVectors = kHeadDim / 4;    // items of a column
-constexpr int kSumsOffset = (kQueriesEnd + 15) / 16 * 16;
-constexpr int kStatsOffset = kSumsOffset + 4 * kMathWarps * kLiveColumns * kSumStride;
-constexpr int kReceivedOffset = kStatsOffset + (8 * kMathWarps * kLiveColumns + 15) / 16 * 16;
-constexpr int kShare = (kLiveColumns * kVectors + kCluster - 1) / kCluster;  // items of a CTA, at most
-constexpr int kFromOneBytes = 16 * kShare + 8 * kLiveColumns + kLiveColumns % 2 * 8;
-constexpr int kReceivedBytes = kCluster == 1 ? 0 : kCluster * kFromOneBytes;  // of a buffer
-constexpr int kFlagOffset = kReceivedOffset + 2 * kReceivedBytes;
-constexpr int kAttentionSmem = kFlagOffset + 16;
-static_assert(kReceivedOffset % 16 == 0 && kFromOneBytes % 16 == 0, "four sums are loaded at a time");
-static_assert(kAttentionSmem <= 232448, "more than a CTA of sm_90 has");
-constexpr int kPartialFloats = kColumns * (kHeadDim + 2 * kCluster);
 constexpr int kFinishBarrier = 1;
+
+// All threads that end tasks meet: whether it is so for any of them.
+__device__ __forceinline__ bool any_of_finishers(bool flag) {
+  if constexpr (kBoundsWaits) return barrier_or<kFinishThreads>(kFinishBarrier, flag);
+  barrier_sync<kFinishThreads>(kFinishBarrier);
+  return false;
+}
 
 // Four sums of a column, and the maximum and normaliser that they belong to.
 struct Part {
@@ -210,15 +204,18 @@ __device__ __forceinline__ void leave_item(const AttentionArgs& args, const Task
 }
 
 // All threads that end tasks: the span counts itself in; the last one adds up this CTA's items.
-__device__ inline void arrive(const AttentionArgs& args, const TaskInHand& hand, unsigned char* shared, int number, int thread,
-                              const Share& share, const LiveSpans& live) {
+__device__ inline void arrive(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, unsigned char* shared,
+                              int number, int thread, const Share& share, const LiveSpans& live) {
   u32* flag = reinterpret_cast<u32*>(shared + kFlagOffset);
   const u32 arrivals = hand.task.span() == live.first ? args.arrivals_per_launch - live.count() + 1 : 1;
   barrier_sync<kFinishThreads>(kFinishBarrier);
   if (thread == 0) {
     u32* counter = args.arrivals + static_cast<long long>(args.slot(hand.task)) * kCluster + cluster_rank();
-    const u32 before = fetch_add_acq_rel_gpu(counter, arrivals);
-    *flag = live.count() > 1 && (before + arrivals) % args.arrivals_per_launch == 0;
+    const u32 now = fetch_add_acq_rel_gpu(counter, arrivals) % args.arrivals_per_launch + arrivals;
+    *flag = live.count() > 1 && now == args.arrivals_per_launch;
+    if constexpr (kBoundsWaits) {  // clusters have read other lengths
+      if (now > args.arrivals_per_launch) give_up(args, ring, kForArrivals, number, now, args.arrivals_per_launch);
+    }
   }
   barrier_sync<kFinishThreads>(kFinishBarrier);
   stamp(args, kArrived, number, thread == 0);
@@ -231,8 +228,9 @@ __device__ inline void arrive(const AttentionArgs& args, const TaskInHand& hand,
   stamp(args, kCombined, number, thread == 0);
 }
 
-// All threads that end tasks: the sums that a task's warps have left, to the slot or to the result.
-__device__ inline void finish_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, unsigned char* shared,
+// All threads that end tasks: the sums that a task's warps have left, to the slot or to the result. False, for all alike, if the
+// CTA has given up.
+__device__ inline bool finish_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, unsigned char* shared,
                                    int number, int thread) {
   const int num_items = columns_of(args, hand.task) * kVectors;
   const LiveSpans live = live_spans(args, hand.length);
@@ -261,11 +259,12 @@ __device__ inline void finish_task(const AttentionArgs& args, const Ring& ring, 
   }
   stamp(args, kMerged, number, thread == 0);
   if constexpr (kCluster > 1) {
-    mbarrier_wait_acquire_cluster(ring.received(buffer), number / 2 & 1);
-    for (int item = share.first + thread; !is_empty && item < share.end; item += kFinishThreads)
+    const bool has_all = wait_phase<true>(args, ring, ring.received(buffer), number / 2 & 1, kForCluster, number);
+    for (int item = share.first + thread; has_all && !is_empty && item < share.end; item += kFinishThreads)
       leave_item(args, hand, share, item, live.count() == 1, sum_of_ranks(ring, buffer, item, share));
-    barrier_sync<kFinishThreads>(kFinishBarrier);  // the buffer is read before the next task's items are sent
+    if (any_of_finishers(!has_all)) return false;  // the buffer is read before the next task's items are sent
     if (args.num_spans == 1) stamp(args, kCombined, number, thread == 0);
   }
-  if (args.num_spans > 1 && !is_empty) arrive(args, hand, shared, number, thread, share, live);
+  if (args.num_spans > 1 && !is_empty) arrive(args, ring, hand, shared, number, thread, share, live);
+  return true;
 }

@@ -36,10 +36,12 @@ __device__ __forceinline__ int row_of(const AttentionArgs& args, const TaskInHan
 
 // All lanes of a warp that requests: the CTA's tiles of a task of a paged cache. A lane looks after a box, at first one of the
 // first 32, then one 32 boxes on. It knows where that begins, and fetches the number of its next one's page. So what a tile
-// needs is at hand when its stage is free.
-__device__ inline void request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int place, int pages) {
+// needs is at hand when its stage is free. As `request_tiles`.
+__device__ inline int request_pages(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number, int place,
+                                    int pages) {
   const int lane = static_cast<int>(threadIdx.x) % 32, line = hand.task.head() * args.lines_per_head;
-  int row = 0, next = pages;
+  int row = 0, next = pages, done = 0;
+  bool goes_on = true;
   u32 seen = 0;
 #pragma unroll 1
   for (int tile = 0; tile < hand.num_tiles; ++tile) {
@@ -52,8 +54,10 @@ __device__ inline void request_pages(const AttentionArgs& args, const Ring& ring
     }
     const u32 of_tile = seen >> first % 32 & ((1u << kBoxes) - 1);
     const int tokens = hand.length - token_of(args, hand, first);
-    request_boxes(args, ring, place + tile, of_tile, first % 32, row, line, tokens);
+    request_boxes(args, ring, place + tile, number, of_tile, first % 32, row, line, tokens, goes_on);
+    done += goes_on;
   }
+  return done;
 }
 
 // All lanes of a warp that requests: the numbers of a task's first 32 pages, one a lane, where the cache has pages.
@@ -61,18 +65,19 @@ __device__ __forceinline__ int first_pages(const AttentionArgs& args, const Task
   return kIsPaged ? page_of(args, hand, static_cast<int>(threadIdx.x) % 32) : 0;
 }
 
-// All lanes of a warp that requests: the CTA's tiles of a task from `first` to `end`, of a paged cache all; `place`: of the task's
-// first one in the ring, `pages`: its first ones.
-__device__ __forceinline__ void request_tiles(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int first,
-                                              int end, int place, int pages) {
+// All lanes of a warp that requests: the tiles of the CTA's task of that number from `first` to `end`, of a paged cache all. `place`:
+// of the task's first one in the ring; `pages`: its first ones. Returns how far it came: to `end`, unless the CTA has given up.
+__device__ __forceinline__ int request_tiles(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
+                                             int first, int end, int place, int pages) {
   if constexpr (kIsPaged) {
-    request_pages(args, ring, hand, place, pages);
+    return request_pages(args, ring, hand, number, place, pages);
   } else {
     const int head = hand.task.sequence() * args.rows_per_page + hand.task.head() * args.rows_per_head;
     for (int tile = first; tile < end; ++tile) {
       const int token = first_token_of(args, hand.task, hand.length, tile);
-      request_tile(args, ring, place + tile, head + token, hand.length - token);
+      if (!request_tile(args, ring, place + tile, number, head + token, hand.length - token)) return tile;
     }
+    return end;
   }
 }
 
@@ -101,7 +106,7 @@ struct OwnTasks {
       request_queries(args, ring, hand.task, 0);
       if constexpr (!kIsPaged) {
         requested = min(kStages, hand.num_tiles);
-        request_tiles(args, ring, hand, 0, requested, 0, 0);
+        request_tiles(args, ring, hand, 0, 0, requested, 0, 0);
       }
       return true;
     }
@@ -112,7 +117,7 @@ struct OwnTasks {
     if constexpr (!kIsPaged) {
       hand.length = args.max_length;  // as far as is known
       requested = first_tiles(args, hand.task);
-      request_tiles(args, ring, hand, 0, requested, 0, 0);
+      request_tiles(args, ring, hand, 0, 0, requested, 0, 0);
     }
     hand.length = clamped_length(args, hand.task.sequence(), length);
     know_lengths(args, queue, of_lane);
@@ -135,28 +140,61 @@ __device__ __forceinline__ OwnTasks know_plan(const AttentionArgs& args) {
   return own;
 }
 
+// The warp that brings values, where it reads no lengths: the tasks as the other warp tells them. What is requested before any length
+// is there follows from the plan.
+__device__ inline void request_values(const AttentionArgs& args, const Ring& ring) {
+  TaskInHand hand{};
+  int place = 0, requested = 0;
+  if (!kIsPaged && args.num_assigned == 0) {
+    hand.task = args.first[cluster_number()], hand.length = args.max_length;
+    requested = first_tiles(args, hand.task);
+    request_tiles(args, ring, hand, 0, 0, requested, 0, 0);
+  }
+  for (int number = 0; at_hand(args, ring, number, hand) && hand.num_tiles >= 0; ++number) {
+    hand_back(ring, number);
+    const int done = request_tiles(args, ring, hand, number, requested, hand.num_tiles, place, first_pages(args, hand));
+    if (!all_agree(done == hand.num_tiles)) break;
+    place += hand.num_tiles, requested = 0;
+  }
+  outlast_copies(args, ring, 0, 0);
+}
+
 // A warp that requests: all of the CTA's tasks. What the next one needs to know is read before the tiles of the one before are
-// requested, which takes as long as the ring is full.
+// requested, which takes as long as the ring is full. A launch behind an abort brings no tiles.
 __device__ inline void request_all(const AttentionArgs& args, const Ring& ring, OwnTasks& own) {
+  if constexpr (kLengthsOnce && kRequestWarps > 1) {
+    if (!brings_tasks()) return request_values(args, ring);
+  }
   TaskInHand hand{}, next{};
   int number = 0, place = 0, requested;
+  const u32 raised = kBoundsWaits ? load_relaxed_gpu(&args.abort->raised) : 0;  // on its way meanwhile
   bool has_task = own.begin(args, ring, hand, requested);
   int pages = has_task ? first_pages(args, hand) : 0;
   while (has_task) {
     announce(args, ring, hand, number % kTaskSlots);
+    if (raised != 0) {
+      store_shared_word(ring.stopped(), 1);
+      return outlast_copies(args, ring, 1, requested);
+    }
     const bool has_next = own.next(args, next);
     const int next_pages = has_next ? first_pages(args, next) : 0;
-    request_tiles(args, ring, hand, requested, hand.num_tiles, place, pages);
+    const int done = request_tiles(args, ring, hand, number, requested, hand.num_tiles, place, pages);
+    if (!all_agree(done == hand.num_tiles)) return outlast_copies(args, ring, number + 1, place + done);
     place += hand.num_tiles;
     requested = 0;
-    __syncwarp();
-    if (++number >= kTaskSlots && brings_tasks()) wait_phase(ring.task_empty(number % kTaskSlots), (number / kTaskSlots & 1) ^ 1);
+    if (++number >= kTaskSlots && brings_tasks()) {
+      const u32 parity = (number / kTaskSlots & 1) ^ 1;
+      if (!all_agree(wait_phase(args, ring, ring.task_empty(number % kTaskSlots), parity, kForTaskSlot, number)))
+        return outlast_copies(args, ring, number, place);
+    }
     if (has_next) request_queries(args, ring, next.task, number % kTaskSlots);
     hand = next, pages = next_pages, has_task = has_next;
   }
   hand.num_tiles = -1;
   announce(args, ring, hand, number % kTaskSlots);
   if (args.next.is_early != 0 || !brings_tasks()) return;
-  if (place > 0) wait_phase(ring.v_full((place - 1) % kStages), (place - 1) / kStages & 1);
+  const int last = place - 1;
+  if (place > 0 && !wait_phase(args, ring, ring.v_full(last % kStages), last / kStages & 1, kForValues, number))
+    return outlast_copies(args, ring, number, place);
   prefetch_next_weights(args.next);
 }

@@ -28,6 +28,20 @@ constexpr int kQueryRowBytes = 2 * kHeadDim + 16;
 constexpr int kQueriesOffset = kTasksOffset + 16 * kTaskSlots;
 constexpr int kQueriesBytes = kLiveColumns * kQueryRowBytes;  // of a slot
 constexpr int kQueriesEnd = kQueriesOffset + kTaskSlots * kQueriesBytes;
+constexpr int kSumStride = kHeadDim + 4;  // floats: lanes of a store are in different banks
+constexpr int kVectors = kHeadDim / 4;    // items of a column
+constexpr int kSumsOffset = (kQueriesEnd + 15) / 16 * 16;
+constexpr int kStatsOffset = kSumsOffset + 4 * kMathWarps * kLiveColumns * kSumStride;
+constexpr int kReceivedOffset = kStatsOffset + (8 * kMathWarps * kLiveColumns + 15) / 16 * 16;
+constexpr int kShare = (kLiveColumns * kVectors + kCluster - 1) / kCluster;  // items of a CTA, at most
+constexpr int kFromOneBytes = 16 * kShare + 8 * kLiveColumns + kLiveColumns % 2 * 8;
+constexpr int kReceivedBytes = kCluster == 1 ? 0 : kCluster * kFromOneBytes;  // of a buffer
+constexpr int kFlagOffset = kReceivedOffset + 2 * kReceivedBytes;
+constexpr int kStoppedOffset = kFlagOffset + 4;
+constexpr int kAttentionSmem = kFlagOffset + 16;
+static_assert(kReceivedOffset % 16 == 0 && kFromOneBytes % 16 == 0, "four sums are loaded at a time");
+static_assert(kAttentionSmem <= 232448, "more than a CTA of sm_90 has");
+constexpr int kPartialFloats = kColumns * (kHeadDim + 2 * kCluster);
 
 struct Ring {
   u32 base;
@@ -42,6 +56,8 @@ struct Ring {
   __device__ __forceinline__ u32 sums_full() const { return base + kRingBytes + kSumsBarriers; }
   __device__ __forceinline__ u32 sums_empty() const { return sums_full() + 8; }
   __device__ __forceinline__ u32 received(int buffer) const { return base + kRingBytes + kReceivedBarriers + 8 * buffer; }
+  // A word that says whether the CTA has given up.
+  __device__ __forceinline__ u32 stopped() const { return base + kStoppedOffset; }
   __device__ __forceinline__ u32 task(int slot) const { return base + kTasksOffset + 16 * slot; }
   __device__ __forceinline__ u32 queries(int slot) const { return base + kQueriesOffset + kQueriesBytes * slot; }
 };
@@ -54,12 +70,13 @@ __device__ inline void init_ring(const Ring& ring) {
   }
   for (int slot = 0; slot < kTaskSlots; ++slot) {
     mbarrier_init(ring.task_full(slot), kTaskArrivals);
-    mbarrier_init(ring.task_empty(slot), kMathWarps + kFinishWarps);
+    mbarrier_init(ring.task_empty(slot), kMathWarps + kFinishWarps + (kLengthsOnce ? kRequestWarps - 1 : 0));
   }
   mbarrier_init(ring.sums_full(), kMathWarps);
   mbarrier_init(ring.sums_empty(), max(kFinishWarps, 1));
   mbarrier_init(ring.received(0), 1);
   mbarrier_init(ring.received(1), 1);
+  store_shared_word(ring.stopped(), 0);
   if constexpr (kByCopyEngine) fence_mbarrier_init();
 }
 
@@ -72,27 +89,4 @@ __device__ __forceinline__ long long column_offset(const AttentionArgs& args, co
 
 __device__ __forceinline__ int columns_of(const AttentionArgs& args, const AttentionTask& task) {
   return min(args.num_columns() - task.block() * kColumns, kLiveColumns);
-}
-
-// All lanes of a warp that multiplies or ends tasks: the CTA's task of that number, when it is at hand.
-__device__ __forceinline__ TaskInHand at_hand(const Ring& ring, int number) {
-  const int slot = number % kTaskSlots;
-  wait_phase(ring.task_full(slot), number / kTaskSlots & 1);
-  const uint4 words = load_shared_vector(ring.task(slot));
-  return {{static_cast<int>(words.x), static_cast<int>(words.y)}, static_cast<int>(words.z), static_cast<int>(words.w)};
-}
-
-// The same warp has read what it needs of the task's slot.
-__device__ __forceinline__ void hand_back(const Ring& ring, int number) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.task_empty(number % kTaskSlots));
-}
-
-// Of the threads that request, whether they bring tasks and queries too. Who does not, walks the same queue, and may be many
-// tasks without tiles behind.
-__device__ __forceinline__ bool brings_tasks() { return kRequestWarps == 1 || threadIdx.x < kRequester + 32; }
-
-// Who requests the ring's `place`-th tile: until its stage is free.
-__device__ __forceinline__ void wait_until_free(const Ring& ring, int place) {
-  if (place >= kStages) wait_phase(ring.empty(place % kStages), (place / kStages & 1) ^ 1);
 }

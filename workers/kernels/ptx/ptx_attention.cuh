@@ -33,18 +33,39 @@ __device__ __forceinline__ void cp_async_arrive(u32 barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-// As `mbarrier_wait`; before sm_90, which can suspend a thread for it, by asking again and again.
-__device__ __forceinline__ void wait_phase(u32 barrier, u32 parity) {
+// Whether the phase of this parity is over; from sm_90 on the thread may be suspended for it, for a time that hardware bounds.
+__device__ __forceinline__ bool is_over(u32 barrier, u32 parity) {
+  u32 done;
 #if __CUDA_ARCH__ >= 900
-  mbarrier_wait(barrier, parity);
+  asm volatile(
+      "{\n.reg .pred done;\nmbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
 #else
   asm volatile(
-      "{\n.reg .pred done;\n"
-      "AGAIN:\nmbarrier.test_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra READY;\nbra AGAIN;\nREADY:\n}" ::"r"(barrier),
-      "r"(parity)
+      "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
       : "memory");
 #endif
+  return done != 0;
+}
+
+// The same of what CTAs of the cluster have sent.
+__device__ __forceinline__ bool is_over_in_cluster(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{\n.reg .pred done;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n}"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+__device__ __forceinline__ void store_shared_word(u32 address, u32 word) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
 // Plain bytes to shared memory by the copy engine; both addresses and the size are multiples of 16.

@@ -69,6 +69,7 @@ def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
     """The parameter, as a program without tuner fills it in."""
     space = ADDRESSES["workspace"]
     own = {name: space + recipe["workspace"][name] for name in ("arrivals", "refused", "partials")}
+    own |= {"abort": space + recipe["workspace"]["abort_record"]["offset"]}
     own |= {"trace": 0, "pages": PAGES if "pages" in recipe else 0}
     buffer = bytearray(recipe["parameter"]["size_bytes"])
     for field in recipe["parameter"]["fields"]:
@@ -83,7 +84,8 @@ def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
         elif field["type"] == "pointer":
             struct.pack_into("<Q", buffer, offset, {**ADDRESSES, **own}[name])
         else:
-            struct.pack_into("<f" if field["type"] == "float32" else "<i", buffer, offset, field["value"])
+            letter = {"float32": "<f", "int32": "<i", "int64": "<q"}[field["type"]]
+            struct.pack_into(letter, buffer, offset, field["value"])
     return bytes(buffer)
 
 
@@ -219,7 +221,8 @@ def test_a_workspace_has_room_for_counters_and_sums() -> None:
     counters, floats = workspace_words(kernel.plan, kernel.schedule)
     space = recipe["workspace"]
     assert space["refused"] >= 4 * counters
-    assert space["zero_bytes"] == space["partials"] >= space["refused"] + 4 * REFUSED_WORDS
+    assert space["zero_bytes"] == space["partials"] >= space["abort_record"]["offset"] + 4 * 6
+    assert space["abort_record"]["offset"] >= space["refused"] + 4 * REFUSED_WORDS
     assert space["bytes"] - space["partials"] >= 4 * floats > 4 * counters
     assert space["partials"] % space["alignment_bytes"] == 0
 
