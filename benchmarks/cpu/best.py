@@ -91,7 +91,19 @@ def fill(directory: Path, num_jobs: int) -> list[tuple[int, int, int, int]]:
 def serving(directory: Path, num_descriptors: int | None = None) -> Iterator[tuple[str, int]]:
     """Address and process id of `tuner serve` over that folder, which has so many descriptors at most."""
     limited = ["prlimit", f"--nofile={num_descriptors}:{num_descriptors}"] if num_descriptors else []
-    command = limited + [sys.executable, "-m", "tuner.cli", "serve", "--port", "0", "--data", str(directory), "--gpu", TARGET]
+    command = [
+        *limited,
+        sys.executable,
+        "-m",
+        "tuner.cli",
+        "serve",
+        "--port",
+        "0",
+        "--data",
+        str(directory),
+        "--gpu",
+        TARGET,
+    ]
     quiet = {**os.environ, "TUNER_LOG_LEVEL": "warning"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=quiet) as server:
         try:

@@ -152,13 +152,11 @@ class _Pace:
         deadline."""
         if job.state == str(JobState.FINALS):
             return 0.0
-        search_s = min(job.seconds - job.search_s, (job.trials - job.num_trials) * self.trial_s)
+        search_s: float = min(job.seconds - job.search_s, (job.trials - job.num_trials) * self.trial_s)
         return min(max(0.0, search_s), due_s)
 
 
-def _line(
-    session: Session, target_id: str, pace: _Pace | None, cards: int, now: float
-) -> Iterator[tuple[str, Place]]:
+def _line(session: Session, target_id: str, pace: _Pace | None, cards: int, now: float) -> Iterator[tuple[str, Place]]:
     """The place of each job that is open and not paused, the first one first."""
     before_s = 0.0
     for position, job in enumerate(session.execute(_IN_LINE, {"target_id": target_id})):
