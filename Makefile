@@ -26,7 +26,7 @@ $$(nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo serve test test-all soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-patience bench-search bench-two-cards bench-builds bench-large-job bench-submissions bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-preview bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
+.PHONY: help venv demo serve test test-all soak test-wheel test-vllm test-gpu lint check golden sanitize wheel release bench-core bench-service bench-best bench-chains bench-layers bench-patience bench-search bench-two-cards bench-builds bench-large-job bench-submissions bench-crowds bench-service-all bench-full-store bench-pages bench-cluster bench-first-jobs bench-faults bench-measuring bench-noise bench-preview bench-orders bench-simulator bench-take-home bench-model bench-gpu bench-torch results bench-compile-space clean
 
 help: ## print this menu
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -132,6 +132,11 @@ bench-pages: $(VENV)/.dev ## time the dashboard in a headless Chromium, and look
 
 bench-submissions: $(VENV)/.dev ## time 200 POST /jobs a second, with tokens; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.submissions
+
+bench-crowds: $(VENV)/.dev ## time answers beside 1,100 silent connections, an event beside 640 streams, and the front page with 2,500 jobs; writes benchmarks/results/cpu/
+	@$(BIN)/python -m benchmarks.cpu.crowds
+
+bench-service-all: bench-submissions bench-crowds bench-full-store bench-service bench-cluster ## write all rows of benchmarks/results/cpu/service.json anew (the machine must be idle)
 
 bench-full-store: $(VENV)/.dev ## time pages and GET /best among 1,100,000 trials, with a job running and without; writes benchmarks/results/cpu/
 	@$(BIN)/python -m benchmarks.cpu.full_store

@@ -96,6 +96,7 @@ def open_service(
         max_ahead=settings.max_ahead,
         observers=observers,
         leads=leads,
+        leader_trouble=lambda: "" if standby is None else standby.trouble,
         winners=ShippedWinners(),
         retention=settings.retention,
         courier=_courier(settings, store, leads),

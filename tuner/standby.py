@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from tuner.errors import StoreError
@@ -13,6 +14,9 @@ log = logging.getLogger(__name__)
 
 #: Between two attempts to lead, and between two looks whether one still leads, seconds.
 PERIOD_S = 1.0
+#: A server that leads gives a sign of life as often as that. One that gave none for so long hangs, or was stopped; it
+#: is named again and again, seconds.
+SILENT_S, _TELL_S = 15.0, 60.0
 
 
 class Standby:
@@ -38,6 +42,10 @@ class Standby:
         self._stop = threading.Event()
         #: Whether this server runs the jobs.
         self.leads = False
+        #: Why nobody runs them, and what to do; empty while somebody does.
+        self.trouble = ""
+        self._sign: tuple[str, int] | None = None
+        self._sign_at = self._said_at = float("-inf")
         self._thread = threading.Thread(target=self._run, name="standby", daemon=True)
 
     def start(self) -> None:
@@ -58,10 +66,31 @@ class Standby:
                     return
                 if not self.leads:
                     self._try()
+                if self.leads:
+                    self._leadership.beat()
+                else:
+                    self._check_leader()
                 self._stop.wait(self._period_s)
         except Exception:
             log.critical("this server cannot run the jobs, and ends", exc_info=True)
             self._give_up()
+
+    def _check_leader(self) -> None:
+        """Whether the server that has the lock lives: the kernel keeps the lock of one that is stopped, too. Nothing is
+        taken from it, since it may go on at any moment, in the middle of a write."""
+        now, sign = time.monotonic(), self._leadership.sign_of_life()
+        if sign != self._sign:
+            self._sign, self._sign_at, self.trouble = sign, now, ""
+        elif now - self._sign_at > SILENT_S:
+            pid, _ = sign
+            self.trouble = (
+                f"no jobs are run: the server with the pid {pid} has the lock of {self._leadership.directory}, and "
+                f"gave no sign of life for {SILENT_S:g} s. It hangs, or was stopped. On its machine, "
+                f"`kill -CONT {pid}` wakes one that was stopped; after `kill -9 {pid}` this server takes over"
+            )
+            if now - self._said_at > _TELL_S:
+                self._said_at = now
+                log.error("%s", self.trouble)
 
     def _regain(self) -> bool:
         """Waits until the database answers and its lock is this server's again; false where it is another's."""
@@ -84,6 +113,7 @@ class Standby:
             self._leadership.release()
             log.debug("another server runs the jobs: %s", error)
             return
+        self._leadership.beat()
         self._lead()
-        self.leads = True
+        self.leads, self.trouble = True, ""
         log.info("this server runs the jobs now")

@@ -110,7 +110,7 @@ class AccessGuard:
             is_bearer = scheme.lower() == "bearer"
             if is_bearer and (token := self._access.remembered(secret)) is not None:
                 return token
-            token = await self._rates.looked_up(address, self._access.by_secret, secret) if is_bearer else None
+            token = await self._rates.token_for(address, self._access.by_secret, secret) if is_bearer else None
             if token is None:
                 if not self._rates.guessed(address):
                     raise _Refusal(status=429, detail=f"too many wrong tokens; wait {WINDOW_S} s")

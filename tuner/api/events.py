@@ -26,7 +26,7 @@ _BATCH = 200
 #: Threads that read events, for all streams: a request has those of the others. Who waits for an event holds none.
 _NUM_READERS = 8
 #: A stream that nothing wakes looks so often whether its job, or its batch, is there yet and goes on, seconds.
-_JOB_LOOK_S, _BATCH_LOOK_S = 10.0, 2.0
+_JOB_CHECK_S, _BATCH_CHECK_S = 10.0, 2.0
 _MAX_EVENT_ID = 2**63 - 1
 
 
@@ -39,7 +39,7 @@ class Feed:
     #: Within the block, what it is given is set whenever there may be another one.
     listening: Callable[[Wake], AbstractContextManager[None]]
     #: Seconds after which it looks for itself.
-    look_s: float
+    check_s: float
     #: Whether nothing happens any more.
     is_over: Callable[[], bool]
     #: Whether this event is known to be the last one.
@@ -76,7 +76,7 @@ def event_routes(service: Service) -> APIRouter:
         feed = Feed(
             events=partial(service.events, job_id),
             listening=partial(service.listening, job_id),
-            look_s=_JOB_LOOK_S,
+            check_s=_JOB_CHECK_S,
             is_over=lambda: service.job(job_id).state.is_final,
             is_last=_is_last,
         )
@@ -99,7 +99,7 @@ def event_routes(service: Service) -> APIRouter:
         feed = Feed(
             events=partial(service.batches.events, batch_id),
             listening=partial(service.batches.listening, batch_id),
-            look_s=_BATCH_LOOK_S,
+            check_s=_BATCH_CHECK_S,
             is_over=lambda: service.batches.get(batch_id).state.is_final,
             is_last=lambda _: False,
         )
@@ -146,7 +146,7 @@ async def _events(
             if (is_final and not events) or any(feed.is_last(event) for event in events):
                 yield ServerSentEvent(event="end", data="{}")
                 return
-            if not events and not await wake.wait(feed.look_s):
+            if not events and not await wake.wait(feed.check_s):
                 # Perhaps it has ended, and the asker had seen the end already.
                 is_final = await to_thread.run_sync(feed.is_over, limiter=readers)
 

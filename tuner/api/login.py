@@ -47,7 +47,7 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
         fields = parse_qs((await request.body()).decode(errors="replace"))
         secret, target = fields.get("token", [""])[0].strip(), local_path(wanted)
         address = caller_of(request).address
-        token = await rates.looked_up(address, access.by_secret, secret)
+        token = await rates.token_for(address, access.by_secret, secret)
         if token is None:
             if not rates.guessed(address):
                 return render_form("login.html", 429, wanted=target, problem="Too many wrong tokens: wait ten seconds.")

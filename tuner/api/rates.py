@@ -59,7 +59,7 @@ class Rates:
         """Counts a request; whether it may be answered."""
         return self._asked is None or self._asked.hit(who)
 
-    async def looked_up(self, address: str, find: Callable[[str], Token | None], secret: str) -> Token | None:
+    async def token_for(self, address: str, find: Callable[[str], Token | None], secret: str) -> Token | None:
         """The token of a secret. Many may share an address, so a right one is let in, whatever the others sent. Those
         of an address with too many wrong ones are looked up one at a time, which costs the others nothing."""
         limiter = None if self._wrong.has_room(address) else self._doubtful

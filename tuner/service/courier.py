@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -29,10 +30,10 @@ PAUSES_S = (5.0, 30.0, 120.0, 600.0, 3600.0, 6 * 3600.0, 24 * 3600.0)
 ATTEMPT_S = 10.0
 #: Between two looks for webhooks that are due, seconds.
 PERIOD_S = 1.0
-#: A host that failed is left alone for so long, seconds.
-_REST_S = 5.0
-#: Attempts at a time, each at another host.
-_NUM_THREADS = 4
+#: A receiver that failed is left alone for so long, seconds; twice as long after each further failure, up to the most.
+_REST_S, _MOST_REST_S = 5.0, 300.0
+#: Attempts at a time, each at another receiver; and those of them at one host, so that none holds up the others.
+_NUM_THREADS, _NUM_AT_HOST = 16, 4
 #: By which a receiver says that it wants no more of this one.
 _GONE = 410
 
@@ -62,9 +63,10 @@ class Courier:
         self._wake = threading.Event()
         self._keeper = Keeper(store, self._stop)
         self._lock = threading.Lock()
-        #: Hosts that are being asked, and those that rest, until when by the monotonic clock.
-        self._busy: set[str] = set()
-        self._resting: dict[str, float] = {}
+        #: Receivers that are being asked, by URL, each with its host; and those that failed: how often in a row, and
+        #: until when they rest, by the monotonic clock.
+        self._busy: dict[str, str] = {}
+        self._failing: dict[str, tuple[int, float]] = {}
         self._pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="courier")
         self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
 
@@ -103,17 +105,20 @@ class Courier:
     def _hand_out(self) -> bool:
         """Has a thread send what was due first; whether there was anything."""
         with self._lock:
-            now = time.monotonic()
-            self._resting = {host: until for host, until in self._resting.items() if until > now}
-            besides = self._busy | self._resting.keys()
             if len(self._busy) >= _NUM_THREADS:
                 return False
+            now, at_host = time.monotonic(), Counter(self._busy.values())
+            # One that rested for as long again as it had to may begin anew.
+            self._failing = {url: one for url, one in self._failing.items() if one[1] + _MOST_REST_S > now}
+            resting = [url for url, (_, until) in self._failing.items() if until > now]
+            full = [host for host, count in at_host.items() if count >= _NUM_AT_HOST]
+            besides_urls = [*self._busy, *resting]
         with self._store.read() as session:
-            webhook = webhooks.next_due(session, self._clock(), PAUSES_S[-1], besides)
+            webhook = webhooks.next_due(session, self._clock(), PAUSES_S[-1], full, besides_urls)
         if webhook is None:
             return False
         with self._lock:
-            self._busy.add(webhook.host)
+            self._busy[webhook.url] = webhook.host
         self._pool.submit(self._deliver, webhook)
         return True
 
@@ -129,9 +134,11 @@ class Courier:
             _log.exception("%s cannot be sent", webhook.delivery)
         finally:
             with self._lock:
-                self._busy.discard(webhook.host)
+                del self._busy[webhook.url]
+                num_failures, _ = self._failing.pop(webhook.url, (0, 0.0))
                 if not is_well:
-                    self._resting[webhook.host] = time.monotonic() + _REST_S
+                    rest_s = min(_MOST_REST_S, _REST_S * 2**num_failures)
+                    self._failing[webhook.url] = num_failures + 1, time.monotonic() + rest_s
             self._wake.set()
 
     def _attempt(self, webhook: Webhook) -> bool:

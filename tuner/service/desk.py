@@ -148,9 +148,10 @@ class Desk:
         if is_owner and terms.priority <= job.priority and set(terms.labels) <= set(job.labels):
             return job
         new = set(terms.labels) - set(job.labels)
-        if new and len(job.labels) + len(new) > MAX_LABELS:
-            problem = f"{job.id} works on this problem, and would have {len(job.labels) + len(new)} labels with these"
-            raise InvalidInput("labels", problem, f"a job has at most {MAX_LABELS}: leave some out, or use its own")
+        if new and (count := jobs.num_labels_of(session, job.id, caller.owner) + len(new)) > MAX_LABELS:
+            problem = f"{job.id} works on this problem, and would have {count} labels of yours with these"
+            remedy = f"an owner gives a job at most {MAX_LABELS}: leave some out, or use those that it has"
+            raise InvalidInput("labels", problem, remedy)
         now = self._clock()
         audit.append(session, caller, "job.attach", job.id, now)
         return jobs.attach(session, job.id, caller.owner, terms, now)

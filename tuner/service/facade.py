@@ -75,6 +75,7 @@ class Service(TrialReader):
         winners: KnownWinners | None = None,
         clock: Callable[[], float] = time.time,
         leads: Callable[[], bool] = lambda: True,
+        leader_trouble: Callable[[], str] = lambda: "",
         retention: Retention | None = None,
         courier: Courier | None = None,
         search: Search = search_here,
@@ -83,10 +84,12 @@ class Service(TrialReader):
         where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most;
         `observers` are told of every recorded trial. Jobs begin with what the database has of shapes like theirs, and
         with `winners` that are kept elsewhere. `leads` says whether this server runs the jobs; one that does not takes
-        jobs for the one that does. `retention` is which ended jobs are kept: all, where it is not given. `courier`
-        sends the webhooks; without one none may be asked for. `search` begins a search, here or in another process."""
+        jobs for the one that does; `leader_trouble` why nobody does. `retention` is which ended jobs are kept: all,
+        where it is not given. `courier` sends the webhooks; without one none may be asked for. `search` begins a
+        search, here or in another process."""
         super().__init__(store)
         self._dispatcher = dispatcher
+        self._leader_trouble = leader_trouble
         self._clock = clock
         self._disk_limit_bytes = disk_limit_bytes
         #: Where jobs are asked for, paused and ended.
@@ -352,10 +355,13 @@ class Service(TrialReader):
 
         Raises:
             StoreUnavailable: the database does not answer, or takes no writes.
-            WorkerError: a runner has ended, every target is in quarantine, or the cluster has no worker.
+            WorkerError: a runner has ended, every target is in quarantine, the cluster has no worker, or the server
+                that should run the jobs gives no sign of life.
         """
         self._store.ping()
         self._runners.check_ready()
+        if trouble := self._leader_trouble():
+            raise WorkerError(trouble)
         if absence := self._dispatcher.absence:
             raise WorkerError(f"nothing can be measured on now: {absence}")
         ids = [target.id for target in self._dispatcher.targets]

@@ -43,7 +43,7 @@ class Commits:
         self._foreign = foreign
         self._lock = threading.Lock()
         self._waiting: dict[str, list[Wake]] = {}
-        self._looker: threading.Thread | None = None
+        self._watcher: threading.Thread | None = None
         #: All, and those that may bring work to a runner.
         self.num_writes = self.num_works = 0
 
@@ -74,28 +74,28 @@ class Commits:
         with self._lock:
             for job_id in job_ids:
                 self._waiting.setdefault(job_id, []).append(wake)
-        self._look_for_listeners()
+        self._watch_others()
         try:
             yield
         finally:
             self._forget(job_ids, wake)
 
-    def _look_for_listeners(self) -> None:
+    def _watch_others(self) -> None:
         """Has one thread look for others' commits while anybody listens."""
         with self._lock:
-            if self._foreign is None or (self._looker is not None and self._looker.is_alive()):
+            if self._foreign is None or (self._watcher is not None and self._watcher.is_alive()):
                 return
-            self._looker = threading.Thread(target=self._look, name="commits of others", daemon=True)
-            self._looker.start()
+            self._watcher = threading.Thread(target=self._watch, name="commits of others", daemon=True)
+            self._watcher.start()
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         while True:
             time.sleep(POLL_S)
             if self._foreign is not None and self._foreign.have_come():
                 self.note(None, brings_work=True)
             with self._lock:
                 if not self._waiting:
-                    self._looker = None
+                    self._watcher = None
                     return
 
     def _forget(self, concerns: Collection[str], wake: Wake) -> None:

@@ -77,6 +77,20 @@ def check_local(path: Path, mounts: str | None = None) -> None:
         )
 
 
+def _lock_path(directory: Path) -> Path:
+    return directory / "lock"
+
+
+def sign_of_life(directory: Path) -> tuple[str, int]:
+    """Process id of the server that took the lock last, as it wrote it; and when it gave a sign, by the folder's clock,
+    nanoseconds: whether that changes is what counts."""
+    path = _lock_path(directory)
+    try:
+        return path.read_text(errors="replace").strip()[:32] or "unknown", path.stat().st_mtime_ns
+    except OSError:
+        return "unknown", 0
+
+
 class DirectoryLock:
     """Held as long as a server uses the directory; the kernel drops it when the process dies, however it dies."""
 
@@ -86,7 +100,7 @@ class DirectoryLock:
         Raises:
             StoreError: another process holds it, whose pid the message names; or the folder cannot be written.
         """
-        path = directory / "lock"
+        path = _lock_path(directory)
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
@@ -103,6 +117,10 @@ class DirectoryLock:
             ) from None
         os.ftruncate(self._file, 0)
         os.write(self._file, f"{os.getpid()}\n".encode())
+
+    def beat(self) -> None:
+        """A sign of life, which `sign_of_life` sees."""
+        os.utime(self._file)
 
     def release(self) -> None:
         """Lets another server in; a second call does nothing."""

@@ -31,7 +31,9 @@ _SEQ = select(JobRow.seq).where(JobRow.id == bindparam("job_id")).scalar_subquer
 _INSERT_OWNER = sql_insert(table_of(JobOwnerRow)).values(
     job_seq=_SEQ, owner=bindparam("owner"), since=bindparam("since")
 )
-_INSERT_LABEL = sql_insert(table_of(JobLabelRow)).values(job_seq=_SEQ, label=bindparam("label"))
+_INSERT_LABEL = sql_insert(table_of(JobLabelRow)).values(
+    job_seq=_SEQ, label=bindparam("label"), owner=bindparam("owner")
+)
 _OPEN_AMONG = select(JobRow.problem_digest).where(
     JobRow.problem_digest.in_(bindparam("digests", expanding=True)), JobRow.state.in_(OPEN_STATES)
 )
@@ -168,7 +170,7 @@ def insert(
     if owner:
         gathering.add(session, _INSERT_OWNER, {"job_id": job.id, "owner": owner, "since": now})
     for label in labels:
-        gathering.add(session, _INSERT_LABEL, {"job_id": job.id, "label": label})
+        gathering.add(session, _INSERT_LABEL, {"job_id": job.id, "label": label, "owner": owner})
     events.append(session, job.id, "state", now, {"state": str(job.state), "reason": ""})
     return job
 
@@ -184,11 +186,18 @@ def attach(session: Session, job_id: str, owner: str, terms: JobTerms, now: floa
     if owner and all(one.owner != owner for one in row.owners):
         row.owners.append(JobOwnerRow(owner=owner, since=now))
     known = {one.label for one in row.labels}
-    row.labels.extend(JobLabelRow(label=label) for label in sorted(set(terms.labels) - known))
+    row.labels.extend(JobLabelRow(label=label, owner=owner) for label in sorted(set(terms.labels) - known))
     row.priority = max(row.priority, terms.priority)
     session.flush()
     session.expire(row, ["labels"])  # read again, they are in order
     return to_record(row)
+
+
+def num_labels_of(session: Session, job_id: str, owner: str) -> int:
+    """How many of a job's labels an owner gave it."""
+    given = (JobRow.id == job_id, JobLabelRow.owner == owner)
+    query = select(func.count()).select_from(JobLabelRow).join(JobRow, JobRow.seq == JobLabelRow.job_seq).where(*given)
+    return session.scalar(query) or 0
 
 
 def detach(session: Session, job_id: str, owner: str) -> JobRecord:

@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, text
@@ -18,7 +19,7 @@ from sqlalchemy.orm import Session
 from tuner.core.access.caller import LOCAL
 from tuner.errors import StoreError, StoreUnavailable
 from tuner.store import audit
-from tuner.store.directory import DirectoryLock
+from tuner.store.directory import DirectoryLock, sign_of_life
 from tuner.store.engines import LEADER_LOCK, writing
 from tuner.store.faults import as_store_errors
 
@@ -83,6 +84,21 @@ class Leadership:
         except DBAPIError:
             return False
         return True
+
+    def beat(self) -> None:
+        """Gives who stands by a sign of life, where this server leads. Any thread may call it."""
+        if (file := self._file) is not None:
+            with suppress(OSError):  # a folder that cannot be written is told elsewhere
+                file.beat()
+
+    def sign_of_life(self) -> tuple[str, int]:
+        """Of who leads: its process id, and when it gave a sign last; whether that changes is what counts."""
+        return sign_of_life(self._directory)
+
+    @property
+    def directory(self) -> Path:
+        """The folder that servers share."""
+        return self._directory
 
     def sign(self) -> None:
         """Writes down who leads from now on, where a leadership may be lost; the tables are there. Call it once after

@@ -294,6 +294,8 @@ class JobLabelRow(Base):
 
     job_seq: Mapped[int] = mapped_column(ForeignKey("jobs.seq"), primary_key=True)
     label: Mapped[str] = mapped_column(String(64), primary_key=True)
+    #: Who gave it first: each owner has labels of his own to give.
+    owner: Mapped[str] = mapped_column(String(64), default="", server_default="")
 
 
 class ServedTargetRow(Base):

@@ -156,9 +156,7 @@ class _Pace:
         return min(max(0.0, search_s), due_s)
 
 
-def _line(
-    session: Session, target_id: str, pace: _Pace | None, cards: int, now: float
-) -> Iterator[tuple[str, Place]]:
+def _line(session: Session, target_id: str, pace: _Pace | None, cards: int, now: float) -> Iterator[tuple[str, Place]]:
     """The place of each job that is open and not paused, the first one first."""
     before_s = 0.0
     for position, job in enumerate(session.execute(_IN_LINE, {"target_id": target_id})):

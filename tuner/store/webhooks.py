@@ -54,11 +54,13 @@ def of_job(session: Session, job_id: str) -> list[Webhook]:
     return [_to_record(row) for row in session.scalars(query)]
 
 
-def next_due(session: Session, now: float, longest_s: float, besides: Collection[str]) -> Webhook | None:
-    """What was due first, of hosts that are not in `besides`. No pause is longer than `longest_s`: what is due later
-    than that was put there by a clock that has been put back since, and is due now."""
+def next_due(
+    session: Session, now: float, longest_s: float, besides: Collection[str], besides_urls: Collection[str] = ()
+) -> Webhook | None:
+    """What was due first, of hosts that are not in `besides`, and not to `besides_urls`. No pause is longer than
+    `longest_s`: what is due later than that was put there by a clock that has been put back since, and is due now."""
     is_due = WebhookRow.due_at.is_not(None) & ((WebhookRow.due_at <= now) | (WebhookRow.due_at > now + longest_s))
-    query = select(WebhookRow).where(is_due, WebhookRow.host.not_in(besides))
+    query = select(WebhookRow).where(is_due, WebhookRow.host.not_in(besides), WebhookRow.url.not_in(besides_urls))
     row = session.scalar(query.order_by(WebhookRow.due_at, WebhookRow.seq).limit(1))
     return None if row is None else _to_record(row)
 

@@ -60,7 +60,7 @@ def test_a_right_token_is_let_in_whatever_else_its_address_sends() -> None:
 
     async def ask() -> list[Token | None]:
         words = ["wrong"] * 20 + ["right"]
-        return await asyncio.gather(*(rates.looked_up("10.0.0.1", find, word) for word in words))
+        return await asyncio.gather(*(rates.token_for("10.0.0.1", find, word) for word in words))
 
     assert [rates.guessed("10.0.0.1") for _ in range(21)][-1] is False
     assert asyncio.run(ask()) == [None] * 20 + [TOKEN]

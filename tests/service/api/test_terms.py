@@ -57,7 +57,7 @@ def test_terms_out_of_bounds_are_refused(idle_api: Api) -> None:
         assert idle_api.http.post("/jobs", json=body(**given)).status_code == 422, given
 
 
-def test_the_labels_of_all_who_asked_for_a_job_have_one_bound(slow_api: Api) -> None:
+def test_the_labels_of_who_asked_for_a_job_are_bounded(slow_api: Api) -> None:
     pair = {**SMALL_PAIR, "m": 24}
 
     def asked(*numbers: int) -> dict[str, object]:
@@ -71,6 +71,6 @@ def test_the_labels_of_all_who_asked_for_a_job_have_one_bound(slow_api: Api) -> 
     for refused in (http.post("/jobs", json=asked(3, 99)), http.post("/batches", json=batch)):
         (error,) = refused.json()["errors"]
         assert (refused.status_code, error["field"]) == (422, "labels")
-        assert "would have 17 labels" in error["problem"]
-        assert error["remedy"] == "a job has at most 16: leave some out, or use its own"
+        assert "would have 17 labels of yours" in error["problem"]
+        assert error["remedy"] == "an owner gives a job at most 16: leave some out, or use those that it has"
     assert http.post("/jobs", json=asked(3)).json()["id"] == job["id"]

@@ -191,7 +191,7 @@ def test_who_listens_at_a_shared_store_is_woken_by_what_others_write(tmp_path: P
         assert own.wait(60)
     with one.commits.listening(["job-a"], deaf):
         pass
-    wait_until(lambda: one.commits._looker is None)
+    wait_until(lambda: one.commits._watcher is None)
     one.close()
     other.close()
 
@@ -286,3 +286,24 @@ def test_a_dispatcher_that_is_filled_late_has_no_workers_before() -> None:
     with pytest.raises(NotFound, match="this server stands by"):
         late.lane("h200")
     late.close()
+
+
+def test_who_stands_by_says_what_to_do_about_a_leader_that_was_stopped(tmp_path: Path) -> None:
+    options = ["--standby", "--gpu", "simulated:h200"]
+    with ExitStack() as stack:
+        leader = stack.enter_context(Server(tmp_path / "data", *options))
+        wait_for(f"{leader.url}/targets", bool)
+        other = stack.enter_context(Server(tmp_path / "data", *options))
+        assert httpx.get(f"{other.url}/readyz", timeout=120).status_code == 200
+        pid = leader.process.pid
+        leader.process.send_signal(signal.SIGSTOP)
+        said = wait_for(f"{other.url}/readyz", lambda found: found["status"] == 503)
+        assert f"`kill -9 {pid}` this server takes over" in said["detail"]
+        assert said["detail"] in other.log.read_text()
+        leader.process.send_signal(signal.SIGCONT)
+        wait_for(f"{other.url}/readyz", lambda found: found["status"] == "ok")
+        leader.process.send_signal(signal.SIGSTOP)
+        wait_for(f"{other.url}/readyz", lambda found: found["status"] == 503)
+        leader.process.send_signal(signal.SIGKILL)
+        wait_for(f"{other.url}/targets", bool)
+        assert httpx.get(f"{other.url}/readyz", timeout=120).status_code == 200

@@ -16,7 +16,7 @@ from tuner.core.access.caller import Caller, Role
 from tuner.core.trial.batch import FINALS_S
 from tuner.core.trial.job import JobState, JobTerms
 from tuner.core.trial.records import JobRecord
-from tuner.errors import Conflict, Forbidden
+from tuner.errors import Conflict, Forbidden, InvalidInput
 from tuner.service import Service
 from tuner.store import Store, jobs, queue
 
@@ -239,3 +239,22 @@ def places_of_begun(waiting: list[JobRecord]) -> int:
     """Where the one that was begun stands, by priority and age."""
     order = sorted((job for index, job in enumerate(waiting) if index != 5), key=lambda job: -job.priority)
     return [job.id for job in order].index(waiting[7].id)
+
+
+def test_who_joins_a_job_uses_up_no_label_of_its_owner(serve: Serve) -> None:
+    latch = Latch()
+    service = serve(latch)
+
+    def ask(caller: Caller, *labels: str) -> JobRecord:
+        return service.submit(spec(trials=2), caller=caller, terms=JobTerms(labels=labels))[0]
+
+    job = ask(ALICE, "first")
+    joined = ask(BOB, *(f"b{number}" for number in range(16)))
+    assert joined.id == job.id
+    with pytest.raises(InvalidInput, match="would have 17 labels of yours"):
+        ask(BOB, "one more")
+    own = ask(ALICE, *(f"a{number}" for number in range(15)))
+    assert len(own.labels) == 32
+    with pytest.raises(InvalidInput, match="would have 17 labels of yours"):
+        ask(ALICE, "one more")
+    latch.is_open.set()

@@ -247,3 +247,16 @@ def test_a_public_address_or_an_allowed_network_is_followed_and_localhost_is_thi
     assert POLICY.addresses("public.example", 443) == ["93.184.216.34"]
     with pytest.raises(NotAllowed, match="not this machine"):
         POLICY.addresses("localhost", 80)
+
+
+def test_a_receiver_that_says_nothing_holds_up_no_other_one_of_its_host(services: Services) -> None:
+    with Receiver() as receiver:
+        receiver.silent_at = tuple(f"/dead/{number}" for number in range(3))
+        service = services.start(receiver.host)
+        dead = [submit(service, receiver.url(f"/dead/{number % 3}"), 16 * (2 + number)) for number in range(6)]
+        wait_until(lambda: {path for path, _, _ in receiver.got} == set(receiver.silent_at))
+        begin_s = time.monotonic()
+        assert ended(service, submit(service, receiver.url("/live"))).state is WebhookState.DELIVERED
+        assert time.monotonic() - begin_s < courier.ATTEMPT_S
+        assert all(only(service, job_id).ended_at is None for job_id in dead)
+        assert len(receiver.got) == 4, "a receiver is asked once at a time"
