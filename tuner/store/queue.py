@@ -137,6 +137,8 @@ class _Pace:
         """Seconds that the search of a job still takes: to the first end of its two budgets, or to its deadline."""
         if job.state is JobState.FINALS:
             return 0.0
+        if (own_s := job.eta_s(now)) is not None:  # what is said of the job itself
+            return own_s
         budget = job.spec.budget
         search_s = min(budget.seconds - job.search_s, (budget.trials - job.num_trials) * self.trial_s)
         return min(max(0.0, search_s), job.due_s(now))
