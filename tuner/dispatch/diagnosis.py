@@ -88,7 +88,7 @@ def _driver() -> Check:
         cards = choice_of_gpus()
     except TunerError as error:
         return Check(name="driver", finding=Finding.WARN, found=str(error),
-                     remedy="have a whole card and its driver, 525 or newer, or serve with --gpu simulated:h200")  # fmt: skip
+                     remedy="have a whole card and its driver, 525 or newer, or take --gpu simulated:h200")  # fmt: skip
     found = f"{cards.usable[0].driver}: " + ", ".join(f"{card.name} ({card.uuid})" for card in cards.usable)
     if cards.refused:
         return Check(name="driver", finding=Finding.WARN, found="; ".join([found, *cards.refused]),
