@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from pathlib import Path
+from statistics import geometric_mean
 
 import pytest
 
@@ -34,3 +36,16 @@ def test_every_row_of_the_service_says_what_is_checked_and_whether_it_holds() ->
     assert [row for row in rows if not {"check", "value", "bar", "holds"} <= set(row)] == []
     assert len({row["check"] for row in rows}) == len(rows)
     assert [row["check"] for row in rows if (row["bar"] is None) != (row["holds"] is None)] == []
+
+
+def test_the_front_page_says_of_decode_attention_what_its_rows_say() -> None:
+    rows = json.loads((RESULTS / "h200" / "attention_pairs.json").read_text())["rows"]
+    alike = [row for row in rows if re.fullmatch(r"\d+", str(row["row"].split("/")[2]))]  # all of one length
+    gains = [row["verdict_speedup"] for row in alike]
+    near = [row["verdict_speedup"] for row in alike if row["floor_us"] < 40]
+    page = " ".join((ROOT / "README.md").read_text().split())
+    far = (
+        f"reached {min(gains):.2f} to {max(gains):.2f} times the speed of the library's best pair in {len(alike)} rows"
+    )
+    least = f"In the {len(near)} with a floor under 40 µs it was {min(near):.2f} at least"
+    assert f"{far}. {least}, and {geometric_mean(near):.2f} in the mean" in page

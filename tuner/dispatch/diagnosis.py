@@ -82,15 +82,18 @@ def _checked(name: str, examine: Callable[[], Check]) -> Check:
 
 
 def _driver() -> Check:
-    from tuner.workers.host.cards import usable_gpus
+    from tuner.workers.host.cards import choice_of_gpus
 
     try:
-        cards = usable_gpus()
+        cards = choice_of_gpus()
     except TunerError as error:
         return Check(name="driver", finding=Finding.WARN, found=str(error),
-                     remedy="install the NVIDIA driver, 525 or newer, or serve with --gpu simulated:h200")  # fmt: skip
-    names = ", ".join(f"{card.name} ({card.uuid})" for card in cards)
-    return Check(name="driver", finding=Finding.OK, found=f"{cards[0].driver}: {names}")
+                     remedy="have a whole card and its driver, 525 or newer, or take --gpu simulated:h200")  # fmt: skip
+    found = f"{cards.usable[0].driver}: " + ", ".join(f"{card.name} ({card.uuid})" for card in cards.usable)
+    if cards.refused:
+        return Check(name="driver", finding=Finding.WARN, found="; ".join([found, *cards.refused]),
+                     remedy="nothing, where the other cards are enough")  # fmt: skip
+    return Check(name="driver", finding=Finding.OK, found=found)
 
 
 def _cupy() -> Check:

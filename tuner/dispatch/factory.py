@@ -81,19 +81,19 @@ def _real(
     from tuner.workers.builder import prepare
     from tuner.workers.builder.nvrtc import Builder
     from tuner.workers.builder.places import places_here
-    from tuner.workers.host.cards import usable_gpus
+    from tuner.workers.host.cards import choice_of_gpus
     from tuner.workers.host.supervisor import GpuSupervisor
 
     try:
-        cards = usable_gpus()
+        cards = choice_of_gpus()
     except WorkerError as error:
         return [], str(error)
     evaluators: list[Evaluator] = []
-    names, faults = Counter[str](), []
+    names, faults = Counter[str](), [f"not on {reason}" for reason in cards.refused]
     builder = Builder(build_cache, limits=limits, num_processes=places_here(), modules=[prepare.__name__])
     if builds_here:
         builder.begin()
-    for card in cards:
+    for card in cards.usable:
         try:
             start = partial(GpuSupervisor, card, build_cache, limits, builder)
             evaluators.append(_tried(partial(start, when_idle=when_idle, torch_baseline=torch_baseline)))

@@ -152,7 +152,9 @@ class _Pace:
         deadline."""
         if job.state == str(JobState.FINALS):
             return 0.0
-        search_s: float = min(job.seconds - job.search_s, (job.trials - job.num_trials) * self.trial_s)
+        has_own = job.state == str(JobState.SEARCHING) and job.num_trials  # the pace by which its own page tells it
+        trial_s = job.search_s / job.num_trials if has_own else self.trial_s
+        search_s: float = min(job.seconds - job.search_s, (job.trials - job.num_trials) * trial_s)
         return min(max(0.0, search_s), due_s)
 
 

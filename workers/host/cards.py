@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from tuner.errors import WorkerError
 from tuner.versions import install_command
 
+_SLICES = (
+    "slices are not measured, since they share clocks and power with their neighbours and have fewer SMs; have an "
+    "administrator switch MIG off (nvidia-smi -mig 0), or choose a whole card"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
@@ -21,11 +26,31 @@ class Card:
     name: str
     compute_capability: tuple[int, int]
     driver: str
+    #: Whether it is cut into slices (MIG), of which CUDA gives a process one.
+    is_sliced: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which of the driver's cards are tuned for."""
+
+    usable: tuple[Card, ...]
+    #: Why each of the others is not, a sentence a card.
+    refused: tuple[str, ...]
 
 
 def usable_gpus() -> list[Card]:
-    """The cards that can be tuned for: sm_80 or later, with CuPy and NVRTC installed; those that CUDA_VISIBLE_DEVICES
-    names, where it is set.
+    """The cards of `choice_of_gpus`.
+
+    Raises:
+        WorkerError: as it does.
+    """
+    return list(choice_of_gpus().usable)
+
+
+def choice_of_gpus() -> Choice:
+    """The cards that can be tuned for: sm_80 or later, whole, with CuPy and NVRTC installed; those that
+    CUDA_VISIBLE_DEVICES names, where it is set.
 
     Raises:
         WorkerError: none is usable; the message says why.
@@ -45,19 +70,45 @@ def usable_gpus() -> list[Card]:
                 name=str(pynvml.nvmlDeviceGetName(handle)),
                 compute_capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
                 driver=driver,
+                is_sliced=_is_sliced(handle),
             )
             for handle in handles
         ]
     except pynvml.NVMLError as error:
         raise WorkerError(f"no NVIDIA driver answers ({error})") from error
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return choose(cards, chosen)
+
+
+def choose(cards: Sequence[Card], chosen: str | None) -> Choice:
+    """Those of the driver's cards that can be tuned for; `chosen` is the value of CUDA_VISIBLE_DEVICES.
+
+    Raises:
+        WorkerError: none is usable; the message says why.
+    """
     visible = cards if chosen is None else visible_of(cards, chosen)
-    usable = [card for card in visible if card.compute_capability >= (8, 0)]
-    if not usable:
-        names = ", ".join(card.name for card in cards) or "none"
-        among = "" if chosen is None else f", and CUDA_VISIBLE_DEVICES is {chosen!r}"
-        raise WorkerError(f"no GPU of compute capability 8.0 or later is here ({names}{among})")
-    return usable
+    new = [card for card in visible if card.compute_capability >= (8, 0)]
+    refused = [f"{card.name} ({card.uuid}) is cut into slices by MIG: {_SLICES}" for card in new if card.is_sliced]
+    usable = [card for card in new if not card.is_sliced]
+    if usable:
+        return Choice(usable=tuple(usable), refused=tuple(refused))
+    if refused:
+        raise WorkerError("; ".join(refused))
+    if chosen is not None and "MIG-" in chosen:
+        raise WorkerError(f"CUDA_VISIBLE_DEVICES is {chosen!r}, a slice of a card by MIG: {_SLICES}")
+    names = ", ".join(card.name for card in cards) or "none"
+    among = "" if chosen is None else f", and CUDA_VISIBLE_DEVICES is {chosen!r}"
+    raise WorkerError(f"no GPU of compute capability 8.0 or later is here ({names}{among})")
+
+
+def _is_sliced(handle: object) -> bool:
+    """Whether MIG is on. A card that knows no MIG has it off."""
+    import pynvml
+
+    try:
+        return pynvml.NVML_DEVICE_MIG_ENABLE in tuple(pynvml.nvmlDeviceGetMigMode(handle))[:1]
+    except pynvml.NVMLError:
+        return False
 
 
 def compute_pids(uuid: str) -> frozenset[int]:

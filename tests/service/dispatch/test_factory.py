@@ -13,9 +13,10 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.limits import Limits
 from tuner.dispatch import make_evaluators
+from tuner.dispatch.diagnosis import Finding, diagnose_workers
 from tuner.errors import InvalidInput, WorkerError
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.host.cards import Card
+from tuner.workers.host.cards import Card, Choice
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
 
 
@@ -33,7 +34,7 @@ def test_auto_falls_back_to_a_simulated_h200_and_says_why(tmp_path: Path, monkey
     def refuse() -> list[object]:
         raise WorkerError("no NVIDIA driver answers")
 
-    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", refuse)
+    monkeypatch.setattr("tuner.workers.host.cards.choice_of_gpus", refuse)
     (evaluator,), why = make_evaluators("auto", build_cache=tmp_path)
     assert (evaluator.target.id, evaluator.environment().simulated) == ("simulated:h200", True)
     assert why == "Simulating an H200 (simulated:h200), since no NVIDIA driver answers."
@@ -75,11 +76,21 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CardOrNone, "late_tries", 0)
 
 
-def put_in(monkeypatch: pytest.MonkeyPatch, *uuids: str) -> None:
+def put_in(monkeypatch: pytest.MonkeyPatch, *uuids: str, refused: tuple[str, ...] = ()) -> None:
     """Has this machine have these cards."""
     cards = [Card(uuid=uuid, name="NVIDIA H200", compute_capability=(9, 0), driver="580") for uuid in uuids]
-    monkeypatch.setattr("tuner.workers.host.cards.usable_gpus", lambda: cards)
+    monkeypatch.setattr("tuner.workers.host.cards.choice_of_gpus", lambda: Choice(usable=tuple(cards), refused=refused))
     monkeypatch.setattr("tuner.workers.host.supervisor.GpuSupervisor", CardOrNone)
+
+
+def test_a_card_that_is_not_measured_is_named_beside_those_that_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in(monkeypatch, "GPU-1", refused=("GPU-2, which is cut into slices",))
+    _, message = make_evaluators("auto", build_cache=tmp_path)
+    assert message == "Measuring on NVIDIA H200; not on GPU-2, which is cut into slices."
+    (driver, *_) = diagnose_workers()
+    assert (driver.finding, "GPU-2, which is cut into slices" in driver.found) == (Finding.WARN, True)
 
 
 @pytest.mark.parametrize(

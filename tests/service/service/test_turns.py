@@ -108,6 +108,24 @@ def test_a_place_in_the_queue_counts_who_is_before_and_the_pace_of_earlier_jobs(
     store.close()
 
 
+def test_who_waits_behind_a_running_job_is_said_to_end_after_it(store: Store) -> None:
+    with store.write() as session:
+        done = jobs.insert(session, spec(16), 0.0)
+        for state in (JobState.SEARCHING, JobState.FINALS, JobState.SUCCEEDED):
+            jobs.set_state(session, done.id, state, 0.0)
+        row = jobs.row_of(session, done.id)
+        row.search_s, row.num_measured, row.finals_s = 1.0, 10, 5.0
+        running, waiting = (jobs.insert(session, spec(m, trials=10), 0.0) for m in (32, 48))
+        jobs.set_state(session, running.id, JobState.SEARCHING, 1.0)
+        row = jobs.row_of(session, running.id)
+        row.search_s, row.num_measured = 100.0, 5  # its trials take 20 s, and those of earlier jobs took 0.1 s
+        left_s = jobs.get(session, running.id).eta_s(0.0)
+        assert left_s == pytest.approx(100.0)
+        assert queue.place(session, running.id, one_card, 0.0) == (0, pytest.approx(100.0 + 5.0))
+        assert queue.place(session, waiting.id, one_card, 0.0) == (1, pytest.approx(105.0 + 1.0 + 5.0))
+    store.close()
+
+
 def test_no_job_is_said_to_be_searched_beyond_its_deadline(store: Store) -> None:
     with store.write() as session:
         done = jobs.insert(session, spec(16), 0.0)
