@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,6 +41,16 @@ from .rows import Row, Variant
 _TRACED_TASKS = 4
 
 
+class Waits(NamedTuple):
+    """How a build waits, and who reads lengths: as `render_attention` has it."""
+
+    bounded: bool = True
+    lengths_once: bool = False
+
+
+WAITS = Waits()
+
+
 def make_current() -> None:
     """PyTorch's context, which is the device's primary one, for this thread's calls of the driver."""
     torch.cuda.init()
@@ -50,13 +60,15 @@ def make_current() -> None:
 
 
 @functools.cache
-def cubin_of(tiling: AttentionTiling, dtype: Dtype, form: AttentionForm = PLAIN, *, traced: bool = False) -> bytes:
+def cubin_of(
+    tiling: AttentionTiling, dtype: Dtype, form: AttentionForm = PLAIN, *, traced: bool = False, waits: Waits = WAITS
+) -> bytes:
     """The compiled kernel; may be called by several threads for different kernels.
 
     Raises:
         RuntimeError: it spills registers.
     """
-    source = render_attention(tiling, dtype, form=form, traced_tasks=_TRACED_TASKS * traced)
+    source = render_attention(tiling, dtype, form=form, traced_tasks=_TRACED_TASKS * traced, **waits._asdict())
     cubin, log = compile_source(source, "sm_90a")
     if spilled := parse_log(log).spill_bytes:
         raise RuntimeError(f"{tiling} spills {spilled} bytes")
@@ -64,9 +76,11 @@ def cubin_of(tiling: AttentionTiling, dtype: Dtype, form: AttentionForm = PLAIN,
 
 
 @functools.cache
-def kernel_of(tiling: AttentionTiling, dtype: Dtype, form: AttentionForm, traced: bool, shares_sms: bool) -> Any:
+def kernel_of(
+    tiling: AttentionTiling, dtype: Dtype, form: AttentionForm, traced: bool, shares_sms: bool, waits: Waits = WAITS
+) -> Any:
     """The loaded kernel; `shares_sms`: SMs that it runs on have room for other launches' CTAs beside it."""
-    module = check(driver.cuModuleLoadData(cubin_of(tiling, dtype, form, traced=traced)))
+    module = check(driver.cuModuleLoadData(cubin_of(tiling, dtype, form, traced=traced, waits=waits)))
     function = check(driver.cuModuleGetFunction(module, ATTENTION_KERNEL.encode()))
     attributes = driver.CUfunction_attribute
     smem = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -117,11 +131,12 @@ class Attention:
         traced: bool = False,
         shares_sms: bool = False,
         asks_early: bool = False,
+        waits: Waits = WAITS,
     ) -> None:
         """`asks_early`: clusters without tasks are there to ask for the next launch's weights."""
         self.op, self.variant = op, variant
         tiling = variant.tiling
-        self.function = kernel_of(tiling, op.dtype, form, traced, shares_sms)
+        self.function = kernel_of(tiling, op.dtype, form, traced, shares_sms, waits)
         clusters = num_sms if tiling.cluster == 1 else self._resident()
         self.plan: AttentionPlan = assign(
             op,

@@ -300,14 +300,15 @@ __device__ __forceinline__ void post_result(const AttentionArgs& args, const Att
 }
 
 """
-_ARRIVE = "  if (args.num_spans > 1 && !is_empty) arrive(args, hand, shared, number, thread, share, live);\n"
+_ARRIVE = "  if (args.num_spans > 1 && !is_empty) arrive(args, ring, hand, shared, number, thread, share, live);\n"
 _COMBINED = "  stamp(args, kCombined, number, thread == 0);\n}\n"
 _COUNTS_IN = "// All threads that end tasks: the span counts itself in;"
 
 
 def _source(row: Row, variant: OneVariant, roles: _Roles, product_bytes: int) -> str:
     """Both kernels' device code, each in a namespace, and the kernel that calls them."""
-    attention = render_attention(variant.attention.tiling, row.op.dtype, form=row.form)
+    # A bound ends with a barrier of the whole CTA, of which only some threads attend here.
+    attention = render_attention(variant.attention.tiling, row.op.dtype, form=row.form, bounded=False)
     attention = _as_function(attention, "attend_cta", "AttentionArgs", "shared")
     attention = attention.replace("threadIdx.x", "(threadIdx.x - kFirstThread)")
     attention = attention.replace("blockIdx.x", "(blockIdx.x - kFirstBlock)")

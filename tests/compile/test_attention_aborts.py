@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.attention_cases import CASES, form_of, plan_of, tiling_of
+from tests.support.attention_faults import FAULTS, SEEN_BY_KEYS, SEEN_BY_VALUES
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import from_bits
 from tuner.core.problem.attention import DecodeAttention
@@ -17,43 +18,9 @@ from tuner.workers.source.attention import aborted_launch
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
-TMA, MMA = AttentionEngine.TMA, AttentionEngine.MMA
 #: Rounds of all threads; a copy takes 40 at most.
 SPIN_LIMIT_CYCLES = 1200
-#: What reads a length, which a fault makes another one for some of those that read it.
-LENGTH = "load_relaxed_gpu(args.lengths + sequence)"
-READS = f"  return {LENGTH};"
-SEEN_BY_VALUES = (
-    READS,
-    f"  return {LENGTH} / (threadIdx.x >= kRequester + 32 ? 2 : 1);",
-)
-SEEN_BY_KEYS = (READS, f"  return {LENGTH} / (threadIdx.x < kRequester + 32 ? 2 : 1);")
-SEEN_BY_SECOND = (READS, f"  return cluster_rank() == 1 ? 1 : {LENGTH};")
-GROWN_FOR_SECOND = (
-    READS,
-    f"  return cluster_rank() == 1 ? args.max_length : {LENGTH};",
-)
-#: Signals that get lost.
-NO_STAGE_BACK = ("  if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.empty(stage));", "")
-NO_SUMS = ("      if (thread % 32 == 0) mbarrier_arrive(ring.sums_full());", "")
-NO_SUMS_READ = ("    if (thread % 32 == 0) mbarrier_arrive(ring.sums_empty());", "")
-NO_TASK_BACK = ("  if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.task_empty(number % kTaskSlots));", "")
-NO_SHARE = (
-    "      send(ring, buffer, item, num_items, sum);",
-    "      if (item) send(ring, buffer, item, num_items, sum);",
-)
-
-FAULTS: dict[str, tuple[str, AttentionEngine, tuple[str, str], str]] = {
-    "a length shrinks for the warp of values": ("ragged", MMA, SEEN_BY_VALUES, "values"),
-    "a length shrinks for a CTA of a cluster": ("clusters, spans", TMA, SEEN_BY_SECOND, ""),
-    "a length grows for a CTA of a cluster": ("clusters, spans", TMA, GROWN_FOR_SECOND, ""),
-    "a stage is not handed back": ("tiles left over", TMA, NO_STAGE_BACK, "a free stage of its ring"),
-    "a stage is not handed back, mma": ("tiles left over", MMA, NO_STAGE_BACK, "a free stage of its ring"),
-    "sums are not left": ("ragged", TMA, NO_SUMS, "the sums of its warps"),
-    "sums are not read": ("ragged", TMA, NO_SUMS_READ, "its sums to be read"),
-    "a task's room is not handed back": ("tiles left over", TMA, NO_TASK_BACK, "room for its next task"),
-    "a share is not sent": ("clusters", TMA, NO_SHARE, "the sums of its cluster"),
-}
+MMA = AttentionEngine.MMA
 
 
 def launched(

@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 
 from tests.support.attention_cases import CASES, ENGINES_OF_CASES, Case, form_of, plan_of, tiling_of
+from tests.support.attention_faults import FAULTS
 from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import from_bits
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionEngine
+from tuner.core.trial.limits import Limits
 from tuner.workers.builder.nvrtc import compile_source
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,
     STATUS_WORDS,
     AttentionBuffers,
     CacheMap,
+    aborted_launch,
     cache_bytes,
     cache_map,
     pack_attention_args,
@@ -36,7 +39,15 @@ CANARY = 0x5A5A
 class OnCard:
     """A case's tensors on the card, and launches over them."""
 
-    def __init__(self, case: Case, *, programmatic: bool, engine: AttentionEngine = AttentionEngine.TMA) -> None:
+    def __init__(
+        self,
+        case: Case,
+        *,
+        programmatic: bool,
+        engine: AttentionEngine = AttentionEngine.TMA,
+        changes: tuple[tuple[str, str], ...] = (),
+        spin_limit_cycles: int = Limits.spin_limit_cycles,
+    ) -> None:
         from cuda.bindings import driver
 
         from tuner.workers.gpu.launch import check
@@ -48,7 +59,11 @@ class OnCard:
         self.form = form_of(case, op)
         self.inputs = EmulatedAttention(op=op, lengths=case.lengths, form=self.form)
         cupy.zeros(1)  # a context
-        cubin, _ = compile_source(render_attention(self.tiling, op.dtype, form=self.form), "sm_90a")
+        source = render_attention(self.tiling, op.dtype, form=self.form)
+        for before, after in changes:
+            assert before in source, before
+            source = source.replace(before, after)
+        cubin, _ = compile_source(source, "sm_90a")
         self.function = check(driver.cuModuleGetFunction(check(driver.cuModuleLoadData(cubin)), b"tuner_attention"))
         assert ATTENTION_KERNEL == "tuner_attention"
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -85,7 +100,9 @@ class OnCard:
             refused=self.refused.data.ptr,
             pages=pages.data.ptr if pages.size else 0,
         )
-        self.args = pack_attention_args(self.plan, buffers, speculative=case.speculative)
+        self.args = pack_attention_args(
+            self.plan, buffers, speculative=case.speculative, spin_limit_cycles=spin_limit_cycles
+        )
 
     def launch(self) -> Any:
         """The result's bits after one launch over what was there before."""
@@ -135,3 +152,15 @@ def test_a_page_that_is_not_there_is_told_and_not_read(page: int, engine: Attent
     cupy.cuda.Device().synchronize()
     found = refused_launch(on_card.refused.get().tolist())
     assert str(found).startswith(f"sequence 2 has the page {page}:")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wait_that_never_ends_is_given_up_until_somebody_clears_the_record(fault: str) -> None:
+    """The fault is built into the kernel: a real change of a length hits the moment by chance."""
+    name, engine, change, _ = FAULTS[fault]
+    faulty = OnCard(CASES[name], programmatic=False, engine=engine, changes=(change,), spin_limit_cycles=10**8)
+    size = faulty.inputs.q.size
+    first, second = (from_bits(faulty.launch().get()[:size], faulty.op.dtype) for _ in range(2))
+    assert aborted_launch(faulty.refused.get().tolist()) is not None
+    assert np.isnan(first).any()
+    assert np.isnan(second).all()

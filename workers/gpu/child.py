@@ -161,13 +161,13 @@ def _open(tools_cubin: bytes, uuid: str) -> tuple[Session, Hello]:
     watch.ended("context")
     if trouble := session.trouble():
         raise WorkerError(trouble)
-    facts, driver, clocks_mhz = live_facts(uuid), _driver_version(), _clocks(uuid)
+    facts, driver, clocks_mhz = live_facts(uuid, session.clusters()), _driver_version(), _clocks(uuid)
     watch.ended("probe")
     return session, Hello(facts=facts, driver=driver, clocks_mhz=clocks_mhz, stage_s=watch.stage_s)
 
 
-def live_facts(uuid: str) -> LiveFacts:
-    """What the driver says of the visible card."""
+def live_facts(uuid: str, clusters: tuple[tuple[int, int], ...] = ()) -> LiveFacts:
+    """What the driver says of the visible card, beside the `clusters` that it holds."""
     import cupy
 
     p = cupy.cuda.runtime.getDeviceProperties(0)
@@ -184,6 +184,7 @@ def live_facts(uuid: str) -> LiveFacts:
         l2_bytes=p["l2CacheSize"],
         dram_bytes=p["totalGlobalMem"],
         clock_mhz=_clocks(uuid).get("sm", p.get("clockRate", 0) // 1000),
+        clusters=clusters,
         dram_bytes_per_s=2.0 * memory_clock_khz * 1e3 * bus_bits / 8,
     )
 

@@ -15,6 +15,7 @@ import numpy as np
 from cuda.bindings import driver
 
 from tuner.core.insight.tracing import STAMP_WORDS, Stamps
+from tuner.core.problem.gpu import ASKED_CLUSTERS
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.limits import Limits
@@ -360,3 +361,26 @@ class PlanOnDevice:
         """The signals' present values."""
         first = self._layout["signals"] // WORD_BYTES
         return self._workspace.words[first : first + self.plan.plan.num_signals].get()  # type: ignore[no-any-return]
+
+
+def held_clusters(function: int) -> tuple[tuple[int, int], ...]:
+    """CTAs of a cluster, and how many clusters of such CTAs the driver says that the card holds, one CTA an SM: asked
+    of any kernel, with all the shared memory that a CTA may have. Empty before clusters were."""
+    attributes = cupy.cuda.Device().attributes
+    if attributes["ComputeCapabilityMajor"] < 9:
+        return ()
+    handle, smem_bytes = driver.CUfunction(function), int(attributes["MaxSharedMemoryPerBlockOptin"])
+    names = driver.CUfunction_attribute
+    check(driver.cuFuncSetAttribute(handle, names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes))
+    check(driver.cuFuncSetAttribute(handle, names.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
+    found = []
+    for size in ASKED_CLUSTERS:
+        config = launch_config(size, 32, smem_bytes, 0)
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        value = driver.CUlaunchAttributeValue()
+        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = size, 1, 1
+        attribute.value = value
+        config.attrs, config.numAttrs = [attribute], 1
+        found.append((size, int(check(driver.cuOccupancyMaxActiveClusters(handle, config)))))
+    return tuple(found)

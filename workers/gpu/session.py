@@ -39,7 +39,7 @@ from .cublaslt import CublasLt
 from .energy import measure_energy
 from .fitting import DoesNotFit
 from .integrity import Overwritten
-from .launch import Kernel
+from .launch import Kernel, held_clusters
 from .measure import measure, measure_together
 from .problem_on_card import ProblemOnCard
 from .trace_run import trace_once
@@ -59,6 +59,10 @@ class Session:
     def trouble(self) -> str:
         """Why the card is not fit to measure on; empty where it is, or where nobody looks."""
         return card_trouble(self._view, self._tools, seed=os.getpid()) if self._view else ""
+
+    def clusters(self) -> tuple[tuple[int, int], ...]:
+        """CTAs of a cluster, and how many such clusters the card holds."""
+        return held_clusters(self._tools.get_function("tuner_probe").ptr)
 
     def prepare(self, problem: Problem, picked: Picked | None = None) -> PrepareAnswer | EvaluateAnswer:
         """Makes the problem's inputs, references and baseline, unless they are there; `picked` as an earlier process

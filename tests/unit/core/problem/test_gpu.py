@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tuner.core.plan.attention import num_attention_clusters
 from tuner.core.problem.gpu import CATALOGUE, Gpu, LiveFacts, Target, gpu_from_live, parse_target
 from tuner.errors import InvalidInput
 
@@ -65,3 +66,11 @@ def test_an_unknown_target_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(InvalidInput, match="use one of a100, a40") as caught:
         parse_target(name)
     assert caught.value.field == "target"
+
+
+def test_a_live_card_says_how_many_clusters_it_holds_and_a_model_what_each_card_does() -> None:
+    live = gpu_from_live(facts_of(H200, clusters=((4, 30), (8, 15), (16, 7))))
+    assert [live.num_live_clusters(size) for size in (1, 2, 4, 8, 16)] == [132, 66, 30, 15, 7]
+    assert [H200.num_live_clusters(size) for size in (2, 4, 8)] == [66, 24, 8]
+    assert live.num_clusters(4) == 24, "a plan that needs all of its clusters runs on sister cards, too"
+    assert num_attention_clusters(live, 4) == 30
