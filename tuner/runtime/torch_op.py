@@ -79,7 +79,7 @@ def _is(tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, device
 def _is_same(tensor: torch.Tensor | None, known: tuple[int, torch.Size, torch.dtype] | None) -> bool:
     """By more than its address, which other tensors may have had since."""
     if tensor is None or known is None:
-        return tensor is known
+        return tensor is None and known is None
     return (tensor.data_ptr(), tensor.shape, tensor.dtype) == known and tensor.is_contiguous()
 
 
