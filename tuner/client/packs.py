@@ -225,16 +225,16 @@ def ladder_table(pack: Pack) -> Table:
     """What each range of rows runs, and what it gains."""
     simulated = str(pack.document["provenance"].get("target", "")).startswith(SIMULATED_PREFIX)
     table = Table("shape", "rows", "runs", "speed-up", "95 % interval", title=f"pack{render.mark(simulated)}")
-    is_invariant = any(entry.invariant_rows for entry in pack.entries)
+    is_invariant, min_gain = any(entry.invariant_rows for entry in pack.entries), _min_gain(pack)
     if is_invariant:
         table.add_column("without the promise")
         table.caption = "batch-invariant: a row's bits depend on no other row, up to the largest m"
     for entry in pack.entries:
         for rung in entry.rungs:
             without = [render.ratio(rung.provenance.get("without_the_promise"))] if is_invariant else []
-            table.add_row(str(entry.shape), rows_of(rung), runs_of(rung), *_speedup(rung), *without)
+            table.add_row(str(entry.shape), rows_of(rung), _runs_and_why(rung, min_gain), *_speedup(rung), *without)
     for shape, contexts, one in by_contexts(pack):
-        table.add_row(shape, contexts, runs_of(one), *_speedup(one))
+        table.add_row(shape, contexts, _runs_and_why(one, min_gain), *_speedup(one))
     return table
 
 
@@ -290,6 +290,25 @@ def _speedup(rung: Answer) -> tuple[str, str]:
 def runs_of(rung: Answer) -> str:
     """In words: the plan kind, or the library."""
     return "library" if rung.kernel is None else render.words(str(rung.kernel.manifest["plan_kind"]))
+
+
+def _min_gain(pack: Pack) -> float | None:
+    found = pack.document["provenance"].get("min_gain")
+    return found if isinstance(found, int | float) else None
+
+
+def _runs_and_why(rung: Answer, min_gain: float | None) -> str:
+    """In words, and of the library why it runs."""
+    if rung.kernel is not None:
+        return runs_of(rung)
+    if (winner := rung.provenance.get("winner")) is None:
+        why = "never measured"
+    elif winner == "library":
+        why = "ours is slower"
+    else:
+        gain = "" if rung.speedup is None else f" {render.ratio(rung.speedup)}"
+        why = f"ours gains{gain}, below --min-gain" + ("" if min_gain is None else f" {min_gain:g}")
+    return f"library: {why}"
 
 
 def rows_of(rung: Rung) -> str:
