@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner import __version__
-from tuner.cli_options import data_option, database_option, settings_of, settings_of_service, tls_option
+from tuner.cli_options import (
+    data_option,
+    database_option,
+    folder_of_service,
+    settings_of,
+    settings_of_place,
+    settings_of_service,
+    tls_option,
+)
 from tuner.cluster_cli import scheduler, tls, worker
 from tuner.db_cli import db
 from tuner.doctor import doctor
 from tuner.errors import TunerError
-from tuner.private import make_private_folder
+from tuner.terminal import CannotPrint, printing
 from tuner.token_cli import audit, token
 from tuner.versions import VERSION_MESSAGE, install_command
 
@@ -29,8 +37,9 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
         try:
-            return super().invoke(ctx)
-        except TunerError as error:
+            with printing():
+                return super().invoke(ctx)
+        except (TunerError, CannotPrint) as error:
             raise click.ClickException(str(error)) from error
         except ModuleNotFoundError as error:
             remedy = install_command(_extra_of(error.name))
@@ -82,7 +91,7 @@ def migrate(data: Path | None) -> None:
     from tuner.store import Store
     from tuner.store.migrate import revision_of
 
-    settings = settings_of({"data": data})
+    settings = settings_of_place({"data": data})
     store = Store.open(settings.data, settings.database_url)
     try:
         click.echo(f"{settings.data} is up to date: its tables are of revision {revision_of(store.engine)}", err=True)
@@ -123,10 +132,7 @@ def show_key(data: Path | None) -> None:
     """Prints the public key, which clients pin; makes one where there is none."""
     from tuner.packs.signing import signing_key
 
-    folder = settings_of({"data": data}).data
-    if not folder.is_dir():
-        raise click.ClickException(f"there is no folder {folder}; give --data the folder of a service")
-    click.echo(signing_key(folder).public)
+    click.echo(signing_key(folder_of_service({"data": data})).public)
 
 
 @key.command("rotate")
@@ -135,9 +141,7 @@ def rotate_key(data: Path | None) -> None:
     """Makes a new key and prints its public half. Packs that the old one signed stay signed by it."""
     from tuner.packs.signing import rotate
 
-    folder = settings_of({"data": data}).data
-    make_private_folder(folder)
-    click.echo(rotate(folder).public)
+    click.echo(rotate(folder_of_service({"data": data})).public)
 
 
 @main.command()

@@ -78,3 +78,16 @@ def settings_of_place(options: dict[str, Any]) -> Settings:
             f"there is no folder {settings.data}; give --data the folder of a service, or make that of a new one first"
         )
     return settings
+
+
+def folder_of_service(options: dict[str, Any]) -> Path:
+    """The data folder, for a command about files in it.
+
+    Raises:
+        click.UsageError: names each setting that is wrong.
+        click.ClickException: there is none.
+    """
+    folder = settings_of(options).data
+    if not folder.is_dir():
+        raise click.ClickException(f"there is no folder {folder}; give --data the folder of a service")
+    return folder

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli_options import data_option, database_option, settings_of, settings_of_service
+from tuner.cli_options import data_option, database_option, settings_of, settings_of_place, settings_of_service
 
 if TYPE_CHECKING:
+    from tuner.settings import Settings
     from tuner.store import Store
 
 
@@ -29,7 +30,8 @@ def upgrade(**options: Any) -> None:
     from tuner.store.backups import upgrade_with_backup
     from tuner.store.migrate import revision_of
 
-    with _locked(options) as engine:
+    # A folder that is misspelled is not made; restoring into a new one is what `restore` is for.
+    with _locked(options, settings_of_place(options)) as engine:
         backup = upgrade_with_backup(engine, settings_of(options).data)
         if backup is not None:
             click.echo(f"what was there before is in {backup}")
@@ -43,7 +45,7 @@ def check(**options: Any) -> None:
     """Says of which revision the tables are, how many rows they have, and whether they hold together."""
     from tuner.store.checking import check_tables
 
-    with _locked(options, is_there=True) as engine:
+    with _locked(options) as engine:
         for line in check_tables(engine):
             click.echo(line)
 
@@ -56,7 +58,7 @@ def backup(file: Path, **options: Any) -> None:
     """Writes all tables into FILE, for SQLite and PostgreSQL alike. Artifacts are files: copy their folder."""
     from tuner.store.backups import back_up
 
-    with _locked(options, is_there=True) as engine:
+    with _locked(options) as engine:
         counts = back_up(engine, file)
     click.echo(f"{file} has {counts['jobs']} jobs and {counts['trials']} trials")
 
@@ -69,7 +71,7 @@ def restore(file: Path, **options: Any) -> None:
     """Fills an empty database from FILE, and brings its tables to this version."""
     from tuner.store.backups import restore as fill
 
-    with _locked(options) as engine:
+    with _locked(options, settings_of(options)) as engine:
         counts = fill(engine, file)
     click.echo(f"restored {counts['jobs']} jobs and {counts['trials']} trials")
 
@@ -109,13 +111,13 @@ def prune(days: float | None, keep: int | None, **options: Any) -> None:
 
 
 @contextmanager
-def _locked(options: dict[str, Any], *, is_there: bool = False) -> Iterator[Any]:
-    """The database, which no server has meanwhile; one that must be there is not made."""
+def _locked(options: dict[str, Any], begun: Settings | None = None) -> Iterator[Any]:
+    """The database, which no server has meanwhile; one that must be there is not made, unless it is `begun`."""
     from tuner.store.opening import locked_engine
 
-    settings = settings_of_service(options) if is_there else settings_of(options)
+    settings = begun or settings_of_service(options)
     where = settings.data, settings.database_url, settings.lock_patience_s
-    with locked_engine(*where, makes_folder=not is_there) as engine:
+    with locked_engine(*where, makes_folder=begun is not None) as engine:
         yield engine
 
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from tuner.client import Artifact, Client, ClientError, render
 from tuner.client.artifact import MANIFEST
 from tuner.client.errors import Unreachable
-from tuner.client.files import write_atomically
+from tuner.client.files import place_below, write_atomically
 from tuner.client.output import plain_console
 from tuner.client.packs import pack_of_jobs
 from tuner.core.trial.job import Budget
@@ -85,9 +85,9 @@ def unpack(artifact: Artifact, folder: Path) -> None:
     before = folder / MANIFEST
     if before.is_file():
         for name in json.loads(before.read_text())["files"].keys() - artifact.files.keys():
-            (folder / name).unlink(missing_ok=True)
+            place_below(folder, name).unlink(missing_ok=True)
     for name, content in artifact.files.items():
-        write_atomically(folder / name, content)
+        write_atomically(place_below(folder, name), content)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ def doctor(as_json: bool, **options: Any) -> None:
     from tuner.dispatch.diagnosis import Finding, diagnose_scheduler, diagnose_workers
 
     settings = settings_of(options)
-    checks = [*diagnose_workers(), _database(settings)]
+    checks = [*diagnose_workers(), _database(settings), _network()]
     if settings.scheduler is not None:
         checks.append(diagnose_scheduler(settings.scheduler, settings.tls, insecure=settings.insecure))
     for check in checks:
@@ -44,6 +45,20 @@ def doctor(as_json: bool, **options: Any) -> None:
             click.echo(f"{'':<16}-> {check.remedy}")
     if any(check.finding is Finding.FAIL for check in checks):
         raise click.exceptions.Exit(1)
+
+
+def _network() -> Check:
+    """What the environment says of proxies and certificates, which clients and webhooks of this machine go by."""
+    from tuner.client.errors import Misconfigured
+    from tuner.client.network import named_proxy
+    from tuner.dispatch.diagnosis import Check, Finding
+
+    try:
+        found = {str(named_proxy(scheme, os.environ)) for scheme in ("http", "https")}
+    except Misconfigured as error:
+        return Check(name="network", finding=Finding.WARN, found=str(error), remedy="see what the message says")
+    through = ", ".join(sorted(found - {"None"})) or "no proxy"
+    return Check(name="network", finding=Finding.OK, found=f"the environment names {through}; loopback needs none")
 
 
 def _database(settings: Settings) -> Check:

@@ -20,7 +20,7 @@ def read_json(path: Path, remedy: str) -> Any:
         InvalidInput: it cannot be read, or is no JSON; the message says where.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InvalidInput(str(path), f"cannot be read: {error.strerror}", remedy) from error
     except UnicodeDecodeError as error:

@@ -11,6 +11,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Schedule
 from tuner.errors import InvalidInput
 from tuner.json_file import read_json
+from tuner.schedule_schema import faults, file_schema
 
 T = TypeVar("T")
 _REMEDY = "give workload, schedule and gpu, or the manifest.json of an artifact"
@@ -30,7 +31,23 @@ def read_schedule(path: Path) -> tuple[Workload, Gpu, Schedule]:
         problem = "gpu is missing" if name is None else f"gpu {name!a} is not known"
         raise InvalidInput(str(path), problem, f"give one of {', '.join(CATALOGUE)}")
     workload = _part(asked, "workload", Workload.from_json, path)
-    return workload, CATALOGUE[name], _part(asked, "schedule", Schedule.from_json, path)
+    schedule = _part(asked, "schedule", Schedule.from_json, path)
+    _check(asked, path)
+    return workload, CATALOGUE[name], schedule
+
+
+def _check(asked: dict[str, Any], path: Path) -> None:
+    """That every key is one that is known, in its place; of a manifest, which has many others, those of its parts.
+
+    Raises:
+        InvalidInput: names the first that is not.
+    """
+    whole = file_schema()
+    if "spec" in asked:
+        asked = {name: asked[name] for name in ("workload", "schedule")}
+        whole = {**whole, "required": ["workload", "schedule"]}
+    for where, problem, remedy in faults(asked, whole):
+        raise InvalidInput(str(path), f"{where} {problem}", remedy)
 
 
 def _measured_on(manifest: Mapping[str, Any]) -> str | None:

@@ -192,3 +192,23 @@ def test_a_check_of_a_database_that_does_not_answer_makes_no_folder(
 def test_certificates_without_a_cluster_are_refused_since_they_are_not_of_https(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["serve", "--tls", str(tmp_path), "--data", str(tmp_path / "data")])
     assert (result.exit_code, "give its --scheduler" in result.stderr, (tmp_path / "data").exists()) == (2, True, False)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["db", "upgrade"],
+        ["db", "check"],
+        ["migrate"],
+        ["gc"],
+        ["key", "show"],
+        ["key", "rotate"],
+        ["db", "prune", "--keep", "1"],
+    ],
+    ids=" ".join,
+)
+def test_a_folder_that_is_misspelled_is_not_made(tmp_path: Path, command: list[str]) -> None:
+    folder = tmp_path / "mistyped"
+    refused = CliRunner().invoke(main, [*command, "--data", str(folder)])
+    assert (refused.exit_code, folder.exists()) == (1, False), refused.output
+    assert str(folder) in refused.stderr

@@ -105,3 +105,26 @@ def _unpack(content: bytes) -> dict[str, bytes]:
         if sum(info.file_size for info in archive.infolist()) > _MAX_BYTES:
             raise Refused(f"the artifact unpacks to more than {_MAX_BYTES} bytes")
         return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def check_is(what: str, name: str, found: object, asked: object) -> None:
+    """That a fact of what came back is the one that was asked for.
+
+    Args:
+        what: came back, e.g. ``the kernel``.
+        name: of the fact, e.g. ``target``.
+        found: in what came back.
+        asked: by us.
+
+    Raises:
+        Refused: it is another.
+    """
+    if found != asked:
+        got, wanted = (_shown(value) for value in (found, asked))
+        raise Refused(f"{what} is not what was asked for: its {name} is {got}, and {wanted} was asked for")
+
+
+def _shown(value: object) -> str:
+    """In words, and short: it may be a stranger's."""
+    text = ascii(value)
+    return text if len(text) <= 300 else f"{text[:300]}..."

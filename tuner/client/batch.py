@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
 from tuner.client import render
 from tuner.client.artifact import Artifact
 from tuner.client.errors import JobFailed, Unreachable
+from tuner.client.files import check_places, place_below
 from tuner.client.http import PATIENCE_S, Client, check_deadline
+from tuner.client.meaning import check_kernel
 from tuner.client.output import document, write_or_print
 
 Json = Mapping[str, Any]
@@ -170,11 +173,15 @@ def check_kernels(client: Client, best: Json, key: str | None) -> None:
 def write_kernels(client: Client, best: Json, folder: Path, key: str | None = None) -> None:
     """Writes `ladders.json` and the kernel of each range as a zip into a folder; each file whole or not at all. `key`
     must have signed them, where one is given."""
-    for name, artifact in _kernels(client, best, key):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_or_print(artifact.in_format("zip"), folder / name)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_or_print(document(best), folder / "ladders.json")
+    files = [(name, artifact.in_format("zip")) for name, artifact in _kernels(client, best, key)]
+    files.append(("ladders.json", document(best)))
+    places = [(place_below(folder, name), content) for name, content in files]
+    try:
+        check_places([place for place, _ in places])
+    except OSError as error:
+        raise click.UsageError(f"{error.filename} cannot be written: {error.strerror}; nothing is written") from error
+    for place, content in places:
+        write_or_print(content, place)
 
 
 def _kernels(client: Client, best: Json, key: str | None) -> Iterator[tuple[str, Artifact]]:
@@ -182,4 +189,6 @@ def _kernels(client: Client, best: Json, key: str | None) -> Iterator[tuple[str,
         for index, kernel in enumerate(ladder["kernels"]):
             if kernel["artifact"] is not None:
                 artifact = client.artifact(kernel["artifact"]["digest"], key)
+                kinds = [kernel["candidate"]["plan_kind"]]
+                check_kernel(artifact.manifest, job_ids=[kernel["job_id"]], target=best["target"], kinds=kinds)
                 yield f"ladder{ladder['number']}-kernel{index}.zip", artifact

@@ -14,6 +14,7 @@ from tuner import __version__
 from tuner.client.config import DEFAULT_URL, URL_VARIABLE, commands_defaults, read_config
 from tuner.client.errors import ClientError
 from tuner.client.exits import ExitCode
+from tuner.terminal import CannotPrint, printing
 from tuner.versions import VERSION_MESSAGE
 
 #: Each command's module, its name there, and what it does, as the list of commands has it.
@@ -82,7 +83,11 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
         try:
-            return super().invoke(ctx)
+            with printing():
+                return super().invoke(ctx)
+        except CannotPrint as error:
+            click.echo(f"tuner-client: {error}", err=True)
+            ctx.exit(ExitCode.FAULT)
         except ClientError as error:
             click.echo(f"tuner-client: {error}", err=True)
             ctx.exit(error.exit_code)

@@ -40,8 +40,8 @@ def read_config(tables: Collection[str] | None = None) -> dict[str, Any]:
     """
     path = config_path()
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+        text = path.read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError):
         if os.environ.get(CONFIG_VARIABLE):
             words = f"{CONFIG_VARIABLE} names {path}, which is not there; unset it, or write the file"
             raise Misconfigured(words) from None

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tuner.client.errors import ClientError
-from tuner.client.files import write_atomically
+from tuner.client.files import alone_with, write_atomically
 from tuner.errors import InvalidInput
 from tuner.json_file import read_json
 
@@ -24,8 +24,13 @@ def credentials_path() -> Path:
 
 def _kept() -> dict[str, str]:
     path = credentials_path()
-    if not path.exists():
+    try:
+        if not path.stat().st_size:  # another login is about to write it
+            return {}
+    except (FileNotFoundError, NotADirectoryError):
         return {}
+    except OSError as error:
+        raise ClientError(f"{path} cannot be read: {error.strerror}; set {TOKEN_VARIABLE} instead") from error
     try:
         found = read_json(path, "mend it, or delete it and log in again")
     except InvalidInput as error:
@@ -42,16 +47,18 @@ def token_for(url: str) -> str | None:
 
 def keep_token(url: str, token: str | None) -> Path:
     """Keeps the token for the service at `url`, or with None forgets it; the file."""
-    path, kept = credentials_path(), _kept()
-    kept.pop(url.rstrip("/"), None)
-    if token is not None:
-        kept[url.rstrip("/")] = token
+    path = credentials_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Closed to others before anything is in it; what replaces it keeps its mode.
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-        path.chmod(0o600)
-        write_atomically(path, json.dumps(kept, indent=1).encode())
+        with alone_with(path):
+            kept = _kept()
+            kept.pop(url.rstrip("/"), None)
+            if token is not None:
+                kept[url.rstrip("/")] = token
+            # Closed to others before anything is in it; what replaces it keeps its mode.
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+            path.chmod(0o600)
+            write_atomically(path, json.dumps(kept, indent=1).encode())
     except OSError as error:
         raise ClientError(f"{path} cannot be written: {error.strerror}; set {TOKEN_VARIABLE} instead") from error
     return path

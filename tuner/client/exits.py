@@ -23,7 +23,10 @@ class ExitCode(IntEnum):
     NO_RESULT = 3, "no such job, no result yet, or none that matches"
     WEAKER_MATCH = 4, "a result was found, but it is no exact match; nothing is written without --accept-nearest"
     UNREACHABLE = 5, "the server does not answer, or cannot serve now"
-    REFUSED = 6, "the server refused the request, or an artifact is not what its digest says"
+    REFUSED = (
+        6,
+        "the server refused the request, or what came back is not what was asked for, or not what its digest says",
+    )
     JOB_FAILED = 7, "the job failed or was cancelled"
     SIMULATED = 8, "the result is simulated, and has no cubin"
     TIMEOUT = 9, "the job, or the inspection, had not ended in the time given"

@@ -17,9 +17,10 @@ from tuner.client.environment import Asker, detect, differences
 from tuner.client.errors import LibraryWins, NoResult, Refused, UnfusedWins, WeakerMatch
 from tuner.client.http import Client
 from tuner.client.lock import Cache
+from tuner.client.meaning import Asked
 from tuner.client.options import match_options, pair_options, take_question
 from tuner.client.output import document, write_or_print
-from tuner.client.packs import default_cache, fetch_locked
+from tuner.client.packs import fetch_locked
 from tuner.client.signatures import pinned
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.torch_time import COMPILE_MODE
@@ -44,8 +45,7 @@ def fetch(
         return
     if lock is None:
         raise click.UsageError("give --lock, or a command: best")
-    kept = Cache(cache or default_cache())
-    fetch_locked(ctx.obj, lock, kept, into, offline=offline, key=pinned(key))
+    fetch_locked(ctx.obj, lock, Cache(cache), into, offline=offline, key=pinned(key))
 
 
 @fetch.command("best")
@@ -93,21 +93,22 @@ def fetch_best(
         return
     if output is not None and output.is_dir():
         raise click.UsageError(f"{output} is a folder; give -o the name of a file")
-    asked = {name: options.pop(name) for name in ("gpu_name", "driver", "cuda", "kernel_version")}
+    facts = {name: options.pop(name) for name in ("gpu_name", "driver", "cuda", "kernel_version")}
     if job_id is not None and (others := [name for name in options if name not in _ABOUT_THE_MATCH and is_given(name)]):
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in others)
         raise click.UsageError(f"--job names a result by itself; leave out {flags}")
     here = {} if elsewhere else detect()
-    asker = Asker(**(here | {name: value for name, value in asked.items() if value is not None}))
+    asker = Asker(**(here | {name: value for name, value in facts.items() if value is not None}))
     if accept_nearest and not is_given("match"):
         options["match"] = "nearest"
-    found = find(client, job_id, options, asker)
+    asked = Asked(job_id=job_id, question=take_question(options) if job_id is None else {})
+    found = find(client, asked, asker)
     best = found["best"]
     if best["simulated"]:
         click.echo("tuner-client: the result is simulated: no card has run it", err=True)
     check_match(found, accept_nearest=accept_nearest)
     check_answer(best, accept_unfused=accept_unfused, even_if_slower=even_if_slower)
-    write_or_print(_content(client, found, format, pinned(key)), output)
+    write_or_print(_content(client, found, format, pinned(key), asked), output)
 
 
 def is_given(name: str) -> bool:
@@ -157,11 +158,11 @@ def ask_for_best(client: Client, query: Mapping[str, Any], accepting: str = "--m
         raise NoResult(said.replace("max_distance=", "--max-distance ")) from error
 
 
-def find(client: Client, job_id: str | None, options: dict[str, Any], asker: Asker) -> dict[str, Any]:
+def find(client: Client, asked: Asked, asker: Asker) -> dict[str, Any]:
     """`match`, `differences` and `best`, compared with the machine that will run the kernel."""
-    if job_id is None:
-        return ask_for_best(client, take_question(options) | asdict(asker), "--match {match} --accept-nearest")
-    best = client.best(job_id)
+    if asked.job_id is None:
+        return ask_for_best(client, {**asked.question, **asdict(asker)}, "--match {match} --accept-nearest")
+    best = client.best(asked.job_id)
     unlike = differences(asker, best["environment"])
     return {"match": "nearest" if unlike else "exact", "differences": unlike, "best": best}
 
@@ -237,9 +238,10 @@ def _call_line(call: Mapping[str, Any]) -> str:
     )
 
 
-def _content(client: Client, found: dict[str, Any], format: str, key: str | None) -> bytes:
+def _content(client: Client, found: dict[str, Any], format: str, key: str | None, asked: Asked) -> bytes:
     """The bytes of the format asked for."""
     best = found["best"]
+    asked.check_result(best, is_exact=found["match"] == "exact")
     if format == "json" and key is None:
         return document(found)
     if best["artifact"] is None:
@@ -247,4 +249,5 @@ def _content(client: Client, found: dict[str, Any], format: str, key: str | None
     artifact = client.artifact(best["artifact"]["digest"], key)
     if artifact.simulated != best["simulated"]:
         raise Refused("result and artifact disagree on whether they are simulated")
+    asked.check(artifact.manifest, best, is_exact=found["match"] == "exact")
     return document(found) if format == "json" else artifact.in_format(format)

@@ -1,10 +1,16 @@
-"""Writing results: whole or not at all, and only where something changed."""
+"""Writing results: whole or not at all, only where something changed, and nowhere else than was said."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import tempfile
-from pathlib import Path
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+from tuner.client.errors import Refused
 
 
 def write_atomically(path: Path, content: bytes) -> bool:
@@ -44,3 +50,67 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """While it lasts no other process of ours changes the file: what is read, changed and written loses no change of
+    somebody else's. The lock is on the file's folder, so that nothing is left behind."""
+    path = path.resolve()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # whoever writes there will say it
+        yield
+        return
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def place_below(folder: Path, name: str) -> Path:
+    """Where a file of a name from outside goes.
+
+    Raises:
+        Refused: it would lie outside of the folder, by its name or by a link.
+    """
+    parts = PurePosixPath(name)
+    outside = Refused(f"{name!a} is to be written, and lies outside of {folder}; nothing is written")
+    if not name or "\0" in name or parts.is_absolute() or ".." in parts.parts or not parts.parts:
+        raise outside
+    place = folder / parts
+    try:
+        leads_to, inside = place.resolve(), folder.resolve()
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise outside from error
+    if not leads_to.is_relative_to(inside) or leads_to == inside:
+        raise outside
+    return place
+
+
+def check_places(places: Collection[Path]) -> None:
+    """That all files can be written, before the first one is.
+
+    Raises:
+        Refused: one stands where another needs a folder, or two are the same.
+        OSError: one is a folder, or its folder is none, or cannot be written.
+    """
+    resolved = [place.resolve() for place in places]
+    taken = set(resolved)
+    for place, target in zip(places, resolved, strict=True):
+        if resolved.count(target) > 1:
+            raise Refused(f"two files are to be written at {place}; nothing is written")
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
+        for above in target.parents:
+            if above in taken:
+                raise Refused(f"{place} is to be written, and {above}, too, as a file; nothing is written")
+            if above.exists() and not above.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+            if above.exists():
+                if not os.access(above, os.W_OK | os.X_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+                break

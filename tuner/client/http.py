@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, cast
@@ -11,15 +12,13 @@ from urllib.parse import quote
 import httpx
 
 from tuner import __version__
-from tuner.client.artifact import Artifact, open_artifact
+from tuner.client.artifact import Artifact, check_is, open_artifact
 from tuner.client.batch_documents import Batch, BatchBest, BatchJob
 from tuner.client.config import DEFAULT_URL
 from tuner.client.documents import Best, Job, JobDetail, Trial
 from tuner.client.errors import (
-    ClientError,
     Incompatible,
     JobFailed,
-    NoResult,
     NothingSeen,
     NoToken,
     Refused,
@@ -27,6 +26,8 @@ from tuner.client.errors import (
     Unreachable,
 )
 from tuner.client.event_lines import parse_events
+from tuner.client.network import ways_to
+from tuner.client.problems import error_of
 from tuner.client.signatures import check_signed
 from tuner.versions import DISTRIBUTION, SIGNATURE_HEADER, WIRE_HEADER, WIRE_VERSION
 
@@ -67,15 +68,19 @@ class Client:
         headers = {WIRE_HEADER: str(WIRE_VERSION)} | ({"Authorization": f"Bearer {token}"} if token else {})
         #: Whether every answer named its version, as those of this service do.
         self.is_known = True
+        hooks = {"response": [self._check_version]}
         try:
-            if httpx.URL(self.url).scheme not in ("http", "https"):
-                raise ValueError("it begins neither with http:// nor with https://")
-            hooks = {"response": [self._check_version]}
-            self._http = httpx.Client(
-                base_url=self.url, timeout=_TIMEOUT, transport=transport, headers=headers, event_hooks=hooks
-            )
+            address = httpx.URL(self.url)
+            if address.scheme not in ("http", "https") or not address.host:
+                raise ValueError("it begins neither with http:// nor with https://, or names no host")
         except (httpx.InvalidURL, ValueError) as error:
             raise Unreachable(f"{url} is no address: {error}; give one like {DEFAULT_URL}") from error
+        self._proxy, ways = None, Json(transport=transport)
+        if transport is None:
+            self._proxy, ways = ways_to(address, os.environ)
+        self._http = httpx.Client(
+            base_url=address, timeout=_TIMEOUT, headers=headers, event_hooks=hooks, trust_env=False, **ways
+        )
 
     def __enter__(self) -> Self:
         """The client itself."""
@@ -92,7 +97,7 @@ class Client:
 
     def job(self, job_id: str) -> JobDetail:
         """A job as it stands."""
-        return cast(JobDetail, self._json("GET", _job_path(job_id)))
+        return cast(JobDetail, self._named("id", job_id, _job_path(job_id)))
 
     def cancel(self, job_id: str) -> Job:
         """Ends a job, or what one's own part of it is, where others share its run: see `owners` of the answer."""
@@ -115,7 +120,7 @@ class Client:
 
     def batch(self, batch_id: str) -> Batch:
         """A batch as it stands."""
-        return cast(Batch, self._json("GET", _batch_path(batch_id)))
+        return cast(Batch, self._named("id", batch_id, _batch_path(batch_id)))
 
     def batches(self, **filters: Any) -> Iterator[Batch]:
         """All batches, the newest first."""
@@ -131,7 +136,7 @@ class Client:
         Raises:
             NoResult: there is no such batch, or no answer yet.
         """
-        return cast(BatchBest, self._json("GET", f"{_batch_path(batch_id)}/best"))
+        return cast(BatchBest, self._named("id", batch_id, f"{_batch_path(batch_id)}/best"))
 
     def cancel_batch(self, batch_id: str) -> Batch:
         """Ends a batch, and those of its jobs that nobody else waits for."""
@@ -178,7 +183,7 @@ class Client:
         job = self.job(job_id)
         if job["state"] in ("failed", "cancelled"):
             raise JobFailed(f"{job_id} {job['state']}" + (f": {job['reason']}" if job["reason"] else ""))
-        return cast(Best, self._json("GET", f"{_job_path(job_id)}/best"))
+        return cast(Best, self._named("job_id", job_id, f"{_job_path(job_id)}/best"))
 
     def find_best(self, **query: Any) -> Json:
         """The best result for a pair on a target: `GET /best`, with its `match` and `differences`."""
@@ -276,7 +281,7 @@ class Client:
                     check_deadline(job_id, deadline)
             except (httpx.TransportError, Unreachable) as error:
                 if time.monotonic() - heard_at > PATIENCE_S or not last_id:
-                    raise Unreachable(f"{self.url} does not answer: {error}") from error
+                    raise self._silent(error) from error
             except (ValueError, KeyError, TypeError) as error:
                 raise self._stranger() from error
             check_deadline(job_id, deadline)
@@ -292,7 +297,7 @@ class Client:
                 yield {"kind": "end"}
                 return
             if response.is_error:
-                raise _error_of(self._read(response, time.monotonic() + _ANSWER_DEADLINE_S))
+                raise error_of(self._read(response, time.monotonic() + _ANSWER_DEADLINE_S))
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 raise self._stranger()
             yield from parse_events(response.iter_lines())
@@ -321,6 +326,12 @@ class Client:
     def _json(self, method: str, path: str, **options: Any) -> Json:
         return self._document(self._request(method, path, **options))
 
+    def _named(self, field: str, asked: str, path: str) -> Json:
+        """The document at a path, whose id is the one that was asked for."""
+        found = self._json("GET", path)
+        check_is("what came back", field, found.get(field), asked)
+        return found
+
     def _document(self, response: httpx.Response) -> Json:
         """The JSON object of an answer of the API."""
         found = self._decoded(response)
@@ -338,6 +349,10 @@ class Client:
     def _stranger(self) -> Unreachable:
         return Unreachable(f"what answers at {self.url} is no tuner service; check the address, and proxies before it")
 
+    def _silent(self, error: Exception) -> Unreachable:
+        through = "" if self._proxy is None else f" through {self._proxy}"
+        return Unreachable(f"{self.url} does not answer{through}: {error or type(error).__name__}")
+
     def _request(self, method: str, path: str, **options: Any) -> httpx.Response:
         """A whole answer, which arrived before the deadline."""
         deadline = time.monotonic() + _ANSWER_DEADLINE_S
@@ -345,11 +360,11 @@ class Client:
             with self._http.stream(method, path, **options) as head:
                 response = self._read(head, deadline)
         except (httpx.TransportError, httpx.DecodingError, httpx.TooManyRedirects) as error:
-            raise Unreachable(f"{self.url} does not answer: {error or type(error).__name__}") from error
+            raise self._silent(error) from error
         except (TypeError, ValueError) as error:  # of a body as JSON, or a header in ASCII
             raise Refused(f"the request cannot be sent: {error}") from error
         if not response.is_success:
-            raise _error_of(response)
+            raise error_of(response)
         return response
 
     def _read(self, head: httpx.Response, deadline: float) -> httpx.Response:
@@ -383,16 +398,3 @@ def check_deadline(job_id: str, deadline: float | None) -> None:
     """
     if deadline is not None and time.monotonic() >= deadline:
         raise TimedOut(f"{job_id} had not ended in the time given; it goes on, watch it again")
-
-
-def _error_of(response: httpx.Response) -> ClientError:
-    """The exception that a problem document means."""
-    try:
-        detail = str(response.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        detail = f"{response.url} answered {response.status_code} {response.reason_phrase}"
-    if response.status_code == httpx.codes.UNAUTHORIZED:
-        return NoToken(f"{detail} (tuner-client login, or TUNER_TOKEN)")
-    if response.status_code == httpx.codes.NOT_FOUND:
-        return NoResult(detail)
-    return Unreachable(detail) if response.is_server_error else Refused(detail)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Self
 
+import click
+
 from tuner.client.errors import Incompatible, NoResult, Refused
-from tuner.client.files import write_atomically
+from tuner.client.files import alone_with, write_atomically
 
 #: It grows when a field goes or changes its meaning.
 LOCK_FORMAT = 1
@@ -59,7 +62,8 @@ class Lock:
             Incompatible: a newer client wrote it.
         """
         try:
-            body = json.loads(content)
+            # By its text: git may have turned its line ends, and an editor put a mark in front.
+            body = json.loads(content.decode("utf-8-sig"))
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
@@ -72,7 +76,7 @@ class Lock:
         for number, pack in enumerate(body["packs"]):
             _check(pack, _PACK, name, f"packs.{number}.")
         lock = cls(key=body["key"], packs=tuple(LockedPack(**pack) for pack in body["packs"]))
-        if not is_whole or lock.to_bytes() != content:
+        if not is_whole:
             raise Refused(f"{name} is not as it was written; {_REMEDY}")
         return lock
 
@@ -135,23 +139,40 @@ def write_lock(path: Path, lock: Lock) -> bool:
     return write_atomically(path, lock.to_bytes())
 
 
-def place_of(folder: Path, pack: LockedPack) -> Path:
-    """Where a pack goes.
+def change_lock(path: Path, change: Callable[[Lock | None], Lock]) -> bool:
+    """Reads a lock, changes it, and writes it, while nobody else does; whether anything changed.
+
+    Args:
+        path: of the file.
+        change: from the lock that is there to the new one; None where there is none.
 
     Raises:
-        Refused: outside of the folder.
+        Refused: what is there is no lock, or `change` refuses it.
+        NoResult: it cannot be read or written.
     """
-    parts = PurePosixPath(pack.path)
-    if parts.is_absolute() or ".." in parts.parts or not parts.parts:
-        raise Refused(f"the lock wants to write {pack.path!r}, which lies outside of {folder}")
-    return folder / parts
+    with alone_with(path):
+        found = read_lock(path) if path.exists() else None
+        try:
+            return write_lock(path, change(found))
+        except OSError as error:
+            raise NoResult(f"{path} cannot be written: {error.strerror}") from error
+
+
+def default_cache() -> Path:
+    """Where packs are kept unless somebody says otherwise."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "tuner" / "packs"
 
 
 class Cache:
-    """Packs by their sha256, in a folder that several builds may share."""
+    """Packs by their sha256, in a folder that several builds may share.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    Args:
+        folder: that somebody named; None for the default one. Where that cannot be used, what was fetched is delivered
+            all the same, and a line on stderr says so.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder, self._is_default = folder or default_cache(), folder is None
 
     def path(self, sha256: str) -> Path:
         """Where the pack of a digest lies."""
@@ -162,6 +183,7 @@ class Cache:
 
         Raises:
             Refused: what is there has another digest.
+            NoResult: the folder, which somebody named, cannot be read.
         """
         path = self.path(sha256)
         try:
@@ -169,7 +191,8 @@ class Cache:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise NoResult(f"{path} cannot be read: {error.strerror}") from error
+            self._unusable(f"{path} cannot be read: {error.strerror}", error)
+            return None
         if hashlib.sha256(content).hexdigest() != sha256:
             raise Refused(f"{path} is not what its name says: its bytes were changed; remove it and fetch again")
         return content
@@ -178,14 +201,18 @@ class Cache:
         """Keeps bytes under their digest.
 
         Raises:
-            NoResult: the folder cannot be written.
+            NoResult: the folder, which somebody named, cannot be written.
         """
         path = self.path(sha256)
         try:
             write_atomically(path, content)
         except OSError as error:
-            problem = f"{path} cannot be written: {error.strerror}; give another folder by --cache"
-            raise NoResult(problem) from error
+            self._unusable(f"{path} cannot be written: {error.strerror}", error)
+
+    def _unusable(self, problem: str, error: OSError) -> None:
+        if not self._is_default:
+            raise NoResult(f"{problem}; give another folder by --cache") from error
+        click.echo(f"tuner-client: {problem}; nothing is kept there (--cache names another folder)", err=True)
 
 
 def _sum(body: Mapping[str, Any]) -> str:

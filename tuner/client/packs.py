@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ from rich.table import Table
 
 from tuner.client import render
 from tuner.client.errors import NoResult, Refused
+from tuner.client.files import check_places, place_below
 from tuner.client.http import Client
-from tuner.client.lock import Cache, Lock, LockedPack, place_of, read_lock, write_lock
+from tuner.client.lock import Cache, Lock, LockedPack, change_lock, read_lock
+from tuner.client.meaning import check_pack
 from tuner.client.options import lock_option, pack_options
 from tuner.client.output import print_table, write_or_print
 from tuner.client.signatures import check_signed, pinned
@@ -83,13 +85,27 @@ def make(client: Client, order: Json, output: Path, lock_path: Path | None, key:
     expected = key or lock.key
     content, pack = _made(client, order, expected)
     if lock_path is not None:
-        locked = LockedPack(path=output.name, sha256=pack.digest, size_bytes=len(content), order=order)
-        lock = Lock(key=expected or signer(pack.signature), packs=lock.packs).with_pack(locked)
-        Cache(default_cache()).put(pack.digest, content)
+        Cache().put(pack.digest, content)
     write_or_print(content, output)
     if lock_path is not None:
-        write_or_print(lock.to_bytes(), lock_path)
+        locked = LockedPack(path=output.name, sha256=pack.digest, size_bytes=len(content), order=order)
+        signed_by = expected or signer(pack.signature)
+
+        def noted(found: Lock | None) -> Lock:
+            # Another may have noted its own pack since.
+            now = found or Lock(key=signed_by)
+            if now.key not in (lock.key, signed_by):
+                raise Refused(
+                    f"{lock_path} pins {now.key} since this began, and {signed_by} signed the pack; run again"
+                )
+            return replace(now, key=signed_by).with_pack(locked)
+
+        _say_written(lock_path, change_lock(lock_path, noted))
     return pack
+
+
+def _say_written(path: Path, is_changed: bool) -> None:
+    click.echo(f"tuner-client: {path} {'written' if is_changed else 'is unchanged'}", err=True)
 
 
 def pack_of_jobs(client: Client, job_ids: Sequence[str]) -> bytes:
@@ -108,6 +124,7 @@ def _made(client: Client, order: Json, key: str | None) -> tuple[bytes, Pack]:
     pack = opened(content)
     if (expected := key or signer(pack.signature)) is not None:
         check_signed(pack.sums, pack.signature, expected, is_demanded=key is not None)
+    check_pack(pack, order)
     return content, pack
 
 
@@ -136,14 +153,12 @@ def pack(
 @click.pass_obj
 def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> None:
     """Asks for each locked pack again, shows what changed in speed, and writes the lock."""
-    old, kept = read_lock(lock), Cache(cache or default_cache())
-    new = Lock(key=pinned(key) or old.key)
+    old, kept = read_lock(lock), Cache(cache)
+    signed_by, renewed = pinned(key) or old.key, list[LockedPack]()
     for locked in old.packs:
-        content, after = _made(client, dict(locked.order), new.key)
+        content, after = _made(client, dict(locked.order), signed_by)
         kept.put(after.digest, content)
-        new = new.with_pack(
-            LockedPack(path=locked.path, sha256=after.digest, size_bytes=len(content), order=locked.order)
-        )
+        renewed.append(replace(locked, sha256=after.digest, size_bytes=len(content)))
         if locked.sha256 == after.digest:
             click.echo(f"{locked.path}: nothing changed")
             continue
@@ -154,8 +169,19 @@ def update(client: Client, lock: Path, cache: Path | None, key: str | None) -> N
             print_table(table)
         else:
             click.echo(f"{locked.path}: no kernel and no speed-up changed; {_what_else_changed(before, after)}")
-    changed = write_lock(lock, new)
-    click.echo(f"tuner-client: {lock} {'written' if changed else 'is unchanged'}", err=True)
+
+    def noted(found: Lock | None) -> Lock:
+        now = found or old
+        if now.key != old.key or any(one not in now.packs for one in old.packs):
+            raise Refused(f"{lock} was changed by somebody else since this began; run again")
+        if signed_by != old.key and len(now.packs) != len(old.packs):
+            raise Refused(f"{lock} has got packs of its old key since this began; run again")
+        now = replace(now, key=signed_by)
+        for one in renewed:
+            now = now.with_pack(one)
+        return now
+
+    _say_written(lock, change_lock(lock, noted))
 
 
 def _what_else_changed(before: Pack | None, after: Pack) -> str:
@@ -185,31 +211,30 @@ def fetch_locked(
         if (expected := key or lock.key) is not None:
             whole = opened(content)
             check_signed(whole.sums, whole.signature, expected, is_demanded=key is not None)
-        found.append((place_of(folder, pack), pack.sha256, content))
+        found.append((place_below(folder, pack.path), pack.sha256, content))
+    try:
+        check_places([place for place, _, _ in found])
+    except OSError as error:
+        raise click.UsageError(f"{error.filename} cannot be written: {error.strerror}; nothing is written") from error
     for place, sha256, content in found:
         cache.put(sha256, content)
         write_or_print(content, place)
-
-
-def default_cache() -> Path:
-    """Where packs are kept unless somebody says otherwise."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tuner" / "packs"
 
 
 def ladder_table(pack: Pack) -> Table:
     """What each range of rows runs, and what it gains."""
     simulated = str(pack.document["provenance"].get("target", "")).startswith(SIMULATED_PREFIX)
     table = Table("shape", "rows", "runs", "speed-up", "95 % interval", title=f"pack{render.mark(simulated)}")
-    is_invariant = any(entry.invariant_rows for entry in pack.entries)
+    is_invariant, min_gain = any(entry.invariant_rows for entry in pack.entries), _min_gain(pack)
     if is_invariant:
         table.add_column("without the promise")
         table.caption = "batch-invariant: a row's bits depend on no other row, up to the largest m"
     for entry in pack.entries:
         for rung in entry.rungs:
             without = [render.ratio(rung.provenance.get("without_the_promise"))] if is_invariant else []
-            table.add_row(str(entry.shape), rows_of(rung), runs_of(rung), *_speedup(rung), *without)
+            table.add_row(str(entry.shape), rows_of(rung), _runs_and_why(rung, min_gain), *_speedup(rung), *without)
     for shape, contexts, one in by_contexts(pack):
-        table.add_row(shape, contexts, runs_of(one), *_speedup(one))
+        table.add_row(shape, contexts, _runs_and_why(one, min_gain), *_speedup(one))
     return table
 
 
@@ -265,6 +290,25 @@ def _speedup(rung: Answer) -> tuple[str, str]:
 def runs_of(rung: Answer) -> str:
     """In words: the plan kind, or the library."""
     return "library" if rung.kernel is None else render.words(str(rung.kernel.manifest["plan_kind"]))
+
+
+def _min_gain(pack: Pack) -> float | None:
+    found = pack.document["provenance"].get("min_gain")
+    return found if isinstance(found, int | float) else None
+
+
+def _runs_and_why(rung: Answer, min_gain: float | None) -> str:
+    """In words, and of the library why it runs."""
+    if rung.kernel is not None:
+        return runs_of(rung)
+    if (winner := rung.provenance.get("winner")) is None:
+        why = "never measured"
+    elif winner == "library":
+        why = "ours is slower"
+    else:
+        gain = "" if rung.speedup is None else f" {render.ratio(rung.speedup)}"
+        why = f"ours gains{gain}, below --min-gain" + ("" if min_gain is None else f" {min_gain:g}")
+    return f"library: {why}"
 
 
 def rows_of(rung: Rung) -> str:

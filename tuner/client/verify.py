@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tuner.client import render
 from tuner.client.errors import NotVerified, Simulated
+from tuner.client.files import place_below
 from tuner.client.output import as_json, print_json, print_table
 from tuner.client.packs import by_contexts, opened, rows_of, runs_of
 from tuner.client.signatures import check_signed, pinned
@@ -91,7 +92,7 @@ def run_kernels(pack: Pack) -> dict[str, dict[str, Any]]:
 def _unpack(kernel: Kernel, folder: Path) -> None:
     folder.mkdir()
     for name, content in kernel.files.items():
-        (folder / name).write_bytes(content)
+        place_below(folder, name).write_bytes(content)
 
 
 def gains_table(pack: Pack, found: Mapping[str, Mapping[str, Any]]) -> Table:

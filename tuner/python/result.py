@@ -10,7 +10,7 @@ from pathlib import Path
 from tuner.client import render
 from tuner.client.artifact import Artifact
 from tuner.client.documents import Best, FinalRow, JobDetail, Trial
-from tuner.client.files import write_atomically
+from tuner.client.files import check_places, place_below, write_atomically
 from tuner.client.output import plain_console
 from tuner.python.chart import chart
 
@@ -53,12 +53,15 @@ class Result:
 
         Raises:
             ValueError: there is no kernel.
+            Refused: a file would lie outside of the folder, or where a folder is.
         """
         if self.artifact is None:
             raise ValueError(f"{self.job['id']} has no kernel: none of ours was measured in the finals")
-        for name, content in self.artifact.files.items():
-            write_atomically(Path(folder) / name, content)
-        return [Path(folder) / name for name in self.artifact.files]
+        places = {place_below(Path(folder), name): content for name, content in self.artifact.files.items()}
+        check_places(places)
+        for place, content in places.items():
+            write_atomically(place, content)
+        return [*places]
 
     def __repr__(self) -> str:
         winner = self.winner

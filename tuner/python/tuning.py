@@ -12,6 +12,7 @@ from tuner.client.asked import Asked
 from tuner.client.documents import JobDetail
 from tuner.client.errors import ClientError
 from tuner.client.http import Client
+from tuner.client.meaning import asked_workload, check_kernel
 from tuner.client.output import plain_console
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.python.bars import shown
@@ -91,7 +92,7 @@ def tune(
         except KeyboardInterrupt:
             _cancel(service, job_id)
             raise
-        return _result(service, job_id)
+        return _result(service, job_id, pair)
 
 
 def _watched(client: Client, job_id: str) -> Iterator[JobDetail]:
@@ -125,9 +126,13 @@ def _where(client: Client, job_id: str) -> str:
     return f"{client.url}/ui/jobs/{job_id}"
 
 
-def _result(client: Client, job_id: str) -> Result:
+def _result(client: Client, job_id: str, pair: Asked) -> Result:
     best = client.best(job_id)
     artifact = None if best["artifact"] is None else client.artifact(best["artifact"]["digest"])
+    if artifact is not None:
+        kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
+        workload = asked_workload(pair)
+        check_kernel(artifact.manifest, job_ids=[job_id], target=best["target"], kinds=kinds, workload=workload)
     return Result(job=client.job(job_id), best=best, trials=tuple(client.trials(job_id, limit=500)), artifact=artifact)
 
 

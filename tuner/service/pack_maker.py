@@ -47,6 +47,7 @@ def make_pack(
         else:
             entries.append(make_entry(shape, results, min_gain=order.min_gain))
     about: dict[str, Any] = {"target": order.target_id, "l2": str(order.l2), "min_gain": order.min_gain}
+    about |= {"rows": {str(shape): sorted(set(rows)) for shape, rows in order.shapes}} if order.shapes else {}
     about |= {"batch_invariant": True} if order.batch_invariant else {}
     of_attentions, of_layers = (
         [(workload, _of_workload(store, order, workload, kernel_version)) for workload in asked]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,8 @@ from typing import Any
 
 import httpcore
 
+from tuner.client.errors import Misconfigured
+from tuner.client.network import trusted
 from tuner.errors import TunerError
 from tuner.service.webhook_policy import WebhookPolicy
 
@@ -94,8 +97,13 @@ class _Network(httpcore.NetworkBackend):
 
 @cache
 def _authorities() -> ssl.SSLContext:
-    """Whose certificates are believed: the system's, or those of SSL_CERT_FILE. They take a while to read."""
-    return ssl.create_default_context()
+    """Whose certificates are believed: the system's, or those of SSL_CERT_FILE. They take a while to read.
+
+    Raises:
+        Misconfigured: the variable names no certificates.
+    """
+    is_named = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
+    return trusted(os.environ) if is_named else ssl.create_default_context()
 
 
 def post(url: str, headers: Mapping[str, str], body: bytes, policy: WebhookPolicy, timeout_s: float) -> int:
@@ -105,7 +113,10 @@ def post(url: str, headers: Mapping[str, str], body: bytes, policy: WebhookPolic
         NotAllowed: the host's name leads to an address that is not allowed.
         NoAnswer: why there is none.
     """
-    context = _authorities() if url.startswith("https:") else None
+    try:
+        context = _authorities() if url.startswith("https:") else None
+    except Misconfigured as error:
+        raise NoAnswer(str(error)) from error
     network = _Network(policy, _Deadline(timeout_s))
     try:
         with (

@@ -91,6 +91,7 @@ def test_a_taken_port_and_an_unknown_gpu_are_reported_in_one_line(tmp_path: Path
 
 def test_migrate_and_gc_work_on_a_folder_that_nobody_serves(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
+    (tmp_path / "data").mkdir()
     migrated = run("migrate", "--data", data)
     assert (migrated.exit_code, "tables are of revision 0" in migrated.stderr) == (0, True)
     assert (tmp_path / "data" / "tuner.db").exists()

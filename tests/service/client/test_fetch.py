@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,17 @@ MAKE_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 #: The library is faster at this small pair.
 FETCH = ["fetch", "best", "--even-if-slower"]
 NEAR = ["--m", "17", *PAIR[2:], "--match", "nearest"]
+
+
+def as_kind(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """The kernel that comes is of this plan kind, as the result says that was changed."""
+    fetched = Client.artifact
+
+    def changed(*asked: Any) -> Any:
+        artifact = fetched(*asked)
+        return replace(artifact, manifest={**artifact.manifest, "plan_kind": kind})
+
+    monkeypatch.setattr(Client, "artifact", changed)
 
 
 def test_every_format_is_a_file_of_the_same_artifact(run: Run, client: Client, job_id: str, tmp_path: Path) -> None:
@@ -201,6 +213,7 @@ def test_where_an_attention_has_a_launch_of_its_own_several_launches_need_no_opt
         return {**best, "winner": "n_launches_pdl", "verdict": "do not fuse", "winner_row": 1, "finals": finals}
 
     monkeypatch.setattr(Client, "best", best_of_a_layer)
+    as_kind(monkeypatch, "n_launches_pdl")
     written = run("fetch", "best", "--job", job_id, "-o", str(path))
     assert (written.exit_code, path.exists()) == (ExitCode.OK, True), written.stderr
     assert "says to run n launches pdl" in written.stderr
@@ -217,6 +230,7 @@ def test_where_several_launches_are_the_answer_nothing_is_written_unless_they_ar
     refused = run("fetch", "best", "--job", job_id, "-o", str(path))
     assert (refused.exit_code, path.exists(), refused.stdout) == (ExitCode.UNFUSED_WINS, False, "")
     assert "says to run two launches pdl, 0." in refused.stderr
+    as_kind(monkeypatch, kind)
     written = run("fetch", "best", "--job", job_id, "-o", str(path), flag)
     assert (written.exit_code, path.exists()) == (ExitCode.OK, True)
     assert "says to run two launches pdl" in written.stderr
@@ -228,6 +242,7 @@ def test_where_a_fused_launch_is_the_answer_it_is_written(
 ) -> None:
     path, best = tmp_path / "kernel.zip", Client.best
     monkeypatch.setattr(Client, "best", lambda *_: {**best(*_), "winner": "fused", "verdict": verdict})
+    as_kind(monkeypatch, "fused")
     assert run("fetch", "best", "--job", job_id, "-o", str(path)).exit_code == ExitCode.OK
     assert path.exists()
 

@@ -34,7 +34,25 @@ def rows(table: Table) -> list[list[str]]:
 def test_beside_the_library_there_stands_no_speed_up(entry: Entry) -> None:
     ours, library = rows(ladder_table(of(entry, 1.25, 0.9)))
     assert ours[2:] == ["fused", "1.25x", "1.200–1.300"]
-    assert library[2:] == ["library", "–", "–"]
+    assert library[2:] == ["library: never measured", "–", "–"]
+
+
+@pytest.mark.parametrize(
+    ("provenance", "speedup", "why"),
+    [
+        ({}, None, "never measured"),
+        ({"winner": "library"}, 0.9, "ours is slower"),
+        ({"winner": "fused"}, 1.01, "ours gains 1.01x, below --min-gain 1.02"),
+        ({"winner": "fused"}, None, "ours gains, below --min-gain 1.02"),
+    ],
+)
+def test_why_the_library_runs_is_said(
+    entry: Entry, provenance: dict[str, str], speedup: float | None, why: str
+) -> None:
+    ours, library = entry.rungs
+    rungs = (ours, replace(library, provenance=provenance, speedup=speedup))
+    pack = read_pack(pack_bytes([replace(entry, rungs=rungs)], provenance={"min_gain": 1.02}))
+    assert rows(ladder_table(pack))[1][2] == f"library: {why}"
 
 
 def test_a_gain_that_changed_is_shown_and_a_figure_beside_the_library_is_not(entry: Entry) -> None:

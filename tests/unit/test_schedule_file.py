@@ -1,0 +1,93 @@
+"""A schedule file is strict: every key is one that is known, in its place; its schema is documented."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import builders
+from tests.support.repository import ROOT
+from tuner.core.problem.presets import LayerRun, Run, decoder_block, decoder_layer
+from tuner.core.schedule.ordering import Schedule
+from tuner.errors import InvalidInput
+from tuner.schedule_file import read_schedule
+from tuner.schedule_schema import faults, file_schema, schedule_schema, workload_schema
+
+SCHEMA = ROOT / "docs" / "schedule-file.schema.json"
+WINNERS = sorted((ROOT / "tuner" / "winners").glob("*.json"))
+
+
+def asked() -> dict[str, Any]:
+    schedule = builders.schedule().to_json()
+    return copy.deepcopy({"workload": builders.workload().to_json(), "gpu": "h200", "schedule": schedule})
+
+
+def test_the_documented_schema_is_that_which_is_checked() -> None:
+    assert json.loads(SCHEMA.read_text()) == json.loads(json.dumps(file_schema()))
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (("sched",), "sched is no key there"),
+        (("plan_kind",), "plan_kind is no key there"),
+        (("schedule", "plan_kind"), "schedule.plan_kind is no key there"),
+        (("schedule", "tiling", "num_stage"), "did you mean num_stages?"),
+        (("schedule", "tiling", "plan_kind"), "schedule.tiling.plan_kind is no key there"),
+        (("schedule", "ordering", "reserved_sm"), "did you mean reserved_sms?"),
+        (("schedule", "ordering", "rasters", 0, "widht"), "schedule.ordering.rasters.0.widht is no key there"),
+        (("workload", "num_in_fronts"), "did you mean num_in_front?"),
+    ],
+)
+def test_a_key_that_is_misspelled_or_misplaced_is_named(tmp_path: Path, place: tuple[Any, ...], words: str) -> None:
+    path, document = tmp_path / "asked.json", asked()
+    path.write_text(json.dumps(document))
+    read_schedule(path)
+    part: Any = document
+    for step in place[:-1]:
+        part = part[step]
+    part[place[-1]] = "fused"
+    path.write_text(json.dumps(document))
+    with pytest.raises(InvalidInput, match=words):
+        read_schedule(path)
+
+
+@pytest.mark.parametrize("value", ["4", 4.5, True, None, [4]])
+def test_a_value_of_another_type_is_named(tmp_path: Path, value: Any) -> None:
+    path, document = tmp_path / "asked.json", asked()
+    document["schedule"]["tiling"]["num_stages"] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(InvalidInput, match=r"schedule\.tiling\.num_stages is .* give a JSON integer"):
+        read_schedule(path)
+
+
+def test_every_schedule_that_is_shipped_is_one_by_the_schema() -> None:
+    def schedules(value: Any) -> Any:
+        if isinstance(value, dict):
+            if isinstance(value.get("schedule"), dict):
+                yield value["schedule"]
+            value = list(value.values())
+        if isinstance(value, list):
+            for one in value:
+                yield from schedules(one)
+
+    found = [one for path in WINNERS for one in schedules(json.loads(path.read_text()))]
+    assert len(found) > 100
+    for one in found:
+        assert [*faults(one, schedule_schema())] == []
+        Schedule.from_json(one)
+
+
+def test_every_preset_is_a_workload_by_the_schema() -> None:
+    sizes: dict[str, Any] = {"sequences": 2, "max_length": 256}
+    workloads = [
+        *(decoder_block("llama3-8b", m=16, tp=1, run=run) for run in Run),
+        *(decoder_layer("llama3-8b", **sizes, run=run) for run in LayerRun),
+        decoder_layer("llama3-8b", **sizes, run=LayerRun.LAYER, page_tokens=16, window=64, soft_cap=30.0),
+    ]
+    for workload in workloads:
+        assert [*faults(json.loads(json.dumps(workload.to_json())), workload_schema())] == []

@@ -1,0 +1,241 @@
+"""Whether what came back is what was asked for: a digest and a signature cover bytes, and not what they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tuner.client.artifact import check_is
+from tuner.client.errors import Refused
+from tuner.client.options import pair_body
+from tuner.client.workloads import workload_of
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.job import CacheState, Objective, Regime, default_regime
+from tuner.errors import InvalidInput
+from tuner.packs.attention import AttentionShape, is_plain_call
+from tuner.packs.contents import Shape
+from tuner.packs.layer import LayerShape
+from tuner.packs.read import Pack
+
+Json = Mapping[str, Any]
+#: The plan kind that is none of ours.
+LIBRARY = str(PlanKind.LIBRARY)
+
+
+def asked_workload(pair: Json) -> Workload:
+    """The workload of a pair that a job is said to have, or that was asked for.
+
+    Raises:
+        Refused: it is none.
+    """
+    try:
+        return workload_of(pair)
+    except (InvalidInput, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise Refused(f"the pair is none that this client knows: {error}") from error
+
+
+def asked_objective(workload: Workload, l2: str | None, regime: str | None) -> dict[str, str]:
+    """The objective of a question: cold, and the regime of the rows, where it does not say it."""
+    objective = Objective(
+        l2=CacheState(l2 or CacheState.COLD),
+        regime=Regime(regime) if regime else default_regime(workload.num_rows),
+    )
+    return {name: str(value) for name, value in asdict(objective).items()}
+
+
+def check_kernel(
+    manifest: Json,
+    *,
+    job_ids: Collection[str],
+    target: str,
+    kinds: Collection[str],
+    workload: Workload | None = None,
+    objective: Mapping[str, str] | None = None,
+) -> None:
+    """That a kernel is of the job, the target and the plan kind that it is taken for; where given, of the workload and
+    the objective, too.
+
+    Args:
+        manifest: of the artifact, whose bytes were checked.
+        job_ids: the jobs that it may be of.
+        target: of these.
+        kinds: plan kinds that these jobs' finals have.
+        workload: that was asked for.
+        objective: that was asked for: `l2` and `regime`.
+
+    Raises:
+        Refused: it is of another; the message says which.
+    """
+    try:
+        spec = manifest["spec"]
+        facts = {"job": manifest["job_id"], "target": spec["target_id"], "plan kind": manifest["plan_kind"]}
+        found_workload, found_objective = manifest["workload"], manifest["objective"]
+        named = Workload.from_json(found_workload) if workload is not None else None
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
+        raise Refused("the kernel's manifest does not say what it is of; tune it again with this version") from error
+    for name, asked in (("job", job_ids), ("plan kind", kinds)):
+        check_is("the kernel", name, facts[name], facts[name] if facts[name] in asked else " or ".join(asked))
+    check_is("the kernel", "target", facts["target"], target)
+    if named is not None and workload is not None:
+        # The digests, too: two chains may read alike.
+        check_is("the kernel", "workload", *(f"{one.describe()} ({one.digest})" for one in (named, workload)))
+    if objective is not None:
+        for name, asked_value in objective.items():
+            check_is("the kernel", f"objective.{name}", found_objective.get(name), asked_value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Which result was asked for: that of a job, or the best one for a question."""
+
+    #: None where a question was asked.
+    job_id: str | None
+    #: The parameters of `GET /best`; of no meaning beside a job.
+    question: Json
+
+    def check_result(self, best: Json, *, is_exact: bool) -> None:
+        """That a result, as `GET /jobs/{id}/best` answers it, is the one.
+
+        Raises:
+            Refused: it is another.
+        """
+        if self.job_id is not None:
+            check_is("the result", "job", best["job_id"], self.job_id)
+            return
+        if (target := self.question.get("target")) is not None:
+            check_is("the result", "target", best["target"], target)
+        workload = self._workload()
+        family = "attention " if workload.attentions else f"{workload.kind} "
+        if is_exact or not best["workload"].startswith(family):
+            check_is("the result", "workload", best["workload"], workload.describe())
+
+    def check(self, manifest: Json, best: Json, *, is_exact: bool) -> None:
+        """That a kernel is the one of such a result, and of what was asked. Of a weaker match, which was accepted, the
+        workload is the one that the result names.
+
+        Raises:
+            Refused: it is of another.
+        """
+        kinds = [row["candidate"]["plan_kind"] for row in best["finals"]]
+        kinds = [best["winner"]] if best["winner"] != LIBRARY else [kind for kind in kinds if kind != LIBRARY]
+        is_asked = self.job_id is None and is_exact
+        workload = self._workload() if is_asked else None
+        objective = None
+        if workload is not None:
+            objective = asked_objective(workload, self.question.get("l2"), self.question.get("regime"))
+        check_kernel(
+            manifest,
+            job_ids=[best["job_id"]],
+            target=best["target"],
+            kinds=kinds,
+            workload=workload,
+            objective=objective,
+        )
+        check_is("the kernel", "workload", described(manifest), best["workload"])
+
+    def _workload(self) -> Workload:
+        names = ("target", "l2", "regime", "match", "max_distance")
+        pair = {name: value for name, value in self.question.items() if name not in names}
+        return asked_workload(pair_body(pair))
+
+
+def described(manifest: Json) -> str:
+    """A kernel's workload, in one line.
+
+    Raises:
+        Refused: it has none.
+    """
+    try:
+        return Workload.from_json(manifest["workload"]).describe()
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
+        raise Refused("the kernel's manifest has no workload; fetch it again") from error
+
+
+def check_pack(pack: Pack, order: Json) -> None:
+    """That a pack is what was ordered: target, objective, shapes, rows, and attentions and layers.
+
+    Args:
+        pack: whose bytes were checked.
+        order: the body of `POST /packs`.
+
+    Raises:
+        Refused: it is another pack; the message says what differs.
+    """
+    try:
+        asked = _asked(order)
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as error:
+        raise Refused(f"the order of the pack is none that this client knows: {error}") from error
+    about = pack.document["provenance"]
+    for name in ("target", "l2", "min_gain"):
+        if name in order:
+            check_is("the pack", name, about.get(name), order[name])
+    promised = any(entry.invariant_rows for entry in pack.entries)
+    check_is("the pack", "batch_invariant", promised, bool(order.get("batch_invariant")))
+    shapes = sorted(str(entry.shape) for entry in pack.entries)
+    check_is("the pack", "shapes", shapes, sorted(map(str, asked.shapes)))
+    for name, tables, wanted in (
+        ("attentions", pack.attentions, asked.attentions),
+        ("layers", pack.layers, asked.layers),
+    ):
+        found = {_line(one.shape, rung.sequences, rung.max_length) for one in tables for rung in one.rungs}
+        check_is("the pack", name, sorted(found), sorted(wanted))
+    _check_rows(pack, asked.shapes)
+    _check_kernels(pack, order)
+
+
+def _check_rows(pack: Pack, asked: Mapping[Shape, list[int]]) -> None:
+    """That the rows that were tuned are those that were asked for. Packs of older services do not say them: of these
+    no kernel may end at others."""
+    said = pack.document["provenance"].get("rows")
+    for entry in pack.entries:
+        wanted = asked[entry.shape]
+        if isinstance(said, dict):
+            check_is("the pack", f"rows of {entry.shape}", said.get(str(entry.shape)), wanted)
+        elif strange := [rung.m_hi for rung in entry.rungs if rung.kernel and rung.m_hi not in wanted]:
+            check_is("the pack", f"rows of {entry.shape}", strange, wanted)
+
+
+def _check_kernels(pack: Pack, order: Json) -> None:
+    """That every kernel is of the target and the objective: their manifests name them, and the tables do not."""
+    answers = [rung.kernel for entry in pack.entries for rung in entry.rungs]
+    answers += [rung.kernel for table in (*pack.attentions, *pack.layers) for rung in table.rungs]
+    for kernel in answers:
+        if kernel is None or "spec" not in kernel.manifest:
+            continue
+        if "target" in order:
+            check_is("a kernel of the pack", "target", kernel.manifest["spec"].get("target_id"), order["target"])
+        if "l2" in order:
+            check_is("a kernel of the pack", "objective.l2", kernel.manifest["objective"].get("l2"), order["l2"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What an order asks for, as a pack has it."""
+
+    #: The rows that were tuned, by shape.
+    shapes: Mapping[Shape, list[int]]
+    #: Each in a line: a shape, sequences and longest context.
+    attentions: frozenset[str]
+    layers: frozenset[str]
+
+
+def _line(shape: AttentionShape | LayerShape, sequences: int, max_length: int) -> str:
+    ops = f" {shape.ops_json}" if isinstance(shape, LayerShape) else ""
+    return f"{shape}: {sequences} x {max_length} tokens{ops}"
+
+
+def _asked(order: Json) -> _Asked:
+    attentions, layers = set[str](), set[str]()
+    for pair in (*order.get("attentions", ()), *order.get("layers", ())):
+        workload = workload_of(pair)
+        data, sizes = workload.to_json(), workload.attentions[0].shape
+        is_plain = is_plain_call(data)
+        shape = AttentionShape.of_workload(data) if is_plain else LayerShape.of_workload(data)
+        (attentions if is_plain else layers).add(_line(shape, sizes.sequences, sizes.max_length))
+    shapes = {
+        Shape(**{name: value for name, value in one.items() if name != "rows"}): sorted(set(one["rows"]))
+        for one in order["shapes"]
+    }
+    return _Asked(shapes=shapes, attentions=frozenset(attentions), layers=frozenset(layers))

@@ -1,0 +1,139 @@
+"""How the network is reached: which proxy the environment names for an address, and whose certificates are believed.
+
+httpx reads these variables itself, but fails on some of them without a name, and asks a proxy for loopback.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tuner.client.errors import Misconfigured
+
+#: Schemes of proxies, and whether they need the library for SOCKS.
+_PROXY_SCHEMES = {"http": False, "https": False, "socks5": True, "socks5h": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proxy:
+    """Through which an address is reached."""
+
+    #: The environment variable that names it.
+    variable: str
+    url: str
+
+    def __str__(self) -> str:
+        at = httpx.URL(self.url)  # without name and password
+        return f"the proxy of {self.variable}, {at.scheme}://{at.netloc.decode().rpartition('@')[2]}"
+
+
+def ways_to(url: httpx.URL, environment: Mapping[str, str]) -> tuple[Proxy | None, dict[str, Any]]:
+    """The proxy, and the options by which `httpx.Client` reaches an address through it; it must not look itself.
+
+    Raises:
+        Misconfigured: a variable of the environment cannot be used; the message names it.
+    """
+    proxy = proxy_for(url, environment)
+    schemes = {url.scheme} | (set() if proxy is None else {httpx.URL(proxy.url).scheme})
+    context = trusted(environment) if "https" in schemes else None
+    found = None if proxy is None else httpx.Proxy(proxy.url, ssl_context=context)
+    return proxy, {"proxy": found, "verify": context or False}
+
+
+def named_proxy(scheme: str, environment: Mapping[str, str]) -> Proxy | None:
+    """The proxy by which addresses of a scheme are reached that are named nowhere else; raises as `ways_to`."""
+    return ways_to(httpx.URL(f"{scheme}://tuner.example"), environment)[0]
+
+
+def proxy_for(url: httpx.URL, environment: Mapping[str, str]) -> Proxy | None:
+    """The proxy that the environment names for an address; None for loopback, and for what NO_PROXY names.
+
+    Raises:
+        Misconfigured: the variable names none, or one that needs a library that is not installed.
+    """
+    if is_loopback(url.host) or _is_excepted(url, environment):
+        return None
+    for name in (f"{url.scheme}_proxy", "all_proxy"):
+        for variable in (name, name.upper()):
+            if value := environment.get(variable, "").strip():
+                return Proxy(variable=variable, url=_checked(variable, value))
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own."""
+    try:
+        address = ip_address(host.strip("[]").partition("%")[0])
+        return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost" or host.lower().rstrip(".").endswith(".localhost")
+
+
+def _is_excepted(url: httpx.URL, environment: Mapping[str, str]) -> bool:
+    """Whether NO_PROXY has the host: by its name or a domain of it, an address or a network; with a port or without."""
+    named = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
+    return any(_covers(one.strip().lower(), url) for one in named.split(",") if one.strip())
+
+
+def _covers(excepted: str, url: httpx.URL) -> bool:
+    if excepted == "*":
+        return True
+    host = url.host.lower()
+    excepted = excepted.partition("://")[2] or excepted
+    try:
+        return ip_address(host.strip("[]")) in ip_network(excepted.strip("[]"), strict=False)
+    except ValueError:
+        pass
+    name, colon, port = excepted.rpartition(":")
+    if colon and port.isdecimal() and (name.startswith("[") or ":" not in name):
+        wanted = url.port or {"http": 80, "https": 443}.get(url.scheme)
+        return int(port) == wanted and _covers(name, url)
+    domain = excepted.lstrip("*").lstrip(".")
+    return bool(domain) and (host == domain or host.endswith(f".{domain}"))
+
+
+def _checked(variable: str, value: str) -> str:
+    address = value if "://" in value else f"http://{value}"
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL as error:
+        raise Misconfigured(f"{variable} names no proxy: {error}; give one like http://proxy:3128") from error
+    if url.scheme not in _PROXY_SCHEMES or not url.host:
+        known = ", ".join(_PROXY_SCHEMES)
+        problem = f"is of {url.scheme}://" if url.host else "has no host"
+        raise Misconfigured(f"{variable} names a proxy that {problem}; give one of {known}, like http://proxy:3128")
+    if _PROXY_SCHEMES[url.scheme] and find_spec("socksio") is None:
+        remedy = "install socksio beside this program, unset it, or have NO_PROXY name the service"
+        raise Misconfigured(f"{variable} names a SOCKS proxy, and the library for these is not installed; {remedy}")
+    return address
+
+
+def trusted(environment: Mapping[str, str]) -> ssl.SSLContext:
+    """Whose certificates are believed: those of SSL_CERT_FILE or SSL_CERT_DIR, else the usual ones.
+
+    Raises:
+        Misconfigured: a variable names what is not there, or holds no certificate.
+    """
+    file, folder = environment.get("SSL_CERT_FILE"), environment.get("SSL_CERT_DIR")
+    if file:
+        if not Path(file).is_file():
+            raise Misconfigured(f"SSL_CERT_FILE names {file}, which is no file; unset it, or name one of certificates")
+        try:
+            return ssl.create_default_context(cafile=file)
+        except OSError as error:  # ssl.SSLError, too
+            problem = f"SSL_CERT_FILE names {file}, which has no certificates: {error.strerror or error}"
+            raise Misconfigured(f"{problem}; unset it, or name a file of certificates in PEM") from error
+    if folder:
+        # Several, as OpenSSL takes them.
+        if not any(Path(one).is_dir() for one in folder.split(":")):
+            problem = f"SSL_CERT_DIR names {folder}, which is no folder; unset it, or name one of certificates"
+            raise Misconfigured(problem)
+        return ssl.create_default_context(capath=folder)
+    return httpx.create_ssl_context(trust_env=False)

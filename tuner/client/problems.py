@@ -1,0 +1,20 @@
+"""What an answer that is an error means."""
+
+from __future__ import annotations
+
+import httpx
+
+from tuner.client.errors import ClientError, NoResult, NoToken, Refused, Unreachable
+
+
+def error_of(response: httpx.Response) -> ClientError:
+    """The exception that a problem document means."""
+    try:
+        detail = str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = f"{response.url} answered {response.status_code} {response.reason_phrase}"
+    if response.status_code == httpx.codes.UNAUTHORIZED:
+        return NoToken(f"{detail} (tuner-client login, or TUNER_TOKEN)")
+    if response.status_code == httpx.codes.NOT_FOUND:
+        return NoResult(detail)
+    return Unreachable(detail) if response.is_server_error else Refused(detail)

@@ -1,0 +1,136 @@
+"""The JSON schema of a schedule file, made of the domain's own types, and the check of a document against it.
+
+`docs/schedule-file.schema.json` is this schema, for editors; a test holds them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_op import ATTENTION, Lengths
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.gemm_op import GemmOp
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import WorkloadKind
+from tuner.core.schedule.ordering import Schedule
+
+Json = dict[str, Any]
+
+_PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_NULLABLE_COUNT = {"type": ["integer", "null"]}
+
+
+def schedule_schema() -> Json:
+    """Of a `Schedule` as its JSON form has it."""
+    found = _of(Schedule)
+    return {**found, "required": []}  # products, attentions, or both
+
+
+def workload_schema() -> Json:
+    """Of a `Workload` as its JSON form has it."""
+    attention = _of(DecodeAttention)
+    shape = {name: value for name, value in attention["properties"].items() if name != "dtype"}
+    form: Json = {
+        "page_tokens": _NULLABLE_COUNT,
+        "heads_first": {"type": "boolean"},
+        "window": _NULLABLE_COUNT,
+        "soft_cap": {"type": ["number", "null"]},
+    }
+    named: Json = {"op": {"enum": [ATTENTION]}, "name": {"type": "string"}, "source": {"type": "string"}}
+    timed = {"lengths": {"enum": [str(one) for one in Lengths]}}
+    ops = {"anyOf": [_of(GemmOp), _object({**named, **shape, **form, **timed}, ["op", "name", "source"])]}
+    properties = {
+        "kind": {"enum": [str(one) for one in WorkloadKind]},
+        "ops": {"type": "array", "items": ops},
+        "dtype": {"enum": [str(one) for one in Dtype]},
+        "num_in_front": {"type": "integer"},
+    }
+    return _object(properties, ["kind", "ops", "dtype"])
+
+
+def file_schema() -> Json:
+    """Of a schedule file that is written by hand."""
+    properties = {
+        "$schema": {"type": "string"},
+        "gpu": {"enum": list(CATALOGUE)},
+        "workload": workload_schema(),
+        "schedule": schedule_schema(),
+    }
+    whole = _object(properties, ["workload", "schedule", "gpu"])
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A schedule file of tuner explain"}
+    return {**head, **whole}
+
+
+def faults(document: Any, schema: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, str, str]]:
+    """What is wrong with a document: where, what, and what would be right.
+
+    Args:
+        document: JSON.
+        schema: of those that this module makes.
+        where: in front of each place, e.g. ``schedule``.
+    """
+    place = where or "the file"
+    if (choices := schema.get("anyOf")) is not None:
+        found = [[*faults(document, one, where)] for one in choices]
+        yield from min(found, key=len)
+        return
+    if "enum" in schema:
+        if document not in schema["enum"]:
+            yield place, f"is {document!a}", f"give one of {', '.join(map(str, schema['enum']))}"
+        return
+    wanted = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    if _type_of(document) not in wanted and not ("number" in wanted and _type_of(document) == "integer"):
+        yield place, f"is {document!a:.60}", f"give {' or '.join(f'a JSON {one}' for one in wanted)}"
+    elif isinstance(document, list):
+        for number, one in enumerate(document):
+            yield from faults(one, schema["items"], f"{where}.{number}" if where else str(number))
+    elif isinstance(document, dict):
+        yield from _faults_of_object(document, schema, where)
+
+
+def _faults_of_object(document: Json, schema: Mapping[str, Any], where: str) -> Iterator[tuple[str, str, str]]:
+    known = schema["properties"]
+    for name, value in document.items():
+        place = f"{where}.{name}" if where else name
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            yield place, "is no key there", remedy
+        else:
+            yield from faults(value, known[name], place)
+    for name in schema["required"]:
+        if name not in document:
+            yield where or "the file", f"has no {name}", "give it"
+
+
+def _type_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    names = {int: "integer", float: "number", str: "string", list: "array", dict: "object", NoneType: "null"}
+    return names.get(type(value), "nothing that JSON has")
+
+
+def _object(properties: Mapping[str, Any], required: list[str]) -> Json:
+    return {"type": "object", "properties": dict(properties), "required": required, "additionalProperties": False}
+
+
+def _of(kind: Any) -> Json:
+    """Of a type of the domain."""
+    if kind in _PLAIN:
+        return {"type": _PLAIN[kind]}
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        needed = [one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING]
+        return _object({one.name: _of(hints[one.name]) for one in fields(kind)}, needed)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return {"enum": [str(one) for one in kind]}
+    if get_origin(kind) is tuple:
+        return {"type": "array", "items": _of(get_args(kind)[0])}
+    assert get_origin(kind) in (Union, UnionType), kind
+    return {"anyOf": [{"type": "null"} if one is NoneType else _of(one) for one in get_args(kind)]}
