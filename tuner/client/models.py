@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.client.model_families import FAMILIES, WRAPPED
+from tuner.core.problem.activation_names import of_transformers
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Shape
 
-#: transformers' names of activations that are ours; our gelu is the tanh form.
-_ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "relu": "relu"}
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
 #: What is said of a whole model is said of its language model too.
 _QUANTISED = ("quantization_config", "compression_config")
@@ -137,11 +136,7 @@ def _activation(config: Mapping[str, Any]) -> str:
     name = config[field]
     if config["model_type"] == "gemma" and name == "gelu":
         name = "gelu_pytorch_tanh"  # its early configs mean the tanh form, and transformers takes it
-    if not isinstance(name, str) or name not in _ACTIVATIONS:
-        exact = "; our gelu is the tanh form, and this one is exact" if name == "gelu" else ""
-        known = ", ".join(_ACTIVATIONS)
-        raise InvalidInput(field, f"is {name!r}, which no kernel here has{exact}", f"give a model of one of {known}")
-    return _ACTIVATIONS[name]
+    return str(of_transformers(name, field=field))
 
 
 def dtype_of(config: Mapping[str, Any]) -> str:
