@@ -167,7 +167,8 @@ def main() -> None:
                 gc.collect()
         for row, rows, placed, picked in taken:
             count(row, rows, placed, picked, builds)
-            write_report(path, [one for _, rows, *_ in taken for one in rows], machine, placed=placed)
+            rows.append({"row": row.name, "way": "placement", "queue_of_sm": placed})
+            write_report(path, [one for _, rows, *_ in taken for one in rows], machine)
             gc.collect()
     finally:
         builds.close()

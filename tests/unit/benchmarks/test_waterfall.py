@@ -5,11 +5,14 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.waterfall.bars import Figures, waterfall_of
+from benchmarks.waterfall.guesses import SEATS, Shape, guesses, step_clocks
 from benchmarks.waterfall.launches import placement, ways
+from benchmarks.waterfall.neighbours import shared_rows
 from benchmarks.waterfall.patches import LEFT_OUT, Patch, PatchError
 from benchmarks.waterfall.rows import MIDDLE, OTHERS, ROWS, SHARING, WaterfallRow
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import parse_target
+from tuner.core.schedule.tiling import Tile
 from tuner.workers.source.render import render
 
 FIGURES = Figures(
@@ -78,3 +81,32 @@ def test_a_plain_launch_says_which_queue_each_sm_had() -> None:
     sms = [131 - sm for sm in range(132)]
     assert placement([[0, 0, 0, 0, sm, 0] for sm in sms]) == sms
     assert placement([[0, 0, 0, 0, sm, 0] for sm in sms[1:]]) == []
+
+
+def test_a_step_costs_the_larger_one_of_tensor_cores_and_shared_memory() -> None:
+    gated = ROWS[0].workload.ops[0]
+    few = Shape(tile=Tile(m=64, n=88, k=64), swap_ab=False, warpgroups=1)
+    assert step_clocks(gated, few)[:2] == (
+        88.0,
+        120.0,
+    )  # 176 rows of weights; 240 are read and 240 written, 32 bytes each
+    swapped = Shape(tile=Tile(m=192, n=128, k=64), swap_ab=True, warpgroups=2)
+    assert step_clocks(gated, swapped)[:2] == (384.0, 368.0)
+
+
+def test_the_arithmetic_names_the_tiles_that_a_search_of_300_trials_found() -> None:
+    (us, best), *_ = guesses(ROWS[0].workload, parse_target("h200").gpu, 1)
+    assert best.tiling.tiles == ROWS[0].schedule.tiling.tiles
+    assert us == pytest.approx(64.7, abs=0.1)
+
+
+def test_guesses_of_so_many_tiles_of_rows_leave_the_sms_free_that_hold_no_neighbours() -> None:
+    found = guesses(ROWS[0].workload, parse_target("h200").gpu, 4, row_tiles=3)
+    assert {-(-192 // schedule.tiling.tiles[0].m) for _, schedule in found} == {3}
+    assert {schedule.ordering.reserved_sms for _, schedule in found} == {132 - SEATS[3]}
+
+
+def test_kept_winners_with_neighbours_have_tiles_of_fewer_rows_than_the_matrix() -> None:
+    rows = shared_rows()
+    assert len(rows) >= 10
+    assert all(tile.m < row.workload.ops[0].m for row in rows for tile in row.schedule.tiling.tiles)
