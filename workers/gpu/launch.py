@@ -289,7 +289,7 @@ class PlanOnDevice:
         Raises:
             LaunchRefused: these are not buffers of the plan's workload.
         """
-        given, proven = [(op.m, op.n, op.k) for op in ops], self.plan.graph.workload.ops
+        given, proven = [(op.m, op.n, op.k) for op in ops], self.plan.graph.workload.tile_ops
         if given != [(op.m, op.n, op.k) for op in proven]:
             raise LaunchRefused(f"buffers of {given} for {self.plan.graph.workload.describe()}: shapes must agree")
         args = pack_args(

@@ -40,7 +40,7 @@ def test_a_models_attention_is_that_which_was_written_by_hand(name: str, tp: int
         "window": None,
     }
     workload = Attention(**found).to_workload()
-    assert (workload.num_rows, workload.ops[0].n, workload.ops[0].k) == (16, hidden, heads // tp * head_dim)
+    assert (workload.num_rows, workload.tile_ops[0].n, workload.tile_ops[0].k) == (16, hidden, heads // tp * head_dim)
 
 
 def test_options_of_the_config_and_of_the_command_are_the_pairs() -> None:
@@ -90,7 +90,7 @@ def test_biases_and_a_window_of_the_config_are_the_chains() -> None:
     chain = qkv_attention_chain(
         config("mistral_7b", attention_bias=True, sliding_window=256), sequences=2, max_length=512, dtype="fp16"
     )
-    qkv, attention, o_proj = Chain(**chain).to_workload().all_ops
+    qkv, attention, o_proj = Chain(**chain).to_workload().ops
     assert (qkv.bias, o_proj.bias) == (True, True)  # type: ignore[union-attr]
     assert attention.form.window == 256  # type: ignore[union-attr]
 

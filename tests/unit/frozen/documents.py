@@ -62,8 +62,8 @@ def rows() -> dict[str, Row]:
 
 def _candidates() -> Iterator[tuple[str, Workload, Candidate]]:
     ours = [case for case in CASES if case.candidate.schedule is not None and case.built_for is None]
-    with_attention = [case for case in ours if case.workload.attentions]
-    products = [case for case in ours if not case.workload.attentions]
+    with_attention = [case for case in ours if case.workload.launch_ops]
+    products = [case for case in ours if not case.workload.launch_ops]
     beside = [case for case in products if case.workload.kind is WorkloadKind.INDEPENDENT]
     runs = [case for case in products if case.candidate.plan_kind.is_in_runs]
     for some, number in ((beside, 2), (runs, 3), (products, NUM_ROWS * 2 // 3), (with_attention, NUM_ROWS // 3)):

@@ -46,7 +46,7 @@ def ranked_ways(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[tuple[
     Raises:
         IllegalSchedule: the schedule is outside the legal space.
     """
-    num_ops = len(workload.ops)
+    num_ops = len(workload.tile_ops)
     schedule = replace(schedule, ordering=replace(schedule.ordering, run_starts=()))
     check_schedule(workload, gpu, schedule)
     time_of: dict[tuple[int, int], float | None] = {}

@@ -33,10 +33,10 @@ def in_fewest_launches(workload: Workload, schedule: Schedule) -> Candidate:
     forced = workload.forced_start
     if forced is None:
         return fused(schedule)
-    if len(workload.ops) > 2:
+    if len(workload.tile_ops) > 2:
         in_runs = replace(schedule, ordering=replace(schedule.ordering, run_starts=(forced,)))
         return Candidate(plan_kind=PlanKind.RUNS, schedule=in_runs)
-    return Candidate(plan_kind=apart_kind(workload.num_ops), schedule=schedule)
+    return Candidate(plan_kind=apart_kind(len(workload.ops)), schedule=schedule)
 
 
 def apart_kind(num_ops: int) -> PlanKind:
