@@ -51,8 +51,8 @@ def attention_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
     kind, and what a kind fuses are products of one of its sides."""
     if not kind.is_ours or _is_apart(kind):
         return None
-    if (first_behind := workload.forced_start) is not None:
-        return _both_sides_problem(workload, kind, first_behind)
+    if workload.forced_starts:
+        return _both_sides_problem(workload, kind, workload.forced_starts[0])
     where = "in front of" if workload.borders else "behind"
     if kind.is_in_runs and len(workload.tile_ops) == 2:
         return f"two products {where} an attention are one run or two: use fused_pdl or n_launches_pdl"

@@ -161,7 +161,7 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     if kind.is_programmatic and gpu.compute_capability < (9, 0):
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
-    has_attention = bool(workload.launch_ops) or workload.forced_start is not None
+    has_attention = bool(workload.launch_ops or workload.forced_starts)
     if has_attention and (problem := attention_kind_problem(workload, kind)):
         return problem
     if kind.is_side_by_side and len(workload.ops) != 2:
@@ -172,16 +172,16 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     return None
 
 
-def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forced: int | None = None) -> str | None:
-    """Why the products cannot be launched in these runs, or which kind launches them so; a run begins with op `forced`,
-    where one is given."""
+def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forced: tuple[int, ...] = ()) -> str | None:
+    """Why the products cannot be launched in these runs, or which kind launches them so; a run begins with each op of
+    `forced`."""
     if not kind.is_in_runs:
         return f"runs that begin at {run_starts}: only the kind runs has them, use none" if run_starts else None
     if list(run_starts) != sorted(set(run_starts) & set(range(1, num_ops))):
         return f"runs that begin at {run_starts}: give some of ops 1 to {num_ops - 1}, ascending"
-    if forced is not None and forced not in run_starts:
+    if missing := [op for op in forced if op not in run_starts]:
         begins = f"runs that begin at {run_starts or 'op 0 alone'}"
-        return f"{begins}: an attention's launch stands in front of op {forced}, let a run begin with it"
+        return f"{begins}: an attention's launch stands in front of op {missing[0]}, let a run begin with it"
     if not run_starts:
         return "one run of all ops is one launch: use fused_pdl"
     if len(run_starts) == num_ops - 1:
@@ -196,7 +196,7 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
         IllegalSchedule: it cannot, as a sentence.
     """
     problem = kind_problem(workload, gpu, kind)
-    starts, forced = schedule.ordering.run_starts, workload.forced_start
+    starts, forced = schedule.ordering.run_starts, workload.forced_starts
     problem = problem or runs_problem(len(workload.tile_ops), kind, starts, forced)
     if kind.is_side_by_side and not schedule.ordering.assignment.is_static:
         problem = "tickets drawn do not tell how many CTAs have started: use static"

@@ -138,10 +138,10 @@ class Workload:
         return op.name if reader is None else reader.name
 
     @property
-    def forced_start(self) -> int | None:
-        """The tile op with which a launch has to begin, since the launch of another op stands between it and the one
-        before; None where there are no tile ops on both sides."""
-        return next((border for border in self.borders if border < len(self.tile_ops)), None)
+    def forced_starts(self) -> tuple[int, ...]:
+        """The tile ops with which a launch has to begin, since the launch of another op stands between each of them and
+        the one before."""
+        return tuple(dict.fromkeys(border for border in self.borders if border < len(self.tile_ops)))
 
     @property
     def sides(self) -> tuple[tuple[int, ...], ...]:

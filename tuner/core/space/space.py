@@ -332,7 +332,7 @@ class Space:
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))
         if starts := ordering.run_starts:
-            others = near_run_starts(len(ordering.rasters), starts, self.workload.forced_start)
+            others = near_run_starts(len(ordering.rasters), starts, self.workload.forced_starts)
             yield from (replace(ordering, run_starts=other) for other in others)
 
 

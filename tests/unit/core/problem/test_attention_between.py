@@ -22,7 +22,7 @@ def test_ops_are_in_the_order_of_their_launches_and_survive_json(rotary: bool, n
     assert [op.name for op in workload.ops] == names
     back = Workload.from_json(json.loads(json.dumps(workload.to_json())))
     assert (back, back.digest) == (workload, workload.digest)
-    assert workload.forced_start == (1 if num_behind else None)
+    assert workload.forced_starts == ((1,) if num_behind else ())
     assert workload.sides == (((0,), tuple(range(1, 1 + num_behind))) if num_behind else ((0,),))
 
 
@@ -40,7 +40,7 @@ def test_edges_go_through_the_attention() -> None:
 def test_the_products_alone_stay_cut_where_the_attention_stands() -> None:
     workload = between()
     products = workload.products
-    assert (products.launch_ops, products.forced_start, products.is_independent) == ((), 1, False)
+    assert (products.launch_ops, products.forced_starts, products.is_independent) == ((), (1,), False)
     assert products.digest != replace(products, kept_borders=()).digest
     assert products.products is products
 

@@ -53,7 +53,7 @@ def test_launches_are_taken_where_the_order_is_right_and_only_there(
 
 @given(workloads)
 def test_every_kind_that_is_legal_has_launches_in_a_right_order(workload: Workload) -> None:
-    num_ops, forced = len(workload.tile_ops), workload.forced_start
+    num_ops, forced = len(workload.tile_ops), workload.forced_starts
     tried = 0
     ways = [(kind, ()) for kind in PlanKind if kind.is_ours and not kind.is_in_runs]
     for kind, starts in [*ways, *ways_to_launch(num_ops)]:
