@@ -1,0 +1,182 @@
+"""Waterfalls of six middle pairs, of the library and of ours: benchmarks/results/<gpu>/waterfall.json.
+
+python -m benchmarks.waterfall.measure [--row 12288-6144/m96] [--seconds 240] [--out FILE]
+
+Each pair is timed beside the library, and with one thing left out at a time: inputs, weights, products, epilogue, and
+all of these. Then a traced build stamps its tasks. When all pairs are timed, counters are read of the same graphs. The
+bars of a row are `benchmarks.waterfall.bars`; `holds` says whether their sum is the measured time within 5 %. About 20
+seconds a row on 16 cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common.reference import rates_of, reference_us
+from benchmarks.common.report import machine_of, results_file, write_report
+from benchmarks.common.workbench import BUILD_CACHE, Watch, open_workbench
+from benchmarks.waterfall.bars import Figures, waterfall_of
+from benchmarks.waterfall.on_card import Build, Builds, PairOnCard, Timed, pair_on_card
+from benchmarks.waterfall.patches import LEFT_OUT
+from benchmarks.waterfall.rows import OTHERS, ROWS, WaterfallRow
+from tuner.core.trial.inspection import TaskSpan
+
+Json = dict[str, Any]
+
+#: Of an SM, whose cycles its counter adds up.
+TENSOR_CORES = 4
+LIBRARY, OURS = "library", "ours"
+#: Launches of the library: a product each, and an elementwise kernel behind a gated one.
+_WITHOUT_FINISH, _EMPTY = "library without its activation kernel", "launches without work"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """What one row's first pass left for its counters."""
+
+    row: WaterfallRow
+    picked: Any
+    times: dict[str, Timed]
+    #: Mean over the CTAs of the time that their tasks took from the last product to the store, microseconds.
+    stamped_epilogue_us: float
+
+
+def with_fastest(row: WaterfallRow, pair: PairOnCard, builds: Builds) -> WaterfallRow:
+    """The row with the fastest of its schedules, if there are several."""
+    asked = {str(one): replace(row, schedule=one) for one in (row.schedule, *OTHERS.get(row.name, ()))}
+    if len(asked) == 1:
+        return row
+    kernels = builds.make_all({text: Build(row=one) for text, one in asked.items()})
+    times = pair.times({text: pair.graph(kernel) for text, kernel in kernels.items()}, 7)
+    print(row.name, {text: round(one.us, 2) for text, one in times.items()}, flush=True)
+    return asked[min(times, key=lambda text: times[text].us)]
+
+
+def timed(row: WaterfallRow, builds: Builds) -> Taken:
+    """Times and stamps of a row."""
+    with pair_on_card(row, builds.gpu.arch) as pair:
+        row = with_fastest(row, pair, builds)
+        asked = {name: Build(row=row, patches=patches) for name, patches in {OURS: (), **LEFT_OUT}.items()}
+        kernels = builds.make_all({**asked, "traced": Build(row=row, traced=True)})
+        traced = kernels.pop("traced")
+        graphs = {name: pair.graph(kernel, checked=name == OURS) for name, kernel in kernels.items()}
+        graphs = {LIBRARY: pair.on_card.library_graph, **graphs, **library_parts(pair, row)}
+        times = pair.times(graphs)
+        spans, _ = pair.stamps(traced)
+        return Taken(row=row, picked=pair.on_card.picked, times=times, stamped_epilogue_us=epilogue_us(spans))
+
+
+def epilogue_us(spans: tuple[TaskSpan, ...]) -> float:
+    """Mean over the CTAs of what their tasks took from the last product to the store."""
+    num_ctas = len({(span.launch, span.cta) for span in spans}) / len({span.launch for span in spans})
+    return sum(span.stored_ns - span.computed_ns for span in spans) / num_ctas / 1e3
+
+
+def library_parts(pair: PairOnCard, row: WaterfallRow) -> dict[str, Any]:
+    """Graphs of the library's launches without work, and of its products without the kernel behind a gated one."""
+    import cupy
+
+    from tuner.workers.gpu.baselines import LibraryRunner
+
+    timer, num_launches = pair.on_card.timer, len(row.workload.tile_ops) + any(op.gated for op in row.workload.tile_ops)
+
+    class Empty:
+        def enqueue(self, ops: Any, stream: int) -> None:
+            for _ in range(num_launches):
+                timer._delay((1,), (1,), (cupy.int64(0),))
+
+    parts = {_EMPTY: pair.captured(Empty())}
+    if num_launches > len(row.workload.tile_ops):
+        library = pair.on_card.library
+        assert isinstance(library, LibraryRunner)
+        finish, library._finish = library._finish, lambda *_: None  # type: ignore[method-assign]
+        parts[_WITHOUT_FINISH] = pair.captured(library)
+        library._finish = finish  # type: ignore[method-assign]
+    return parts
+
+
+def counted(taken: Taken, builds: Builds) -> dict[str, dict[str, float]]:
+    """Counters of the library's graph and of ours, of one run each."""
+    with pair_on_card(taken.row, builds.gpu.arch, taken.picked) as pair:
+        graphs = {LIBRARY: pair.on_card.library_graph, OURS: pair.graph(builds.make(Build(row=taken.row)))}
+        return {side: pair.counters(graph) for side, graph in graphs.items()}
+
+
+def figures_of(taken: Taken, side: str, counters: dict[str, float]) -> Figures:
+    """What the bars of one side are made of."""
+    times = taken.times
+    if side == OURS:
+        launches_us, epilogue = times["nothing"].us, taken.stamped_epilogue_us
+    else:
+        launches_us = times[_EMPTY].us
+        without = times.get(_WITHOUT_FINISH)
+        epilogue = times[LIBRARY].us - without.us if without else 0.0
+    return Figures(
+        time_us=times[side].us,
+        launches_us=launches_us,
+        epilogue_us=epilogue,
+        clock_mhz=times[side].clock_mhz,
+        counted_clock_mhz=counters["sm__cycles_elapsed.avg.per_second"] / 1e6,
+        active_cycles=counters["sm__cycles_active.max"],
+        most_tensor_cycles=counters["sm__pipe_tensor_cycles_active.max"] / TENSOR_CORES,
+        mean_tensor_cycles=counters["sm__pipe_tensor_cycles_active.avg"] / TENSOR_CORES,
+        needed_share=taken.row.workload.num_flops / counters["sm__ops_path_tensor_op_hgmma_src_fp16.sum"],
+    )
+
+
+def report_row(taken: Taken, side: str, counters: dict[str, float], target_id: str) -> Json:
+    """One side of a row."""
+    time_us, rates = taken.times[side].us, rates_of(target_id)
+    row: Json = {"row": taken.row.name, "side": side, "time_us": round(time_us, 3)}
+    if side == OURS:
+        row |= {"kind": str(taken.row.plan_kind), "schedule": str(taken.row.schedule)}
+        row["stamped_epilogue_us"] = round(taken.stamped_epilogue_us, 3)
+        row["left_out_us"] = {name: round(taken.times[name].us, 3) for name in LEFT_OUT}
+    if rates:
+        row["floor_us"] = round(reference_us(taken.row.workload, rates), 3)
+    try:
+        figures = figures_of(taken, side, counters)
+        bars = waterfall_of(figures)
+    except (KeyError, ValueError) as error:
+        return row | {"holds": False, "reason": str(error), "counters": counters}
+    row |= {"bars_us": {name: round(us, 3) for name, us in asdict(bars).items()}, "sum_us": round(bars.sum_us, 3)}
+    row |= {"off_by": round(bars.off_by(time_us), 4), "holds": bars.holds(time_us), "figures": asdict(figures)}
+    return row | {"counters": counters}
+
+
+def main() -> None:
+    """Measures what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--row", action="append", default=[])
+    parser.add_argument("--seconds", type=float, default=240.0, help="after which no row is begun")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    watch, rows = Watch(), list[Json]()
+    with open_workbench("auto", BUILD_CACHE) as bench:
+        machine, target_id = machine_of(bench.evaluator.environment()), bench.evaluator.target.id
+        builds = Builds(bench.gpu)
+    path, taken = options.out or results_file(target_id, "waterfall"), list[Taken]()
+    try:
+        for row in ROWS:
+            if (not options.row or row.name in options.row) and watch.seconds < options.seconds:
+                taken.append(timed(row, builds))
+                gc.collect()
+                medians = {name: round(one.us, 2) for name, one in taken[-1].times.items()}
+                print(watch.seconds, row.name, medians, flush=True)
+        for one in taken:
+            for side, counters in counted(one, builds).items():
+                rows.append(report_row(one, side, counters, target_id))
+                write_report(path, rows, machine)
+            gc.collect()
+            for printed in rows[-2:]:
+                print(watch.seconds, {key: value for key, value in printed.items() if key != "counters"}, flush=True)
+    finally:
+        builds.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""A pair on the visible card: graphs of the library, of our kernel and of patched ones; times, stamps and counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from benchmarks.common.workbench import BUILD_CACHE
+from benchmarks.waterfall.patches import Patch, PatchingBuilder
+from benchmarks.waterfall.rows import WaterfallRow
+from tuner.core.insight.tracing import Stamped, spans_from_stamps
+from tuner.core.problem.gpu import Gpu
+from tuner.core.trial.inspection import TaskSpan
+from tuner.core.trial.stats import median
+from tuner.errors import TunerError, WorkerError
+from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.places import places_here
+from tuner.workers.builder.prepare import PreparedKernel, prepare
+
+#: Of a set of graphs.
+NUM_ROUNDS = 15
+
+#: What is read of a graph: of its time, of who multiplied, and of what came from where.
+METRICS = (
+    "gpu__time_duration.sum",
+    "sm__cycles_elapsed.max",
+    "sm__cycles_elapsed.avg.per_second",
+    "sm__cycles_active.max",
+    "sm__cycles_active.avg",
+    "sm__pipe_tensor_cycles_active.max",
+    "sm__pipe_tensor_cycles_active.avg",
+    "sm__inst_executed_pipe_tensor_op_gmma.sum",
+    "sm__ops_path_tensor_op_hgmma_src_fp16.sum",
+    "l1tex__m_xbar2l1tex_read_bytes_pipe_tma.sum",
+    "lrc__lts2lrc_sectors_op_read.sum",
+    "lrc__xbar2gpc_sectors_op_read.sum",
+    "lrc__xbar2gpc_sectors_op_read_coalescing_achieved_type_hardware.sum",
+    "lrc__request_sectors_op_read_coalescable.sum",
+    "lrc__request_sectors_op_read_coalescing_achieved_type_hardware.sum",
+    "lts__t_sectors_op_read.sum",
+    "dram__bytes_read.sum",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """A kernel to be made: a row's, changed by patches."""
+
+    row: WaterfallRow
+    patches: tuple[Patch, ...] = ()
+    #: Whether it stamps its tasks.
+    traced: bool = False
+
+
+class Builds:
+    """Makes kernels, on all cores of this machine."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        """For one kind of card."""
+        self.gpu = gpu
+        self._builder = Builder(BUILD_CACHE, num_processes=places_here())
+        self._threads = ThreadPoolExecutor(places_here())  # compilers end with the thread that started them
+
+    def make(self, asked: Build) -> PreparedKernel:
+        """One kernel.
+
+        Raises:
+            IllegalSchedule, PlanError, BuildError: it cannot be made.
+        """
+        return self.make_all({"": asked})[""]
+
+    def make_all(self, asked: Mapping[str, Build]) -> dict[str, PreparedKernel]:
+        """All of them, by name.
+
+        Raises:
+            IllegalSchedule, PlanError, BuildError: one cannot be made.
+        """
+        return dict(zip(asked, self._threads.map(self._make, asked.values()), strict=True))
+
+    def try_all(self, asked: Mapping[str, Build]) -> dict[str, PreparedKernel]:
+        """Those that can be made and may be launched, by name; of the others it is printed why not."""
+
+        def tried(one: Build) -> PreparedKernel | str:
+            try:
+                made = self._make(one)
+            except TunerError as error:
+                return str(error)
+            return made.refusal or made
+
+        found = dict(zip(asked, self._threads.map(tried, asked.values()), strict=True))
+        for name, made in found.items():
+            if isinstance(made, str):
+                print("  not made:", name, made[:200], flush=True)
+        return {name: made for name, made in found.items() if not isinstance(made, str)}
+
+    def _make(self, asked: Build) -> PreparedKernel:
+        patching = cast(Builder, PatchingBuilder(self._builder, asked.patches))
+        return prepare(asked.row.workload, self.gpu, asked.row.candidate, patching, {}, traced=asked.traced)
+
+    def close(self) -> None:
+        """Ends the compilers."""
+        self._builder.close()
+        self._threads.shutdown()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """Samples of one graph, in the rounds of its set."""
+
+    times_us: tuple[float, ...]
+    clocks_mhz: tuple[int, ...]
+
+    @property
+    def us(self) -> float:
+        """Of a run, the median."""
+        return median(self.times_us)
+
+    @property
+    def clock_mhz(self) -> float:
+        """The median."""
+        return median([float(clock) for clock in self.clocks_mhz])
+
+
+class PairOnCard:
+    """A row's problem and the graphs of it."""
+
+    def __init__(self, on_card: Any, kernels: Any) -> None:
+        self.on_card = on_card
+        self._kernels = kernels
+        self.chain_length: int = on_card.data.chain_length
+        #: Runner of each graph of ours.
+        self._runners: dict[int, Any] = {}
+
+    def graph(self, prepared: PreparedKernel, *, checked: bool = True, gang: int = 1) -> Any:
+        """Of a kernel of ours, once its numbers are right; `gang` CTAs are placed together, where that is more than 1.
+
+        Raises:
+            WrongNumbers, Aborted: they are not.
+        """
+        from benchmarks.waterfall.gangs import GangKernel
+        from tuner.workers.gpu.baselines import launchable_of, runner_of
+        from tuner.workers.gpu.check import check_numbers
+        from tuner.workers.gpu.session import load_runner
+
+        if gang > 1:
+            kernel = GangKernel(launchable_of(prepared.work), gang)
+            for plan in prepared.plans:
+                kernel.check_fits(plan.plan.num_ctas)
+            runner: Any = runner_of(prepared.work, kernel, input_squares=self.on_card.input_squares)
+        else:
+            runner = load_runner(self.on_card, prepared.work, self._kernels)
+        if checked:
+            run = partial(self.on_card.run_once, runner)
+            check_numbers(self.on_card.data, self.on_card.comparer, run, prepared.work)
+        graph = self.on_card.timer.capture(runner)
+        self._runners[id(graph)] = runner
+        return graph
+
+    def captured(self, runner: Any) -> Any:
+        """The graph of any other runner."""
+        return self.on_card.timer.capture(runner)
+
+    def times(self, graphs: Mapping[str, Any], num_rounds: int = NUM_ROUNDS) -> dict[str, Timed]:
+        """Of all graphs in the same rounds.
+
+        Raises:
+            WorkerError: a run gave up waiting, so no time of that graph is right.
+        """
+        tracks = self.on_card.timer.rounds(list(graphs.values()), lambda tracks, _: len(tracks[0]) >= num_rounds)
+        self.on_card.timer.rest()
+        for name, graph in graphs.items():
+            if id(graph) in self._runners and (record := self._runners[id(graph)].abort_record()):
+                raise WorkerError(f"{name}: {record}")
+        return {
+            name: Timed(
+                times_us=tuple(sample.time_us for sample in track),
+                clocks_mhz=tuple(sample.clock_mhz for sample in track),
+            )
+            for name, track in zip(graphs, tracks, strict=True)
+        }
+
+    def stamps(self, prepared: PreparedKernel) -> tuple[tuple[TaskSpan, ...], list[Any]]:
+        """Of the last run of a graph of a traced kernel: spans of its tasks, and of each launch its CTAs' rows."""
+        from tuner.workers.gpu.session import load_runner
+
+        runner: Any = load_runner(self.on_card, prepared.work, self._kernels, traced=True)
+        graph = self.on_card.timer.capture(runner)
+        for _ in range(2):
+            self.on_card.timer.sample(graph)
+        self.on_card.timer.rest()
+        launches = [
+            Stamped.of(number, proven.plan, plan.stamps())
+            for number, (proven, plan) in enumerate(zip(prepared.plans, runner.plans, strict=True))
+        ]
+        return spans_from_stamps(launches), [stamped.ctas for stamped in launches]
+
+    def counters(self, graph: Any) -> dict[str, float]:
+        """Of a graph, by metric and run of it. No time that this process measures afterwards is right."""
+        from tuner.workers.gpu.counters import count_around
+
+        stream = self.on_card.timer.stream
+
+        def flush() -> None:
+            with stream:
+                self.on_card.timer.enqueue_flush()
+
+        report = count_around(lambda: graph.launch(stream), METRICS, before=flush)
+        if report.reason:
+            print("no counters:", report.reason, flush=True)
+        rates = "per_second"
+        return {one.name: one.value / (1 if one.name.endswith(rates) else self.chain_length) for one in report.counters}
+
+
+@contextmanager
+def pair_on_card(row: WaterfallRow, arch: str, picked: Any = None) -> Iterator[PairOnCard]:
+    """The row's problem on the visible card, freed afterwards; `picked` are the library's algorithms, where known."""
+    import cupy
+
+    from tuner.workers.builder.nvrtc import compile_source
+    from tuner.workers.gpu.cublaslt import CublasLt
+    from tuner.workers.gpu.problem_on_card import ProblemOnCard
+    from tuner.workers.gpu.session import Kernels
+    from tuner.workers.source.render import device_text
+
+    tools = cupy.cuda.function.Module()
+    tools.load(compile_source(device_text("tools.cu"), arch)[0])
+    kernels = Kernels()
+    yield PairOnCard(ProblemOnCard(row.problem, tools, CublasLt(), None, picked), kernels)
+    kernels.unload()

@@ -1,0 +1,114 @@
+"""Kernels that are not the product's: its rendered source with lines changed, built and launched like the product's.
+
+What leaves work out computes wrong numbers and is timed alone. What only moves work is checked like any candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tuner.errors import TunerError
+from tuner.workers.builder.nvrtc import Builder, Built, build_key
+
+
+class PatchError(TunerError):
+    """A patch does not fit the source; the message says where."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """Text of a source, and what stands there instead."""
+
+    #: As the renderer writes it; at least once in each source.
+    before: str
+    after: str
+
+    def applied(self, source: str) -> str:
+        """`source` with every place changed.
+
+        Raises:
+            PatchError: there is none.
+        """
+        if self.before not in source:
+            raise PatchError(f"the source has no {self.before!r}: the kernel was changed, and the patch was not")
+        return source.replace(self.before, self.after)
+
+
+class PatchingBuilder:
+    """Builds sources with patches under the names of those without, so that plans are tied to them."""
+
+    def __init__(self, builder: Builder, patches: Sequence[Patch]) -> None:
+        self._builder = builder
+        self._patches = patches
+
+    def build(self, source: str, arch: str) -> Built:
+        """Builds `source` with all patches.
+
+        Raises:
+            PatchError: one does not fit.
+            BuildError: it does not compile.
+        """
+        patched = source
+        for patch in self._patches:
+            patched = patch.applied(patched)
+        built = self._builder.build(patched, arch)
+        return replace(built, key=build_key(source, arch, built.compiler))
+
+
+_INPUT_STAGE = "  mbarrier_arrive_expect(full, kConfig.tile_m * kConfig.tile_k * 2);\n"
+_WEIGHT_STAGE = "  mbarrier_arrive_expect(full, kOps[kOp].weight_rows() * kOps[kOp].tile_k * 2);\n"
+_PRODUCT = "            Wgmma<kColumns>::multiply("
+_NEVER = "if (shared.flags->aborted == 2) "
+_STORES = ("sum_and_store<kOp>(acc,", "store_transposed_tile<kOp>(acc,", "store_or_copy_tile<kOp>(acc,")
+
+
+def _without(requested: str) -> Patch:
+    return Patch(
+        before=requested, after=f"  if (kNumOps > 0) {{\n    mbarrier_arrive(full);\n    return;\n  }}\n{requested}"
+    )
+
+
+#: What each way to leave work out changes. Barriers, signals and posts stay. A store that never comes keeps the sums.
+NO_INPUTS = (_without(_INPUT_STAGE),)
+NO_WEIGHTS = (_without(_WEIGHT_STAGE),)
+NO_PRODUCTS = (Patch(before=_PRODUCT, after="            if (left < 0) Wgmma<kColumns>::multiply("),)
+NO_EPILOGUE = tuple(Patch(before=f"      {store}", after=f"      {_NEVER}{store}") for store in _STORES)
+_STEPS = "  const int all = (op.k + kOps[kOp].tile_k - 1) / kOps[kOp].tile_k;\n"
+NO_STEPS = (Patch(before=_STEPS, after=f"{_STEPS}  if (kNumOps > 0) return {{0, 1, 0}};\n"),)
+LEFT_OUT = {
+    "no inputs": NO_INPUTS,
+    "no weights": NO_WEIGHTS,
+    "no products": NO_PRODUCTS,
+    "no epilogue": NO_EPILOGUE,
+    "products alone": (*NO_INPUTS, *NO_WEIGHTS, *NO_EPILOGUE),
+    "loads alone": (*NO_PRODUCTS, *NO_EPILOGUE),
+    "barriers alone": (*NO_INPUTS, *NO_WEIGHTS, *NO_PRODUCTS, *NO_EPILOGUE),
+    "nothing": (*NO_INPUTS, *NO_WEIGHTS, *NO_STEPS, *NO_EPILOGUE),
+}
+
+_KNOWN_FIRST = (
+    "  const FirstTask& known = args.first_tasks[cluster_number()];\n"
+    "  if (!knows_first_task(args.base) || known.op < 0) return 0;\n"
+)
+_TRIGGER = "  const int warp = static_cast<int>(threadIdx.x) / 32;\n  launch_dependents();\n"
+_CTA_NUMBER = "cluster_number() { return static_cast<int>(blockIdx.x) / kClusterSize; }"
+#: A CTA waits for the launch before it before it asks for weights.
+WAITS_FIRST = (Patch(before=_KNOWN_FIRST, after=f"  wait_for_prerequisites();\n{_KNOWN_FIRST}"),)
+#: A launch lets the next one in when its CTAs end.
+LATE_TRIGGER = (Patch(before=_TRIGGER, after="  const int warp = static_cast<int>(threadIdx.x) / 32;\n"),)
+#: An SM works off the queue of its own number. Of a CTA for each SM, without clusters.
+BY_SM = (Patch(before=_CTA_NUMBER, after="cluster_number() { return static_cast<int>(read_smid()); }"),)
+
+
+def by_table(queues: Sequence[int]) -> tuple[Patch, ...]:
+    """An SM works off the queue that stands at its number: where a plain launch would put that queue."""
+    table = ", ".join(map(str, queues))
+    head = "__device__ __forceinline__ int cluster_number() {"
+    listed = f"__constant__ unsigned char kQueueOfSm[{len(queues)}] = {{{table}}};\n"
+    return (
+        Patch(
+            before=f"{head} return static_cast<int>(blockIdx.x) / kClusterSize; }}",
+            after=f"{listed}{head} return kQueueOfSm[read_smid()]; }}",
+        ),
+    )
