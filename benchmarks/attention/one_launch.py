@@ -260,7 +260,7 @@ class OneLaunch:
     def launch(self, slot: int) -> None:
         """On PyTorch's current stream."""
         tensors, made, row = self.tensors, self.made, self.tensors.row
-        gemm = tensors.workload.ops[0]
+        gemm = tensors.workload.tile_ops[0]
         keys, values = tensors.own_caches[slot]
         given = OpBuffers(
             a=tensors.attended.data_ptr(),

@@ -48,7 +48,7 @@ class PairTensors:
     def __init__(self, row: Row) -> None:
         self.row, op = row, row.op
         self.workload: Workload = projection_of(row)
-        gemm = self.workload.ops[0]
+        gemm = self.workload.tile_ops[0]
         pair_bytes = row.kv_bytes + self.workload.weight_bytes
         self.num_slots = max(3, int(_COLD_BYTES // pair_bytes) + 1)
         enough = min(_LEAST_PAIRS, int(_LONG_US // floor_us(row)))
@@ -122,7 +122,7 @@ class Projection:
         plan = launchable.plans[0]
         if (programmatic or self.kernel.cluster_size > 1) and needs_co_residency(plan):
             self.kernel.check_fits(plan.plan.num_ctas)
-        self.op = launchable.workload.ops[0]
+        self.op = launchable.workload.tile_ops[0]
         cupy.cuda.Device().synchronize()  # what was copied is on another stream
 
     def launch(self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> None:
@@ -235,7 +235,7 @@ class LibraryPair:
 
     def __init__(self, tensors: PairTensors, lt: CublasLt) -> None:
         self.tensors = tensors
-        self.gemm = LibraryGemm(lt, tensors.workload.ops[0], tensors.workload.dtype, 0)
+        self.gemm = LibraryGemm(lt, tensors.workload.tile_ops[0], tensors.workload.dtype, 0)
         self.workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
         self.backends = MASKED_LIBRARIES if tensors.is_ragged else LIBRARIES
         op = tensors.row.op

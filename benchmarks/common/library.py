@@ -50,7 +50,7 @@ class Contest:
     @property
     def makes_the_same_calls(self) -> bool:
         """Whether PyTorch's calls are the library's: for an activation it launches a kernel more."""
-        return all(op.activation is Activation.IDENTITY for op in self.workload.ops)
+        return all(op.activation is Activation.IDENTITY for op in self.workload.tile_ops)
 
     @property
     def torch_ratio(self) -> float | None:

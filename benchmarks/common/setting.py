@@ -31,4 +31,4 @@ def twin_of(gpu: str) -> SimulatedEvaluator | None:
 
 def problem_of(workload: Workload) -> Problem:
     """Cold, by the regime that its rows call for."""
-    return Problem(workload=workload, objective=Objective(regime=default_regime(workload.ops[0].m)), seed=1)
+    return Problem(workload=workload, objective=Objective(regime=default_regime(workload.tile_ops[0].m)), seed=1)

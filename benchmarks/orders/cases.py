@@ -80,7 +80,7 @@ class Case:
     @property
     def m(self) -> int:
         """Rows."""
-        return self.workload.ops[0].m
+        return self.workload.tile_ops[0].m
 
     @property
     def name(self) -> str:

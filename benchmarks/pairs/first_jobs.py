@@ -39,7 +39,7 @@ _MACHINE = ("driver", "cuda", "clocks_mhz", "kernel_version")
 
 def run_row(client: Client, row: Row, num_trials: int, priors: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Submits one job and waits for its end: what it found, and what each measured schedule took."""
-    up, down = row.workload.ops
+    up, down = row.workload.tile_ops
     pair = {
         "kind": "ffn",
         "m": row.m,

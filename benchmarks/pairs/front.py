@@ -85,7 +85,7 @@ class Line:
 
 def title_of(row: Row) -> str:
     """e.g. ``4096 → 14336 → 4096, SwiGLU``."""
-    up, down = row.workload.ops
+    up, down = row.workload.tile_ops
     return f"{up.k} → {up.n} → {down.n}, {'SwiGLU' if up.gated else 'ReLU'}"
 
 

@@ -29,7 +29,7 @@ def winners(target_id: str, count: int) -> list[Chosen]:
     rows = json.loads(ShippedWinners().path(target_id).read_text())
     for name, row in rows.items():
         for one in found_in(name, row):
-            ops = one.workload.ops
+            ops = one.workload.tile_ops
             is_plain = one.workload.kind is WorkloadKind.FFN and not any(
                 op.bias or op.residual or op.row_scale for op in ops
             )
@@ -45,7 +45,7 @@ def ladder(target_id: str, pair: tuple[int, int, int], dtype: Dtype, most: int =
     fastest: dict[int, tuple[float, Chosen]] = {}
     for name, row in json.loads(ShippedWinners().path(target_id).read_text()).items():
         for one in found_in(name, row):
-            up, down = one.workload.ops[0], one.workload.ops[-1]
+            up, down = one.workload.tile_ops[0], one.workload.tile_ops[-1]
             is_asked = one.workload.kind is WorkloadKind.FFN and up.gated and (up.k, up.n, down.n) == pair
             if is_asked and up.m <= most and (up.m not in fastest or one.time_us < fastest[up.m][0]):
                 workload = replace(one.workload, dtype=dtype)
@@ -55,7 +55,7 @@ def ladder(target_id: str, pair: tuple[int, int, int], dtype: Dtype, most: int =
 
 def at_rows(chosen: Chosen, m: int) -> Workload:
     """The pair at another m."""
-    up, down = chosen.workload.ops
+    up, down = chosen.workload.tile_ops
     return ffn_pair(
         m=m,
         d_in=up.k,

@@ -38,7 +38,7 @@ def loaded(folder: Path, kernel: Kernel) -> Iterator[Pack]:
 
 def guard_rows(rounds: Rounds, pack: Pack, chosen: Chosen) -> list[Row]:
     """The guarded and the safe build against the measured one, in the same rounds."""
-    m, name = chosen.workload.ops[0].m, f"guard: {chosen.name}"
+    m, name = chosen.workload.tile_ops[0].m, f"guard: {chosen.name}"
     flags = {"measured": native.AS_MEASURED, "guarded": 0, "safe": native.SAFE_WEIGHTS}
     with ExitStack() as stack:
         runners = [stack.enter_context(closing(PackRunner(pack, m, flag))) for flag in flags.values()]
@@ -86,8 +86,8 @@ def host_rows(folder: Path, pack: Pack, chosen: Chosen) -> list[Row]:
     from tests.support.arrays_on_card import operands
 
     of = operands(chosen.workload)
-    m, stream = chosen.workload.ops[0].m, cupy.cuda.Stream(non_blocking=True)
-    ffn, y = pack.bind(of.weights), of.output(chosen.workload.ops[0].m)
+    m, stream = chosen.workload.tile_ops[0].m, cupy.cuda.Stream(non_blocking=True)
+    ffn, y = pack.bind(of.weights), of.output(chosen.workload.tile_ops[0].m)
     ffn(of.x, out=y, stream=stream.ptr)
     stream.synchronize()
     c, prepared = host_library(folder), ffn._by_rows[m]
@@ -131,7 +131,7 @@ def torch_rows(pack: Pack, chosen: Chosen, empty: Any) -> list[Row]:
 
     from tuner.runtime import Weights, torch_op
 
-    up, down = chosen.workload.ops
+    up, down = chosen.workload.tile_ops
     kind = {"fp16": torch.float16, "bf16": torch.bfloat16}[str(chosen.workload.dtype)]
     w1, w2, x = (
         torch.randn(*shape, dtype=kind, device="cuda") * shape[-1] ** -0.5

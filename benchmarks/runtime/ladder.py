@@ -48,7 +48,7 @@ def ladder_rows(rounds: Rounds, kernels: Kernels, folder: Path, chosen: Sequence
     found: dict[int, AtRows] = {}
     results = []
     for one in chosen:
-        m, kernel = one.workload.ops[0].m, kernels.get(one)
+        m, kernel = one.workload.tile_ops[0].m, kernels.get(one)
         with closing(Pack(pack_of(folder, kernel))) as pack:
             found[m] = measured = at_winner(rounds, pack, one, kernel, kernels.gpu)
         results.append(
@@ -77,7 +77,7 @@ def at_winner(rounds: Rounds, pack: Pack, one: Chosen, kernel: Kernel, gpu: Gpu)
     work, prepared = work_of(kernel.files, gpu), rounds.problem(one.workload)
     assert work.launchable is not None
     loaded = Loaded(work.launchable)
-    with closing(PackRunner(pack, one.workload.ops[0].m)) as op:
+    with closing(PackRunner(pack, one.workload.tile_ops[0].m)) as op:
         library_us, finals_us, op_us = times_us(prepared, [prepared.library, runner_of(work, loaded), op], NUM_ROUNDS)
     loaded.unload()
     return AtRows(

@@ -50,7 +50,7 @@ _NUM_PROCESSES = 8
 def block_of(batch: int, length: int) -> Workload:
     """From o_proj to the next layer's qkv, which writes to a cache of that `length`, tokens."""
     layer = decoder_layer(MODEL, sequences=batch, max_length=length, dtype=Dtype.BF16)
-    return replace(layer, attentions=())
+    return layer.products
 
 
 def attention_of(batch: int, length: int) -> Workload:
@@ -79,7 +79,7 @@ def block_candidates(target_id: str, batch: int, length: int) -> Iterator[tuple[
 def without_qkv(workload: Workload, candidate: Candidate) -> tuple[Workload, Candidate]:
     """The last layer's block, whose qkv nobody reads, in the same schedule."""
     assert candidate.schedule is not None
-    *ops, _ = workload.ops
+    *ops, _ = workload.tile_ops
     tiling, ordering = candidate.schedule.tiling, candidate.schedule.ordering
     starts = tuple(start for start in ordering.run_starts if start < len(ops))
     schedule = replace(

@@ -116,7 +116,7 @@ def _invariant(builder: Builder, gpu: Gpu, folder: Path, chosen: list[Chosen]) -
     results = []
     for one in chosen:
         kernel: Kernel = kernel_on_card(builder, gpu, one.workload, one.candidate)
-        results.append(Found(m=one.workload.ops[0].m, kernel=kernel, speedup=None, interval=None))
+        results.append(Found(m=one.workload.tile_ops[0].m, kernel=kernel, speedup=None, interval=None))
     entry = make_invariant_entry(Shape.of_workload(chosen[-1].workload.to_json()), results)
     write_pack([entry], folder / "invariant.tunerpack")
     pack = load(folder / "invariant.tunerpack")

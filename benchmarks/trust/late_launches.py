@@ -93,7 +93,7 @@ def _compute() -> None:
 
 def graphs_of(prepared: Any) -> dict[str, Any]:
     """The library's graph by what launches it, and PyTorch's: its own calls of a pair, torch.compile's of a chain."""
-    if prepared.data.workload.attentions:
+    if prepared.data.workload.launch_ops:
         return {"PyTorch, attention": prepared.library_graph}
     from tuner.workers.gpu.torch_baseline import torch_runner
 

@@ -156,12 +156,12 @@ class Problem:
         import cupy
 
         rng = np.random.default_rng(0)
-        up, down = workload.ops
+        up, down = workload.tile_ops
         x, w1, w2 = (rng.standard_normal(shape) for shape in ((up.m, up.k), (up.n, up.k), (down.n, down.k)))
-        biases = [rng.standard_normal(op.n) for op in workload.ops]
+        biases = [rng.standard_normal(op.n) for op in workload.tile_ops]
         halves = [values.astype(np.float16) for values in (x, w1 * up.k**-0.5, w2 * down.k**-0.5, *biases)]
         self._x, *self._operands = (cupy.asarray(half) for half in halves)
-        self._outputs = [cupy.asarray(np.full((op.m, op.n), np.nan, np.float16)) for op in workload.ops]
+        self._outputs = [cupy.asarray(np.full((op.m, op.n), np.nan, np.float16)) for op in workload.tile_ops]
         x, w1, w2, b1, b2 = (half.astype(np.float64) for half in halves)
         self._expected = np.maximum(x @ w1.T + b1, 0) @ w2.T + b2
         self._workload = workload
@@ -206,7 +206,7 @@ class Problem:
                 n=op.n,
                 k=op.k,
             )
-            for i, op in enumerate(self._workload.ops)
+            for i, op in enumerate(self._workload.tile_ops)
         )
 
 

@@ -67,7 +67,7 @@ def op_clocks(op: GemmOp, shape: Shape, num_sms: int) -> float:
 
 def forecast_us(workload: Workload, shapes: tuple[Shape, ...], num_sms: int) -> float:
     """Of the pair."""
-    clocks = sum(op_clocks(op, shape, num_sms) for op, shape in zip(workload.ops, shapes, strict=True))
+    clocks = sum(op_clocks(op, shape, num_sms) for op, shape in zip(workload.tile_ops, shapes, strict=True))
     return LAUNCH_US + max(clocks / CLOCK_MHZ, workload.weight_bytes / DRAM_BYTES_PER_US)
 
 
@@ -98,10 +98,10 @@ def fastest(op: GemmOp, height: int, swap_ab: bool, warpgroups: int, num_sms: in
 def schedule_of(workload: Workload, shapes: tuple[Shape, ...], reserved_sms: int = 0) -> Schedule:
     """With as many stages as there is room for."""
     first = shapes[0]
-    ops = zip(workload.ops, shapes, strict=True)
+    ops = zip(workload.tile_ops, shapes, strict=True)
     stage_bytes = max((shape.tile.m + shape.tile.n * op.rows_per_column) * 128 for op, shape in ops)
     stages = min(8, RING_BYTES // stage_bytes)
-    raster = RasterKind.ROW if first.tile.m >= workload.ops[0].m else RasterKind.COLUMN
+    raster = RasterKind.ROW if first.tile.m >= workload.tile_ops[0].m else RasterKind.COLUMN
     parts = tuple(shape.parts for shape in shapes)
     tiling = Tiling(
         engine=Engine.WGMMA,
@@ -127,10 +127,10 @@ def guesses(workload: Workload, gpu: Gpu, count: int, *, row_tiles: int = 0) -> 
     With `row_tiles` those of so many tiles of rows alone, on as many SMs as hold that many neighbours together.
     """
     found, num_sms = [], SEATS.get(row_tiles, gpu.num_sms)
-    for height, swap_ab, warpgroups in product(heights(workload.ops[0].m), (False, True), (1, 2, 3)):
-        if row_tiles and ceil(workload.ops[0].m / height) != row_tiles:
+    for height, swap_ab, warpgroups in product(heights(workload.tile_ops[0].m), (False, True), (1, 2, 3)):
+        if row_tiles and ceil(workload.tile_ops[0].m / height) != row_tiles:
             continue
-        per_op = [fastest(op, height, swap_ab, warpgroups, num_sms) for op in workload.ops]
+        per_op = [fastest(op, height, swap_ab, warpgroups, num_sms) for op in workload.tile_ops]
         ranked = sorted(
             (forecast_us(workload, shapes, num_sms), i, shapes) for i, shapes in enumerate(product(*per_op))
         )

@@ -82,7 +82,7 @@ def library_parts(pair: PairOnCard, row: WaterfallRow) -> dict[str, Any]:
 
     from tuner.workers.gpu.baselines import LibraryRunner
 
-    timer, num_launches = pair.on_card.timer, len(row.workload.ops) + any(op.gated for op in row.workload.ops)
+    timer, num_launches = pair.on_card.timer, len(row.workload.tile_ops) + any(op.gated for op in row.workload.tile_ops)
 
     class Empty:
         def enqueue(self, ops: Any, stream: int) -> None:
@@ -90,7 +90,7 @@ def library_parts(pair: PairOnCard, row: WaterfallRow) -> dict[str, Any]:
                 timer._delay((1,), (1,), (cupy.int64(0),))
 
     parts = {_EMPTY: pair.captured(Empty())}
-    if num_launches > len(row.workload.ops):
+    if num_launches > len(row.workload.tile_ops):
         library = pair.on_card.library
         assert isinstance(library, LibraryRunner)
         finish, library._finish = library._finish, lambda *_: None  # type: ignore[method-assign]

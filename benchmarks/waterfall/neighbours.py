@@ -42,7 +42,7 @@ def shared_rows() -> list[WaterfallRow]:
             or not name.startswith(("middle", "chains"))
         ):
             continue
-        m, tiling = one.workload.ops[0].m, schedule.tiling
+        m, tiling = one.workload.tile_ops[0].m, schedule.tiling
         if ROWS[0] <= m <= ROWS[1] and all(tile.m < m for tile in tiling.tiles) and tiling.cluster_size == 1:
             found.setdefault(name, WaterfallRow(name=name, workload=one.workload, schedule=schedule))
     return list(found.values())
@@ -51,7 +51,7 @@ def shared_rows() -> list[WaterfallRow]:
 def ways(row: WaterfallRow) -> dict[str, tuple[Build, int]]:
     """By label: what is built, and how many CTAs are placed together."""
     apart = (PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL)
-    if len(row.workload.ops) > 2:
+    if len(row.workload.tile_ops) > 2:
         apart = (PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL)
     found = dict[str, tuple[Build, int]]()
     for kind in (PlanKind.FUSED, PlanKind.FUSED_PDL, *apart):

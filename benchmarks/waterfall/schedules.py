@@ -54,7 +54,7 @@ class Asked:
 
 def deeper(row: WaterfallRow) -> Iterator[Schedule]:
     """Today's schedule with steps of 128 of k in the first op, in the second, and in both: half as many barriers."""
-    tiling, ops = row.schedule.tiling, row.workload.ops
+    tiling, ops = row.schedule.tiling, row.workload.tile_ops
     for depths in ((128, 64), (64, 128), (128, 128)):
         tiles = tuple(replace(tile, k=depth) for tile, depth in zip(tiling.tiles, depths, strict=True))
         widths = [tile.m + tile.n * op.rows_per_column for tile, op in zip(tiles, ops, strict=True)]
@@ -86,7 +86,7 @@ def asked_of(row: WaterfallRow, builds: Builds) -> Iterator[Asked]:
     together += [
         (gang, None, replace(row.schedule, ordering=replace(row.schedule.ordering, reserved_sms=132 - seats)))
         for gang, seats in SEATS.items()
-        if gang == -(-row.workload.ops[0].m // row.schedule.tiling.tiles[0].m)
+        if gang == -(-row.workload.tile_ops[0].m // row.schedule.tiling.tiles[0].m)
     ]
     for gang, forecast, schedule in [*((1, *one) for one in alone), *together]:
         for kind in KINDS:

@@ -41,7 +41,7 @@ def _product(schedule: Schedule, workload: Workload) -> str:
 
 
 def _attention(schedule: Schedule, form: str = "", traced_tasks: int = 0) -> str:
-    (op,) = (attention.FORMS[form] if form else attention.WORKLOADS["of 128"]).attentions
+    (op,) = (attention.FORMS[form] if form else attention.WORKLOADS["of 128"]).launch_ops
     return attention_source(op, schedule.attentions[0], traced_tasks=traced_tasks)
 
 

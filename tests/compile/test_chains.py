@@ -179,7 +179,7 @@ def test_a_residual_that_the_first_inputs_do_not_stand_for_is_not_early() -> Non
         (above, False, True),
         (above, True, False),
     ):
-        tiling = wgmma(*[tile] * len(workload.ops), swap_ab=True, in_band=in_band)
+        tiling = wgmma(*[tile] * len(workload.tile_ops), swap_ab=True, in_band=in_band)
         assert chain_ops(workload, tiling).endswith(early[is_early])
 
 
@@ -199,7 +199,7 @@ def test_a_manifest_names_the_tables_and_who_points_at_them() -> None:
     assert layout["o.squares"]["tensor"] == layout["gate_up.row_scale"]["tensor"] == "o.squares"
     assert layout["down.residual"]["tensor"] == "o"
     assert "tensor" not in layout["o.residual"]
-    assert float(layout["qkv.eps"]["meaning"]) == DECODE.ops[3].eps
+    assert float(layout["qkv.eps"]["meaning"]) == DECODE.tile_ops[3].eps
     assert int(layout["gate_up.num_slots"]["meaning"]) == 64
     tensors = {tensor["name"]: tensor for tensor in _tensors(*CASES["parts"])}
     assert tensors["o.squares"]["shape"] == [64, 16]

@@ -83,7 +83,7 @@ def left_in_mailboxes(
     (plan,) = plans_of(case.workload, case.tiling, case.ordering, is_fused=True)
     chain.run(case.tiling, [plan], changes, rows=rows)
     begin, end = mailboxes_of(plan)
-    sizes = [case.workload.ops[0].m * op.n * 2 for op in case.workload.ops[:-1]]
+    sizes = [case.workload.tile_ops[0].m * op.n * 2 for op in case.workload.tile_ops[:-1]]
     assert begin + 2 * sum(-(-size // 256) * 256 for size in sizes) == end
     halves = [chain.workspaces[0][at : at + size].view(np.uint32) for at, size in halves_from(begin, sizes)]
     return halves[::2], halves[1::2]
@@ -183,7 +183,7 @@ APART = Rotary(heads=3, kv_heads=3, head_dim=64, max_length=37)
 def test_an_aborted_launch_leaves_nan_in_all_queries_and_nothing_behind_them(name: str, rotary: Rotary) -> None:
     """Behind them lies what is somebody else's. Of a cache no line changes but those of new tokens."""
     case = CASES[name]
-    chain = EmulatedChain(block(case.workload.ops[0].m, **SMALL, rotary=rotary))
+    chain = EmulatedChain(block(case.workload.tile_ops[0].m, **SMALL, rotary=rotary))
     queries = chain._tensors["qkv"]
     held = aligned(2 * queries.nbytes, 0xA5)
     chain._tensors["qkv"] = held[: queries.nbytes].view(np.uint16).reshape(queries.shape)
@@ -207,7 +207,7 @@ def test_a_launch_leaves_zeros_where_the_next_one_writes(
 @pytest.mark.parametrize("name", ["in band", "in band, parts, tickets", "in band, swapped, shared k"])
 def test_a_launch_of_few_rows_leaves_zeros_in_all_rows_where_the_next_one_writes(name: str) -> None:
     case = CASES[name]
-    most = case.workload.ops[0].m
+    most = case.workload.tile_ops[0].m
     for of_first, of_second in zip(*left_in_mailboxes(case, (most, 2)), strict=True):
         assert not of_first.any()
         assert of_second.reshape(most, -1).all(axis=1).tolist() == [row < 2 for row in range(most)]

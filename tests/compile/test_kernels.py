@@ -53,7 +53,7 @@ def compile_cleanly(workload: Workload, tiling: Tiling, arch: str) -> None:
 
 def few_rows(workload: Workload) -> Workload:
     """So few that there are fewer tiles than SMs, and it pays to split them."""
-    return replace(workload, ops=tuple(replace(op, m=64) for op in workload.ops))
+    return replace(workload, ops=tuple(replace(op, m=64) for op in workload.tile_ops))
 
 
 def split_axes(tiling: Tiling) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ def test_the_source_is_self_contained_and_names_what_it_is(pair_workload: Worklo
     assert "#include" not in source
     assert f"{KERNEL_NAME}(" in source
     assert pair_workload.describe(with_rows=False) in source
-    assert f"M={pair_workload.ops[0].m}" not in source, "another number of rows would be built again"
+    assert f"M={pair_workload.tile_ops[0].m}" not in source, "another number of rows would be built again"
     assert "{32, 64, 32, 1, 4, 16, kSilu, true, false, false, false, 1, kNoHint, kNoHint},  // up" in source
     assert "{16, 32, 64, 1, 4, 16, kIdentity, true, false, false, false, 1, kNoHint, kNoHint},  // down" in source
 
@@ -155,7 +155,7 @@ def test_comments_are_no_part_of_the_kernels_version() -> None:
 
 
 def test_every_option_of_an_op_changes_the_source(pair_workload: Workload) -> None:
-    up, down = pair_workload.ops
+    up, down = pair_workload.tile_ops
     variants = [
         replace(pair_workload, ops=ops)
         for option in ("gated", "residual", "row_scale")

@@ -98,14 +98,14 @@ def overlap(a: Region, b: Region) -> bool:
 
 def reads_in_its_steps(graph: TileGraph) -> bool:
     """Whether no epilogue reads what an earlier op writes: the protocol's kernel has no epilogue."""
-    return not any(op.residual_source or op.norm for op in graph.workload.ops)
+    return not any(op.residual_source or op.norm for op in graph.workload.tile_ops)
 
 
 @settings(max_examples=40)
 @given(graphs().filter(reads_in_its_steps), st.booleans(), st.randoms())
 def test_the_tables_name_the_tiles_whose_regions_overlap(graph: TileGraph, strided: bool, rng: random.Random) -> None:
     workload, tiling = graph.workload, graph.tiling
-    ops = tuple(range(len(workload.ops)))
+    ops = tuple(range(len(workload.tile_ops)))
     whole = TileGraph(workload=workload, tiling=tiling, op_indices=ops, strided_parts=strided)
     tiles = [(op, r, c) for op, (rows, cols) in whole.grids.items() for r, c in product(range(rows), range(cols))]
     unsplit = frozenset(rng.sample(tiles, rng.randrange(len(tiles) + 1)))
@@ -134,7 +134,7 @@ def test_the_tables_name_the_tiles_whose_regions_overlap(graph: TileGraph, strid
 def test_the_sample_has_every_kind_and_every_plan_of_it_is_proven(case: str) -> None:
     h200 = CATALOGUE["h200"]
     sample = candidates(case, h200)
-    num_ops = len(CASES[case][0].ops)
+    num_ops = len(CASES[case][0].tile_ops)
     kinds = {kind for kind in PlanKind if kind.is_ours and kind.is_for(num_ops) and not kind.is_in_runs}
     assert {candidate.plan_kind for candidate in sample} == kinds
     assert 100 < len(sample) < 400

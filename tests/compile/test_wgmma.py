@@ -209,7 +209,7 @@ EXCHANGES = [
 def test_the_host_counts_exchanges_and_their_bytes_as_the_device_does(
     workload: Workload, chosen: Tiling, exchanges: tuple[int, ...]
 ) -> None:
-    counted = [sum_exchanges(op, tile, chosen) for op, tile in zip(workload.ops, chosen.tiles, strict=True)]
+    counted = [sum_exchanges(op, tile, chosen) for op, tile in zip(workload.tile_ops, chosen.tiles, strict=True)]
     assert tuple(count for count, _ in counted) == exchanges
     asserts = [f"static_assert(SharedLayout::kFlags + {FLAG_BYTES} == {smem_bytes(workload, chosen)});"]
     for op, (count, num_bytes) in enumerate(counted):
@@ -234,7 +234,7 @@ def test_sums_in_a_cluster_compile_without_spills_or_warnings(workload: Workload
 
 def gated_of(m: int) -> Workload:
     """The pair with every option, of so many rows."""
-    return replace(GATED, ops=tuple(replace(op, m=m) for op in GATED.ops))
+    return replace(GATED, ops=tuple(replace(op, m=m) for op in GATED.tile_ops))
 
 
 def each_shape_once(workload: Workload) -> list[Tiling]:
@@ -284,7 +284,7 @@ def test_every_axis_of_the_engine_changes_the_source(field: str) -> None:
 
 
 def test_a_swapped_gate_and_up_projection_take_turns_by_eight_rows() -> None:
-    workload = replace(GATED, ops=(replace(GATED.ops[0], n=48, k=192), replace(GATED.ops[1], n=64, k=48)))
+    workload = replace(GATED, ops=(replace(GATED.tile_ops[0], n=48, k=192), replace(GATED.tile_ops[1], n=64, k=48)))
     chosen = tiling(((16, 24, 128), (16, 64, 64)), 4, 4, swapped_warps=4)
     [found] = [m for m in tensor_maps(workload, chosen) if (m.op, m.operand) == (0, "w")]
     weights = np.arange(2 * 48 * 192, dtype=np.int32).reshape(2 * 48, 192)  # of 2 bytes each on a card

@@ -41,7 +41,7 @@ def test_new_rows_are_turned_and_appended_and_no_other_row_is_written(on_card: O
 
     workload = attention(new_tokens=2, form=form)
     candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, cluster=1))
-    made, op = on_card.ready(workload, candidate), workload.attentions[0]
+    made, op = on_card.ready(workload, candidate), workload.launch_ops[0]
     appends = build_appends(workload, on_card.gpu, on_card.builder)
     files = assemble(
         problem(workload), candidate, (), "", None, Environment(gpu_name=on_card.gpu.name, simulated=False), {}, 55,

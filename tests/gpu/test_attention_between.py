@@ -58,13 +58,13 @@ def _has_kernels(on_card: OnCard) -> None:
 
 def candidates(workload: Workload) -> Iterator[Candidate]:
     """Plain launches, programmatic ones, and a run behind the attention where there is one."""
-    if len(workload.ops) == 1:
+    if len(workload.tile_ops) == 1:
         kinds = [PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL]
     else:
         kinds = [PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL]
     for kind in kinds:
         yield candidate_of(workload, kind)
-    if len(workload.ops) > 2:
+    if len(workload.tile_ops) > 2:
         yield candidate_of(workload, PlanKind.RUNS, (1,))
 
 
@@ -221,7 +221,7 @@ def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard, p
     runner = load_runner(prepared, work, kernels)
     cache = prepared.data.caches["qkv"]
     buffers = cache.buffers
-    shift = 2 * workload.attentions[0].shape.head_dim  # bytes of a row
+    shift = 2 * workload.launch_ops[0].shape.head_dim  # bytes of a row
 
     def off_by_one(inputs: Any) -> Any:
         found = buffers(inputs)
@@ -264,7 +264,7 @@ def test_what_a_launch_cannot_use_is_told_and_nothing_is_written_for_it(
     assert says in str(prepared.run_once(runner, data.check_ops(0)))
     assert says in str(runner._products.plans[0].refused())
     given[...] = kept
-    found, queries = data.written("qkv", 0), workload.ops[0].c_columns
+    found, queries = data.written("qkv", 0), workload.tile_ops[0].c_columns
     assert bool((found[1:] == right[1:]).all())
     assert bool((found[0, queries:] == 0x7FFF).all()), "its row was not written"
     prepared.check_intact(runner)
@@ -299,7 +299,7 @@ def test_runs_without_a_pause_leave_what_each_leaves_alone(on_card: OnCard, name
 
     workload = between(**WORKLOADS[name])
     prepared: Any = on_card.session._prepare(problem(workload))
-    kind = PlanKind.TWO_LAUNCHES_PDL if len(workload.ops) == 1 else PlanKind.N_LAUNCHES_PDL
+    kind = PlanKind.TWO_LAUNCHES_PDL if len(workload.tile_ops) == 1 else PlanKind.N_LAUNCHES_PDL
     kernels, data = Kernels(), prepared.data
     runner = load_runner(prepared, on_card.ready(workload, candidate_of(workload, kind)).work, kernels)
     leaving = [name for name in data.outputs[0] if workload.leaves(workload.op_named(name))]
@@ -363,7 +363,7 @@ def test_the_runtime_runs_an_artifact_in_the_same_order(on_card: OnCard, name: s
     candidate, kernels, data = next(reversed([*candidates(workload)])), Kernels(), prepared.data
     made = on_card.ready(workload, candidate)
     assert prepared.run_once(load_runner(prepared, made.work, kernels), data.check_ops(0)) is None
-    last = workload.all_ops[-1].name
+    last = workload.ops[-1].name
     wanted = data.outputs[0][last].bits.copy()
     files = assemble(
         problem(workload), candidate, made.plans, made.source, made.work.launchable,
@@ -372,7 +372,7 @@ def test_the_runtime_runs_an_artifact_in_the_same_order(on_card: OnCard, name: s
     ).files  # fmt: skip
     out = cupy.full(wanted.shape, 0x7FFF, dtype=cupy.uint16)
     given = dict(data._check_inputs[0]) | {last: out}
-    given |= {f"{op.name}.w": data._weights[0][index] for index, op in enumerate(workload.ops)}
+    given |= {f"{op.name}.w": data._weights[0][index] for index, op in enumerate(workload.tile_ops)}
     given |= {f"{name}.frequencies": cache.frequencies for name, cache in data.caches.items()}
     data.poison()
     cupy.cuda.Device().synchronize()

@@ -41,7 +41,7 @@ OURS = [kind for kind in PlanKind if kind.is_ours and kind.is_for(2)]
 
 
 def chosen_for(workload: Workload, assignment: Assignment) -> Schedule:
-    tile_m = 16 if workload.ops[0].m <= 16 else 64
+    tile_m = 16 if workload.tile_ops[0].m <= 16 else 64
     return schedule(((tile_m, 64, 64), (tile_m, 64, 64)), assignment=assignment)
 
 
@@ -158,7 +158,7 @@ def test_the_librarys_best_algorithms_are_never_slower_than_its_first(
     figures = {metric.tag: metric.value for metric in outcome.metrics}
     assert figures["library_best_us"] <= 1.01 * figures["library_first_us"]
     assert all(count >= 1 for count in prepared.library.num_algorithms)
-    assert {f"library_algorithm_{op.name}" for op in asked.workload.ops} <= set(figures)
+    assert {f"library_algorithm_{op.name}" for op in asked.workload.tile_ops} <= set(figures)
     assert again.best_us <= 1.01 * again.first_us
 
 
@@ -187,7 +187,7 @@ def test_the_librarys_recipe_names_the_algorithm_of_each_product(gpu: Gpu, build
     recipe = session.finals(asked, (library.work,), 2).library
     assert recipe is not None
     assert recipe.cublaslt_version >= 120000
-    assert [call.op for call in recipe.calls] == [op.name for op in asked.workload.ops]
+    assert [call.op for call in recipe.calls] == [op.name for op in asked.workload.tile_ops]
     for call in recipe.calls:
         assert {"id", "tile_id", "stages_id", "splitk_num"} <= set(call.algorithm)
     assert (recipe.calls[0].rows, recipe.calls[0].columns, recipe.calls[0].k) == (1024, 64, 512)

@@ -56,7 +56,7 @@ def test_a_job_of_products_around_an_attention_ends_with_a_kernel_that_the_runti
     assert artifact.manifest["launch_order"][0] == {"list": "launches", "index": 0}
     given = dict(data._check_inputs[0])
     given |= {name: output.bits for name, output in data.outputs[0].items()}
-    given |= {f"{op.name}.w": data._weights[0][index] for index, op in enumerate(workload.ops)}
+    given |= {f"{op.name}.w": data._weights[0][index] for index, op in enumerate(workload.tile_ops)}
     given |= {f"{name}.frequencies": cache.frequencies for name, cache in data.caches.items()}
     launches = artifact.bind({name: array for name, array in given.items() if name in artifact.tensors})
 

@@ -46,7 +46,7 @@ def enqueued(on_card: OnCard, launchable: Launchable, seeds: tuple[int, ...]) ->
     kernel = Kernel(launchable)
     plans = tuple(PlanOnDevice(launchable, i, programmatic=True) for i in range(len(launchable.plans)))
     runner = ChainRunner(kernel, plans)
-    last = launchable.workload.ops[-1].name
+    last = launchable.workload.tile_ops[-1].name
     left = [cupy.empty_like(prepared.data.outputs[0][last].bits) for _ in seeds]
     runner.poison()
     for output in prepared.data.outputs[0].values():

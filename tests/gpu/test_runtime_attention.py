@@ -48,7 +48,7 @@ class OnCard:
     def __init__(self, builder: Builder, gpu: Gpu, folder: Path, asked: dict[str, Any], kind: PlanKind) -> None:
         by, sizes = asked.get("by", AttentionEngine.TMA), {name: one for name, one in asked.items() if name != "by"}
         workload = attention(**sizes)
-        op = workload.attentions[0]
+        op = workload.launch_ops[0]
         candidate = Candidate(plan_kind=kind, schedule=schedule_of(workload, engine=Engine.SIMT, by=by))
         cupy.zeros(1)  # a context
         kernel = attention_on_card(builder, gpu, workload, candidate)

@@ -52,7 +52,7 @@ class OnCardLayer:
         by = asked.get("by", AttentionEngine.TMA)
         self.workload: Workload = between(**{name: value for name, value in asked.items() if name != "by"})
         self.prepared: Any = on_card.session._prepare(problem(self.workload))
-        self.data, shape = self.prepared.data, self.workload.attentions[0].shape
+        self.data, shape = self.prepared.data, self.workload.launch_ops[0].shape
         candidate = candidate_of(self.workload, kind, starts)
         assert candidate.schedule
         attentions = tuple(replace(one, engine=by) for one in candidate.schedule.attentions)
@@ -70,7 +70,7 @@ class OnCardLayer:
         #: Of a launch over the check's inputs, by the manifest's names; outputs are those that the check looks at.
         self.given = dict(self.data._check_inputs[0])
         self.given |= {name: output.bits for name, output in self.data.outputs[0].items()}
-        self.given |= {f"{op.name}.w": self.data._weights[0][i] for i, op in enumerate(self.workload.ops)}
+        self.given |= {f"{op.name}.w": self.data._weights[0][i] for i, op in enumerate(self.workload.tile_ops)}
         self.given |= {f"{name}.frequencies": cache.frequencies for name, cache in self.data.caches.items()}
         self.given = {name: array for name, array in self.given.items() if name in layer.tensors}
 

@@ -13,6 +13,7 @@ from tests.support.conformance.attention import BEHIND
 from tests.support.conformance.schedules import in_turns
 from tests.support.conformance.turned import IN_LAYERS, LAYER
 from tests.support.on_card import fused, problem, schedule
+from tuner.core.insight.tracing import op_names
 from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.attention_op import Lengths
@@ -189,8 +190,8 @@ def test_each_cta_of_an_attention_has_its_tasks_at_the_lengths_that_are_timed(
         pytest.skip(reason)
     trace, products = traced(supervisor, problem(workload), Candidate(plan_kind=kind, schedule=chosen))
     (plan,) = attention_plans_for(workload, supervisor.target.gpu, Candidate(plan_kind=kind, schedule=chosen))
-    mine = [span for span in trace.spans if span.op == len(workload.ops)]
-    live = sum(len(plan.live_spans(length)) for length in workload.attentions[0].timed_lengths)
+    mine = [span for span in trace.spans if span.op == len(workload.tile_ops)]
+    live = sum(len(plan.live_spans(length)) for length in workload.launch_ops[0].timed_lengths)
     tiles = {(span.tile_m, span.tile_n) for span in mine}
     assert len(tiles) >= live * plan.op.kv_heads * plan.num_blocks
     assert len(mine) == len(tiles) * plan.cluster
@@ -199,7 +200,7 @@ def test_each_cta_of_an_attention_has_its_tasks_at_the_lengths_that_are_timed(
         0 <= s.taken_ns <= s.ready_ns <= s.loaded_ns <= s.computed_ns <= s.stored_ns <= trace.makespan_ns for s in mine
     )
     assert trace.makespan_ns < 1e6
-    others = [span for span in trace.spans if span.op < len(workload.ops)]
+    others = [span for span in trace.spans if span.op < len(workload.tile_ops)]
     assert len(others) == sum(plan.plan.num_tasks for plan in products)
     if others:
         assert max(s.stored_ns for s in others) > max(s.stored_ns for s in mine) - TOLERANCE_NS
@@ -214,10 +215,10 @@ def test_a_layers_trace_has_its_attention_in_front_of_its_products(
     if reason := attention_engine_problem(AttentionEngine.TMA, supervisor.target.gpu):
         pytest.skip(reason)
     trace, products = traced(supervisor, problem(LAYER), Candidate(plan_kind=kind, schedule=IN_LAYERS[name]))
-    assert trace.op_names == tuple(op.name for op in LAYER.numbered_ops)
+    assert trace.op_names == op_names(LAYER)
     first = [span for span in trace.spans if span.launch == 0]
     assert {trace.op_names[span.op] for span in first} == {"attention"}
     assert len(trace.spans) == len(first) + sum(one.plan.num_tasks for one in products)
     done_ns = max(span.computed_ns for span in first)
-    readers = [span for span in trace.spans if trace.op_names[span.op] == LAYER.ops[0].name]
+    readers = [span for span in trace.spans if trace.op_names[span.op] == LAYER.tile_ops[0].name]
     assert min(span.loaded_ns for span in readers) > done_ns - TOLERANCE_NS

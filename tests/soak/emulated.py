@@ -50,7 +50,7 @@ def judged(name: str) -> Row:
     if name in CASES:
         return {"case": name, "worst_row": worst_row(CASES[name])}
     workload = between(**AROUND[name], norm=False, dtype=Dtype.FP16)
-    kind, wrong = apart_kind(workload.num_ops), set[str]()
+    kind, wrong = apart_kind(len(workload.ops)), set[str]()
     for schedule in islice(first_guesses(any_space_of(workload, H200), 0), NUM_GUESSES):
         made = EmulatedBetween(workload, Candidate(plan_kind=kind, schedule=schedule), (200, 3, 0, 131))
         for seed in range(NUM_RUNS):

@@ -55,7 +55,7 @@ class Operands:
 
     def reference(self, rows: int) -> Any:
         """Y of the first rows, in float64."""
-        up, dtype = self.workload.ops[0], self.workload.dtype
+        up, dtype = self.workload.tile_ops[0], self.workload.dtype
         z = from_bits(self.x[:rows], dtype) @ from_bits(self.weights.w1, dtype).T
         hidden = _activate(z[:, : up.n], up.activation)
         if up.gated:
@@ -64,7 +64,7 @@ class Operands:
 
     def output(self, rows: int) -> Any:
         """Room for Y of so many rows, of which none is touched."""
-        return cupy.full((rows, self.workload.ops[1].n), UNTOUCHED, cupy.uint16)
+        return cupy.full((rows, self.workload.tile_ops[1].n), UNTOUCHED, cupy.uint16)
 
     def rel_error(self, y: Any, rows: int) -> float:
         """Of ||y - reference|| / ||reference||."""
@@ -74,7 +74,7 @@ class Operands:
 
 def operands(workload: Workload, seed: int = 7) -> Operands:
     """Operands of a plain or gated pair without other options."""
-    up, down = workload.ops
+    up, down = workload.tile_ops
     random, dtype = cupy.random.default_rng(seed), workload.dtype
 
     def matrix(rows: int, columns: int, scale: float) -> Any:

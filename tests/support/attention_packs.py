@@ -117,7 +117,7 @@ def schedule_of(
     workload: Workload, *, engine: Engine, next_percent: int = 0, by: AttentionEngine = AttentionEngine.TMA
 ) -> Schedule:
     """One of the attention by the engine `by`, and of the product behind it if there is one by `engine`."""
-    if not workload.ops:
+    if not workload.tile_ops:
         return alone(span_tokens=192, engine=by)
     guesses = (one for one in first_guesses(space_with(workload), 0) if one.attentions[0].next_percent == 0)
     guess = next(one for one in guesses if one.tiling.engine is engine)

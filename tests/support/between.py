@@ -55,8 +55,6 @@ def between(
     )  # fmt: skip
     return Workload(
         kind=WorkloadKind.CHAIN,
-        ops=(qkv, *behind[:num_behind]),
+        ops=(qkv, attention, *behind[:num_behind]),
         dtype=dtype,
-        attentions=(attention,),
-        num_in_front=1,
     )

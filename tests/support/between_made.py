@@ -28,9 +28,9 @@ def candidate_of(
     workload: Workload, kind: PlanKind = PlanKind.N_LAUNCHES_PDL, run_starts: tuple[int, ...] = ()
 ) -> Candidate:
     """Small tiles of warp-specialised kernels, and an attention of spans."""
-    num_ops = len(workload.ops)
+    num_ops = len(workload.tile_ops)
     ordering = Ordering(rasters=(Raster(),) * num_ops, assignment=Assignment.STATIC, run_starts=run_starts)
-    early = workload.attentions[0].form.knows_tokens_early
+    early = workload.launch_ops[0].form.knows_tokens_early
     (attention,) = alone(span_tokens=192, speculative=early, cluster=1).attentions
     tiling = replace(wgmma((16, 32, 64)), tiles=(Tile(m=16, n=32, k=64),) * num_ops)
     return Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering, attentions=(attention,)))

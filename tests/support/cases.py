@@ -182,7 +182,7 @@ assignments = st.one_of(
 def interleaves(workload: Workload) -> st.SearchStrategy[Interleave]:
     """Merges that keep the order a linear extension of the workload's edges."""
     kinds = [InterleaveKind.PRODUCER_FIRST, InterleaveKind.LONGEST_FIRST]
-    readers = [op for op in range(len(workload.ops)) if workload.producer_of(op) is not None]
+    readers = [op for op in range(len(workload.tile_ops)) if workload.producer_of(op) is not None]
     kinds.append(InterleaveKind.HALF_ROWS if readers else InterleaveKind.PROPORTIONAL)
     deep = any(workload.consumers_of(op) for op in readers)
     return st.one_of(
@@ -203,7 +203,7 @@ def orderings(draw: st.DrawFn, workload: Workload) -> Ordering:
     if split_tiles is SplitTiles.STREAM:
         assignment, split_order = Assignment.STATIC, SplitOrder.CONTIGUOUS
     return Ordering(
-        rasters=tuple(draw(rasters) for _ in workload.ops),
+        rasters=tuple(draw(rasters) for _ in workload.tile_ops),
         interleave=interleave,
         granularity=granularity,
         sync_width=sync_width,
@@ -222,9 +222,11 @@ def graphs(draw: st.DrawFn) -> TileGraph:
     """Tile graphs with tiles of unequal heights, of all ops or of one."""
     workload = draw(workloads())
     edge = st.sampled_from((16, 32, 48, 64))
-    tiles = tuple((draw(edge), draw(edge)) for _ in workload.ops)
-    ops = draw(st.sampled_from((None, (0,), (len(workload.ops) - 1,))))
-    split = draw(st.one_of(st.just(()), st.tuples(*(st.integers(1, min(3, -(-op.k // 32))) for op in workload.ops))))
+    tiles = tuple((draw(edge), draw(edge)) for _ in workload.tile_ops)
+    ops = draw(st.sampled_from((None, (0,), (len(workload.tile_ops) - 1,))))
+    split = draw(
+        st.one_of(st.just(()), st.tuples(*(st.integers(1, min(3, -(-op.k // 32))) for op in workload.tile_ops)))
+    )
     return tile_graph(workload, tiling(*tiles, split=split if max(split, default=1) > 1 else ()), ops)
 
 

@@ -58,7 +58,10 @@ def num_mma_instructions(graph: TileGraph) -> int:
     """
     total = 0
     for index, (rows, columns) in graph.grids.items():
-        tile, depth = product_tile(graph.workload.ops[index], graph.tiling.tiles[index]), graph.workload.ops[index].k
+        tile, depth = (
+            product_tile(graph.workload.tile_ops[index], graph.tiling.tiles[index]),
+            graph.workload.tile_ops[index].k,
+        )
         per_stage = (tile.m // 16) * (tile.n // 8) * (tile.k // 16)
         total += rows * columns * -(-depth // tile.k) * per_stage
     return total

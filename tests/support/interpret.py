@@ -43,7 +43,7 @@ def random_tensors(workload: Workload, seed: int) -> dict[str, Matrix]:
     """Inputs, weights, biases, residuals, row scales and squares of inputs of a workload, by tensor name."""
     rng = np.random.default_rng(seed)
     tensors: dict[str, Matrix] = {}
-    for index, op in enumerate(workload.ops):
+    for index, op in enumerate(workload.tile_ops):
         if workload.producer_of(index) is None and op.source not in tensors:
             tensors[op.source] = rng.standard_normal((op.m, op.k))
         tensors[f"{op.name}.weight"] = rng.standard_normal((op.weight_rows, op.k)) / np.sqrt(op.k)
@@ -79,7 +79,7 @@ def _turned(op: GemmOp, halves: Sequence[Matrix], angles: Matrix, columns: slice
 def plain_product(workload: Workload, tensors: Mapping[str, Matrix]) -> dict[str, Matrix]:
     """Every op's output, by name, computed whole and in order."""
     known = dict(tensors)
-    for op in workload.ops:
+    for op in workload.tile_ops:
         out = known[op.source] @ known[f"{op.name}.weight"].T
         if op.row_scale:
             out = out * known[f"{op.name}.row_scale"][:, None]
@@ -95,7 +95,7 @@ def plain_product(workload: Workload, tensors: Mapping[str, Matrix]) -> dict[str
         else:
             out = ACTIVATIONS[op.activation](out)
         known[op.name] = out + known.get(op.residual_source or f"{op.name}.residual", 0.0)
-    return {op.name: known[op.name] for op in workload.ops}
+    return {op.name: known[op.name] for op in workload.tile_ops}
 
 
 def interpret(
@@ -122,12 +122,14 @@ def interpret(
     signals = np.zeros(plan.num_signals, dtype=np.int64)
     for epoch in range(num_launches):
         for index in graph.op_indices:
-            op = graph.workload.ops[index]
+            op = graph.workload.tile_ops[index]
             memory[op.name] = np.full((op.m, op.n), np.nan, dtype=complex if op.rotary else float)
             if graph.workload.writes_squares(index):
                 memory[f"{op.name}.squares"] = np.full((graph.grids[index][1], op.m), np.nan)
         _launch(plan, graph, memory, signals, epoch, rng, num_resident or plan.num_ctas)
-    return {graph.workload.ops[index].name: memory[graph.workload.ops[index].name] for index in graph.op_indices}
+    return {
+        graph.workload.tile_ops[index].name: memory[graph.workload.tile_ops[index].name] for index in graph.op_indices
+    }
 
 
 def _launch(
@@ -217,7 +219,7 @@ def _multiply(plan: Plan, graph: TileGraph, memory: dict[str, Matrix], task: _He
     """One k-step, on what is in memory now."""
     op, tile_m, tile_n = plan.tasks[task.index, :3].tolist()
     rows, *others = graph.reads(op, tile_m, tile_n, task.steps[task.done])
-    weights = others[: graph.workload.ops[op].rows_per_column]
+    weights = others[: graph.workload.tile_ops[op].rows_per_column]
     products = [_block(memory, rows) @ _block(memory, region).T for region in weights]
     task.sums = [old + new for old, new in zip(task.sums, products, strict=True)] if task.sums else products
     task.done += 1
@@ -233,7 +235,7 @@ def _store(
     """Stores a tile whose sums are complete; of a part, leaves its sums and stores the tile if it is the last. Whether
     the tile is stored."""
     index, tile_m, tile_n, _, _, _, part, num_parts, slot, *_ = plan.tasks[task.index].tolist()
-    op, out = graph.workload.ops[index], graph.writes(index, tile_m, tile_n)
+    op, out = graph.workload.tile_ops[index], graph.writes(index, tile_m, tile_n)
     _, *others = graph.reads(index, tile_m, tile_n)
     arrived = partial.setdefault(slot, {}) if num_parts else {}
     arrived[part] = task.sums

@@ -124,7 +124,7 @@ def check_artifact(
     with zipfile.ZipFile(archive_path, "w") as archive:
         for name, data in files.items():
             archive.writestr(name, data if name != changed else data[:-1] + bytes([data[-1] ^ 1]))
-    example = ATTENTION_EXAMPLE if asked.workload.attentions else EXAMPLE
+    example = ATTENTION_EXAMPLE if asked.workload.launch_ops else EXAMPLE
     ran = subprocess.run([sys.executable, str(example), str(archive_path)], capture_output=True, text=True)
     if changed:
         assert f"{changed} is not the file that the manifest names" in ran.stderr, ran.stdout + ran.stderr

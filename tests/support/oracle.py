@@ -120,13 +120,13 @@ def _are_words_in_range(words: list[int], table: Table) -> bool:
 
 def _reads_in_epilogue(op: int, graph: TileGraph) -> bool:
     """Whether the op adds, or norms, what another op of the launch writes."""
-    of_launch = {graph.workload.ops[other].name for other in graph.op_indices}
-    return bool(of_launch & {graph.workload.ops[op].residual_source, graph.workload.ops[op].norm})
+    of_launch = {graph.workload.tile_ops[other].name for other in graph.op_indices}
+    return bool(of_launch & {graph.workload.tile_ops[op].residual_source, graph.workload.tile_ops[op].norm})
 
 
 def _able_in_band(graph: TileGraph) -> int:
     """Bit i: op i reads as A what another op of the launch writes, in a kernel that reads in band."""
-    ops, of_launch = graph.workload.ops, {graph.workload.ops[other].name for other in graph.op_indices}
+    ops, of_launch = graph.workload.tile_ops, {graph.workload.tile_ops[other].name for other in graph.op_indices}
     able = (op for op in graph.op_indices if graph.tiling.in_band and ops[op].source in of_launch)
     return sum(2**op for op in able)
 
@@ -146,7 +146,7 @@ def _is_covered(table: Table, graph: TileGraph) -> bool:
     if set(tiles) != {(op, r, c) for op, (rows, cols) in graph.grids.items() for r in range(rows) for c in range(cols)}:
         return False
     for (op, _, _), parts in tiles.items():
-        most = (graph.tiling.split_k or (1,) * len(graph.workload.ops))[op]
+        most = (graph.tiling.split_k or (1,) * len(graph.workload.tile_ops))[op]
         if [(part.part, part.num_parts) for part in parts] == [(0, 0)]:
             continue
         if not 1 < len(parts) <= most or {part.num_parts for part in parts} != {len(parts)}:
@@ -163,7 +163,7 @@ def _is_covered(table: Table, graph: TileGraph) -> bool:
 
 
 def _num_steps(op: int, graph: TileGraph) -> int:
-    return len(range(0, graph.workload.ops[op].k, graph.tiling.tiles[op].k))
+    return len(range(0, graph.workload.tile_ops[op].k, graph.tiling.tiles[op].k))
 
 
 def steps_of(task: Task, graph: TileGraph, *, strided: bool) -> list[int]:
@@ -199,7 +199,7 @@ def _epoch_faults(table: Table) -> set[str]:
 
 def _columns_by_step(task: Task, graph: TileGraph, *, strided: bool) -> list[set[int]]:
     """[k-steps of the task] the columns of A that each reads."""
-    depth, k = graph.tiling.tiles[task.op].k, graph.workload.ops[task.op].k
+    depth, k = graph.tiling.tiles[task.op].k, graph.workload.tile_ops[task.op].k
     return [set(range(step * depth, min((step + 1) * depth, k))) for step in steps_of(task, graph, strided=strided)]
 
 
@@ -209,7 +209,7 @@ def _producers(table: Table, graph: TileGraph, steps: list[list[set[int]]]) -> l
     Whichever part of a tile is the last reads that, so each part counts as one that does. What it reads in band says
     itself that it is there, in each k-step; so that the post says more than that, whole rows of it count as read in the
     epilogue."""
-    ops, tiles = graph.workload.ops, graph.tiling.tiles
+    ops, tiles = graph.workload.tile_ops, graph.tiling.tiles
 
     def columns_written(task: Task) -> set[int]:
         return set(range(task.col * tiles[task.op].n, (task.col + 1) * tiles[task.op].n))

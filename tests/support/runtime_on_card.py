@@ -99,7 +99,7 @@ def rows_that_depend_on_others(pack: Pack, of: Operands, most: int) -> int:
 
 def differing_layers(pack: Pack, of: Operands, *, layers: int, replays: int) -> int:
     """Layers of one graph whose output differs, in the end, from that of the first replay."""
-    rows = of.workload.ops[0].m
+    rows = of.workload.tile_ops[0].m
     ffn, stream = pack.bind(of.weights), cupy.cuda.Stream(non_blocking=True)
     outputs = [of.output(rows) for _ in range(layers)]
     with stream:
@@ -123,7 +123,7 @@ def differing_layers(pack: Pack, of: Operands, *, layers: int, replays: int) -> 
 def errors_of_two_strands(pack: Pack, of: Operands, launches: int = 200) -> list[float]:
     """Of two streams with workspaces of their own: each one's relative error, over the tolerance."""
     strands = [pack.bind(of.weights, strand=strand) for strand in range(2)]
-    streams, rows = [cupy.cuda.Stream(non_blocking=True) for _ in strands], of.workload.ops[0].m
+    streams, rows = [cupy.cuda.Stream(non_blocking=True) for _ in strands], of.workload.tile_ops[0].m
     outputs = [of.output(rows) for _ in strands]
     for _ in range(launches):
         for ffn, stream, y in zip(strands, streams, outputs, strict=True):
@@ -135,7 +135,7 @@ def errors_of_two_strands(pack: Pack, of: Operands, launches: int = 200) -> list
 
 def shared_workspace(pack: Pack, of: Operands) -> tuple[list[str], float]:
     """Two streams on one workspace: what is reported, and the relative error over the tolerance after a reset."""
-    rows, ffn = of.workload.ops[0].m, pack.bind(of.weights)
+    rows, ffn = of.workload.tile_ops[0].m, pack.bind(of.weights)
     streams, y = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)], of.output(rows)
     for _ in range(50):
         for stream in streams:
@@ -165,7 +165,7 @@ extern "C" __global__ void write(unsigned short* to, const unsigned short* from,
 
 def wrong_after_a_writer(pack: Pack, of: Operands, *, safe_weights: bool, no_pdl: bool, launches: int = 60) -> int:
     """Launches whose result is not that of the weights which a kernel wrote just before."""
-    rows, ffn = of.workload.ops[0].m, pack.bind(of.weights, safe_weights=safe_weights)
+    rows, ffn = of.workload.tile_ops[0].m, pack.bind(of.weights, safe_weights=safe_weights)
     write = cupy.RawKernel(WRITER, "write", options=("--std=c++17",))
     sources = [operands(of.workload, seed) for seed in (1, 2, 3)]
     wanted = []
@@ -195,7 +195,7 @@ class InjectedAbort:
 
 def injected_abort(pack: Pack, of: Operands) -> InjectedAbort:
     """A launch whose waits never end, since its workspace says that more launches ran than have posted."""
-    rows, ffn = of.workload.ops[0].m, pack.bind(of.weights)
+    rows, ffn = of.workload.tile_ops[0].m, pack.bind(of.weights)
     y = of.output(rows)
     ffn(of.x, out=y)
     cupy.cuda.Device().synchronize()

@@ -16,4 +16,4 @@ space_of = lru_cache(maxsize=12)(Space)
 @lru_cache(maxsize=12)
 def any_space_of(workload: Workload, gpu: Gpu) -> AnySpace:
     """Of a workload with an attention too."""
-    return AttentionSpace(workload, gpu) if workload.attentions else space_of(workload, gpu)
+    return AttentionSpace(workload, gpu) if workload.launch_ops else space_of(workload, gpu)

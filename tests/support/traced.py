@@ -27,9 +27,9 @@ LARGE = ffn_pair(m=4096, d_in=4096, d_hidden=16384, d_out=4096)
 
 def schedule_of(workload: Workload) -> Schedule:
     """Tiles of 64 x 64, column by column."""
-    tiles = (Tile(m=64, n=64, k=64),) * len(workload.ops)
+    tiles = (Tile(m=64, n=64, k=64),) * len(workload.tile_ops)
     tiling = Tiling(engine=Engine.MMA, tiles=tiles, num_stages=4, num_warps=4)
-    rasters = (Raster(kind=RasterKind.COLUMN),) * len(workload.ops)
+    rasters = (Raster(kind=RasterKind.COLUMN),) * len(workload.tile_ops)
     return Schedule(tiling=tiling, ordering=Ordering(rasters=rasters))
 
 

@@ -122,7 +122,7 @@ def _launch(plan: VerifiedPlan) -> LaunchView:
     words, limits = plan.plan, occupancy_limits(plan.resources, plan.gpu)
     fewest = min(limits, key=lambda name: limits[name])
     return LaunchView(
-        ops=[plan.graph.workload.ops[op].name for op in plan.graph.grids],
+        ops=[plan.graph.workload.tile_ops[op].name for op in plan.graph.grids],
         num_tasks=words.num_tasks,
         num_ctas=words.num_ctas,
         assignment=_ASSIGNMENTS[words.assignment],

@@ -107,7 +107,7 @@ class Asked:
         if (target := self.question.get("target")) is not None:
             check_is("the result", "target", best["target"], target)
         workload = self._workload()
-        family = "attention " if workload.attentions else f"{workload.kind} "
+        family = "attention " if workload.launch_ops else f"{workload.kind} "
         if is_exact or not best["workload"].startswith(family):
             check_is("the result", "workload", best["workload"], workload.describe())
 
@@ -230,7 +230,7 @@ def _asked(order: Json) -> _Asked:
     attentions, layers = set[str](), set[str]()
     for pair in (*order.get("attentions", ()), *order.get("layers", ())):
         workload = workload_of(pair)
-        data, sizes = workload.to_json(), workload.attentions[0].shape
+        data, sizes = workload.to_json(), workload.launch_ops[0].shape
         is_plain = is_plain_call(data)
         shape = AttentionShape.of_workload(data) if is_plain else LayerShape.of_workload(data)
         (attentions if is_plain else layers).add(_line(shape, sizes.sequences, sizes.max_length))

@@ -56,14 +56,8 @@ def workload_of(pair: Json) -> Workload:
 
 
 def _chain(m: int, ops: list[Json], dtype: Dtype) -> Workload:
-    places = [index for index, op in enumerate(ops) if op.get("op") == ATTENTION]
-    return Workload(
-        kind=WorkloadKind.CHAIN,
-        ops=tuple(_product(op, m) for op in ops if op.get("op") != ATTENTION),
-        dtype=dtype,
-        attentions=tuple(_attention(ops[index], dtype) for index in places),
-        num_in_front=places[0] if places else 0,
-    )
+    made = tuple(_attention(op, dtype) if op.get("op") == ATTENTION else _product(op, m) for op in ops)
+    return Workload(kind=WorkloadKind.CHAIN, ops=made, dtype=dtype)
 
 
 def _product(op: Json, m: int) -> GemmOp:

@@ -18,14 +18,14 @@ def source_of(workload: Workload, schedule: Schedule) -> str:
     from tuner.workers.source.attention import attention_source
     from tuner.workers.source.render import render
 
-    pairs = zip(workload.attentions, schedule.attentions, strict=True)
+    pairs = zip(workload.launch_ops, schedule.attentions, strict=True)
     sources = [attention_source(op, one) for op, one in pairs]
     return "\n".join([*sources, *([render(workload, schedule.tiling)] if schedule.tiling.tiles else [])])
 
 
 def kernel_version_for(environment: Environment, workload: Workload) -> str:
     """The digest of the kernel sources that a workload's figures rest on: an attention has sources of its own."""
-    if not workload.attentions:
+    if not workload.launch_ops:
         return environment.kernel_version
     from tuner.workers.source.attention import attention_version
 

@@ -42,7 +42,7 @@ def layer_tables(
 
 
 def _rung(workload: Workload, result: Found, min_gain: float) -> AttentionRung:
-    sizes, is_kept = workload.attentions[0].shape, result.is_kept(min_gain)
+    sizes, is_kept = workload.launch_ops[0].shape, result.is_kept(min_gain)
     return AttentionRung(
         sequences=sizes.sequences,
         max_length=sizes.max_length,

@@ -69,14 +69,14 @@ def _adapt_with_attention(space: AttentionSpace, found: Found) -> Candidate | No
     if kind_problem(space.workload, space.gpu, kind) is not None:
         return None
     if schedule.attentions:
-        attention = adapt_attention(space, schedule.attentions[0], found.workload.attentions[0])
+        attention = adapt_attention(space, schedule.attentions[0], found.workload.launch_ops[0])
     else:
         attention = attention_beside(space, schedule)
     if attention is None:
         return None
     if space.products is None:
         return Candidate(plan_kind=kind, schedule=space.with_product(attention, None))
-    alone = Candidate(plan_kind=_kind_of(kind, len(space.workload.ops)), schedule=replace(schedule, attentions=()))
+    alone = Candidate(plan_kind=_kind_of(kind, len(space.workload.tile_ops)), schedule=replace(schedule, attentions=()))
     products = adapt(space.products, replace(found, workload=found.workload.products, candidate=alone))
     return products and Candidate(plan_kind=kind, schedule=space.with_product(attention, products.schedule))
 
@@ -105,7 +105,7 @@ def _forms(space: Space, before: Workload, schedule: Schedule) -> Iterator[Tilin
 def _as_wide(space: Space, before: Workload, tiling: Tiling) -> Tiling:
     """The tiling with as many rows of W a tile where an op's columns have more of them, or fewer, than they had."""
     tiles = []
-    for op, other, tile in zip(space.workload.ops, before.ops, tiling.tiles, strict=True):
+    for op, other, tile in zip(space.workload.tile_ops, before.tile_ops, tiling.tiles, strict=True):
         rows = tile.n * other.rows_per_column
         same = op.rows_per_column == other.rows_per_column
         tiles.append(tile if same else replace(tile, n=max(1, rows // op.rows_per_column // COLUMNS) * COLUMNS))
@@ -115,7 +115,7 @@ def _as_wide(space: Space, before: Workload, tiling: Tiling) -> Tiling:
 def _covering(space: Space, before: Workload, tiling: Tiling) -> Iterator[Tiling]:
     """The lowest tiling that cuts the rows into as many tiles as they were, where these are few, whatever the depth of
     its rings."""
-    rows, rows_before = (max(op.m for op in workload.ops) for workload in (space.workload, before))
+    rows, rows_before = (max(op.m for op in workload.tile_ops) for workload in (space.workload, before))
     pieces = -(-rows_before // tiling.tiles[0].m)
     if rows == rows_before or pieces > MOST_COVERING:
         return
@@ -135,11 +135,11 @@ def _in_as_many_waves(space: Space, before: Workload, schedule: Schedule, tiling
 
     def num_waves(workload: Workload, index: int, tile: Tile, of: Tiling) -> int:
         lanes = ordering.ctas_per_sm * space.gpu.num_clusters(of.cluster_size, ordering.reserved_sms)
-        return -(-num_tiles(workload.ops[index], tile) * of.num_parts(index) // lanes)
+        return -(-num_tiles(workload.tile_ops[index], tile) * of.num_parts(index) // lanes)
 
     def fitted(index: int, tile: Tile) -> Tile:
-        num_columns, most = space.workload.ops[index].n, num_waves(before, index, old.tiles[index], old)
-        if num_columns == before.ops[index].n or most > MOST_COVERING:
+        num_columns, most = space.workload.tile_ops[index].n, num_waves(before, index, old.tiles[index], old)
+        if num_columns == before.tile_ops[index].n or most > MOST_COVERING:
             return tile
         narrow = (replace(tile, n=n) for n in range(COLUMNS, num_columns + COLUMNS, COLUMNS))
         return next((one for one in narrow if num_waves(space.workload, index, one, tiling) <= most), tile)

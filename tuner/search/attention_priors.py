@@ -53,7 +53,7 @@ def _forms(space: AttentionSpace, found: AttentionSchedule, before: AttentionOp)
     """As it was, then with as many spans in ever smaller tiles, with and without what may be illegal there."""
     yield found
     speculative = found.speculative and space.op.form.knows_tokens_early
-    spans, percent = found.num_spans(before.shape), found.next_percent if space.workload.ops else 0
+    spans, percent = found.num_spans(before.shape), found.next_percent if space.workload.tile_ops else 0
     tiles = [tile for tile in (128, 64, 32, 16) if tile <= found.tile_tokens]
     orders = ((found.contiguous, found.by_length), (False, found.by_length), (False, False))
     for tile, (contiguous, by_length), parts in product(tiles, orders, (found.parts_at_once, 16)):

@@ -223,7 +223,7 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
     features.append(float(tiling.resident_ctas))
     given = (hint for hint in CacheHint if hint is not CacheHint.DEFAULT)
     features += [0.5 * (asked is hint) for hint in given for asked in (tiling.weight_hint, tiling.intermediate_hint)]
-    for index, (tile, op) in enumerate(zip(tiling.tiles, workload.ops, strict=True)):
+    for index, (tile, op) in enumerate(zip(tiling.tiles, workload.tile_ops, strict=True)):
         num_parts = tiling.num_parts(index)
         waves = -(-op.m // tile.m) * -(-op.n // tile.n) * num_parts / gpu.num_clusters(tiling.cluster_size)
         features.append(math.log2(num_parts))

@@ -68,7 +68,7 @@ class Pool:
         self._whole = whole if len(whole) <= NUM_DRAWN else None
         #: Ways to cut the ops into runs, for the kind that has them.
         self._run_starts = (
-            run_starts_of(len(space.workload.ops), space.workload.forced_start) if kind.is_in_runs else ()
+            run_starts_of(len(space.workload.tile_ops), space.workload.forced_starts) if kind.is_in_runs else ()
         )
 
     def drawn(self, period: int) -> list[Schedule]:
@@ -128,7 +128,7 @@ class Pool:
 
     def _encode(self, schedule: Schedule) -> list[float]:
         workload, gpu = self._space.workload, self._space.gpu
-        pairs = zip(schedule.attentions, workload.attentions, strict=True)
+        pairs = zip(schedule.attentions, workload.launch_ops, strict=True)
         plans = [feature for one, op in pairs for feature in plan_features(one, op, gpu)]
         return [*self._compiled(schedule), *plans, *ordering_features(schedule.ordering)]
 

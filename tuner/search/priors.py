@@ -51,17 +51,17 @@ class Asked:
 def distance(workload: Workload, objective: Objective, found: Found) -> float:
     """How alike two questions are, 0 for the same: twice the rows is one away where they are not few, and so is one op
     with four times the weights; infinity where nothing can be learned."""
-    ops, others = workload.ops, found.workload.ops
+    ops, others = workload.tile_ops, found.workload.tile_ops
     if workload.kind != found.workload.kind or len(ops) != len(others):
         return math.inf
-    if workload.num_in_front != found.workload.num_in_front:
+    if workload.borders != found.workload.borders:
         return math.inf
     if [op.gated for op in ops] != [op.gated for op in others]:
         return math.inf
     if any(workload.producers_of(op) != found.workload.producers_of(op) for op in range(len(ops))):
         return math.inf
-    has_none = bool(workload.attentions) and not found.workload.attentions
-    away = NO_ATTENTION if has_none else attention_distance(workload.attentions, found.workload.attentions)
+    has_none = bool(workload.launch_ops) and not found.workload.launch_ops
+    away = NO_ATTENTION if has_none else attention_distance(workload.launch_ops, found.workload.launch_ops)
     away += DTYPE * (workload.dtype != found.workload.dtype)
     away += CACHE_STATE * (objective.l2 != found.objective.l2) + REGIME * (objective.regime != found.objective.regime)
     for op, other in zip(ops, others, strict=True):

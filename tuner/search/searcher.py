@@ -85,7 +85,7 @@ class Searcher:
         where they are known already; `num_trials` the budget, where there is one; `begin` has work done meanwhile."""
         self._space = space
         self._seed = seed
-        num_ops = space.workload.num_ops
+        num_ops = len(space.workload.ops)
         offered = [kind for kind in PlanKind if kind_problem(space.workload, space.gpu, kind) is None]
         searched = [kind for kind in offered if kind.is_searched]
         variations = [(kind, kind.base) for kind in in_turn(num_ops) if kind.base]

@@ -86,7 +86,7 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
                 yield schedule
 
     plain = list[Schedule]()
-    is_sliced = max(op.m for op in space.workload.ops) <= SLICED_ROWS
+    is_sliced = max(op.m for op in space.workload.tile_ops) <= SLICED_ROWS
     for tiling in guesses:
         best = _with_best_rings(space, _plain(space, tiling))
         plain += best

@@ -142,36 +142,20 @@ class Chain(Strict):
         Raises:
             InvalidInput: names what is wrong with an op, or with how they read each other.
         """
-        products = tuple(op.to_op(self.m) for op in self.ops if isinstance(op, ChainOp))
-        attentions = tuple(op.to_op(self.dtype) for op in self.ops if isinstance(op, ChainAttention))
-        for attention in attentions:
-            if attention.m != self.m:
-                shape = attention.shape
-                rows = f"{shape.sequences} sequences of {shape.new_tokens} new tokens"
-                problem = f"is {self.m}, and {attention.name} has {attention.m} rows: {rows}"
-                raise InvalidInput("m", problem, f"give {attention.m}")
-        return Workload(
-            kind=WorkloadKind.CHAIN,
-            ops=products,
-            dtype=self.dtype,
-            attentions=attentions,
-            num_in_front=self._num_in_front,
-        )
-
-    @property
-    def _num_in_front(self) -> int:
-        """Products in front of the first attention; none where there is no attention."""
-        places = (number for number, op in enumerate(self.ops) if isinstance(op, ChainAttention))
-        return next(places, 0)
+        ops = tuple(op.to_op(self.dtype) if isinstance(op, ChainAttention) else op.to_op(self.m) for op in self.ops)
+        if other := next((op for op in ops if isinstance(op, AttentionOp) and op.m != self.m), None):
+            rows = f"{other.shape.sequences} sequences of {other.shape.new_tokens} new tokens"
+            problem = f"is {self.m}, and {other.name} has {other.m} rows: {rows}"
+            raise InvalidInput("m", problem, f"give {other.m}")
+        return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=self.dtype)
 
     @classmethod
     def from_workload(cls, workload: Workload) -> Self:
         """Inverse of `to_workload`."""
         ops = [
-            ChainAttention.from_op(op) if isinstance(op, AttentionOp) else ChainOp.from_op(op)
-            for op in workload.all_ops
+            ChainAttention.from_op(op) if isinstance(op, AttentionOp) else ChainOp.from_op(op) for op in workload.ops
         ]
-        return cls(kind="chain", m=workload.all_ops[0].m, ops=ops, dtype=workload.dtype)
+        return cls(kind="chain", m=workload.ops[0].m, ops=ops, dtype=workload.dtype)
 
 
 class DecoderBlock(Strict):

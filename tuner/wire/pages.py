@@ -125,8 +125,8 @@ class OpRow(View):
         """The ops of a chain, in `best`'s launches; none of a pair."""
         if workload.kind is not WorkloadKind.CHAIN:
             return []
-        rows, names, launches = [], {op.name for op in workload.all_ops}, _launches(workload, best)
-        for op in workload.all_ops:
+        rows, names, launches = [], {op.name for op in workload.ops}, _launches(workload, best)
+        for op in workload.ops:
             if isinstance(op, AttentionOp):
                 rows.append(cls._of_attention(op, names, launches.get(op.name)))
                 continue
@@ -164,7 +164,7 @@ def _launches(workload: Workload, best: Candidate | None) -> dict[str, int]:
     if best is None or best.schedule is None:
         return {}
     launches = enumerate(launches_of(workload, best), start=1)
-    return {workload.numbered_ops[op].name: number for number, launch in launches for op in launch}
+    return {workload.ops[op].name: number for number, launch in launches for op in launch}
 
 
 class JobPage(View):

@@ -93,7 +93,7 @@ class FfnPair(Strict):
     @classmethod
     def from_workload(cls, workload: Workload) -> Self:
         """Inverse of `to_workload`."""
-        up, down = workload.ops
+        up, down = workload.tile_ops
         return cls(
             kind="ffn",
             m=up.m,
@@ -133,7 +133,7 @@ class IndependentPair(Strict):
     @classmethod
     def from_workload(cls, workload: Workload) -> Self:
         """Inverse of `to_workload`."""
-        first, second = (Gemm(m=op.m, n=op.n, k=op.k) for op in workload.ops)
+        first, second = (Gemm(m=op.m, n=op.n, k=op.k) for op in workload.tile_ops)
         return cls(kind="independent", first=first, second=second, dtype=workload.dtype)
 
 

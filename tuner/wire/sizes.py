@@ -50,8 +50,8 @@ def _sizes(field: str, value: Any, name: str = "") -> Iterator[tuple[str, int]]:
 
 
 def _num_tiles(workload: Workload) -> int:
-    of_products = sum(-(-op.m // _TILE) * -(-op.n // _TILE) for op in workload.ops)
-    return of_products + sum(op.shape.sequences * op.shape.kv_heads for op in workload.attentions)
+    of_products = sum(-(-op.m // _TILE) * -(-op.n // _TILE) for op in workload.tile_ops)
+    return of_products + sum(op.shape.sequences * op.shape.kv_heads for op in workload.launch_ops)
 
 
 def _gib(num_bytes: int) -> str:

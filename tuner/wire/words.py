@@ -55,7 +55,7 @@ def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
     words = [candidate.plan_kind.row.sentence]
     if candidate.schedule is None:
         return words
-    for op, attention in zip(workload.attentions, candidate.schedule.attentions, strict=True):
+    for op, attention in zip(workload.launch_ops, candidate.schedule.attentions, strict=True):
         words += _attention_words(op, attention, workload)
     if candidate.schedule.tiling.tiles:
         words += _schedule_words(candidate.schedule, workload, candidate.plan_kind)
@@ -85,7 +85,7 @@ def _attention_words(op: AttentionOp, one: AttentionSchedule, workload: Workload
 
 def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> list[str]:
     tiling, ordering = schedule.tiling, schedule.ordering
-    names = [op.name for op in workload.ops]
+    names = [op.name for op in workload.tile_ops]
     tiles = ", ".join(
         f"{name} in tiles of {t.m} x {t.n}, {t.k} deep" for name, t in zip(names, tiling.tiles, strict=True)
     )

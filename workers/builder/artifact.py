@@ -87,10 +87,10 @@ def assemble(
         raise ValueError("a candidate without a schedule has no kernel to fetch")
     workload = problem.workload
     _check_attentions(workload, schedule, attentions)
-    if workload.ops:
+    if workload.tile_ops:
         _check_tied(problem, schedule, plans, source, launchable)
     cubin = launchable.cubin if launchable else None
-    files = {"kernel.cu": source.encode()} if workload.ops else {}
+    files = {"kernel.cu": source.encode()} if workload.tile_ops else {}
     for one in attentions:
         files |= one.files
     files |= {f"plan{i}.bin": plan.words.astype("<i4").tobytes() for i, plan in enumerate(plans)}
@@ -117,7 +117,7 @@ def assemble(
         "intermediates": INTERMEDIATES,
         "tensors": _tensors(workload, schedule.tiling),
         "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
-        **({"launch_order": _launch_order(workload, plans)} if workload.num_in_front else {}),
+        **({"launch_order": _launch_order(workload, plans)} if workload.borders else {}),
         "concurrency": _CONCURRENCY,
         "files": {
             name: {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)} for name, data in files.items()
@@ -130,18 +130,18 @@ def assemble(
 
 def _format(workload: Workload) -> int:
     """The oldest whose programs run it right."""
-    if any(op.rotary and op.rotary.page_tokens is not None for op in workload.ops):
+    if any(op.rotary and op.rotary.page_tokens is not None for op in workload.tile_ops):
         return MANIFEST_FORMAT
-    if workload.num_in_front:
+    if workload.borders:
         return ORDERED_FORMAT
-    return ATTENTIONS_FORMAT if workload.attentions or workload.rotary_op is not None else PRODUCTS_FORMAT
+    return ATTENTIONS_FORMAT if workload.launch_ops or workload.rotary_op is not None else PRODUCTS_FORMAT
 
 
 def _launch_order(workload: Workload, plans: tuple[VerifiedPlan, ...]) -> list[dict[str, Any]]:
     """Of all launches, where an attention does not come first: the list that each is in, and its place there."""
     front = launches_in_front(workload, [plan.graph.op_indices for plan in plans])
     order = [{"list": "launches", "index": index} for index in range(len(plans))]
-    order[front:front] = [{"list": "attentions", "index": index} for index in range(len(workload.attentions))]
+    order[front:front] = [{"list": "attentions", "index": index} for index in range(len(workload.launch_ops))]
     return order
 
 
@@ -156,7 +156,7 @@ def _products(
     variants: tuple[VariantBuild, ...],
 ) -> dict[str, Any]:
     """Kernel and parameter of the products; null where there is none."""
-    if not workload.ops:
+    if not workload.tile_ops:
         return {"kernel": None, "parameter": None}
     parameter = parameter_layout(workload, schedule.tiling, spin_limit_cycles)
     offered = [_variant(one, variants) for one in variants_of(plans, programmatic=programmatic)]
@@ -257,7 +257,7 @@ def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, can
     plan, schedule, programmatic = plans[index], candidate.schedule, candidate.plan_kind.is_programmatic
     assert schedule is not None
     return {
-        "ops": [workload.ops[op].name for op in plan.graph.op_indices],
+        "ops": [workload.tile_ops[op].name for op in plan.graph.op_indices],
         "plan": f"plan{index}.bin",
         "proof": plan.digest,
         "grid": [plan.plan.num_ctas * schedule.tiling.cluster_size, 1, 1],
@@ -291,8 +291,8 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
         return []
     return [
         {
-            "name": f"{workload.ops[m.op].name}.{m.operand}_map",
-            "tensor": _tensor_of(workload.ops[m.op], m.operand),
+            "name": f"{workload.tile_ops[m.op].name}.{m.operand}_map",
+            "tensor": _tensor_of(workload.tile_ops[m.op], m.operand),
             "data_type": "CU_TENSOR_MAP_DATA_TYPE_" + TENSOR_MAP_TYPES[workload.dtype],
             "dims": m.dims,
             "strides_bytes": m.strides_bytes,
@@ -340,7 +340,7 @@ def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
             aligned = {"alignment_bytes": TENSOR_ALIGNMENT_BYTES}
             tensors.append({"name": name, "role": role, "shape": shape, "dtype": dtype, **aligned})
 
-    for i, op in enumerate(workload.ops):
+    for i, op in enumerate(workload.tile_ops):
         if workload.producer_of(i) is None:
             add(op.source, "input", [op.m, op.k])
         add(f"{op.name}.w", "weight", [op.weight_rows, op.k])

@@ -33,7 +33,7 @@ def build_appends(workload: Workload, gpu: Gpu, builder: Builder) -> tuple[Built
     Raises:
         BuildError: the source does not compile, or not in time.
     """
-    return tuple(builder.build(render_append(op.shape, op.form.paged), gpu.arch) for op in workload.attentions)
+    return tuple(builder.build(render_append(op.shape, op.form.paged), gpu.arch) for op in workload.launch_ops)
 
 
 def tie_attention(
@@ -52,7 +52,7 @@ def tie_attention(
         LaunchRefused: the build is not that of the kernel.
         ResourceError: with what the compiler told, an SM does not hold a CTA.
     """
-    op = workload.attentions[index]
+    op = workload.launch_ops[index]
     traced_tasks = plan.most_tasks if traced else 0
     if build_key(attention_source(op, schedule, traced_tasks=traced_tasks), gpu.arch, built.compiler) != built.key:
         raise LaunchRefused(f"build {built.key[:12]} is not that of {schedule}")

@@ -89,7 +89,7 @@ class AttentionKernel:
     @property
     def op(self) -> AttentionOp:
         """What it computes."""
-        return self.workload.attentions[self.index]
+        return self.workload.launch_ops[self.index]
 
     @property
     def takes_append(self) -> bool:
@@ -136,7 +136,7 @@ def attention_kernels(
             schedule=schedule,
             plan=plan,
             proof=attention_digest(plan, schedule),
-            source=attention_source(workload.attentions[index], schedule),
+            source=attention_source(workload.launch_ops[index], schedule),
             launchable=launchables[index] if launchables else None,
             append=appends[index] if appends else None,
             spin_limit_cycles=spin_limit_cycles,
@@ -148,7 +148,7 @@ def attention_kernels(
 def attention_tensors(workload: Workload) -> list[dict[str, Any]]:
     """Of each attention: queries, caches, lengths and results; row-major, contiguous."""
     found = []
-    for op in workload.attentions:
+    for op in workload.launch_ops:
         shape, is_read = op.shape, workload.reader_of(op) is not None
         cache = list(op.cache_shape)
         is_input = workload.op_index(op.source) is None  # else it is a product's output

@@ -59,9 +59,9 @@ def legal_rows(workload: Workload) -> dict[str, int]:
     """For which m the kernel may be launched: rows beyond m are read as zeros and never stored, and the plan's tasks of
     tiles that lie beyond m compute nothing. The parameter's m and the rows of the tensor maps are then that m.
     Sequences of an attention are fixed; a slot that is not used has length 0."""
-    rows = {op.m for op in workload.all_ops}
+    rows = {op.m for op in workload.ops}
     most = max(rows)
-    return {"min": 1 if len(rows) == 1 and not workload.attentions else most, "max": most}
+    return {"min": 1 if len(rows) == 1 and not workload.launch_ops else most, "max": most}
 
 
 def numbers(workload: Workload, plans: Sequence[VerifiedPlan], schedule: Schedule) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def numbers(workload: Workload, plans: Sequence[VerifiedPlan], schedule: Schedul
     texts = [
         f"{op.name}: spans of {one.span_tokens} tokens in tiles of {one.tile_tokens}, {one.math_warps} warps of "
         f"{one.cluster} CTAs"
-        for op, one in zip(workload.attentions, schedule.attentions, strict=True)
+        for op, one in zip(workload.launch_ops, schedule.attentions, strict=True)
     ]
     return {
         "max_rel_error": MAX_REL_ERROR[workload.dtype],
@@ -105,8 +105,8 @@ _ROTARY = (
 
 def aliasing(workload: Workload) -> list[dict[str, str]]:
     """Pairs of tensors that may share one address; no other two may, where one of them is written."""
-    inputs = [op.source for op in workload.all_ops]
-    added = {op.name: op.residual_source or f"{op.name}.residual" for op in workload.ops if op.residual}
+    inputs = [op.source for op in workload.ops]
+    added = {op.name: op.residual_source or f"{op.name}.residual" for op in workload.tile_ops if op.residual}
     return [
         {
             "tensors": f"{residual}, {name}",

@@ -180,7 +180,7 @@ def _prove(
         attention_plans = attention_plans_for(workload, gpu, candidate)
     with _timed(stage_s, Stage.RENDER):
         source = render(workload, candidate.schedule.tiling, traced=traced) if plans else ""
-        kernels = zip(workload.attentions, candidate.schedule.attentions, attention_plans, strict=True)
+        kernels = zip(workload.launch_ops, candidate.schedule.attentions, attention_plans, strict=True)
         attention_sources = tuple(
             attention_source(op, one, traced_tasks=plan.most_tasks if traced else 0) for op, one, plan in kernels
         )

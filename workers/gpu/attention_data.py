@@ -105,7 +105,7 @@ class AttentionData(ProblemData):
     @property
     def attention(self) -> AttentionOp:
         """The one that there is."""
-        return self.problem.workload.attentions[0]
+        return self.problem.workload.launch_ops[0]
 
     @property
     def writer(self) -> str | None:
@@ -190,7 +190,7 @@ class AttentionData(ProblemData):
             return known[1]
         inputs, first = self._check_inputs[seed_index], self.references[seed_index]
         attended = self._attended(inputs, self.outputs[0][writer].bits)
-        behind = range(self.workload.num_in_front, len(self.workload.ops))
+        behind = range(self.workload.tile_ops_before(self.attention), len(self.workload.tile_ops))
         found = self._references(inputs, {**first, **attended}, behind)
         found = {name: reference for name, reference in found.items() if name not in first}
         self._followed[seed_index] = written.copy(), found
@@ -199,9 +199,9 @@ class AttentionData(ProblemData):
     def _first_references(self, inputs: dict[str, Array]) -> dict[str, Reference]:
         """Where a product writes queries those in front of the attention alone."""
         if self.writer is not None:
-            return self._references(inputs, {}, range(self.workload.num_in_front))
+            return self._references(inputs, {}, range(self.workload.tile_ops_before(self.attention)))
         attended = self._attended(inputs, inputs[self.attention.source])
-        return self._references(inputs, attended, range(len(self.workload.ops)))
+        return self._references(inputs, attended, range(len(self.workload.tile_ops)))
 
     def _cache_of(self, op: GemmOp) -> Turned:
         if not self.writes_cache:

@@ -199,7 +199,7 @@ class AttentionRunner:
             products.enqueue_some(of_products, stream, 0, self._in_front)
         for attention, given in zip(self._attentions, ops.attentions, strict=True):
             reader = attention.launchable.workload.reader_of(attention.launchable.op)
-            weights = ops[attention.launchable.workload.ops.index(reader)].w if reader else 0
+            weights = ops[attention.launchable.workload.tile_ops.index(reader)].w if reader else 0
             attention.launch(given, weights, stream)
         if products is not None and self._in_front:
             products.enqueue_some(of_products, stream, self._in_front, len(products.plans))

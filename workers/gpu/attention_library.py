@@ -92,7 +92,7 @@ class AttentionLibrary(WithProducts):
 
     def captured(self) -> TorchGraph:
         """A chain of runs over the slots."""
-        data, has_product = self._data, bool(self._data.workload.ops)
+        data, has_product = self._data, bool(self._data.workload.tile_ops)
         given = [data.slot_ops(slot) for slot in range(data.num_slots)]
         slots = range(data.chain_length)
         # before, since a capture may not hand over memory

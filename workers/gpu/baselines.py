@@ -199,7 +199,7 @@ class LibraryRunner:
     def __init__(self, lt: CublasLt, data: ProblemData, tools: Any) -> None:
         """`tools` has the kernels `tuner_epilogue`, `tuner_norm` and `tuner_rotary`."""
         self._dtype = data.workload.dtype
-        self._ops = data.workload.ops
+        self._ops = data.workload.tile_ops
         #: Whether the products may run side by side: none reads another's output.
         self.can_run_beside = data.workload.is_independent
         self._epilogue, self._rotary = (tools.get_function(name) for name in ("tuner_epilogue", "tuner_rotary"))

@@ -130,7 +130,7 @@ def _where(data: ProblemData, work: Work, name: str, row: int, column: int) -> s
         return f" (sequence {sequence}, new token {token}, head {head}, element {dim})"
     if work.tiling is None:
         return ""
-    op_index = data.workload.ops.index(op)
+    op_index = data.workload.tile_ops.index(op)
     shape = work.tiling.tiles[op_index]
     column = op.rotary.pair_of(column) if op.rotary else column
     tile = (op_index, row // shape.m, column // shape.n)

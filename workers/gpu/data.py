@@ -89,14 +89,14 @@ class ProblemData:
         self.chain_length, num_slots = self._rotation()
         dtype, self._num_drawn = self.workload.dtype, 0
         self._random = cupy.random.default_rng(problem.seed)
-        ops = self.workload.ops
+        ops = self.workload.tile_ops
         self._bias = [self._draw((op.weight_rows,), 1.0) if op.bias else None for op in ops]
         self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._draw_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
         #: By name, of the op that is turned: what it writes its keys and values to.
         self.caches = {op.name: self._cache_of(op) for op in ops if op.rotary}
-        written = self.workload.all_ops
+        written = self.workload.ops
         kept = [op for op in written if not self.workload.leaves(op)]
         shared = {op.name: GuardedOutput(op.m, op.c_columns, dtype) for op in kept}
         #: By slot and op, in the order in which they are written.
@@ -162,7 +162,7 @@ class ProblemData:
 
     def regions(self) -> list[Region]:
         """All that no launch may write: operands, references, and what lies around the outputs."""
-        ops = self.workload.ops
+        ops = self.workload.tile_ops
         found = [region(f"the bias of {op.name}", b) for op, b in zip(ops, self._bias, strict=True) if b is not None]
         for slot, (weights, inputs) in enumerate(zip(self._weights, self._inputs, strict=True)):
             found += [region(f"the weights of {op.name} in slot {slot}", w) for op, w in zip(ops, weights, strict=True)]
@@ -181,13 +181,13 @@ class ProblemData:
 
     def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
         """All but squares, which a kernel in front of ours may leave."""
-        left = {factors_of(op) for op in self.workload.ops if op.norm}
+        left = {factors_of(op) for op in self.workload.tile_ops if op.norm}
         return [(name, array) for name, array in inputs.items() if name not in left]
 
     def _op_buffers(self, slot: int, inputs: dict[str, Array]) -> tuple[OpBuffers, ...]:
         buffers = []
         outputs = self.outputs[slot]
-        for i, op in enumerate(self.workload.ops):
+        for i, op in enumerate(self.workload.tile_ops):
             added = residual_of(op)
             buffers.append(
                 OpBuffers(
@@ -217,7 +217,7 @@ class ProblemData:
     def _copy_bytes(self) -> int:
         """Of one slot's weights, inputs and outputs."""
         workload = self.workload
-        others = sum(op.m * (op.n * (1 + op.residual) + op.k) for op in workload.ops) * workload.dtype.size_bytes
+        others = sum(op.m * (op.n * (1 + op.residual) + op.k) for op in workload.tile_ops) * workload.dtype.size_bytes
         return workload.weight_bytes + others
 
     def _check_bytes(self) -> int:
@@ -236,8 +236,8 @@ class ProblemData:
         some models, and every second row is small.
         """
         inputs: dict[str, Array] = {}
-        normed = {name for op in self.workload.ops for name in self._normed_inputs(op)}
-        for i, op in enumerate(self.workload.ops):
+        normed = {name for op in self.workload.tile_ops for name in self._normed_inputs(op)}
+        for i, op in enumerate(self.workload.tile_ops):
             wanted = [(op.source, (op.m, op.k))] if self.workload.producer_of(i) is None else []
             if op.residual and self.workload.residual_producer_of(i) is None:
                 wanted.append((residual_of(op), (op.m, op.n)))
@@ -258,10 +258,10 @@ class ProblemData:
 
     def _normed_inputs(self, op: GemmOp) -> tuple[str, ...]:
         """What says how large the rows are that the op norms: that input, or what the op reads that writes them."""
-        producer = self.workload.norm_producer_of(self.workload.ops.index(op))
+        producer = self.workload.norm_producer_of(self.workload.tile_ops.index(op))
         if producer is None:
             return (op.norm,)
-        return self.workload.ops[producer].source, residual_of(self.workload.ops[producer])
+        return self.workload.tile_ops[producer].source, residual_of(self.workload.tile_ops[producer])
 
     def _with_sizes(self, bits: Array, *, is_odd: bool) -> Array:
         """Rows of unequal sizes."""
@@ -294,7 +294,7 @@ class ProblemData:
 
     def _first_references(self, inputs: dict[str, Array]) -> dict[str, Reference]:
         """The outputs that these inputs tell."""
-        return self._references(inputs, {}, range(len(self.workload.ops)))
+        return self._references(inputs, {}, range(len(self.workload.tile_ops)))
 
     def _references(
         self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
@@ -307,7 +307,7 @@ class ProblemData:
 
         references = dict(known)
         for i in op_indices:
-            op = self.workload.ops[i]
+            op = self.workload.tile_ops[i]
             source, added = references.get(op.source), references.get(op.residual_source)
             factors = inputs.get(factors_of(op)) if op.row_scale else None
             if op.norm:

@@ -33,7 +33,7 @@ def slots_that_fit(free_bytes: int, copy_bytes: int, check_bytes: int) -> int:
 
 def cache_bytes(workload: Workload) -> int:
     """Keys and values of all longest contexts of the workload's attention."""
-    (op,) = workload.attentions
+    (op,) = workload.launch_ops
     return op.shape.cache_bytes(op.shape.sequences * op.shape.max_length)
 
 
@@ -43,7 +43,7 @@ def bytes_of_checks(workload: Workload) -> int:
     Each has a cache of its own where a product writes to it, else those at edges share one. Beside it stands what the
     library reads: a copy without NaN, and of pages in order two more while they are gathered.
     """
-    (op,) = workload.attentions
+    (op,) = workload.launch_ops
     num_kept = NUM_CHECKS if workload.turned_for is not None else 1
     num_read = 1 if op.form.paged is None else 3
     return (num_kept + num_read) * cache_bytes(workload)

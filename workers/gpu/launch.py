@@ -304,7 +304,7 @@ class PlanOnDevice:
         Raises:
             LaunchRefused: these are not buffers of the plan's workload.
         """
-        given, proven = [(op.m, op.n, op.k) for op in ops], self.plan.graph.workload.ops
+        given, proven = [(op.m, op.n, op.k) for op in ops], self.plan.graph.workload.tile_ops
         if given != [(op.m, op.n, op.k) for op in proven]:
             raise LaunchRefused(f"buffers of {given} for {self.plan.graph.workload.describe()}: shapes must agree")
         args = pack_args(
@@ -366,10 +366,10 @@ class PlanOnDevice:
 def held_clusters(function: int) -> tuple[tuple[int, int], ...]:
     """CTAs of a cluster, and how many clusters of such CTAs the driver says that the card holds, one CTA an SM: asked
     of any kernel, with all the shared memory that a CTA may have. Empty before clusters were."""
-    attributes = cupy.cuda.Device().attributes
-    if attributes["ComputeCapabilityMajor"] < 9:
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    if properties["major"] < 9:
         return ()
-    handle, smem_bytes = driver.CUfunction(function), int(attributes["MaxSharedMemoryPerBlockOptin"])
+    handle, smem_bytes = driver.CUfunction(function), int(properties["sharedMemPerBlockOptin"])
     names = driver.CUfunction_attribute
     check(driver.cuFuncSetAttribute(handle, names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes))
     check(driver.cuFuncSetAttribute(handle, names.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))

@@ -35,13 +35,13 @@ class LibraryNorms:
         dtype = bits_type(workload.dtype)
         #: By tensor and eps; several ops may read one.
         self._normed: dict[tuple[str, float], Any] = {}
-        for op in workload.ops:
+        for op in workload.tile_ops:
             if op.norm:
                 _check(op)
                 self._normed.setdefault((op.norm, op.eps), cupy.empty((op.m, op.k), dtype))
         #: What a product leaves whose residual the norm's kernel adds.
         self._sums = {
-            index: cupy.empty((op.m, op.n), dtype) for index, op in enumerate(workload.ops) if self._can_add(index)
+            index: cupy.empty((op.m, op.n), dtype) for index, op in enumerate(workload.tile_ops) if self._can_add(index)
         }
         self._done: set[tuple[str, float]] = set()
 
@@ -51,7 +51,7 @@ class LibraryNorms:
         return bool(self._sums)
 
     def _can_add(self, op_index: int) -> bool:
-        op = self._workload.ops[op_index]
+        op = self._workload.tile_ops[op_index]
         is_plain = op.residual and op.activation is Activation.IDENTITY and split_epilogue(op)[1] is None
         return is_plain and len({one for one in self._normed if one[0] == op.name}) == 1
 
@@ -65,13 +65,13 @@ class LibraryNorms:
 
     def add(self, op_index: int, buffer: OpBuffers) -> None:
         """Adds the residual of a product in `sums_of` and norms it, on the current stream."""
-        op = self._workload.ops[op_index]
+        op = self._workload.tile_ops[op_index]
         key = next(one for one in self._normed if one[0] == op.name)
         self._launch(key, self.sums_of(op_index), buffer.residual, buffer.c)
 
     def input_of(self, op_index: int, buffer: OpBuffers) -> int:
         """The address of what the op's product reads; normed on the current stream, where nobody did in this run."""
-        op = self._workload.ops[op_index]
+        op = self._workload.tile_ops[op_index]
         if not op.norm:
             return buffer.a
         key = (op.norm, op.eps)

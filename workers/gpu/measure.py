@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tuner.core.insight.tracing import op_names
 from tuner.core.trial.outcome import Measured, Metric
 from tuner.core.trial.samples import Round, whole
 
@@ -101,7 +102,7 @@ def _check_abort(runner: Runner) -> None:
 
 def _work_metrics(prepared: ProblemOnCard, work: Work) -> tuple[Metric, ...]:
     if not work.plan_kind.is_ours:
-        return prepared.picked.metrics([op.name for op in prepared.data.workload.numbered_ops])
+        return prepared.picked.metrics(op_names(prepared.data.workload))
     plans, attentions = [plan.plan for plan in work.plans], work.attentions
     num_tasks = sum(plan.num_tasks for plan in plans) + sum(len(one.plan.tasks) for one in attentions)
     num_ctas = [plan.num_ctas for plan in plans] + [one.plan.num_ctas for one in attentions]

@@ -47,7 +47,7 @@ class ProblemOnCard:
         watch = Stopwatch()
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.problem = problem
-        kind = AttentionData if problem.workload.attentions else ProblemData
+        kind = AttentionData if problem.workload.launch_ops else ProblemData
         self.data = kind(problem, int(properties["l2CacheSize"]), watch)
         self.timer = Timer(self.data, tools, view)
         self.comparer = Comparer(tools)

@@ -25,9 +25,9 @@ class ProductsAround:
         Raises:
             WorkerError: the library offers no algorithm, or a norm is of what its op does not read.
         """
-        self._runner = LibraryRunner(lt, data, tools) if data.workload.ops else None
-        self._in_front, self._attention = data.workload.num_in_front, data.attention.name
-        self._sources = [op.source for op in data.workload.ops]
+        self._runner = LibraryRunner(lt, data, tools) if data.workload.tile_ops else None
+        self._in_front, self._attention = data.workload.tile_ops_before(data.attention), data.attention.name
+        self._sources = [op.source for op in data.workload.tile_ops]
 
     @property
     def num_algorithms(self) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ class WithProducts:
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """By index of the ops, as `Workload.numbered_ops` has them; the attention's is the last."""
+        """Of each tile op, and behind these of the attention."""
         return (*self._products.choices, self._choice)
 
     @choices.setter

@@ -27,7 +27,7 @@ class SquaresTables:
     def __init__(self, workload: Workload, tiling: Tiling) -> None:
         """Allocates them, poisoned: how large they are depends on the tiles."""
         self._workload = workload
-        sizes = {index: squares_bytes(workload, tiling, index) // WORD_BYTES for index in range(len(workload.ops))}
+        sizes = {index: squares_bytes(workload, tiling, index) // WORD_BYTES for index in range(len(workload.tile_ops))}
         self._tables = {
             index: Guarded(np.full(size, FP32_NAN, dtype=np.uint32)) for index, size in sizes.items() if size > 0
         }
@@ -53,7 +53,7 @@ class SquaresTables:
 
     def overwritten(self) -> str:
         """Around which table something was written, in words; empty where nothing was."""
-        names = [self._workload.ops[index].name for index, table in self._tables.items() if not table.is_guarded()]
+        names = [self._workload.tile_ops[index].name for index, table in self._tables.items() if not table.is_guarded()]
         return f"what lies around the squares of {names[0]}" if names else ""
 
 
@@ -83,7 +83,7 @@ class InputSquares:
             check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
 
     def _needed(self, ops: tuple[OpBuffers, ...]) -> Iterator[tuple[int, int, int, int]]:
-        for index, op in enumerate(self._workload.ops):
+        for index, op in enumerate(self._workload.tile_ops):
             if op.norm and self._workload.norm_producer_of(index) is None:
                 if op.norm != op.source:
                     continue  # an input that the op does not read has its squares from elsewhere

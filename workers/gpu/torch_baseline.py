@@ -36,13 +36,13 @@ def torch_runner(data: ProblemData, calls: TorchCalls = TorchCalls.EAGER) -> Tor
         import torch
     except ImportError as error:
         raise WorkerError(f"PyTorch cannot be imported ({error}): pip install torch") from error
-    if data.workload.attentions:
+    if data.workload.launch_ops:
         raise WorkerError("the library's attention is PyTorch's already: its time is the library's")
-    if any(op.row_scale for op in data.workload.ops):
+    if any(op.row_scale for op in data.workload.tile_ops):
         raise WorkerError("PyTorch has no call that scales the rows of a product: compare without a row scale")
-    if any(op.norm not in ("", op.source) for op in data.workload.ops):
+    if any(op.norm not in ("", op.source) for op in data.workload.tile_ops):
         raise WorkerError("a norm of what an op does not read has no call of PyTorch: compare without it")
-    if any(op.rotary for op in data.workload.ops):
+    if any(op.rotary for op in data.workload.tile_ops):
         raise WorkerError("PyTorch has no call that turns queries and keys and writes to a cache: compare without it")
     return TorchChain(torch, data, calls)
 
@@ -86,7 +86,7 @@ class TorchChain:
         with self._torch.no_grad():
             outputs = self._call(self._operands_of(ops))
         self._torch.cuda.synchronize()
-        leaving = [op.name for op in workload.ops if workload.leaves(op)]
+        leaving = [op.name for op in workload.tile_ops if workload.leaves(op)]
         return {name: self._bits(output) for name, output in zip(leaving, outputs, strict=True)}
 
     def _bits(self, output: Any) -> Any:
@@ -94,7 +94,7 @@ class TorchChain:
         return cupy.from_dlpack(bits).view(bits_type(self._data.workload.dtype))
 
     def _operands_of(self, ops: tuple[OpBuffers, ...]) -> list[dict[str, Any]]:
-        return [self._operands(op, buffer) for op, buffer in zip(self._data.workload.ops, ops, strict=True)]
+        return [self._operands(op, buffer) for op, buffer in zip(self._data.workload.tile_ops, ops, strict=True)]
 
     def _operands(self, op: GemmOp, buffer: OpBuffers) -> dict[str, Any]:
         """The op's tensors, on the problem's own memory; None where it has none."""
@@ -116,7 +116,7 @@ class TorchChain:
     def _run(self, operands: list[dict[str, Any]]) -> Any:
         """One run of the workload; the outputs that leave it."""
         workload, outputs = self._data.workload, list[Any]()
-        for index, (op, tensors) in enumerate(zip(workload.ops, operands, strict=True)):
+        for index, (op, tensors) in enumerate(zip(workload.tile_ops, operands, strict=True)):
             producer = workload.producer_of(index)
             a = tensors["a"] if producer is None else outputs[producer]
             if op.norm:
@@ -130,7 +130,7 @@ class TorchChain:
             added = workload.residual_producer_of(index)
             residual = tensors["residual"] if added is None else outputs[added]
             outputs.append(y if residual is None else y + residual)
-        return tuple(output for op, output in zip(workload.ops, outputs, strict=True) if workload.leaves(op))
+        return tuple(output for op, output in zip(workload.tile_ops, outputs, strict=True) if workload.leaves(op))
 
     def _norm(self, a: Any, eps: float) -> Any:
         """As models write it, in fp32 and rounded at the end."""

@@ -76,8 +76,8 @@ def _compiled(schedule: Schedule) -> object:
 
 def _inputs_without_squares(workload: Workload) -> set[str]:
     """Those that an op norms as it reads them, and that no op before it has left with their squares."""
-    normed = (index for index, op in enumerate(workload.ops) if op.norm and op.norm == op.source)
-    return {workload.ops[index].source for index in normed if workload.norm_producer_of(index) is None}
+    normed = (index for index, op in enumerate(workload.tile_ops) if op.norm and op.norm == op.source)
+    return {workload.tile_ops[index].source for index in normed if workload.norm_producer_of(index) is None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,13 +42,13 @@ LIBRARY_WORST_WAVE = 1.3
 def library_us(workload: Workload, gpu: Gpu) -> float:
     """A vendor library's time for all kernels, one after the other: norms, products, attentions, and what the products'
     epilogues cannot do. Of independent products, which it runs side by side, only one waits for its start."""
-    products_us = [_product_us(op, workload, gpu) for op in workload.ops]
+    products_us = [_product_us(op, workload, gpu) for op in workload.tile_ops]
     num_starts = 1 if workload.is_independent else len(products_us)
-    normed = {(op.norm, op.eps): op for op in workload.ops if op.norm}
+    normed = {(op.norm, op.eps): op for op in workload.tile_ops if op.norm}
     others_us = [
         *(_norm_us(op, workload, gpu) for op in normed.values()),
-        *(_attention_us(op, gpu) for op in workload.attentions),
-        *(_elementwise_us(op, workload, gpu) for op in workload.ops if split_epilogue(op)[1]),
+        *(_attention_us(op, gpu) for op in workload.launch_ops),
+        *(_elementwise_us(op, workload, gpu) for op in workload.tile_ops if split_epilogue(op)[1]),
     ]
     return max(sum(products_us) + num_starts * LIBRARY_PRODUCT_US + sum(others_us), reference_us(workload, gpu))
 

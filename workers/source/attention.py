@@ -298,7 +298,7 @@ def attention_source(op: AttentionOp, schedule: AttentionSchedule, *, traced_tas
 
 def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule, address: int = 0) -> NextWeights:
     """What the launch of attention `index` asks for, of weights at this address; all zeros for nothing."""
-    reader = workload.reader_of(workload.attentions[index])
+    reader = workload.reader_of(workload.launch_ops[index])
     row_bytes = reader.k * workload.dtype.size_bytes if reader else 0
     taken_bytes = schedule.taken_bytes(row_bytes)
     if reader is None or not taken_bytes:

@@ -33,7 +33,7 @@ class AttentionLaunchable:
     @property
     def op(self) -> AttentionOp:
         """What it computes."""
-        return self.workload.attentions[self.index]
+        return self.workload.launch_ops[self.index]
 
     @property
     def tiling(self) -> AttentionTiling:

@@ -110,14 +110,14 @@ def pack_args(
         for index, o in enumerate(ops)
     )
     if has_squares(workload):
-        tail += b"".join(_CHAIN_OP.pack(o.squares, op.eps, 0) for o, op in zip(ops, workload.ops, strict=True))
+        tail += b"".join(_CHAIN_OP.pack(o.squares, op.eps, 0) for o, op in zip(ops, workload.tile_ops, strict=True))
     tail += _rotary_args(workload, ops)
     return head + plan.words[:HEADER_WORDS].tobytes() + tail
 
 
 def _rotary_args(workload: Workload, ops: tuple[OpBuffers, ...]) -> bytes:
     """Of the op that is turned; nothing where none is."""
-    for given, op in zip(ops, workload.ops, strict=True):
+    for given, op in zip(ops, workload.tile_ops, strict=True):
         if op.rotary:
             assert given.rotary is not None, f"{op.name} needs a cache"
             at, sizes = given.rotary, op.rotary
@@ -131,7 +131,7 @@ def _rotary_args(workload: Workload, ops: tuple[OpBuffers, ...]) -> bytes:
 
 def has_squares(workload: Workload) -> bool:
     """Whether a kernel of the workload has arguments for norms."""
-    return any(op.norm for op in workload.ops)
+    return any(op.norm for op in workload.tile_ops)
 
 
 def first_tasks(plan: VerifiedPlan) -> bytes:
@@ -170,7 +170,7 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
         field("trace", 32, "pointer", "null: only a traced build writes there"),
         field("plan_header", 40, "int32[16]", "the first 16 words of the plan, by value"),
     ]
-    for i, op in enumerate(workload.ops):
+    for i, op in enumerate(workload.tile_ops):
         base, rows = _HEAD_BYTES + i * _OP_BYTES, "2n" if op.rows_per_column == 2 else "n"
         fields += [
             field(f"{op.name}.a", base, "pointer", f"{op.source} [m, k]"),
@@ -185,9 +185,9 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
             field(f"{op.name}.n", base + 52, "int32", str(op.n)),
             field(f"{op.name}.k", base + 56, "int32", str(op.k)),
         ]
-    size = _HEAD_BYTES + len(workload.ops) * _OP_BYTES
+    size = _HEAD_BYTES + len(workload.tile_ops) * _OP_BYTES
     if has_squares(workload):
-        for i, op in enumerate(workload.ops):
+        for i, op in enumerate(workload.tile_ops):
             slots = norm_slots(workload, tiling, i) if workload.writes_squares(i) else 0
             read = str(slots_read(workload, tiling, i))
             table = f"fp32 table of squares [{slots}, {slot_stride(op.m)}], which it writes" if slots else "null"
@@ -197,7 +197,7 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
                 field(f"{op.name}.eps", size + 8, "float32", str(op.eps)),
             ]
             size += _CHAIN_OP.size
-    for op in workload.ops:
+    for op in workload.tile_ops:
         if op.rotary:
             fields += _rotary_fields(op, workload.cache_name_of(op), size)
             size += _ROTARY.size + (0 if op.rotary.page_tokens is None else _PAGES.size)
@@ -207,7 +207,7 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
         fields.append(field("first_tasks", size, f"bytes[{num_bytes}]", "as the launch gives them, hexadecimal"))
         size += num_bytes
         for tensor_map in tensor_maps(workload, tiling):
-            name = f"{workload.ops[tensor_map.op].name}.{tensor_map.operand}_map"
+            name = f"{workload.tile_ops[tensor_map.op].name}.{tensor_map.operand}_map"
             fields.append(field(name, size, f"bytes[{MAP_BYTES}]", "the encoded tensor map of that name"))
             size += MAP_BYTES
     layout = {"size_bytes": size, "spin_limit_cycles": spin_limit_cycles, "fields": fields}
@@ -216,7 +216,7 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
 
 def _written_pages(workload: Workload) -> dict[str, Any]:
     """Of the cache that an op writes to, where that has pages: its table, and which field has their number."""
-    for op in workload.ops:
+    for op in workload.tile_ops:
         if op.rotary and (paged := op.rotary.paged(op.m)):
             cache = workload.cache_name_of(op)
             pages = {
@@ -279,7 +279,7 @@ def squares_of(tensor: str) -> str:
 
 
 def _scale_meaning(workload: Workload, tiling: Tiling, op_index: int) -> str:
-    op = workload.ops[op_index]
+    op = workload.tile_ops[op_index]
     if not op.norm:
         return "fp32 row scale [m], or null"
     shape = f"[{slots_read(workload, tiling, op_index)}, {slot_stride(op.m)}]"
@@ -300,8 +300,8 @@ def workspace_layout(plan: VerifiedPlan) -> dict[str, int]:
 
 def mailbox_bytes(workload: Workload) -> int:
     """Of all mailboxes: two halves for each op that another one reads as A, of as many rows as an op has at most."""
-    producers = {workload.producer_of(index) for index in range(len(workload.ops))}
-    rows, read = max(op.m for op in workload.ops), (op for i, op in enumerate(workload.ops) if i in producers)
+    producers = {workload.producer_of(index) for index in range(len(workload.tile_ops))}
+    rows, read = max(op.m for op in workload.tile_ops), (op for i, op in enumerate(workload.tile_ops) if i in producers)
     return sum(2 * _aligned(workload.dtype.size_bytes * rows * op.n) for op in read)
 
 

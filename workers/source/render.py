@@ -154,7 +154,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
         bf16=IS_BF16[workload.dtype],
         num_stages=tiling.num_stages,
         num_warps=tiling.num_threads // 32,
-        num_ops=len(workload.ops),
+        num_ops=len(workload.tile_ops),
         resident_ctas=tiling.resident_ctas,
         weight_hint=_HINTS[hints.weights],
         cluster_m=tiling.cluster_m,
@@ -170,7 +170,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
                 workload.dtype,
                 (tiling.num_parts(index), _HINTS[hints.inputs[index]], _HINTS[hints.outputs[index]]),
             )
-            for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True))
+            for index, (op, tile) in enumerate(zip(workload.tile_ops, tiling.cta_tiles, strict=True))
         ),
     )
     names = files_of(tiling.engine, variant)
@@ -182,7 +182,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
         widths = sorted(
             {
                 wgmma_columns(op, tile, workload.dtype, swap_ab=tiling.swap_ab)
-                for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True)
+                for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True)
             }
         )
         after = names.index("wgmma.cuh") + 1
@@ -208,7 +208,7 @@ def _chain_config(workload: Workload, tiling: Tiling) -> str:
             workload.residual_producer_of(index) is not None,
             op.residual and _has_early_residual(workload, tiling, index),
         )
-        for index, op in enumerate(workload.ops)
+        for index, op in enumerate(workload.tile_ops)
     ]
     if not any(any(op[:3]) for op in ops):
         return ""
@@ -218,7 +218,7 @@ def _chain_config(workload: Workload, tiling: Tiling) -> str:
 
 def _rotary_config(workload: Workload) -> str:
     """Which op is turned, its heads' elements, and the pages of its cache; empty where none is."""
-    for index, op in enumerate(workload.ops):
+    for index, op in enumerate(workload.tile_ops):
         if op.rotary:
             constants = f"kRotaryOp = {index}, kRotaryHeadDim = {op.rotary.head_dim}"
             constants += f", kRotaryPageTokens = {op.rotary.page_tokens or 0}"
@@ -245,11 +245,11 @@ def _in_band_config(workload: Workload, tiling: Tiling) -> str:
     """Who reads in band, and from whom; empty where nobody does."""
     if not tiling.in_band:
         return ""
-    producers = (workload.producer_of(index) for index in range(len(workload.ops)))
+    producers = (workload.producer_of(index) for index in range(len(workload.tile_ops)))
     inputs = ", ".join(str(-1 if producer is None else producer) for producer in producers)
     return (
         f"#define TUNER_IN_BAND\nconstexpr int kReaderWarps = {READING_THREADS // 32};\n"
-        f"constexpr int kMailboxRows = {max(op.m for op in workload.ops)};\n"
+        f"constexpr int kMailboxRows = {max(op.m for op in workload.tile_ops)};\n"
         f"constexpr int kInputOf[kNumOps] = {{{inputs}}};\n"
     )
 
@@ -258,7 +258,7 @@ def _engine_config(workload: Workload, tiling: Tiling) -> str:
     """What one engine needs beside the common constants."""
     if tiling.engine is not Engine.WGMMA:
         return ""
-    whole = ", ".join(str(has_whole_lines(op, workload.dtype)).lower() for op in workload.ops)
+    whole = ", ".join(str(has_whole_lines(op, workload.dtype)).lower() for op in workload.tile_ops)
     return (
         f"constexpr int kNumInputStages = {tiling.input_stages};\n"
         f"constexpr int kWindow = {tiling.window};\n"

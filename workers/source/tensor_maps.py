@@ -56,7 +56,7 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
     dtype = workload.dtype
     maps, line = [], line_elements(dtype)
     for operand in ("a", "w"):
-        for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
+        for index, (op, tile) in enumerate(zip(workload.tile_ops, tiling.cta_tiles, strict=True)):
             rows, tile_rows = (op.m, tile.m) if operand == "a" else (op.weight_rows, tile.n)
             sharers = tiling.cluster_n if operand == "a" else tiling.cluster_m
             box_rows, box_lines = stage_slice(tile_rows, tile.k // line, sharers)
@@ -75,7 +75,7 @@ def tensor_maps(workload: Workload, tiling: Tiling) -> tuple[TensorMap, ...]:
                 )
             )
     if tiling.epilogue is Epilogue.TMA:
-        maps += [_output_map(index, op, dtype) for index, op in enumerate(workload.ops)]
+        maps += [_output_map(index, op, dtype) for index, op in enumerate(workload.tile_ops)]
     return tuple(maps)
 
 

@@ -176,7 +176,7 @@ def test_only_its_owner_ends_a_batch_and_what_others_share_goes_on(serve: Serve)
     assert service.job(shared.id).owners == ("bob",)
     latch.is_open.set()
     wait_until(lambda: service.job(shared.id).state is JobState.SUCCEEDED)
-    states = {job.spec.workload.ops[0].m: job.state for job, _ in service.batches.jobs(batch.id).items}
+    states = {job.spec.workload.tile_ops[0].m: job.state for job, _ in service.batches.jobs(batch.id).items}
     assert states == {1: JobState.CANCELLED, 16: JobState.SUCCEEDED, 64: JobState.CANCELLED}
     with pytest.raises(NotFound, match="has no result"):
         service.batches.ladders(batch.id)
@@ -192,7 +192,7 @@ def test_the_end_of_a_batch_leaves_jobs_that_were_asked_for_besides_it(serve: Se
 
     def open_rows() -> set[int]:
         jobs = [job for job, _ in service.batches.jobs(batch.id).items]
-        return {job.spec.workload.ops[0].m for job in jobs if not job.state.is_final}
+        return {job.spec.workload.tile_ops[0].m for job in jobs if not job.state.is_final}
 
     service.batches.cancel(batch.id, caller)
     assert open_rows() == {1, 4, 16}

@@ -35,11 +35,11 @@ class Noting(SimulatedEvaluator):
         self.finals_of: list[int] = []
 
     def measure(self, problem: Problem, prepared: Prepared, *incumbent: float | None) -> Outcome:
-        self.measured.append((problem.workload.ops[0].m, candidate_of(prepared)))
+        self.measured.append((problem.workload.tile_ops[0].m, candidate_of(prepared)))
         return super().measure(problem, prepared, *incumbent)
 
     def finals(self, problem: Problem, candidates: tuple[Candidate, ...], **asked: Any) -> FinalsTimes:
-        self.finals_of.append(problem.workload.ops[0].m)
+        self.finals_of.append(problem.workload.tile_ops[0].m)
         return super().finals(problem, candidates, **asked)
 
 

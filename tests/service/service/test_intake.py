@@ -44,7 +44,7 @@ def test_what_comes_while_the_database_is_busy_is_written_together(service: Serv
     found = [answer.result(LIMIT_S) for answer in answers]
     assert all(is_new for _, is_new in found)
     assert {job.id for job, _ in found} == ids(service)
-    assert [job.spec.workload.ops[0].m for job, _ in found] == list(range(16, 36))
+    assert [job.spec.workload.tile_ops[0].m for job, _ in found] == list(range(16, 36))
     # This test's own, that of whoever came first, and one for all others.
     assert store.commits.num_writes - before <= 3
 

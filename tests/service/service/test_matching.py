@@ -218,7 +218,7 @@ def test_a_question_looks_through_no_whole_table(store: Store, match: MatchKind)
 
 def nearness(one: Workload, other: Workload) -> float:
     """Sum of the factors between their sizes, in powers of two."""
-    sizes = [[size for op in workload.ops for size in (op.m, op.n, op.k)] for workload in (one, other)]
+    sizes = [[size for op in workload.tile_ops for size in (op.m, op.n, op.k)] for workload in (one, other)]
     return sum(abs(math.log2(a / b)) for a, b in zip(*sizes, strict=True))
 
 

@@ -95,7 +95,7 @@ def test_a_search_that_is_lost_again_and_again_ends_its_job_and_no_other(tmp_pat
 
     @contextmanager
     def search(order: SearchOrder) -> Iterator[BegunSearch]:
-        if order.workload.ops[0].m == 32:
+        if order.workload.tile_ops[0].m == 32:
             yield order.begin()
             return
         begun.append(len(order.history))

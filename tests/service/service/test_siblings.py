@@ -52,7 +52,7 @@ def ladder(tmp_path: Path) -> Iterator[tuple[Store, list[JobRecord]]]:
         batch, _ = service.batches.submit([spec(m) for m in (16, 32, 64)])
         with store.read() as session:
             found = [job for job, _ in batches.jobs_of(session, batch.id)]
-        yield store, sorted(found, key=lambda job: job.spec.workload.ops[0].m)
+        yield store, sorted(found, key=lambda job: job.spec.workload.tile_ops[0].m)
 
 
 def lay(store: Store, job: JobRecord, *candidates: tuple[Candidate, float]) -> list[Trial]:

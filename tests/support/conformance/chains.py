@@ -46,7 +46,7 @@ def kinds_of(workload: Workload) -> tuple[PlanKind, ...]:
     return tuple(
         kind
         for kind in PlanKind
-        if kind.is_ours and kind.is_for(len(workload.ops)) and not kind.is_side_by_side and not kind.is_in_runs
+        if kind.is_ours and kind.is_for(len(workload.tile_ops)) and not kind.is_side_by_side and not kind.is_in_runs
     )
 
 

@@ -72,7 +72,7 @@ def found_out() -> list[Case]:
     """Kernels built without an option that they are asked to compute with."""
     pair = ffn_pair(m=64, d_in=128, d_hidden=256, d_out=128, activation=Activation.SILU, **EVERY_OPTION)
     return [
-        replace(case, built_for=replace(pair, ops=tuple(replace(op, **{forgotten: False}) for op in pair.ops)))
+        replace(case, built_for=replace(pair, ops=tuple(replace(op, **{forgotten: False}) for op in pair.tile_ops)))
         for forgotten in ("gated", "residual", "row_scale")
         for case in cross(
             "options",

@@ -37,8 +37,8 @@ class Kernel:
         tiling, workload, engine = self.tiling, self.workload, self.tiling.engine
         found = {(field.name, getattr(tiling, field.name)) for field in fields(tiling) if field.name not in _NOT_VALUES}
         found |= {("rows", tile.m) for tile in tiling.tiles} | {("depth", tile.k) for tile in tiling.tiles}
-        found |= {("split", bool(tiling.split_k)), ("dtype", workload.dtype), ("ops", len(workload.ops))}
-        found |= {(option, getattr(op, option)) for op in workload.ops for option in _OPTIONS}
+        found |= {("split", bool(tiling.split_k)), ("dtype", workload.dtype), ("ops", len(workload.tile_ops))}
+        found |= {(option, getattr(op, option)) for op in workload.tile_ops for option in _OPTIONS}
         return {(engine, *value) for value in found}
 
 
@@ -78,9 +78,9 @@ def _kernels_of(row: str, workload: Workload, candidate: Candidate) -> list[Kern
         return []
     found: list[Kernel | AttentionKernel] = [
         AttentionKernel(id=f"{row}, {op.name}", tiling=one.tiling_of(op.shape), dtype=workload.dtype)
-        for op, one in zip(workload.attentions, schedule.attentions, strict=True)
+        for op, one in zip(workload.launch_ops, schedule.attentions, strict=True)
     ]
-    return found + ([Kernel(id=row, workload=workload, tiling=schedule.tiling)] if workload.ops else [])
+    return found + ([Kernel(id=row, workload=workload, tiling=schedule.tiling)] if workload.tile_ops else [])
 
 
 def distinct(some: list[Kernel | AttentionKernel]) -> list[Kernel | AttentionKernel]:

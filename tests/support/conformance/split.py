@@ -49,7 +49,7 @@ def epilogues() -> dict[str, Workload]:
     workloads = {}
     for activation in Activation:
         plain = ffn_pair(m=50, d_in=272, d_hidden=528, d_out=72, activation=activation, bias=True)
-        up, down = plain.ops
+        up, down = plain.tile_ops
         workloads[str(activation)] = plain
         workloads[f"{activation}, gated"] = replace(
             plain, ops=(replace(up, gated=True, row_scale=True), replace(down, residual=True))
@@ -154,7 +154,7 @@ def even_shares() -> list[Case]:
     cases: list[Case] = []
     for shape in ("mma", "wgmma", "simt"):
         workload, tiling, _ = TAILED[shape]
-        one, other = workload.ops
+        one, other = workload.tile_ops
         pair = apart((one.m, one.n, one.k), (min(136, one.m), other.n, 2 * other.k))
         tiling = replace(tiling, split_k=(3, 4) if shape != "simt" else (3, 8))
         shares, _ = tailed(shape, Assignment.STATIC, 0, SplitTiles.STREAM)

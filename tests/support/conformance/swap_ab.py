@@ -73,7 +73,7 @@ def optioned() -> list[Case]:
     )
     cases: list[Case] = []
     for name, pair in pairs.items():
-        share = 2 if pair.ops[0].gated else 1
+        share = 2 if pair.tile_ops[0].gated else 1
         shapes = {
             "8 rows": swapped(((8, 64 // share, 64), (8, 48, 64))),
             "56 rows, split": swapped(((56, 112 // share, 128), (56, 96, 64)), warps=8, split_k=(2, 2)),

@@ -43,8 +43,9 @@ FEW_TO_PAGES = block(3, rotary=Rotary(heads=4, kv_heads=2, head_dim=64, max_leng
 def layer(**pages: Any) -> Workload:
     """An attention, and the block behind it, whose last op writes to a cache; both of such `pages`."""
     heads = Rotary(heads=8, kv_heads=2, head_dim=64, max_length=700, **pages)
-    first, *others = block(4, heads=512, rotary=heads, dtype=Dtype.BF16).ops
-    return replace(attention(form=pages), ops=(replace(first, source="attention"), *others))
+    first, *others = block(4, heads=512, rotary=heads, dtype=Dtype.BF16).tile_ops
+    alone = attention(form=pages)
+    return replace(alone, ops=(*alone.ops, replace(first, source="attention"), *others))
 
 
 LAYER, LAYER_OF_PAGES = layer(), layer(page_tokens=16)

@@ -33,7 +33,7 @@ def by_dtype(workload: Workload) -> dict[str, Workload]:
 
 def by_rows(workload: Workload, *rows: int) -> dict[str, Workload]:
     """The same with so many rows."""
-    return {f"m={m}": replace(workload, ops=tuple(replace(op, m=m) for op in workload.ops)) for m in rows}
+    return {f"m={m}": replace(workload, ops=tuple(replace(op, m=m) for op in workload.tile_ops)) for m in rows}
 
 
 def chain_of_three(m: int, dims: tuple[int, int, int, int]) -> Workload:

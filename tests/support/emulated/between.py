@@ -32,11 +32,11 @@ class EmulatedBetween(EmulatedChain):
     ) -> None:
         """Draws and builds them; `lengths` are the sequences', `changes` are made in the attention's source."""
         super().__init__(workload)
-        op = workload.attentions[0]
+        op = workload.launch_ops[0]
         self._put(op.name, np.zeros((op.m, op.n)))
         self.attention = EmulatedAttention(op=op.shape, lengths=lengths, form=op.form)
         #: The product in front whose output are the queries.
-        self.front = workload.ops[workload.num_in_front - 1]
+        self.front = workload.tile_ops[workload.borders[0] - 1]
         self._is_turned = workload.turned_for is not None
         if self._is_turned:
             cache = self.caches[self.front.name]
@@ -50,12 +50,12 @@ class EmulatedBetween(EmulatedChain):
         (self._schedule,), (self._plan,) = candidate.schedule.attentions, attention_plans_for(workload, H200, candidate)
         self._tiling = self._schedule.tiling_of(op.shape)
         plans = plans_for(workload, H200, candidate)
-        #: The indices of the ops of each launch, the attention's behind those of all products.
+        #: The places of the ops of each launch among all.
         self.order = launches_of(workload, candidate)
-        self._products = dict(zip((plan.graph.op_indices for plan in plans), plans, strict=True))
         tiling = candidate.schedule.tiling
         memory = self._memory_of(tiling, plans)
-        self._held = {plan.graph.op_indices: one for plan, one in zip(plans, memory, strict=True)}
+        places = [tuple(workload.tile_places[op] for op in plan.graph.op_indices) for plan in plans]
+        self._held = dict(zip(places, memory, strict=True))
         self._of_products = library_of(workload, tiling, (), Variant.MEASURED)
         self._of_attention = attention_library(self._tiling, op.shape, changes, form=op.form)
 
@@ -66,7 +66,7 @@ class EmulatedBetween(EmulatedChain):
 
     def poison(self) -> None:
         """NaN in all that a run writes."""
-        for op in self.workload.all_ops:
+        for op in self.workload.ops:
             self._tensors[op.name][...] = NAN
         for squares in self._squares.values():
             squares[...] = FP32_NAN
@@ -81,13 +81,12 @@ class EmulatedBetween(EmulatedChain):
 
     def launch(self, order: Sequence[tuple[int, ...]]) -> None:
         """Launches in that order, over what is there."""
-        attention = len(self.workload.ops)
         for ops in order:
-            if ops == (attention,):
+            if ops not in self._held:
                 found = self.attention.run(
                     self._of_attention, self._plan, self._tiling, speculative=self._schedule.speculative
                 )
-                written = self._tensors[self.workload.attentions[0].name]
+                written = self._tensors[self.workload.launch_ops[0].name]
                 written[...] = found.reshape(written.shape)
                 continue
             plan, words, workspace, first_sum = self._held[ops]
@@ -96,9 +95,9 @@ class EmulatedBetween(EmulatedChain):
 
     def wrong(self) -> list[str]:
         """Of all ops those that are wrong: each is judged by what it read, as the launches in front left it."""
-        dtype, name = self.workload.dtype, self.workload.attentions[0].name
+        dtype, name = self.workload.dtype, self.workload.launch_ops[0].name
         wanted = self.expected() | {name: self.attention.expected().reshape(self._tensors[name].shape)}
-        got = {op.name: from_bits(self._made(op.name), dtype) for op in self.workload.all_ops}
+        got = {op.name: from_bits(self._made(op.name), dtype) for op in self.workload.ops}
         return [one for one, rows in got.items() if not error_of(rows, wanted[one]) < MOST]
 
     def _made(self, name: str) -> Array:

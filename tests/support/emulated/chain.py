@@ -65,9 +65,9 @@ def plans_of(
     workload: Workload, tiling: Tiling, chosen: Ordering | None = None, *, is_fused: bool
 ) -> list[VerifiedPlan]:
     """One of all ops, or one of each."""
-    resources, ops = estimated_resources(workload, tiling), range(len(workload.ops))
+    resources, ops = estimated_resources(workload, tiling), range(len(workload.tile_ops))
     graphs = [tile_graph(workload, tiling, launch) for launch in ([tuple(ops)] if is_fused else [(op,) for op in ops])]
-    order = chosen or ordering(len(workload.ops))
+    order = chosen or ordering(len(workload.tile_ops))
     return [verify(make_plan(graph, order, FEW_SMS), graph, resources, FEW_SMS) for graph in graphs]
 
 
@@ -85,7 +85,7 @@ class EmulatedChain:
         self.workspaces: list[Array] = []
         #: Of the op that is turned.
         self.caches: dict[str, EmulatedCache] = {}
-        for op in workload.ops:
+        for op in workload.tile_ops:
             self._draw_operands(op)
 
     def _draw_operands(self, op: GemmOp) -> None:
@@ -150,12 +150,12 @@ class EmulatedChain:
                 self._launch(library, plan, words, workspace)
         for squares in self._squares.values():
             assert (squares[-16:] == CANARY).all(), "written behind the squares"
-        return {op.name: from_bits(self._written(op), self.workload.dtype) for op in self.workload.ops}
+        return {op.name: from_bits(self._written(op), self.workload.dtype) for op in self.workload.tile_ops}
 
     def _memory_of(self, tiling: Tiling, plans: Sequence[VerifiedPlan]) -> list[Memory]:
         """What the launches count in and hand to each other, zeroed."""
         memory = []
-        for index, op in enumerate(self.workload.ops):
+        for index, op in enumerate(self.workload.tile_ops):
             if self.workload.writes_squares(index):
                 words = norm_slots(self.workload, tiling, index) * slot_stride(op.m)
                 self._squares[index] = aligned(4 * words + 64).view(np.uint32)
@@ -172,7 +172,7 @@ class EmulatedChain:
         return self.caches[op.name].beside(out) if op.name in self.caches else out
 
     def _poison(self, bits: int) -> None:
-        for op in self.workload.ops:
+        for op in self.workload.tile_ops:
             self._tensors[op.name][...] = bits
         for cache in self.caches.values():
             cache.poison()
@@ -181,7 +181,7 @@ class EmulatedChain:
 
     def _launch(self, library: ctypes.CDLL, plan: VerifiedPlan, words: Array, workspace: Array) -> None:
         tiling = plan.graph.tiling
-        buffers = tuple(self._buffers(index) for index in range(len(self.workload.ops)))
+        buffers = tuple(self._buffers(index) for index in range(len(self.workload.tile_ops)))
         args = pack_args(words.ctypes.data, workspace.ctypes.data, 1 << 40, plan, buffers)
         if tiling.engine is Engine.WGMMA:
             maps = tuple(self._of_rows(one) for one in tensor_maps(self.workload, tiling))
@@ -209,7 +209,7 @@ class EmulatedChain:
             held[...] = other._tensors[name][: len(held)]
 
     def _buffers(self, index: int) -> OpBuffers:
-        op, producer = self.workload.ops[index], self.workload.norm_producer_of(index)
+        op, producer = self.workload.tile_ops[index], self.workload.norm_producer_of(index)
         squares = {one: array.ctypes.data for one, array in self._squares.items()}
         factors = self._address(f"{op.norm}.squares") if producer is None else squares[producer]
         return OpBuffers(
@@ -233,7 +233,7 @@ class EmulatedChain:
         """In float64, every op's output rounded as the next one reads it."""
         dtype = self.workload.dtype
         values = {name: from_bits(bits, dtype) for name, bits in self._tensors.items() if bits.dtype == np.uint16}
-        for op in self.workload.ops:
+        for op in self.workload.tile_ops:
             sums = values[op.source] @ values[f"{op.name}.w"].T
             if op.norm:
                 sums /= np.sqrt((values[op.norm] ** 2).mean(axis=1, keepdims=True) + op.eps)
@@ -255,6 +255,6 @@ class EmulatedChain:
         wanted = self.expected()
         errors = [
             np.linalg.norm(got[op.name] - wanted[op.name], axis=1) / np.linalg.norm(wanted[op.name], axis=1)
-            for op in self.workload.ops
+            for op in self.workload.tile_ops
         ]
         return float(np.concatenate(errors).max())

@@ -49,7 +49,7 @@ class EmulatedOneLaunch:
 
     def __init__(self, row: Row, *, seed: int = 0) -> None:
         """Draws them."""
-        self.row, self.gemm = row, projection_of(row).ops[0]
+        self.row, self.gemm = row, projection_of(row).tile_ops[0]
         self._cache = EmulatedAttention(op=row.op, lengths=row.lengths, form=row.form, seed=seed)
         weights = np.random.default_rng(seed).standard_normal((self.gemm.n, self.gemm.k)) / self.gemm.k**0.5
         self._weights = self._held(to_bits(weights, row.op.dtype))

@@ -128,8 +128,8 @@ def tables_of(
     """The tables, element by element; of parts that take an even share of the k-steps in a row, or every so many-th, or
     these `stretches`. Tiles of ops with parts are split, unless they are among the `whole` ones; where there are
     stretches, those that have some, which none of the `whole` ones may have."""
-    names = [op.name for op in workload.ops]
-    shapes = list(zip(workload.ops, tiling.tiles, tiling.split_k or (1,) * len(names), strict=True))
+    names = [op.name for op in workload.tile_ops]
+    shapes = list(zip(workload.tile_ops, tiling.tiles, tiling.split_k or (1,) * len(names), strict=True))
     num_rows = [len(range(0, op.m, tile.m)) for op, tile, _ in shapes]
     num_columns = [len(range(0, op.n, tile.n)) for op, tile, _ in shapes]
     first_tile = (0, *accumulate(r * c for r, c in zip(num_rows, num_columns, strict=True)))

@@ -60,7 +60,7 @@ class Rig:
         self._violation = cupy.zeros(VIOLATION.itemsize // 4, dtype=cupy.uint32)
         self._operands = [
             [cupy.zeros(size, dtype=cupy.uint16) for size in (op.m * op.k, op.n * op.k, op.m * op.n)]
-            for op in self.workload.ops
+            for op in self.workload.tile_ops
         ]
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._number = 0
@@ -122,7 +122,7 @@ class Rig:
         table["slow_unit"], table["slow_cycles"] = slow_unit, slow_cycles
         table["short_cycles"], table["long_cycles"] = SHORT_CYCLES, LONG_CYCLES
         for name in ("first_tile", "num_columns"):
-            table[name][:, : len(self.workload.ops)] = getattr(tables, name)[: len(self.workload.ops)]
+            table[name][:, : len(self.workload.tile_ops)] = getattr(tables, name)[: len(self.workload.tile_ops)]
         runs = cupy.asarray(table.view(np.uint8))
         cupy.cuda.Device().synchronize()  # what was written so far is on another stream
         for number in range(num_runs):
@@ -160,7 +160,7 @@ class Rig:
                 n=op.n,
                 k=op.k,
             )
-            for index, (op, (a, w, c)) in enumerate(zip(self.workload.ops, self._operands, strict=True))
+            for index, (op, (a, w, c)) in enumerate(zip(self.workload.tile_ops, self._operands, strict=True))
         )
 
     def is_poisoned(self) -> bool:

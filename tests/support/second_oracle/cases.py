@@ -87,7 +87,7 @@ CHAINS: tuple[tuple[Workload, Tiling], ...] = (
         wgmma(*[(16, 64, 64)] * 3, cluster_k=2),
     ),
 )
-PAIRED = tuple(case for case in GRAPHS if len(case[0].ops) == 2 and case[1].cluster_size == 1)
+PAIRED = tuple(case for case in GRAPHS if len(case[0].tile_ops) == 2 and case[1].cluster_size == 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +111,8 @@ class Case:
         """As the oracle has it."""
         workload, chosen = self.graph.workload, self.graph.tiling
         ops = []
-        for index, (op, tile) in enumerate(zip(workload.ops, chosen.tiles, strict=True)):
-            names = [other.name if i in self.graph.op_indices else "" for i, other in enumerate(workload.ops)]
+        for index, (op, tile) in enumerate(zip(workload.tile_ops, chosen.tiles, strict=True)):
+            names = [other.name if i in self.graph.op_indices else "" for i, other in enumerate(workload.tile_ops)]
             source, adds, norms = (
                 names.index(tensor) if tensor in names and tensor else -1
                 for tensor in (op.source, op.residual_source, op.norm)
@@ -160,7 +160,7 @@ def random_case(rng: random.Random) -> Case:
     is_paired = rng.random() < 0.12
     workload, chosen = rng.choice(PAIRED if is_paired else rng.choice((GRAPHS, CHAINS)))
     alone = not is_paired and rng.random() < 0.08
-    graph = tile_graph(workload, chosen, (rng.randrange(len(workload.ops)),) if alone else None)
+    graph = tile_graph(workload, chosen, (rng.randrange(len(workload.tile_ops)),) if alone else None)
     resident, order = rng.randint(1, 3), random_ordering(graph, rng, is_paired=is_paired)
     gpu = replace(H200, num_sms=resident * chosen.cluster_size)
     plans = make_paired_plans(graph, order, gpu) if is_paired else (make_plan(graph, order, gpu),)
@@ -210,7 +210,7 @@ def random_ordering(graph: TileGraph, rng: random.Random, *, is_paired: bool = F
     if split_tiles is SplitTiles.STREAM:
         assignment, split_order = Assignment.STATIC, SplitOrder.CONTIGUOUS
     return Ordering(
-        rasters=tuple(Raster(kind=rng.choice((RasterKind.ROW, RasterKind.COLUMN))) for _ in graph.workload.ops),
+        rasters=tuple(Raster(kind=rng.choice((RasterKind.ROW, RasterKind.COLUMN))) for _ in graph.workload.tile_ops),
         interleave=rng.choice(merges),
         granularity=granularity,
         sync_width=1 if granularity in (Granularity.ROW, Granularity.TILE, Granularity.BARRIER) else 2,

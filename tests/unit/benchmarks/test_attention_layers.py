@@ -36,11 +36,11 @@ def test_the_rows_are_those_that_are_asked_for() -> None:
     shard = choose_rows(["llama3-70b-tp8/qkv-"])
     assert [(row.batch, row.context) for row in shard] == [(1, 512), (1, 2048), (16, 512), (16, 2048)]
     first, second = shard[0].parts
-    assert [op.name for op in first.all_ops] == ["qkv"]
-    assert [op.name for op in second.all_ops] == ["attention", "o_proj"]
-    assert second.attentions[0].shape.max_length == 512
+    assert [op.name for op in first.ops] == ["qkv"]
+    assert [op.name for op in second.ops] == ["attention", "o_proj"]
+    assert second.launch_ops[0].shape.max_length == 512
     (paged,) = choose_rows(["llama3-70b-tp8/qkv_attention/16/2048/pages16"])
-    assert [op.rotary and op.rotary.page_tokens for op in paged.parts[0].ops] == [16, None]
+    assert [op.rotary and op.rotary.page_tokens for op in paged.parts[0].tile_ops] == [16, None]
     with pytest.raises(InvalidInput, match="no row is called llama9"):
         choose_rows(["llama9"])
 
@@ -91,8 +91,8 @@ def test_rows_of_one_job_are_measured_where_they_are_named_and_are_in_no_mean(tm
     assert not set(choose_rows()) & set(ONE_JOB_ROWS)
     (row,) = choose_rows(["llama3-70b-tp8/qkv_attention/16/2048"])
     (part,) = row.parts
-    assert [op.name for op in part.all_ops] == ["qkv", "attention", "o_proj"]
-    assert part.turned_for == part.attentions[0]
+    assert [op.name for op in part.ops] == ["qkv", "attention", "o_proj"]
+    assert part.turned_for == part.launch_ops[0]
     apart = sum(one.rotated_bytes for one in choose_rows(["llama3-70b-tp8/qkv-attention/16/2048"])[0].parts)
     assert part.rotated_bytes == apart
     results = layers.Results(tmp_path / "layers.json", {"gpu": "none", "driver": "", "cuda": ""})

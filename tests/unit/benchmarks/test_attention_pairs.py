@@ -45,7 +45,7 @@ def test_a_row_has_legal_variants_of_which_some_share_an_sm(name: str) -> None:
 
 def test_the_projection_reads_what_attention_writes() -> None:
     for row in ROWS.values():
-        (op,) = projection_of(row).ops
+        (op,) = projection_of(row).tile_ops
         assert (op.m, op.k) == (row.op.sequences, row.op.kv_heads * row.op.query_heads * row.op.head_dim)
 
 

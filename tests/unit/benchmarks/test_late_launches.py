@@ -15,7 +15,7 @@ from tuner.errors import InvalidInput
 def test_all_rows_are_taken_or_those_that_are_named() -> None:
     known = chosen([])
     assert {*PAIRS, *CHAINS} < set(known)
-    assert all(problem.workload.attentions for name, problem in known.items() if name not in (*PAIRS, *CHAINS))
+    assert all(problem.workload.launch_ops for name, problem in known.items() if name not in (*PAIRS, *CHAINS))
     assert list(chosen(["llama3-8b/m1"])) == ["llama3-8b/m1"]
     with pytest.raises(InvalidInput, match="no row is called llama3-8b/m2"):
         chosen(["llama3-8b/m2"])

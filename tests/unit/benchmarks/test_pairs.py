@@ -23,7 +23,7 @@ def test_the_rows_are_those_that_were_agreed_on() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
     for row in ROWS:
         assert row.regime is (Regime.SUSTAINED if row.suite.startswith("prefill") else Regime.BURST)
-        assert all(op.gated == ("swiglu" in f"{row.suite}/{row.pair}") for op in row.workload.ops[:1])
+        assert all(op.gated == ("swiglu" in f"{row.suite}/{row.pair}") for op in row.workload.tile_ops[:1])
 
 
 @pytest.mark.slow

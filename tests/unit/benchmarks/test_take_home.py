@@ -45,12 +45,12 @@ def test_its_winners_are_legal_and_of_several_suites() -> None:
 @pytest.mark.parametrize("dtype", list(Dtype))
 def test_the_ladders_winners_are_one_for_each_m_and_legal_in_both_types(dtype: Dtype) -> None:
     found = chosen.ladder("h200", take_home.PAIR, dtype)
-    assert [one.workload.ops[0].m for one in found] == [1, 16, 32, 64, 96, 128, 192, 256]
+    assert [one.workload.tile_ops[0].m for one in found] == [1, 16, 32, 64, 96, 128, 192, 256]
     for one in found:
         assert one.workload.dtype is dtype
         check_legal(one)
     assert chosen.at_rows(found[-1], 256) == found[-1].workload
-    assert chosen.at_rows(found[0], 40).ops[1].m == 40
+    assert chosen.at_rows(found[0], 40).tile_ops[1].m == 40
 
 
 def test_the_kernels_of_one_order_make_a_batch_invariant_ladder() -> None:
@@ -126,7 +126,7 @@ def test_a_packs_kernel_is_launched_on_the_operands_of_the_finals(
         memory = DeviceMemory(num_bytes)
         return memory, memory.address
 
-    up, down = made.workload.ops
+    up, down = made.workload.tile_ops
     first = OpBuffers(a=0x1000, w=0x2000, bias=0, c=0x3000, m=up.m, n=up.n, k=up.k)
     second = OpBuffers(a=0x3000, w=0x4000, bias=0, c=0x5000, m=down.m, n=down.n, k=down.k)
     with (

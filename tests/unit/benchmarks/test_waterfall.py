@@ -84,7 +84,7 @@ def test_a_plain_launch_says_which_queue_each_sm_had() -> None:
 
 
 def test_a_step_costs_the_larger_one_of_tensor_cores_and_shared_memory() -> None:
-    gated = ROWS[0].workload.ops[0]
+    gated = ROWS[0].workload.tile_ops[0]
     few = Shape(tile=Tile(m=64, n=88, k=64), swap_ab=False, warpgroups=1)
     assert step_clocks(gated, few)[:2] == (
         88.0,
@@ -109,4 +109,4 @@ def test_guesses_of_so_many_tiles_of_rows_leave_the_sms_free_that_hold_no_neighb
 def test_kept_winners_with_neighbours_have_tiles_of_fewer_rows_than_the_matrix() -> None:
     rows = shared_rows()
     assert len(rows) >= 10
-    assert all(tile.m < row.workload.ops[0].m for row in rows for tile in row.schedule.tiling.tiles)
+    assert all(tile.m < row.workload.tile_ops[0].m for row in rows for tile in row.schedule.tiling.tiles)

@@ -40,7 +40,7 @@ def test_a_models_attention_is_that_which_was_written_by_hand(name: str, tp: int
         "window": None,
     }
     workload = Attention(**found).to_workload()
-    assert (workload.num_rows, workload.ops[0].n, workload.ops[0].k) == (16, hidden, heads // tp * head_dim)
+    assert (workload.num_rows, workload.tile_ops[0].n, workload.tile_ops[0].k) == (16, hidden, heads // tp * head_dim)
 
 
 def test_options_of_the_config_and_of_the_command_are_the_pairs() -> None:
@@ -75,7 +75,7 @@ def test_the_scores_of_a_gemma_are_scaled_as_its_config_says() -> None:
     changes = {"head_dim": 128, "query_pre_attn_scalar": 144, "layer_types": ["full_attention"] * 42}
     [pair] = attention_pairs(config("gemma_2_9b", **changes), sequences=1, max_length=512, dtype="bf16")
     assert pair["scale"] == pytest.approx(1 / 12)
-    op = Attention(**pair).to_workload().all_ops[0]
+    op = Attention(**pair).to_workload().ops[0]
     assert op.form.soft_cap == 50.0  # type: ignore[union-attr]
 
 
@@ -123,14 +123,14 @@ def test_with_what_is_in_front_it_is_the_run_of_the_preset(name: str, preset: st
 
 def test_biases_and_a_window_of_the_config_are_the_chains() -> None:
     [chain] = qkv_attention_chains(config("llama_3_8b", attention_bias=True), sequences=2, max_length=512, dtype="fp16")
-    qkv, _, o_proj = Chain(**chain).to_workload().all_ops
+    qkv, _, o_proj = Chain(**chain).to_workload().ops
     assert (qkv.bias, o_proj.bias) == (True, True)  # type: ignore[union-attr]
     changes = {"use_sliding_window": True, "sliding_window": 256, "max_window_layers": 1}
     full, sliding = qkv_attention_chains(config("qwen2_5_7b", **changes), sequences=2, max_length=512)
-    qkv, attention, o_proj = Chain(**sliding).to_workload().all_ops
+    qkv, attention, o_proj = Chain(**sliding).to_workload().ops
     assert (qkv.bias, o_proj.bias) == (True, False)  # type: ignore[union-attr]
     assert attention.form.window == 256  # type: ignore[union-attr]
-    assert Chain(**full).to_workload().all_ops[1].form.window is None  # type: ignore[union-attr]
+    assert Chain(**full).to_workload().ops[1].form.window is None  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

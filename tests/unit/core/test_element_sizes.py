@@ -54,13 +54,13 @@ WORKLOADS = [
 def halved(workload: Workload) -> Workload:
     """Elements of one byte, twice as many along k; an intermediate has twice as many columns, then. Each op reads an
     input of its own, so that nothing else changes."""
-    ops = tuple(replace(op, k=2 * op.k, source=f"x{i}") for i, op in enumerate(workload.ops))
+    ops = tuple(replace(op, k=2 * op.k, source=f"x{i}") for i, op in enumerate(workload.tile_ops))
     return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=BYTE)
 
 
 def apart(workload: Workload) -> Workload:
     """The same ops, each on an input of its own."""
-    ops = tuple(replace(op, source=f"x{i}") for i, op in enumerate(workload.ops))
+    ops = tuple(replace(op, source=f"x{i}") for i, op in enumerate(workload.tile_ops))
     return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=workload.dtype)
 
 
@@ -121,10 +121,10 @@ def test_what_the_model_reads_and_what_a_copy_brings_are_bytes(workload: Workloa
         for op, cost in costs.items():
             whole, half = cost.whole, halves[op].whole
             # The bias is of columns, not of k.
-            bias = [extent * workload.ops[op].weight_rows // workload.ops[op].n for extent in cost.cols]
+            bias = [extent * workload.tile_ops[op].weight_rows // workload.tile_ops[op].n for extent in cost.cols]
             assert half.a_bytes == whole.a_bytes
             expected = zip(whole.w_bytes, bias, strict=True)
-            assert half.w_bytes == [w - b * workload.ops[op].bias for w, b in expected]
+            assert half.w_bytes == [w - b * workload.tile_ops[op].bias for w, b in expected]
             assert (half.stage_bytes, half.ahead_bytes) == (whole.stage_bytes, whole.ahead_bytes)
             assert (half.turn_us, half.dram_stretch) == (whole.turn_us, whole.dram_stretch)
             assert (halves[op].element_bytes, cost.element_bytes) == (1, 2)
@@ -132,12 +132,12 @@ def test_what_the_model_reads_and_what_a_copy_brings_are_bytes(workload: Workloa
             assert [[2 * b for _, b, _ in cell] for row in halves[op].out_panels for cell in row] == [
                 [b for _, b, _ in cell] for row in cost.out_panels for cell in row
             ]
-    for op, half in zip(workload.ops, other.ops, strict=True):
+    for op, half in zip(workload.tile_ops, other.tile_ops, strict=True):
         assert copy_bytes(half, BYTE) == copy_bytes(op, workload.dtype)
 
 
 def test_an_odd_row_is_copied_element_by_element() -> None:
-    op = ffn_pair(m=16, d_in=33, d_hidden=32, d_out=32).ops[0]
+    op = ffn_pair(m=16, d_in=33, d_hidden=32, d_out=32).tile_ops[0]
     assert (copy_bytes(op, Dtype.FP16), copy_bytes(op, BYTE)) == (2, 1)
 
 
@@ -158,8 +158,8 @@ def test_the_copy_engine_stores_a_line_of_outputs_whatever_their_size() -> None:
     stored = [one for one in Space(workload, H200).tilings if one.epilogue is Epilogue.TMA]
     assert stored
     for of, tiling in ((workload, stored[0]), (replace(workload, dtype=BYTE), deeper(stored[0]))):
-        for made in tensor_maps(of, tiling)[-len(of.ops) :]:
-            op = of.ops[made.op]
+        for made in tensor_maps(of, tiling)[-len(of.tile_ops) :]:
+            op = of.tile_ops[made.op]
             assert made.strides_bytes == (op.n * of.dtype.size_bytes,)
             assert made.box[0] * of.dtype.size_bytes == wgmma.LINE_BYTES
 
@@ -175,7 +175,7 @@ def test_the_tilings_on_offer_have_stages_of_good_bytes(workload: Workload) -> N
     for tiling in offered:
         assert tiling_problem(other, H200, tiling) is None
         assert resident_problem(other, tiling) is None
-        for op, tile in zip(other.ops, tiling.tiles, strict=True):
+        for op, tile in zip(other.tile_ops, tiling.tiles, strict=True):
             assert tile.k * BYTE.size_bytes in depths[tiling.engine]
             if tiling.engine is Engine.WGMMA:
                 assert weight_stage_bytes(op, tile, BYTE) <= max(STAGE_BYTES[1], tile.n * op.rows_per_column * 128)

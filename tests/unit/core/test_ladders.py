@@ -77,7 +77,7 @@ def test_jobs_with_a_neighbour_get_fewer_trials_and_each_shape_has_its_ladder() 
     wide = [replace(spec(m), workload=independent_pair((m, 256, 256), (2 * m, 256, 256))) for m in (16, 32)]
     items = plan_batch([*(spec(m, trials=60) for m in (1, 8, 64)), *wide])
     assert [item.ladder for item in items] == [0, 0, 0, 1, 2]
-    budgets = {item.spec.workload.ops[0].m: item.spec.budget.trials for item in items if item.ladder == 0}
+    budgets = {item.spec.workload.tile_ops[0].m: item.spec.budget.trials for item in items if item.ladder == 0}
     assert budgets == {8: 60, 1: 20, 64: 60}
     few = plan_batch([spec(m, trials=60) for m in (8, 16)])
     assert [item.spec.budget.trials for item in few] == [60, 20]

@@ -1,4 +1,4 @@
-"""Workloads and schedules as JSON: in the domain's form and in that of the wire, with digests of them and of proofs.
+"""Workloads, schedules and jobs as JSON, in the domain's forms and in that of the wire, with digests.
 
 python -m tests.unit.frozen.documents    adds what is not there yet. What is there stays: rows, digests and artifacts of
 released versions have it.
@@ -20,6 +20,7 @@ from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.wire.requests import pair_of, workload_of
 
 FILE = Path(__file__).with_suffix(".json.gz")
@@ -36,7 +37,12 @@ def row_of(workload: Workload, candidate: Candidate) -> Row:
     plans = plans_for(workload, H200, candidate)
     pairs = zip(attention_plans_for(workload, H200, candidate), schedule.attentions, strict=True)
     pair = pair_of(workload)
+    asked = JobSpec(
+        workload=workload, target_id="h200", objective=Objective(), budget=Budget(trials=60, seconds=600), seed=0
+    )
     row = {
+        "job": asked.to_json(),
+        "problem": asked.problem_digest,
         "plan_kind": str(candidate.plan_kind),
         "workload": workload.to_json(),
         "schedule": schedule.to_json(),
@@ -62,8 +68,8 @@ def rows() -> dict[str, Row]:
 
 def _candidates() -> Iterator[tuple[str, Workload, Candidate]]:
     ours = [case for case in CASES if case.candidate.schedule is not None and case.built_for is None]
-    with_attention = [case for case in ours if case.workload.attentions]
-    products = [case for case in ours if not case.workload.attentions]
+    with_attention = [case for case in ours if case.workload.launch_ops]
+    products = [case for case in ours if not case.workload.launch_ops]
     beside = [case for case in products if case.workload.kind is WorkloadKind.INDEPENDENT]
     runs = [case for case in products if case.candidate.plan_kind.is_in_runs]
     for some, number in ((beside, 2), (runs, 3), (products, NUM_ROWS * 2 // 3), (with_attention, NUM_ROWS // 3)):
@@ -74,7 +80,7 @@ def _candidates() -> Iterator[tuple[str, Workload, Candidate]]:
 def main() -> None:
     """Writes the file."""
     made = {name: row_of(workload, candidate) for name, workload, candidate in _candidates()}
-    data = json.dumps(made | rows(), indent=1)
+    data = json.dumps(made | {name: made.get(name, {}) | row for name, row in rows().items()}, indent=1)
     FILE.write_bytes(gzip.compress(data.encode(), mtime=0))
     print(f"wrote {len(json.loads(data))} rows to {FILE}")
 

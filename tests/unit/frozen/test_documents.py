@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.frozen.documents import read, row_of, rows
+from tuner.core.trial.job import JobSpec
 from tuner.wire.chains import Chain
 from tuner.wire.requests import AnyPair, FfnPair, IndependentPair, workload_of
 
@@ -16,6 +17,7 @@ FORMS: dict[str, type[AnyPair]] = {"ffn": FfnPair, "independent": IndependentPai
 def test_a_frozen_row_is_read_and_written_again_as_it_was(name: str) -> None:
     workload, candidate = read(ROWS[name])
     assert row_of(workload, candidate) == ROWS[name]
+    assert JobSpec.from_json(ROWS[name]["job"]).workload == workload
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -39,7 +39,7 @@ class Opened:
         self.pack, self.ffn, self.choice = ctypes.c_void_p(), ctypes.c_void_p(), native.Choice()
         self.checked(self.c.tuner_pack_open(str(path).encode(), ctypes.byref(self.pack)))
         shape = c_shape(entry.shape)
-        rows = made.workload.ops[0].m
+        rows = made.workload.tile_ops[0].m
         assert self.c.tuner_ffn_find(self.pack, shape, rows, ctypes.byref(self.choice)) == native.OK
         recorder.cuda.fake_parameter_bytes(made.kernel.manifest["parameter"]["size_bytes"])
         self.memory = DeviceMemory(self.choice.memory_bytes)

@@ -52,7 +52,7 @@ def make_layer(
 ) -> MadeAttention:
     """`by` computes the attention."""
     workload = between(**asked)
-    if len(workload.ops) == 1:
+    if len(workload.tile_ops) == 1:
         kind = PlanKind.TWO_LAUNCHES_PDL
     candidate = candidate_of(workload, kind, run_starts)
     assert candidate.schedule
@@ -205,7 +205,7 @@ def workers_products(one: Prepared, part: Part, *, is_programmatic: bool) -> byt
     plan, workload = one.made.plans[index], one.made.workload
     assert part.abort_offset is not None
     workspace = one.memory.address + part.abort_offset - part.recipe["workspace"]["abort_record"]["offset"]
-    buffers = tuple(workers_op(one, op) for op in workload.ops)
+    buffers = tuple(workers_op(one, op) for op in workload.tile_ops)
     args = pack_args(one.file(f"plan{index}.bin"), workspace, 55, plan, buffers, is_dependent=is_programmatic)
     recipes = tensor_maps(workload, plan.graph.tiling)
     maps = (encoded(one.recorder, r, workload.dtype, getattr(buffers[r.op], r.operand)) for r in recipes)

@@ -60,7 +60,7 @@ class OnDevice:
 
 def chain(kind: PlanKind, workload: Workload) -> tuple[ArtifactFiles, Any]:
     """An artifact of a chain that nothing compiled, and its plans."""
-    num_ops = len(workload.ops)
+    num_ops = len(workload.tile_ops)
     tiling = replace(TILING, tiles=TILING.tiles[:num_ops])
     ordering = replace(ORDERING, rasters=ORDERING.rasters[:num_ops], run_starts=(1, 3) if kind.is_in_runs else ())
     candidate = Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering))
@@ -162,7 +162,7 @@ def buffers_of(
             n=op.n,
             k=op.k,
         )
-        for op in workload.ops
+        for op in workload.tile_ops
     )
 
 

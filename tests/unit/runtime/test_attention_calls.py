@@ -148,7 +148,7 @@ def workers_attention(one: Prepared) -> bytes:
 
 def workers_product(one: Prepared, *, is_programmatic: bool) -> bytes:
     """That of the product behind it."""
-    [plan], [op], given = one.made.plans, one.made.workload.ops, one.needed
+    [plan], [op], given = one.made.plans, one.made.workload.tile_ops, one.needed
     part = one.program.parts[1]
     assert part.abort_offset is not None
     workspace = one.memory.address + part.abort_offset - part.recipe["workspace"]["abort_record"]["offset"]

@@ -31,7 +31,7 @@ COOPERATIVE, PROGRAMMATIC = 2, 6
 
 def buffers(workload: Workload, m: int) -> tuple[OpBuffers, ...]:
     """The addresses that the runtime is given, as the worker's launcher takes them."""
-    a, (up, down) = ADDRESSES, workload.ops
+    a, (up, down) = ADDRESSES, workload.tile_ops
     first = OpBuffers(a=a["x"], w=a["w1"], bias=a["b1"], c=a["hidden"], row_scale=a["row_scale"], m=m, n=up.n, k=up.k)
     second = OpBuffers(
         a=a["hidden"], w=a["w2"], bias=a["b2"], c=a["y"], residual=a["residual"], m=m, n=down.n, k=down.k
@@ -116,7 +116,7 @@ def test_parameters_are_the_workers_for_every_plan_kind_and_engine(
 ) -> None:
     made = case(kind, engine, full)
     with Opened(recorder, made, tmp_path) as opened:
-        for m in (made.workload.ops[0].m, 1):
+        for m in (made.workload.tile_ops[0].m, 1):
             recorder.clear()
             opened.launch(m)
             launches = [call for call in recorder.calls("cuLaunchKernelEx") if len(call.data) != 20]

@@ -71,8 +71,8 @@ def test_parameters_are_the_workers_in_the_order_of_the_manifest(
 def test_a_layer_that_begins_with_its_attention_runs_it_first(recorder: Recorder, tmp_path: Path) -> None:
     """An attention, o_proj and a block behind it: more than a call of an attention has operands for."""
     workload = make_attention(d_out=512, form={"page_tokens": 16}).workload
-    o_proj = workload.ops[0]
-    layer = replace(workload, ops=(o_proj, GemmOp(name="up", m=o_proj.m, n=256, k=512, source="o_proj")))
+    o_proj = workload.tile_ops[0]
+    layer = replace(workload, ops=(*workload.ops, GemmOp(name="up", m=o_proj.m, n=256, k=512, source="o_proj")))
     with prepared(recorder, made_of(layer, candidate_of(layer)), tmp_path) as one:
         wanted = [workers_attention(one)]
         wanted += [workers_products(one, part, is_programmatic=True) for part in one.program.parts[1:]]

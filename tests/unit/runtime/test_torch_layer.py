@@ -271,13 +271,13 @@ def test_a_layer_that_the_operator_has_no_argument_for_is_refused_by_what_differ
             op.register(load_layer(zip_at(tmp_path / name, made_of(workload, candidate_of(workload)))))
 
     plain = between()
-    qkv, o_proj = plain.ops
+    *front, o_proj = plain.ops
     refused("its ops are qkv, attention, o_proj, gate_up: register qkv", between(num_behind=2))
-    refused("o_proj has bias: call the layer", replace(plain, ops=(qkv, replace(o_proj, bias=True))))
-    refused("o_proj has the residual other", replace(plain, ops=(qkv, replace(o_proj, residual_source="other"))))
+    refused("o_proj has bias: call the layer", replace(plain, ops=(*front, replace(o_proj, bias=True))))
+    refused("o_proj has the residual other", replace(plain, ops=(*front, replace(o_proj, residual_source="other"))))
     block = between(num_behind=3)
-    other = replace(block.ops[2], eps=1e-6)
-    refused("gate_up has no gate", replace(block, ops=(*block.ops[:2], other, block.ops[3])))
+    *front, up, down = block.ops
+    refused("gate_up has no gate", replace(block, ops=(*front, replace(up, eps=1e-6), down)))
 
 
 def test_halves_first_is_what_a_product_that_is_turned_has(op: Any) -> None:

@@ -63,7 +63,7 @@ SHARED = tiling_of(64, (56, 128), num_stages=8, input_stages=8, cluster_k=2)
 def test_tiles_of_other_columns_are_as_wide_as_the_same_waves_ask_for(d_hidden: int, width: int) -> None:
     now, workload = adapted(gated(64, d_hidden), found(gated(64, 3584), SHARED)), gated(64, d_hidden)
     assert [tile.n for tile in now.tiles] == [width, 128]
-    assert num_tiles(workload.ops[0], now.tiles[0]) <= H200.num_clusters(2)
+    assert num_tiles(workload.tile_ops[0], now.tiles[0]) <= H200.num_clusters(2)
 
 
 def test_tiles_of_many_waves_stay_as_wide() -> None:

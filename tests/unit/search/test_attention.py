@@ -57,7 +57,7 @@ def run(workload: Workload, num_trials: int) -> list[Trial]:
 @ALL
 def test_a_schedule_survives_its_parameters(workload: Workload) -> None:
     space = space_with(workload)
-    axes = distributions(len(workload.ops), 1)
+    axes = distributions(len(workload.tile_ops), 1)
     for schedule in space.sample(random.Random(0), 40):
         params = to_params(schedule)
         assert params.keys() == axes.keys()
@@ -72,8 +72,8 @@ def test_seeds_have_clusters_of_each_size_and_ask_for_weights(workload: Workload
     assert len(set(seeds)) == len(seeds)
     assert {schedule.attentions[0].cluster for schedule in seeds} == {1, 2, 4, 8, 16}
     late = {one.attentions[0].next_percent for one in seeds if not one.attentions[0].next_early}
-    assert late == ({0, 50, 100} if workload.ops else {0})
-    assert len({schedule.tiling for schedule in seeds}) >= (3 if workload.ops else 1)
+    assert late == ({0, 50, 100} if workload.tile_ops else {0})
+    assert len({schedule.tiling for schedule in seeds}) >= (3 if workload.tile_ops else 1)
 
 
 LARGE = decoder_attention("llama3-8b", sequences=16, max_length=2048, dtype=Dtype.BF16)
@@ -176,7 +176,7 @@ def found(workload: Workload) -> Found:
 
 def test_a_layer_begins_with_what_was_found_for_its_products_alone_and_tries_every_way_to_launch_them() -> None:
     layer = decoder_layer("llama3-8b", sequences=1, max_length=700, dtype=Dtype.BF16)
-    space, products = space_with(layer), replace(layer, attentions=())
+    space, products = space_with(layer), layer.products
     schedule = next(iter(first_guesses(any_space_of(products, H200), 0)))
     known = Found(
         workload=products,
@@ -220,7 +220,7 @@ def test_what_was_found_around_an_attention_is_made_legal_for_another_context() 
     )
     assert distance(now, OBJECTIVE, known) == 1
     assert distance(now.products, OBJECTIVE, known) == float("inf")
-    products = replace(known, workload=replace(before.products, num_in_front=0))
+    products = replace(known, workload=replace(before.products, kept_borders=()))
     assert distance(now, OBJECTIVE, products) == float("inf"), "its launches had other ops"
     asked = Asked(space=space_with(now), objective=OBJECTIVE, kernel_version="k", num_trials=60)
     (prior,) = choose_priors(asked, [known])

@@ -44,7 +44,7 @@ def llama(m: int, *, gated: bool = False, d_hidden: int = 14336, dtype: Dtype = 
 
 
 def asked(workload: Workload, num_trials: int = 60, gpu: Gpu = H200) -> Asked:
-    objective = Objective(regime=default_regime(workload.ops[0].m))
+    objective = Objective(regime=default_regime(workload.tile_ops[0].m))
     return Asked(space=space_of(workload, gpu), objective=objective, kernel_version=VERSION, num_trials=num_trials)
 
 
@@ -78,7 +78,7 @@ def test_what_was_found_for_neighbours_is_legal_for_a_shape_that_nobody_tried(wo
 
 
 def test_a_chain_that_writes_to_a_cache_begins_with_tiles_of_as_many_rows_of_w_as_one_that_does_not() -> None:
-    turned = replace(decoder_layer("llama3-8b", sequences=16, max_length=512), attentions=())
+    turned = decoder_layer("llama3-8b", sequences=16, max_length=512).products
     plain = decoder_block("llama3-8b", m=16)
     (first, *_) = [one for one in SHIPPED if one.source == "shipped chains/llama3-8b/m16"]
     assert 0 < distance(turned, BURST, first) <= distance(plain, BURST, first) + OPTION
@@ -152,7 +152,9 @@ def test_twice_the_rows_is_one_away_and_each_option_a_little() -> None:
     assert distance(llama(32), BURST, one) == 1
     near = [
         distance(llama(16, dtype=Dtype.BF16), BURST, one),
-        distance(replace(llama(16), ops=(replace(llama(16).ops[0], bias=True), llama(16).ops[1])), BURST, one),
+        distance(
+            replace(llama(16), ops=(replace(llama(16).tile_ops[0], bias=True), llama(16).tile_ops[1])), BURST, one
+        ),
         distance(llama(16), Objective(regime=Regime.SUSTAINED), one),
         distance(llama(16), Objective(l2=CacheState.WARM), one),
     ]

@@ -146,7 +146,7 @@ def test_a_guess_for_a_chain_has_stages_with_which_the_ring_holds_most_weights_o
     assert {tile.k for tile in first.tiles} == {128}
 
     def held_bytes(tiling: Tiling) -> int:
-        tiles = zip(tiling.tiles, workload.ops, strict=True)
+        tiles = zip(tiling.tiles, workload.tile_ops, strict=True)
         return tiling.num_stages * min(2 * tile.n * tile.k * op.rows_per_column for tile, op in tiles)
 
     assert held_bytes(first) > 1.3 * held_bytes(own)

@@ -56,7 +56,7 @@ def test_a_layers_form_has_any_context_and_its_sizes_have_the_context() -> None:
     assert form_digest(short) == form_digest(long) == form_digest(between(sequences=8))
     assert len({form_digest(one) for one in (short, between(rotary=False), between(num_behind=3), short.products)}) == 4
     assert [sized_ops(one)[1] for one in (short, long)] == [(4, 256, 512), (4, 256, 1024)]
-    first = replace(short.ops[0], name="first", n=256, rotary=None)
-    qkv = replace(short.ops[0], source="first", norm="first")
-    further = replace(short, ops=(first, qkv, short.ops[1]), num_in_front=2)
+    first = replace(short.tile_ops[0], name="first", n=256, rotary=None)
+    qkv = replace(short.tile_ops[0], source="first", norm="first")
+    further = replace(short, ops=(first, qkv, *short.ops[1:]))
     assert sized_ops(further) == [(4, 256, 512), (4, 256, 256)], "an attention behind two products is one of the two"

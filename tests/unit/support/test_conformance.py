@@ -30,9 +30,9 @@ def test_every_row_is_legal_and_its_plans_are_proven(table: object) -> None:
             if candidate.plan_kind is not PlanKind.LIBRARY:
                 workload = case.built_for or case.workload
                 plans, attentions = (of(workload, H200, candidate) for of in (plans_for, attention_plans_for))
-                assert len(attentions) == len(workload.attentions), case.id
+                assert len(attentions) == len(workload.launch_ops), case.id
                 assert not workload.ops or len(plans) == len(launches_of(workload, candidate)) - len(
-                    workload.attentions
+                    workload.launch_ops
                 ), case.id
 
 
@@ -55,7 +55,7 @@ def test_every_number_of_exchanges_of_a_shared_sum_occurs() -> None:
     found = {
         (chosen.tiling.cluster_k, sum_exchanges(op, tile, chosen.tiling)[0])
         for chosen in cluster_k.SHAPES.values()
-        for op, tile in zip(RAGGED.ops, chosen.tiling.cta_tiles, strict=True)
+        for op, tile in zip(RAGGED.tile_ops, chosen.tiling.cta_tiles, strict=True)
     }
     assert found == {
         *((2, exchanges) for exchanges in (1, 2, 3, 4, 5, 6)),

@@ -33,7 +33,7 @@ def test_a_plan_computes_the_plain_product_in_any_interleaving(
     wanted = plain_product(graph.workload, tensors)
     num_resident = rng.randint(1, plan.num_ctas) if plan.assignment == TICKET else None
     outputs = interpret(plan, graph, tensors | wanted, rng, num_resident=num_resident, num_launches=2)
-    assert list(outputs) == [graph.workload.ops[op].name for op in graph.op_indices]
+    assert list(outputs) == [graph.workload.tile_ops[op].name for op in graph.op_indices]
     for name, output in outputs.items():
         np.testing.assert_allclose(output, wanted[name], err_msg=name)
 

@@ -66,7 +66,7 @@ def test_an_attention_survives_its_json_as_a_chain(pair: dict[str, Any]) -> None
 
 def test_what_is_asked_is_what_the_op_has() -> None:
     pair = {**PAGED, "heads_first": False, "window": 100, "soft_cap": 30.0}
-    (op,) = workload_of(asked(pair).pair).attentions
+    (op,) = workload_of(asked(pair).pair).launch_ops
     assert op.form.paged == PagedCache(num_pages=4 * 32, page_tokens=16, heads_first=False)
     assert (op.form.window, op.form.soft_cap) == (100, 30.0)
     assert op.operands[3:] == ("attention.pages",)
@@ -88,8 +88,8 @@ ADDED = {**O_PROJ, "residual": "x"}
 
 def test_an_attention_between_products_survives_its_json() -> None:
     workload = workload_of(asked(chain(QKV, BEHIND, ADDED)).pair)
-    assert [op.name for op in workload.all_ops] == ["qkv", "attention", "o_proj"]
-    assert workload.num_in_front == 1
+    assert [op.name for op in workload.ops] == ["qkv", "attention", "o_proj"]
+    assert workload.borders == (1,)
     again = json.loads(pair_of(workload).model_dump_json())
     assert [op["name"] for op in again["ops"]] == ["qkv", "attention", "o_proj"]
     assert workload_of(asked(again).pair) == workload
@@ -100,15 +100,15 @@ def test_an_attention_between_products_survives_its_json() -> None:
 def test_a_models_layer_may_begin_with_its_qkv() -> None:
     shard = {**FRONT, "model": "llama3-70b", "tp": 8, "max_length": 2048, "sequences": 1}
     workload = workload_of(asked(shard).pair)
-    assert [op.name for op in workload.all_ops] == ["qkv", "attention", "o_proj"]
-    qkv, o_proj = workload.ops
+    assert [op.name for op in workload.ops] == ["qkv", "attention", "o_proj"]
+    qkv, o_proj = workload.tile_ops
     assert (qkv.m, qkv.result_columns, qkv.k, qkv.norm) == (1, 1280, 8192, "residual")
     assert (o_proj.k, o_proj.n, o_proj.residual) == (1024, 8192, False), "the residual is added behind the all-reduce"
-    assert workload.turned_for is workload.attentions[0]
+    assert workload.turned_for is workload.launch_ops[0]
     layer = workload_of(asked({**LAYER, "run": "from_qkv"}).pair)
-    assert [op.name for op in layer.all_ops] == ["qkv", "attention", "o_proj", "gate_up", "down"]
-    assert [op.residual_source for op in layer.ops] == ["", "residual", "", "o_proj"]
-    assert [op.is_output for op in layer.ops] == [False] * 4
+    assert [op.name for op in layer.ops] == ["qkv", "attention", "o_proj", "gate_up", "down"]
+    assert [op.residual_source for op in layer.tile_ops] == ["", "residual", "", "o_proj"]
+    assert [op.is_output for op in layer.tile_ops] == [False] * 4
     query = BestQuery.model_validate({**shard, "target": "simulated:h200"})
     assert query.to_question(None).workload == workload
 
@@ -127,22 +127,22 @@ def test_a_models_attention_is_made_of_its_sizes() -> None:
         page_tokens=32,
         window=1000,
     )
-    shape, (o_proj,) = workload.attentions[0].shape, workload.ops
+    shape, (o_proj,) = workload.launch_ops[0].shape, workload.tile_ops
     assert (shape.kv_heads, shape.query_heads, o_proj.n, o_proj.k) == (1, 8, 8192, 1024)
     assert BestQuery.model_validate(pair).to_workload() == workload
-    assert not workload_of(asked({**pair, "projection": False}).pair).ops
+    assert not workload_of(asked({**pair, "projection": False}).pair).tile_ops
 
 
 def test_a_layer_is_its_attention_and_the_block_behind_it() -> None:
     pair = {**LAYER, "new_tokens": 2, "dtype": "bf16"}
     workload = workload_of(asked(pair).pair)
-    assert [op.name for op in workload.all_ops] == ["attention", "o_proj", "gate_up", "down", "qkv"]
-    assert workload.ops[:3] == decoder_block("llama3-8b", m=8, dtype=Dtype.BF16).ops[:3]
-    assert workload.ops[3].rotary == Rotary(heads=32, kv_heads=8, head_dim=128, max_length=512, new_tokens=2)
+    assert [op.name for op in workload.ops] == ["attention", "o_proj", "gate_up", "down", "qkv"]
+    assert workload.tile_ops[:3] == decoder_block("llama3-8b", m=8, dtype=Dtype.BF16).tile_ops[:3]
+    assert workload.tile_ops[3].rotary == Rotary(heads=32, kv_heads=8, head_dim=128, max_length=512, new_tokens=2)
     plain = workload_of(asked({**pair, "rotary": False}).pair)
-    assert plain.ops == decoder_block("llama3-8b", m=8, dtype=Dtype.BF16).ops
+    assert plain.tile_ops == decoder_block("llama3-8b", m=8, dtype=Dtype.BF16).tile_ops
     assert plain.digest != workload.digest
-    assert workload.attentions[0].shape.max_length == 512
+    assert workload.launch_ops[0].shape.max_length == 512
     assert BestQuery.model_validate(pair).to_workload() == workload
     assert Workload.from_json(workload.to_json()) == workload
     assert workload_of(asked(Chain.from_workload(workload).model_dump(mode="json")).pair) == workload
@@ -154,18 +154,18 @@ def test_a_layer_is_its_attention_and_the_block_behind_it() -> None:
 )
 def test_a_rank_runs_what_lies_between_two_sums(run: str, ops: list[str]) -> None:
     workload = workload_of(asked({**LAYER, "tp": 8, "run": run}).pair)
-    assert [op.name for op in workload.all_ops] == ops
-    assert {op.m for op in workload.all_ops} == {4}
+    assert [op.name for op in workload.ops] == ops
+    assert {op.m for op in workload.ops} == {4}
 
 
 def test_a_layers_cache_may_have_pages_where_its_qkv_does_not_write() -> None:
     pair = {**LAYER, "rotary": False, "page_tokens": 32, "heads_first": False, "window": 100, "soft_cap": 30.0}
     workload = workload_of(asked(pair).pair)
-    (attention,) = workload.attentions
+    (attention,) = workload.launch_ops
     assert attention.form.paged is not None
     assert (attention.form.paged.page_tokens, attention.form.window, attention.form.soft_cap) == (32, 100, 30.0)
-    assert [op.name for op in workload.all_ops] == ["attention", "o_proj", "gate_up", "down", "qkv"]
-    assert workload_of(asked({**LAYER, "tp": 8, "run": "attention", "page_tokens": 16}).pair).attentions[0].form.paged
+    assert [op.name for op in workload.ops] == ["attention", "o_proj", "gate_up", "down", "qkv"]
+    assert workload_of(asked({**LAYER, "tp": 8, "run": "attention", "page_tokens": 16}).pair).launch_ops[0].form.paged
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_a_model_on_several_ranks_and_rows_is_a_batch_of_the_shape_of_one_rank()
     (shape,) = body["shapes"]
     assert (shape["m"], shape["d_hidden"], shape["gated"]) == ([1, 16, 64], 7168, True)
     batch = BatchRequest.model_validate(body)
-    assert [spec.workload.ops[0].m for spec in batch.to_specs("h200")] == [1, 16, 64]
+    assert [spec.workload.tile_ops[0].m for spec in batch.to_specs("h200")] == [1, 16, 64]
     assert (batch.terms.labels, batch.terms.project) == (("a", "b"), "p")
 
 
@@ -51,7 +51,7 @@ def test_presets_of_a_decoder_layer_are_bodies_that_the_api_and_the_client_take(
     body = SubmitForm.of({"model": "llama3-8b", **fields}).body()
     assert path_of(body) == "/jobs"
     workload = TuneRequest.model_validate(body).to_spec("h200").workload
-    assert [op.name for op in workload.all_ops] == ops
+    assert [op.name for op in workload.ops] == ops
     assert workload.dtype == fields.get("dtype", "fp16")
     words = shlex.split(as_client("http://localhost:8000", body))
     given = submit.make_context("submit", words[4:]).params  # which refuses an option that it does not have
@@ -60,8 +60,8 @@ def test_presets_of_a_decoder_layer_are_bodies_that_the_api_and_the_client_take(
     assert given["projection"] is (False if fields["what"] == "attention" else None)
     assert given["run"] == fields.get("run")
     assert given["page_tokens"] == body["pair"].get("page_tokens")
-    assert [op.form.paged is not None for op in workload.attentions] == ["page_tokens" in fields] * bool(
-        workload.attentions
+    assert [op.form.paged is not None for op in workload.launch_ops] == ["page_tokens" in fields] * bool(
+        workload.launch_ops
     )
 
 

@@ -19,7 +19,7 @@ SIZES: dict[str, Any] = {"kv_heads": 8, "head_dim": 128, "max_length": 2**14}
 
 def slots_of(workload: Workload) -> int:
     """Of a card's memory, with a copy in order where the cache has pages."""
-    paged = workload.attentions[0].form.paged is not None
+    paged = workload.launch_ops[0].form.paged is not None
     return slots_that_fit(FREE, (1 + paged) * cache_bytes(workload), bytes_of_checks(workload))
 
 

@@ -158,7 +158,7 @@ def _op(
     parts = f", {len(mine)} tasks" if len(mine) != num_rows * num_cols else ""
     coarse = "" if down == right == 1 else f"; a cell is {down} x {right} tiles"
     note = f"{num_rows} x {num_cols} tiles{parts}{coarse}"
-    picture = OpPicture(name=plan.graph.workload.ops[op].name, y=top + 14, cells=cells, path=path, note=note)
+    picture = OpPicture(name=plan.graph.workload.tile_ops[op].name, y=top + 14, cells=cells, path=path, note=note)
     return picture, {key: centre(*key[1:]) for key in roles if key[0] == op}
 
 
@@ -191,7 +191,7 @@ def _example(plans: Sequence[VerifiedPlan]) -> tuple[Key | None, set[Key], str]:
             is_awaited |= (tasks[:, 5] >= low) & (tasks[:, 5] < high)
         awaited = {(op, row, col) for op, row, col in tasks[is_awaited, :3].tolist()}
         op, row, col = tasks[task, :3].tolist()
-        names = [one.name for one in plan.graph.workload.ops]
+        names = [one.name for one in plan.graph.workload.tile_ops]
         whom = " and ".join(names[one] for one in sorted({key[0] for key in awaited}))
         if not awaited:
             return (op, row, col), set(), f"Tile ({row}, {col}) of {names[op]} waits for the other launch."

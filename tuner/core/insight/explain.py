@@ -39,9 +39,9 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
     """
     heading = f"{workload.describe()} on {gpu.name}: {schedule}."
     schedule = replace(schedule, ordering=replace(schedule.ordering, run_starts=()))  # told of are other launches, too
-    if not workload.attentions:
+    if not workload.launch_ops:
         return [heading, *_products(workload, gpu, schedule)]
-    if len(workload.ops) <= 1:
+    if len(workload.tile_ops) <= 1:
         space = AttentionSpace(workload, gpu)
         return [heading, *explain_attention(workload, gpu, schedule), _next_best_apart(space, schedule)]
     products = _products(workload, gpu, replace(schedule, attentions=()))
@@ -66,7 +66,7 @@ def _products(whole: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
 
 
 def _names(plan: VerifiedPlan) -> str:
-    return f" of {' and '.join(plan.graph.workload.ops[op].name for op in plan.graph.op_indices)}"
+    return f" of {' and '.join(plan.graph.workload.tile_ops[op].name for op in plan.graph.op_indices)}"
 
 
 def _policy(workload: Workload, gpu: Gpu, schedule: Schedule) -> str:
@@ -96,7 +96,7 @@ def _waves(plan: VerifiedPlan) -> Iterator[str]:
         which = "" if split.size == rows * cols else f", {split.size} of them"
         counts = " to ".join(map(str, sorted({int(split.min()), int(split.max())}))) if split.size else ""
         parts = f"{which} in {counts} parts" if split.size else ""
-        name = plan.graph.workload.ops[op].name
+        name = plan.graph.workload.tile_ops[op].name
         many = "wave" if waves.num_waves == 1 else "waves"
         yield (
             f"Waves: {name} has {rows} x {cols} tiles{parts}, {waves.num_waves} {many} of {plan.plan.num_ctas} CTAs, "

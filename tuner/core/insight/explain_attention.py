@@ -25,7 +25,7 @@ def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Itera
     Raises:
         IllegalSchedule: the schedule is outside the legal space.
     """
-    candidate = Candidate(plan_kind=apart_kind(workload.num_ops), schedule=schedule)
+    candidate = Candidate(plan_kind=apart_kind(len(workload.ops)), schedule=schedule)
     memory_us, product_us = dram_us(workload, gpu), tensor_us(workload, gpu)
     yield (
         f"Bounds: DRAM {memory_us:.1f} us, of which keys and values "
@@ -33,7 +33,7 @@ def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Itera
     )
     times_us: dict[str, float] = {}
     plans = attention_plans_for(workload, gpu, candidate)
-    for op, one, plan in zip(workload.attentions, schedule.attentions, plans, strict=True):
+    for op, one, plan in zip(workload.launch_ops, schedule.attentions, plans, strict=True):
         num_bytes, num_tasks = loads_of(plan, op.timed_lengths, one.tile_tokens)
         who = "CTAs" if one.cluster == 1 else f"clusters of {one.cluster} CTAs"
         yield (
@@ -51,8 +51,8 @@ def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Itera
         times_us[op.name] = attention_us(plan, op.timed_lengths, gpu, tiling=tiling)
     for product in plans_for(workload, gpu, candidate):
         (index,) = product.graph.op_indices
-        times_us[workload.ops[index].name] = simulate(product).makespan_us
-    parts = ", ".join(f"{op.name} {times_us[op.name]:.1f} us" for op in workload.all_ops)
+        times_us[workload.tile_ops[index].name] = simulate(product).makespan_us
+    parts = ", ".join(f"{op.name} {times_us[op.name]:.1f} us" for op in workload.ops)
     yield (
         f"Forecast: {parts}; {sum(times_us.values()):.1f} us plainly, and {PROGRAMMATIC_GAIN_US:.1f} us less for each "
         "launch that is programmatic."

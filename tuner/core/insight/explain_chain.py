@@ -25,8 +25,8 @@ def explain_chain(
 ) -> Iterator[str]:
     """Sentences about the fewest launches of a chain's products, by their timelines, and about other launches of the
     chain; `schedule` is that of its products alone."""
-    names = {op.name for op in workload.all_ops}
-    for index, op in enumerate(workload.ops):
+    names = {op.name for op in workload.ops}
+    for index, op in enumerate(workload.tile_ops):
         named = [("reads", op.source), ("adds", op.residual_source), ("norms by", op.norm)]
         read = ", ".join(f"{verb} {tensor}" for verb, tensor in named if tensor in names)
         turned = f", turns queries and keys, writes keys and values to {_written_by(op.rotary)}" if op.rotary else ""
@@ -45,7 +45,7 @@ def _written_by(rotary: Rotary) -> str:
 
 def launches_in_words(workload: Workload, candidate: Candidate) -> str:
     """``[o_proj] [gate_up down] [qkv]``."""
-    names = [op.name for op in workload.numbered_ops]
+    names = [op.name for op in workload.ops]
     return " ".join(f"[{' '.join(names[op] for op in launch)}]" for launch in launches_of(workload, candidate))
 
 

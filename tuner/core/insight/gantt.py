@@ -13,7 +13,7 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.insight.tracing import forecast_attentions
+from tuner.core.insight.tracing import forecast_attentions, op_names
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
@@ -124,7 +124,7 @@ def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) ->
     tasks = _table_of(spans)
     # Weights may have come in while a task still waited for signals: then nothing is left to load once it is ready.
     tasks[:, _FIRST_TIME:] = np.maximum.accumulate(tasks[:, _FIRST_TIME:], axis=1)
-    num_products = len(plans[0].graph.workload.ops) if plans else len(trace.op_names)
+    num_products = len(plans[0].graph.workload.tile_ops) if plans else len(trace.op_names)
     attended = np.flatnonzero(tasks[:, 1] >= num_products)  # in one piece: the launches of attentions
     is_known = bool(plans) and sum(plan.plan.num_tasks for plan in plans) == len(spans) - len(attended)
     num_ctas = [
@@ -166,7 +166,7 @@ def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
     tasks[:, _FIRST_TIME:] -= tasks[:, _FIRST_TIME].min()
     return Gantt(
         tasks=tasks,
-        op_names=tuple(op.name for op in workload.numbered_ops),
+        op_names=op_names(workload),
         num_sms=gpu.num_sms,
         num_ctas=tuple(num_ctas),
         signals=_signals(plans, first, len(attended)) if plans else None,

@@ -243,8 +243,8 @@ def forecast_attentions(
     """
     plans = attention_plans_for(workload, gpu, candidate)
     schedules = candidate.schedule.attentions if candidate.schedule else ()
-    spans, num_products = list[TaskSpan](), len(workload.ops)
-    for index, (op, one, plan) in enumerate(zip(workload.attentions, schedules, plans, strict=True)):
+    spans, num_products = list[TaskSpan](), len(workload.tile_ops)
+    for index, (op, one, plan) in enumerate(zip(workload.launch_ops, schedules, plans, strict=True)):
         rows = attention_timeline(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape))
         launch = first_launch + index
         spans += spans_from_attention(plan, rows, launch, num_products + index, gpu.num_sms, scale, begin_us=begin_us)
@@ -274,7 +274,12 @@ def forecast_trace(workload: Workload, gpu: Gpu, candidate: Candidate, scale: fl
     )
     of_products = [timeline.num_ctas for timeline in timelines]
     num_ctas = [*of_products[:front], *grids, *of_products[front:]]
-    return make_trace(spans, tuple(op.name for op in workload.numbered_ops), num_ctas, simulated=True)
+    return make_trace(spans, op_names(workload), num_ctas, simulated=True)
+
+
+def op_names(workload: Workload) -> tuple[str, ...]:
+    """The ops of a trace by number: tile ops as their plans number them, and behind these the others."""
+    return (*(op.name for op in workload.tile_ops), *(op.name for op in workload.launch_ops))
 
 
 def make_trace(
@@ -311,11 +316,11 @@ def trace_from_stamps(
     `reason`, or the stamps tell no times."""
     if reason:
         return no_trace(reason, simulated=False)
-    ops, count = workload.ops, len(attentions)
+    count = len(attentions)
     front = launches_in_front(workload, [plan.graph.op_indices for plan in verified])
     try:
         attended = [
-            stamped_attention(front + index, len(ops) + index, plan, words)
+            stamped_attention(front + index, len(workload.tile_ops) + index, plan, words)
             for index, (plan, words) in enumerate(zip(attentions, stamps[front : front + count], strict=True))
         ]
         numbers = (*range(front), *range(front + count, len(stamps)))
@@ -326,8 +331,7 @@ def trace_from_stamps(
         spans = spans_from_stamps(launches)
     except ValueError as error:
         return no_trace(str(error), simulated=False)
-    names = (*(op.name for op in ops), *(op.name for op in workload.attentions))
-    return make_trace(spans, names, [len(stamped.ctas) for stamped in launches], simulated=False)
+    return make_trace(spans, op_names(workload), [len(stamped.ctas) for stamped in launches], simulated=False)
 
 
 def no_trace(reason: str, *, simulated: bool) -> Trace:

@@ -51,12 +51,12 @@ def attention_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
     kind, and what a kind fuses are products of one of its sides."""
     if not kind.is_ours or _is_apart(kind):
         return None
-    if (first_behind := workload.forced_start) is not None:
-        return _both_sides_problem(workload, kind, first_behind)
-    where = "in front of" if workload.num_in_front else "behind"
-    if kind.is_in_runs and len(workload.ops) == 2:
+    if workload.forced_starts:
+        return _both_sides_problem(workload, kind, workload.forced_starts[0])
+    where = "in front of" if workload.borders else "behind"
+    if kind.is_in_runs and len(workload.tile_ops) == 2:
         return f"two products {where} an attention are one run or two: use fused_pdl or n_launches_pdl"
-    if len(workload.ops) > 1 and not kind.is_side_by_side:
+    if len(workload.tile_ops) > 1 and not kind.is_side_by_side:
         return None
     return "an attention has a launch of its own, and others are not built: use two_launches or two_launches_pdl"
 
@@ -67,10 +67,10 @@ def _is_apart(kind: PlanKind) -> bool:
 
 def _both_sides_problem(workload: Workload, kind: PlanKind, first_behind: int) -> str | None:
     """Of products on both sides of the attention, by a kind that has not a launch for each op."""
-    front, behind = workload.ops[first_behind - 1].name, workload.ops[first_behind].name
+    front, behind = workload.tile_ops[first_behind - 1].name, workload.tile_ops[first_behind].name
     stands = f"an attention has a launch of its own between {front} and {behind}"
-    if len(workload.ops) == 2:
-        kinds = [str(other) for other in PlanKind if _is_apart(other) and other.is_for(workload.num_ops)]
+    if len(workload.tile_ops) == 2:
+        kinds = [str(other) for other in PlanKind if _is_apart(other) and other.is_for(len(workload.ops))]
         return f"{stands}: use {' or '.join(kinds)}"
     if kind.is_in_runs:
         return None
@@ -90,9 +90,9 @@ def attention_problem(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: A
 
 def attentions_problem(workload: Workload, gpu: Gpu, schedules: tuple[AttentionSchedule, ...]) -> str | None:
     """The first problem of any of them."""
-    if len(schedules) != len(workload.attentions):
-        return f"{len(schedules)} attention schedules for {len(workload.attentions)} attentions: give one for each"
-    pairs = zip(workload.attentions, schedules, strict=True)
+    if len(schedules) != len(workload.launch_ops):
+        return f"{len(schedules)} attention schedules for {len(workload.launch_ops)} attentions: give one for each"
+    pairs = zip(workload.launch_ops, schedules, strict=True)
     return next((found for op, one in pairs if (found := attention_problem(workload, gpu, op, one))), None)
 
 

@@ -113,8 +113,8 @@ def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
 
 def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
     """Why the tiling cannot be compiled, or would not fit the GPU."""
-    if len(tiling.tiles) != len(workload.ops):
-        return f"{len(tiling.tiles)} tiles for {len(workload.ops)} ops: give one tile per op"
+    if len(tiling.tiles) != len(workload.tile_ops):
+        return f"{len(tiling.tiles)} tiles for {len(workload.tile_ops)} ops: give one tile per op"
     return (
         engine_problem(workload, gpu, tiling.engine)
         or _RULES[tiling.engine].tiling_problem(workload, tiling)
@@ -161,27 +161,27 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     if kind.is_programmatic and gpu.compute_capability < (9, 0):
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
-    has_attention = bool(workload.attentions) or workload.forced_start is not None
+    has_attention = bool(workload.launch_ops or workload.forced_starts)
     if has_attention and (problem := attention_kind_problem(workload, kind)):
         return problem
-    if kind.is_side_by_side and workload.num_ops != 2:
-        return f"{workload.num_ops} ops: two streams are for a pair"
-    if not kind.is_for(workload.num_ops):
-        kinds = [str(other) for other in PlanKind if other.is_ours and other.is_for(workload.num_ops)]
-        return f"not for {workload.num_ops} ops: use one of {', '.join(kinds)}"
+    if kind.is_side_by_side and len(workload.ops) != 2:
+        return f"{len(workload.ops)} ops: two streams are for a pair"
+    if not kind.is_for(len(workload.ops)):
+        kinds = [str(other) for other in PlanKind if other.is_ours and other.is_for(len(workload.ops))]
+        return f"not for {len(workload.ops)} ops: use one of {', '.join(kinds)}"
     return None
 
 
-def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forced: int | None = None) -> str | None:
-    """Why the products cannot be launched in these runs, or which kind launches them so; a run begins with op `forced`,
-    where one is given."""
+def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forced: tuple[int, ...] = ()) -> str | None:
+    """Why the products cannot be launched in these runs, or which kind launches them so; a run begins with each op of
+    `forced`."""
     if not kind.is_in_runs:
         return f"runs that begin at {run_starts}: only the kind runs has them, use none" if run_starts else None
     if list(run_starts) != sorted(set(run_starts) & set(range(1, num_ops))):
         return f"runs that begin at {run_starts}: give some of ops 1 to {num_ops - 1}, ascending"
-    if forced is not None and forced not in run_starts:
+    if missing := [op for op in forced if op not in run_starts]:
         begins = f"runs that begin at {run_starts or 'op 0 alone'}"
-        return f"{begins}: an attention's launch stands in front of op {forced}, let a run begin with it"
+        return f"{begins}: an attention's launch stands in front of op {missing[0]}, let a run begin with it"
     if not run_starts:
         return "one run of all ops is one launch: use fused_pdl"
     if len(run_starts) == num_ops - 1:
@@ -196,8 +196,8 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
         IllegalSchedule: it cannot, as a sentence.
     """
     problem = kind_problem(workload, gpu, kind)
-    starts, forced = schedule.ordering.run_starts, workload.forced_start
-    problem = problem or runs_problem(len(workload.ops), kind, starts, forced)
+    starts, forced = schedule.ordering.run_starts, workload.forced_starts
+    problem = problem or runs_problem(len(workload.tile_ops), kind, starts, forced)
     if kind.is_side_by_side and not schedule.ordering.assignment.is_static:
         problem = "tickets drawn do not tell how many CTAs have started: use static"
         if schedule.ordering.assignment is Assignment.FIRST_WAVE:
@@ -223,7 +223,7 @@ def is_legal(workload: Workload, gpu: Gpu, schedule: Schedule) -> bool:
 
 def _schedule_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
     problem = gpu_problem(gpu) or attentions_problem(workload, gpu, schedule.attentions)
-    if workload.ops:
+    if workload.tile_ops:
         problem = problem or _kept_tiling_problem(workload.products, gpu, schedule.tiling)
         problem = problem or _ordering_problem(workload.products, gpu, schedule)
     elif schedule.tiling.tiles:
@@ -241,13 +241,13 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
     if problem := split_order_problem(graph, ordering.split_order):
         return problem
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
-    if len(ordering.rasters) != len(workload.ops):
-        return f"{len(ordering.rasters)} rasters for {len(workload.ops)} ops: give one raster per op"
+    if len(ordering.rasters) != len(workload.tile_ops):
+        return f"{len(ordering.rasters)} rasters for {len(workload.tile_ops)} ops: give one raster per op"
     if problem := interleave_problem(workload, tiles, ordering.interleave):
         return problem
     blocks = merge_blocks(workload, tiles, graph.op_indices, ordering.interleave)
     for op, raster in enumerate(ordering.rasters):
-        if problem := raster_problem(raster, block_shapes(blocks, op), workload.ops[op].name):
+        if problem := raster_problem(raster, block_shapes(blocks, op), workload.tile_ops[op].name):
             return problem
     resources = _kept_resources(workload, schedule.tiling)
     num_ctas = grid_size(graph.num_tasks, ordering, gpu, schedule.tiling.cluster_size)

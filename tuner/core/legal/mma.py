@@ -78,7 +78,8 @@ def registers(workload: Workload, tiling: Tiling) -> int:
     Source: fragment sizes of mma.sync.m16n8k16, PTX ISA, "Matrix fragments for mma.m16n8k16".
     """
     most = max(
-        _fragment_registers(op, tile, tiling.num_warps) for op, tile in zip(workload.ops, tiling.tiles, strict=True)
+        _fragment_registers(op, tile, tiling.num_warps)
+        for op, tile in zip(workload.tile_ops, tiling.tiles, strict=True)
     )
     others = max(_OTHER_REGISTERS[tile.k * workload.dtype.size_bytes] for tile in tiling.tiles)
     return min(most + others, MAX_REGISTERS_PER_THREAD)
@@ -86,7 +87,7 @@ def registers(workload: Workload, tiling: Tiling) -> int:
 
 def least_registers(workload: Workload, tiling: Tiling) -> int:
     """Accumulators, fragments of one slice, and what else there must be."""
-    both = zip(workload.ops, tiling.tiles, strict=True)
+    both = zip(workload.tile_ops, tiling.tiles, strict=True)
     return max(_fragment_registers(op, tile, tiling.num_warps) for op, tile in both) + _LEAST_OTHER_REGISTERS
 
 
@@ -99,7 +100,7 @@ def _fragment_registers(op: GemmOp, tile: Tile, num_warps: int) -> int:
 
 def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the tiling cannot be compiled."""
-    for op, tile in zip(workload.ops, tiling.tiles, strict=True):
+    for op, tile in zip(workload.tile_ops, tiling.tiles, strict=True):
         if problem := _tile_problem(op, tile, tiling.num_warps, workload.dtype):
             return problem
     if not 2 <= tiling.num_stages <= MAX_STAGES:

@@ -59,7 +59,7 @@ def raster_problem(raster: Raster, shapes: frozenset[tuple[int, int]], op_name: 
 @lru_cache(maxsize=65536)
 def interleave_problem(workload: Workload, tiles: tuple[Tile, ...], interleave: Interleave) -> str | None:
     """Why the merge is none, or not the plain name of itself, for these tiles."""
-    kind, ops = interleave.kind, tuple(range(len(workload.ops)))
+    kind, ops = interleave.kind, tuple(range(len(workload.tile_ops)))
     if kind is InterleaveKind.BANDS:
         return _bands_problem(workload, tuple(tile.m for tile in tiles), interleave) or _chunks_problem(
             workload, tiles, interleave.chunks
@@ -83,8 +83,8 @@ def _bands_problem(workload: Workload, tile_ms: tuple[int, ...], interleave: Int
     rows, lag = interleave.rows, interleave.lag
     if rows < 1 or lag < 0 or interleave.chunks < 1:
         return f"{interleave.kind} of {rows} rows, lag {lag}, {interleave.chunks} chunks: use at least 1, 0 and 1"
-    ops = tuple(range(len(workload.ops)))
-    num_rows = -(-workload.ops[0].m // tile_ms[0])
+    ops = tuple(range(len(workload.tile_ops)))
+    num_rows = -(-workload.tile_ops[0].m // tile_ms[0])
     this, first = f"{replace(interleave, chunks=1)} over {num_rows} tile rows", Interleave()
     if rows >= num_rows or len(ops) == 1:
         return f"{this} is the same order as {first}: use {first}"
@@ -107,7 +107,7 @@ def _plainer_bands(
     """Plainer (rows, lag) that may give the same order: those whose first consumer row comes after `first_run` rows."""
     rows, lag = interleave.rows, interleave.lag
     yield bands.stop, 0
-    edges = row_edges(workload, tile_ms, tuple(range(len(workload.ops))))
+    edges = row_edges(workload, tile_ms, tuple(range(len(workload.tile_ops))))
     needed = min((int(edge.last[0]) for edge in edges if edge.producer == 0), default=0)
     for band in bands:
         if (lag or band < rows) and (not needed or -(-needed // band) * band == first_run or not lag):
@@ -122,10 +122,10 @@ def _plainer_bands(
 def _chunks_problem(workload: Workload, tiles: tuple[Tile, ...], chunks: int) -> str | None:
     if chunks == 1:
         return None
-    readers = [op for op in range(len(workload.ops)) if workload.producer_of(op) is not None]
+    readers = [op for op in range(len(workload.tile_ops)) if workload.producer_of(op) is not None]
     if not readers or any(workload.is_read(op) for op in readers):
         return "column chunks are for consumers whose output no other op reads: use chunks 1"
-    num_cols = [-(-workload.ops[op].n // tiles[op].n) for op in readers]
+    num_cols = [-(-workload.tile_ops[op].n // tiles[op].n) for op in readers]
     widths = [-(-cols // chunks) for cols in num_cols]
     plain = next(fewer for fewer in range(1, chunks + 1) if [-(-cols // fewer) for cols in num_cols] == widths)
     if plain != chunks:
@@ -134,10 +134,10 @@ def _chunks_problem(workload: Workload, tiles: tuple[Tile, ...], chunks: int) ->
 
 
 def _half_rows_problem(workload: Workload, tiles: tuple[Tile, ...], is_dependent: bool) -> str | None:
-    ops = tuple(range(len(workload.ops)))
+    ops = tuple(range(len(workload.tile_ops)))
     if not is_dependent:
         return "half_rows is for a consumer and its producer; these ops are independent: use proportional"
-    num_cols = {op: -(-workload.ops[op].n // tiles[op].n) for op in ops}
+    num_cols = {op: -(-workload.tile_ops[op].n // tiles[op].n) for op in ops}
     steps = row_steps(workload, tuple(tile.m for tile in tiles), ops, 1, 1)
     if not any(sum(num_cols[rows.op] > 1 for rows in step) > 1 for step in steps):
         return "no half row of one op comes between halves of another: use bands of 1 row, lag 1, or producer_first"
@@ -145,10 +145,10 @@ def _half_rows_problem(workload: Workload, tiles: tuple[Tile, ...], is_dependent
 
 
 def _proportional_problem(workload: Workload, tiles: tuple[Tile, ...], is_dependent: bool) -> str | None:
-    if is_dependent or len(workload.ops) == 1:
+    if is_dependent or len(workload.tile_ops) == 1:
         return "proportional mixes independent ops; here one reads another, or is alone: use bands"
-    num_rows = [-(-op.m // tile.m) for op, tile in zip(workload.ops, tiles, strict=True)]
-    num_cols = [-(-op.n // tile.n) for op, tile in zip(workload.ops, tiles, strict=True)]
+    num_rows = [-(-op.m // tile.m) for op, tile in zip(workload.tile_ops, tiles, strict=True)]
+    num_cols = [-(-op.n // tile.n) for op, tile in zip(workload.tile_ops, tiles, strict=True)]
     if max(num_cols) == 1 and len(set(num_rows)) == 1:
         plain = "bands of 1 row" if num_rows[0] > 1 else "producer_first"
         return f"tiles that alternate one by one are the order of {plain}: use {plain}"
@@ -191,7 +191,7 @@ def _premature(graph: TileGraph, interleave: Interleave, granularity: Granularit
             height = rows_per_signal(granularity, width, num_rows)
             last = min(num_rows, -(-int(edge.last[block.row_end - 1]) // height) * height)
             if last > emitted[edge.producer]:
-                name = graph.workload.ops[block.op].name
+                name = graph.workload.tile_ops[block.op].name
                 return (
                     f"{interleave} computes {name} tile row {block.row_begin} after {emitted[edge.producer]} producer "
                     f"rows, and a signal per {granularity} would have it wait for {last}: use row, or producer_first"

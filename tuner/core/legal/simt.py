@@ -39,7 +39,7 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     """Why no tiling of this engine runs the workload."""
     del gpu
     chunk = workload.dtype.elements(CHUNK_BYTES)
-    for op in workload.ops:
+    for op in workload.tile_ops:
         if op.k % chunk:
             return f"{op.name} has k {op.k}: the simt engine reads chunks of {chunk} elements, use mma"
     return None
@@ -65,7 +65,7 @@ def smem_bytes(workload: Workload, tiling: Tiling) -> int:
 
 def registers(workload: Workload, tiling: Tiling) -> int:
     """The least, and addresses of each chunk."""
-    both = zip(workload.ops, tiling.tiles, strict=True)
+    both = zip(workload.tile_ops, tiling.tiles, strict=True)
     chunks = max(_chunks(op, tile, tiling.num_warps, workload.dtype) for op, tile in both)
     return min(least_registers(workload, tiling) + _CHUNK_REGISTERS * chunks, MAX_REGISTERS_PER_THREAD)
 
@@ -80,7 +80,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
     """Why the tiling cannot be compiled."""
     if tiling.num_warps not in NUM_WARPS:
         return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
-    for op, tile in zip(workload.ops, tiling.tiles, strict=True):
+    for op, tile in zip(workload.tile_ops, tiling.tiles, strict=True):
         if problem := tile_problem(op, tile, tiling.num_warps, workload.dtype):
             return problem
     if not 2 <= tiling.num_stages <= MAX_STAGES:

@@ -84,7 +84,7 @@ def workload_problem(workload: Workload, gpu: Gpu) -> str | None:
     if gpu.num_sms > MAX_CTAS:
         return f"{gpu.name} has {gpu.num_sms} SMs: the wgmma engine knows up to {MAX_CTAS} CTAs, use mma"
     aligned = workload.dtype.elements(ROW_ALIGNMENT_BYTES)
-    for op in workload.ops:
+    for op in workload.tile_ops:
         if op.n % aligned or op.k % aligned:
             return f"{op.name} has n {op.n} and k {op.k}: TMA needs multiples of {aligned}, use mma"
     return None
@@ -103,7 +103,7 @@ def stage_depths(dtype: Dtype) -> tuple[int, ...]:
 def stage_bytes(workload: Workload, tiling: Tiling) -> tuple[int, int]:
     """A stage of a CTA's inputs' ring and one of its weights', bytes: each as large as the op that needs most."""
     size = workload.dtype.size_bytes
-    tiles = [product_tile(op, tile) for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True)]
+    tiles = [product_tile(op, tile) for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True)]
     return max(tile.m * tile.k for tile in tiles) * size, max(tile.n * tile.k for tile in tiles) * size
 
 
@@ -136,7 +136,7 @@ def received_bytes(workload: Workload, tiling: Tiling) -> int:
     """Room for the fp32 sums that a CTA gets from the others that share its tile's k, bytes."""
     if tiling.cluster_k == 1:
         return 0
-    tiles = zip(workload.ops, tiling.cta_tiles, strict=True)
+    tiles = zip(workload.tile_ops, tiling.cta_tiles, strict=True)
     return SUM_SLOTS * max(sum_exchanges(op, tile, tiling)[1] for op, tile in tiles)
 
 
@@ -205,7 +205,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, use {PING_PONG_WARPS}"
     if problem := _cluster_problem(workload, tiling):
         return problem
-    for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
+    for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
         most = most_accumulators(op, num_groups(tiling), swap_ab=tiling.swap_ab, shares_k=shares_k, is_busy=is_busy)
         own = tile_problem(op, tile, num_groups(tiling), workload.dtype, swap_ab=tiling.swap_ab, most=most)
@@ -253,7 +253,7 @@ def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"epilogue tma where {sharers} CTAs share a tile's k, and store a share each: use direct"
     if tiling.split_k:
         return f"parts of tiles where {sharers} CTAs share a tile's k: use an empty split_k, or cluster_k 1"
-    for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
+    for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
         if (steps := num_steps(op, tile)) < sharers:
             return f"{sharers} CTAs share the k of {op.name}: a tile has {steps} k-steps of {tile.k}, use no more"
         size, what = (tile.m, "rows") if tiling.swap_ab else (tile.n, "columns")
@@ -296,7 +296,7 @@ def _reach_problem(workload: Workload, tiling: Tiling) -> str | None:
     input_bytes, weight_bytes = stage_bytes(workload, tiling)
     behind = tiling.input_stages * input_bytes if tiling.swap_ab else tiling.num_stages * weight_bytes
     ring = "inputs'" if tiling.swap_ab else "weights'"
-    for op, tile in zip(workload.ops, tiling.cta_tiles, strict=True):
+    for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
         held = shared_rows(op, tile, swap_ab=tiling.swap_ab)
         rows = multiplied(op, tile, num_groups(tiling), swap_ab=tiling.swap_ab)[0]
         if (beyond := (rows - held) * LINE_BYTES) > behind:
@@ -310,7 +310,7 @@ def _parts_problem(workload: Workload, tiling: Tiling) -> str | None:
     num_large, per_pass = 0, BLOCK_ROWS * num_groups(tiling)
     if tiling.split_k and tiling.num_warps == MOST_WARPS and tiling.epilogue is Epilogue.TMA:
         return f"epilogue tma where {MOST_WARPS} warps add parts spills: use direct"
-    for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True)):
+    for index, (op, tile) in enumerate(zip(workload.tile_ops, tiling.cta_tiles, strict=True)):
         rows = shared_rows(op, tile, swap_ab=tiling.swap_ab)
         if tiling.num_parts(index) > 1 and rows > per_pass and rows % per_pass:
             return f"tile {tile}: parts of {rows} rows of W are not whole blocks: use up to {per_pass}, or multiples"

@@ -21,7 +21,7 @@ def sums_beside_problem(workload: Workload, tiling: Tiling, op_index: int, num_s
         return problem
     takes_turns = tiling.warpgroups is Warpgroups.PING_PONG
     adds = tiling.num_parts(op_index) > 1 or (takes_turns and bool(tiling.split_k))
-    if not adds or num_sums <= MAX_ACCUMULATORS_WITH_NORMS or not any(op.norm for op in workload.ops):
+    if not adds or num_sums <= MAX_ACCUMULATORS_WITH_NORMS or not any(op.norm for op in workload.tile_ops):
         return None
     what = f"tile {tiling.tiles[op_index]}: {num_sums} sums a thread spill where parts are added and rows are normed"
     return f"{what}: use at most {MAX_ACCUMULATORS_WITH_NORMS}"
@@ -30,7 +30,9 @@ def sums_beside_problem(workload: Workload, tiling: Tiling, op_index: int, num_s
 def beside_bytes(workload: Workload, tiling: Tiling, feed_slots: int) -> int:
     """For each of the tasks that come next its barriers and the factors of a tile's rows, where an epilogue may wait;
     and with swapped operands room in which warps add up squares."""
-    ops = [(index, op, tile.m) for index, (op, tile) in enumerate(zip(workload.ops, tiling.cta_tiles, strict=True))]
+    ops = [
+        (index, op, tile.m) for index, (op, tile) in enumerate(zip(workload.tile_ops, tiling.cta_tiles, strict=True))
+    ]
     normed = [rows for _, op, rows in ops if op.norm]
     squared = [rows for index, _, rows in ops if workload.writes_squares(index)]
     waits = bool(normed) or any(workload.residual_producer_of(index) is not None for index, _, _ in ops)

@@ -22,7 +22,7 @@ def waiting_problem(workload: Workload, tiling: Tiling) -> str | None:
 
 def reads_another(workload: Workload) -> bool:
     """Whether an op reads another one's output as A."""
-    return any(workload.producer_of(op) is not None for op in range(len(workload.ops)))
+    return any(workload.producer_of(op) is not None for op in range(len(workload.tile_ops)))
 
 
 def sums_in_band_problem(tiling: Tiling, op_index: int, sums: int) -> str | None:
@@ -45,13 +45,13 @@ def _ahead_window_problem(workload: Workload, tiling: Tiling) -> str | None:
         what = f"a window of {tiling.window}" if tiling.window else f"{tiling.num_stages} stages"
         numbers = f"use 1 to {most}, 0 for no other limit" if most else "use 0"
         return f"ahead window {tiling.ahead_window} of {what}: {numbers}"
-    if not any(workload.producers_of(op) for op in range(len(workload.ops))):
+    if not any(workload.producers_of(op) for op in range(len(workload.tile_ops))):
         return f"ahead window {tiling.ahead_window}: no op reads another, so no task waits: use 0"
     return None
 
 
 def _in_band_problem(workload: Workload, tiling: Tiling) -> str | None:
-    rows = max(op.m for op in workload.ops)
+    rows = max(op.m for op in workload.tile_ops)
     if not reads_another(workload):
         return "in_band: no op reads another one's output as A: use false"
     if rows > MOST_IN_BAND_ROWS:

@@ -87,7 +87,7 @@ def wave_us(graph: TileGraph, gpu: Gpu, tasks: Words | None = None) -> float:
 
 def _tasks(graph: TileGraph, op_index: int, tasks: Words) -> Iterator[tuple[int, int]]:
     """(operations of a task, tasks like it) of the op."""
-    op, tile = graph.workload.ops[op_index], graph.tiling.tiles[op_index]
+    op, tile = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index]
     a_rows, b_rows = multiplied_by(graph.tiling, op, tile)
     steps = graph.steps_of(tasks[tasks[:, 0] == op_index])[:, 2]
     for num_steps, count in zip(*np.unique(steps, return_counts=True), strict=True):
@@ -112,8 +112,8 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
     if cache_bytes < 3 * size:
         raise InvalidInput("cache", f"{cache_bytes} bytes hold no three elements", f"give at least {3 * size}")
     side, seen, elements = sqrt(cache_bytes / size), set[str](), 0.0
-    epilogues = sum(map(workload.own_epilogue_bytes, range(len(workload.ops))))
-    for index, op in enumerate(workload.ops):
+    epilogues = sum(map(workload.own_epilogue_bytes, range(len(workload.tile_ops))))
+    for index, op in enumerate(workload.tile_ops):
         weights = op.weight_rows * op.k
         streamed = 2 * op.m * op.weight_rows * op.k / side
         if op.source in seen:

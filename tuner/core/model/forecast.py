@@ -51,7 +51,7 @@ def attentions_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[fl
     return [
         attention_us(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape))
         - NEXT_WEIGHTS_GAIN_US * one.next_percent / 100
-        for plan, op, one in zip(plans, workload.attentions, schedules, strict=True)
+        for plan, op, one in zip(plans, workload.launch_ops, schedules, strict=True)
     ]
 
 

@@ -24,12 +24,12 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import PlanError
 
 
-def ways_to_launch(num_ops: int, forced: int | None = None) -> Iterator[tuple[PlanKind, tuple[int, ...]]]:
+def ways_to_launch(num_ops: int, forced: tuple[int, ...] = ()) -> Iterator[tuple[PlanKind, tuple[int, ...]]]:
     """Every way to launch so many ops programmatically, three at least, in runs of neighbours: the kind, and the ops
-    with which later runs begin. Fewer launches come first. A launch begins with op `forced`, where one is given."""
+    with which later runs begin. Fewer launches come first. A launch begins with each op of `forced`."""
     for num_later in range(num_ops):
         for starts in combinations(range(1, num_ops), num_later):
-            if forced is not None and forced not in starts:
+            if not set(forced) <= set(starts):
                 continue
             if not starts:
                 yield PlanKind.FUSED_PDL, ()
@@ -46,12 +46,12 @@ def ranked_ways(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[tuple[
     Raises:
         IllegalSchedule: the schedule is outside the legal space.
     """
-    num_ops = len(workload.ops)
+    num_ops = len(workload.tile_ops)
     schedule = replace(schedule, ordering=replace(schedule.ordering, run_starts=()))
     check_schedule(workload, gpu, schedule)
     time_of: dict[tuple[int, int], float | None] = {}
     ranked = []
-    for kind, starts in ways_to_launch(num_ops, workload.forced_start):
+    for kind, starts in ways_to_launch(num_ops, workload.forced_starts):
         if kind_problem(workload, gpu, kind):
             continue
         begins = range(num_ops) if kind is PlanKind.N_LAUNCHES_PDL else (0, *starts)

@@ -127,7 +127,7 @@ def _slice_of_columns(graph: TileGraph, op_index: int, finer: int) -> Ints:
     slice_of = np.empty(len(graph.steps(op_index)), dtype=np.int64)
     for number, steps in enumerate(_slices(graph, op_index, finer)):
         slice_of[steps] = number
-    return np.repeat(slice_of, graph.tiling.tiles[op_index].k)[: graph.workload.ops[op_index].k]
+    return np.repeat(slice_of, graph.tiling.tiles[op_index].k)[: graph.workload.tile_ops[op_index].k]
 
 
 def _widths(graph: TileGraph, op_index: int, finer: int) -> list[int]:
@@ -139,7 +139,7 @@ def _widths(graph: TileGraph, op_index: int, finer: int) -> list[int]:
 def _out_panels(graph: TileGraph, op_index: int, panels: Panels, finer: int) -> list[list[list[tuple[int, int, int]]]]:
     """The panels in which the consumers will look for what a tile writes, cut as each of them reads; where there are
     none, the tile itself."""
-    op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
+    op, tile, size = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
     readers = {tuple(_widths(graph, reader, finer)): reader for reader in graph.workload.consumers_of(op_index)}
     if not readers:
         tiles = panels.sliced(op.name, _extents(op.m, tile.m), _extents(op.n, tile.n))
@@ -182,7 +182,7 @@ def _costs_of(
 
 def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Panels, finer: int = 1) -> OpCosts:
     """The costs of one op; `panels` numbers those of all ops of a launch, in so many slices for an even part."""
-    op, tile = graph.workload.ops[op_index], graph.tiling.tiles[op_index]
+    op, tile = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index]
     size = graph.workload.dtype.size_bytes
     rows, cols = _extents(op.m, tile.m), _extents(op.n, tile.n)
     slices, widths = _slices(graph, op_index, finer), _widths(graph, op_index, finer)
@@ -190,7 +190,7 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
     if edge is None:
         reads = [[row] for row in panels.sliced(op.source, rows, widths)]
     else:
-        source, height = graph.workload.ops[edge.producer], graph.tile_ms[edge.producer]
+        source, height = graph.workload.tile_ops[edge.producer], graph.tile_ms[edge.producer]
         whole = panels.sliced(source.name, _extents(source.m, height), widths)
         reads = [whole[a:b] for a, b in zip(edge.first.tolist(), edge.last.tolist(), strict=True)]
     weights = panels.sliced(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], widths)
@@ -248,7 +248,7 @@ def _part_costs(
     weights: list[list[tuple[int, int]]],
 ) -> PartCosts:
     """Costs of `depth` k-steps on the slices `mine` of [tile row] rows of panels, and of the weights' panels."""
-    op, tile, size = graph.workload.ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
+    op, tile, size = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index], graph.workload.dtype.size_bytes
     tile = product_tile(op, tile)
     sharers = graph.tiling.cluster_k
     own_depth = -(-depth // sharers)  # of the CTA with the most
@@ -327,7 +327,7 @@ def tensor_share(product_columns: int) -> float:
 
 def _step_us(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates) -> float:
     """Time of one k-step on the SM's own units: the slowest of them, at the share of its rate that is attained."""
-    tiling, op = graph.tiling, graph.workload.ops[op_index]
+    tiling, op = graph.tiling, graph.workload.tile_ops[op_index]
     tile, size = product_tile(op, tiling.cta_tiles[op_index]), graph.workload.dtype.size_bytes
     engine, us_per_flop = rates.of(tiling.engine), 1e6 * gpu.num_sms / gpu.tensor_flops_per_s
     port_us = _port_us(tile, size, gpu, engine)

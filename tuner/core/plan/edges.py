@@ -138,7 +138,7 @@ def row_edges(workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[in
     for consumer, kind, producer in reads:
         if producer is None or producer not in op_indices:
             continue  # an input, or written by an earlier launch: stream order gives that edge
-        num_rows = workload.ops[consumer].m
+        num_rows = workload.tile_ops[consumer].m
         begin = np.arange(0, num_rows, tile_ms[consumer], dtype=np.int64)
         end = np.minimum(begin + tile_ms[consumer], num_rows)
         first, last = begin // tile_ms[producer], -(-end // tile_ms[producer])

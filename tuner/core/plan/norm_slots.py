@@ -19,14 +19,14 @@ def norm_slots(workload: Workload, tiling: Tiling, op_index: int) -> int:
 
     With swapped operands such a share is of the tile's rows, so its columns have one slot.
     """
-    op, tile = workload.ops[op_index], tiling.tiles[op_index]
+    op, tile = workload.tile_ops[op_index], tiling.tiles[op_index]
     shares = 1 if tiling.swap_ab else tiling.cluster_k
     return -(-op.n // tile.n) * tiling.cluster_n * shares
 
 
 def slots_read(workload: Workload, tiling: Tiling, op_index: int) -> int:
     """Slots that a task of op `op_index` adds up for each of its rows; 0 where it has no norm."""
-    if not workload.ops[op_index].norm:
+    if not workload.tile_ops[op_index].norm:
         return 0
     producer = workload.norm_producer_of(op_index)
     return 1 if producer is None else norm_slots(workload, tiling, producer)
@@ -41,4 +41,4 @@ def squares_bytes(workload: Workload, tiling: Tiling, op_index: int) -> int:
     """Bytes of the op's squares; 0 where no norm needs them."""
     if not workload.writes_squares(op_index):
         return 0
-    return norm_slots(workload, tiling, op_index) * slot_stride(workload.ops[op_index].m) * ROW_SCALE_BYTES
+    return norm_slots(workload, tiling, op_index) * slot_stride(workload.tile_ops[op_index].m) * ROW_SCALE_BYTES

@@ -37,13 +37,13 @@ def waves(num_tiles: int, num_parts: int, num_ctas: int) -> tuple[int, int]:
 
 def num_split_tiles(workload: Workload, tiling: Tiling) -> int:
     """Tiles of the ops that are split, all of them."""
-    shapes = enumerate(zip(workload.ops, tiling.tiles, strict=True))
+    shapes = enumerate(zip(workload.tile_ops, tiling.tiles, strict=True))
     return sum(num_tiles(op, tile) for index, (op, tile) in shapes if tiling.num_parts(index) > 1)
 
 
 def slot_bytes(workload: Workload, tiling: Tiling) -> int:
     """Memory in which the parts of one tile meet, bytes: the same for all ops, as the largest one needs."""
-    shapes = enumerate(zip(workload.ops, tiling.tiles, strict=True))
+    shapes = enumerate(zip(workload.tile_ops, tiling.tiles, strict=True))
     sums = [tile.m * tile.n * op.rows_per_column * tiling.num_parts(index) for index, (op, tile) in shapes]
     return SUM_BYTES * max((one for index, one in enumerate(sums) if tiling.num_parts(index) > 1), default=0)
 
@@ -61,13 +61,13 @@ def split_problem(workload: Workload, tiling: Tiling) -> str | None:
     split = tiling.split_k
     if not split:
         return None
-    if len(split) != len(workload.ops):
-        return f"{len(split)} splits for {len(workload.ops)} ops: give one number of parts per op, or none"
+    if len(split) != len(workload.tile_ops):
+        return f"{len(split)} splits for {len(workload.tile_ops)} ops: give one number of parts per op, or none"
     if strange := [parts for parts in split if parts not in NUM_PARTS]:
         return f"{strange[0]} parts: use one of {', '.join(map(str, NUM_PARTS))}"
     if set(split) == {1}:
         return "no op is split: use an empty split_k"
-    for op, tile, parts in zip(workload.ops, tiling.tiles, split, strict=True):
+    for op, tile, parts in zip(workload.tile_ops, tiling.tiles, split, strict=True):
         if parts > num_steps(op, tile):
             return f"{parts} parts of {op.name}: a tile has {num_steps(op, tile)} k-steps of {tile.k}, use no more"
         if parts > 1 and num_steps(op, tile) > MAX_PART_STEPS:

@@ -164,5 +164,5 @@ def _between(begin: Ints, end: Ints, bounds: Ints) -> Pieces:
 
 def _work(graph: TileGraph) -> Ints:
     """[ops] products of a k-step."""
-    tiles = (product_tile(op, tile) for op, tile in zip(graph.workload.ops, graph.tiling.tiles, strict=True))
+    tiles = (product_tile(op, tile) for op, tile in zip(graph.workload.tile_ops, graph.tiling.tiles, strict=True))
     return np.array([tile.m * tile.n * tile.k for tile in tiles], dtype=np.int64)

@@ -49,7 +49,7 @@ def product_tile(op: GemmOp, tile: Tile) -> Tile:
 
 def product_tiles(workload: Workload, tiling: Tiling) -> tuple[Tile, ...]:
     """The product that a task of each op computes."""
-    return tuple(product_tile(op, tile) for op, tile in zip(workload.ops, tiling.tiles, strict=True))
+    return tuple(product_tile(op, tile) for op, tile in zip(workload.tile_ops, tiling.tiles, strict=True))
 
 
 def part_steps(num_steps: int, part: int, num_parts: int, *, strided: bool = False) -> range:
@@ -83,7 +83,7 @@ class TileGraph:
         """Op index -> (tile rows, tile columns)."""
         grids = {}
         for index in self.op_indices:
-            op, tile = self.workload.ops[index], self.tiling.tiles[index]
+            op, tile = self.workload.tile_ops[index], self.tiling.tiles[index]
             grids[index] = (-(-op.m // tile.m), -(-op.n // tile.n))
         return grids
 
@@ -110,7 +110,7 @@ class TileGraph:
                 consumer=edge.consumer,
                 first=edge.first,
                 last=edge.last,
-                k=self.workload.ops[edge.consumer].k,
+                k=self.workload.tile_ops[edge.consumer].k,
                 width=self.tiling.tiles[edge.producer].n,
                 depth=self.tiling.tiles[edge.consumer].k,
             )
@@ -188,7 +188,7 @@ class TileGraph:
 
     def writes(self, op_index: int, tile_m: int, tile_n: int) -> Region:
         """The region of the op's output that a tile writes."""
-        op, tile = self.workload.ops[op_index], self.tiling.tiles[op_index]
+        op, tile = self.workload.tile_ops[op_index], self.tiling.tiles[op_index]
         return Region(
             tensor=op.name,
             row_begin=tile_m * tile.m,
@@ -200,7 +200,7 @@ class TileGraph:
     @cached_property
     def all_steps(self) -> Ints:
         """[ops] k-steps of a whole tile of each op of the workload."""
-        shapes = zip(self.workload.ops, self.tiling.tiles, strict=True)
+        shapes = zip(self.workload.tile_ops, self.tiling.tiles, strict=True)
         return np.array([-(-op.k // tile.k) for op, tile in shapes], dtype=np.int64)
 
     def steps(self, op_index: int, part: int = 0, num_parts: int = 1) -> range:
@@ -237,7 +237,7 @@ class TileGraph:
     def reads(self, op_index: int, tile_m: int, tile_n: int, step: int | None = None) -> tuple[Region, ...]:
         """The regions of A [m, k] and of the weights [n, k] that a tile, or one of its k-steps, reads. A gated op has
         regions of gate and up. Where there is a residual [m, n], its region is among them."""
-        op, out = self.workload.ops[op_index], self.writes(op_index, tile_m, tile_n)
+        op, out = self.workload.tile_ops[op_index], self.writes(op_index, tile_m, tile_n)
         depth = self.tiling.tiles[op_index].k
         begin, end = (0, op.k) if step is None else (depth * step, min(depth * (step + 1), op.k))
         rows = Region(tensor=op.source, row_begin=out.row_begin, row_end=out.row_end, col_begin=begin, col_end=end)
@@ -262,10 +262,10 @@ def tile_graph(workload: Workload, tiling: Tiling, op_indices: tuple[int, ...] |
     Raises:
         ValueError: the tiling has not one tile per op, or an op index is unknown or out of order.
     """
-    indices = tuple(range(len(workload.ops))) if op_indices is None else op_indices
-    if len(tiling.tiles) != len(workload.ops):
-        raise ValueError(f"{len(workload.ops)} ops need {len(workload.ops)} tiles, got {len(tiling.tiles)}")
-    if list(indices) != sorted(set(indices) & set(range(len(workload.ops)))) or not indices:
-        raise ValueError(f"op indices {indices} are not ascending indices of {len(workload.ops)} ops")
+    indices = tuple(range(len(workload.tile_ops))) if op_indices is None else op_indices
+    if len(tiling.tiles) != len(workload.tile_ops):
+        raise ValueError(f"{len(workload.tile_ops)} ops need {len(workload.tile_ops)} tiles, got {len(tiling.tiles)}")
+    if list(indices) != sorted(set(indices) & set(range(len(workload.tile_ops)))) or not indices:
+        raise ValueError(f"op indices {indices} are not ascending indices of {len(workload.tile_ops)} ops")
     graph = TileGraph(workload=workload, tiling=tiling, op_indices=indices)
     return graph.with_in_band(graph.readers) if tiling.in_band else graph

@@ -6,35 +6,39 @@ import json
 from collections.abc import Sequence
 
 from tuner.core.problem.attention_op import AttentionOp
-from tuner.core.problem.dataflow import Flow
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gemm_op import GemmOp
 from tuner.errors import InvalidInput
 
 
-def check_attentions(attentions: Sequence[AttentionOp], behind: Sequence[Flow], dtype: Dtype) -> None:
-    """Whether there is one attention of the workload's element type, and of the products behind it the first one alone
-    reads it, as A alone.
+def check_attentions(ops: Sequence[GemmOp | AttentionOp], dtype: Dtype) -> None:
+    """Whether there is at most one attention, of the workload's element type, and of the products behind it the first
+    one alone reads it, as A alone.
 
     Raises:
         InvalidInput: what would be right.
     """
-    first = attentions[0]
+    attentions = [op for op in ops if isinstance(op, AttentionOp)]
     if other := next((op for op in attentions if op.shape.dtype is not dtype), None):
         problem = f"{other.name} is of {other.shape.dtype}, and the workload of {dtype}"
         raise InvalidInput("dtype", problem, "give all ops one element type")
     if len(attentions) > 1:
         problem = f"{len(attentions)} attentions: what is built is one"
         raise InvalidInput("ops", problem, "cut the chain in front of the second one, and tune each run by itself")
-    for number, product in enumerate(behind):
-        fields = [read.field for read in product.reads if read.tensor == first.name]
-        if number > 0 and not fields:
-            continue
-        if number > 0 or fields != ["source"]:
-            what = f"names it as {' and '.join(fields)}" if fields else "does not read it"
-            problem = f"{product.name} stands behind the attention {first.name}, and {what}"
-            remedy = f"let the first product alone, and its source alone, be {first.name}; or tune them by themselves"
-            raise InvalidInput("ops", problem, remedy)
+    for first in attentions:
+        for number, product in enumerate(ops[ops.index(first) + 1 :]):
+            _check_behind(first, product, number)
+
+
+def _check_behind(first: AttentionOp, product: GemmOp | AttentionOp, number: int) -> None:
+    """Of the op of that number behind an attention."""
+    fields = [read.field for read in product.reads if read.tensor == first.name]
+    if fields == (["source"] if number == 0 else []):
+        return
+    what = f"names it as {' and '.join(fields)}" if fields else "does not read it"
+    problem = f"{product.name} stands behind the attention {first.name}, and {what}"
+    remedy = f"let the first product alone, and its source alone, be {first.name}; or tune them by themselves"
+    raise InvalidInput("ops", problem, remedy)
 
 
 def check_turned(products: Sequence[GemmOp], attentions: Sequence[AttentionOp]) -> None:

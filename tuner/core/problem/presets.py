@@ -19,7 +19,7 @@ from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for
 from tuner.core.problem.attention_op import AttentionOp, Lengths
 from tuner.core.problem.rotary import Rotary
-from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Op, Workload, WorkloadKind
 from tuner.errors import InvalidInput
 
 
@@ -100,10 +100,10 @@ def attention_pair(
 ) -> Workload:
     """Decode attention, and behind it a product with `d_out` columns where that is given."""
     attention = AttentionOp(name="attention", shape=shape, lengths=lengths, form=form)
-    behind = (
-        () if d_out is None else (GemmOp(name="o_proj", m=attention.m, n=d_out, k=attention.n, source="attention"),)
-    )
-    return Workload(kind=WorkloadKind.CHAIN, ops=behind, dtype=shape.dtype, attentions=(attention,))
+    ops: tuple[Op, ...] = (attention,)
+    if d_out is not None:
+        ops += (GemmOp(name="o_proj", m=attention.m, n=d_out, k=attention.n, source="attention"),)
+    return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=shape.dtype)
 
 
 def decoder_attention(
@@ -190,22 +190,22 @@ def decoder_layer(
     if run is LayerRun.ATTENTION:
         return attention
     if run in _BEHIND_QKV:
-        (qkv,) = _turned(decoder_block(model, m=rows, tp=tp, dtype=dtype, run=Run.QKV), heads).ops
-        behind = attention.ops
+        (qkv,) = _turned(decoder_block(model, m=rows, tp=tp, dtype=dtype, run=Run.QKV), heads).tile_ops
+        behind = attention.tile_ops
         if run is LayerRun.FROM_QKV:
-            o_proj, up, down, _ = decoder_block(model, m=rows, tp=tp, dtype=dtype).ops
+            o_proj, up, down, _ = decoder_block(model, m=rows, tp=tp, dtype=dtype).tile_ops
             behind = (o_proj, up, replace(down, is_output=False))
-        reading = tuple(replace(one, source=qkv.name) for one in attention.attentions)
-        return replace(attention, ops=(qkv, *behind), attentions=reading, num_in_front=1)
+        (reading,) = (replace(one, source=qkv.name) for one in attention.launch_ops)
+        return replace(attention, ops=(qkv, reading, *behind))
     block = _turned(decoder_block(model, m=rows, tp=tp, dtype=dtype), heads if rotary else None)
-    return replace(attention, ops=block.ops)
+    return replace(attention, ops=(*attention.launch_ops, *block.ops))
 
 
 def _turned(workload: Workload, rotary: Rotary | None) -> Workload:
     """With a `rotary`, and as many pairs, in the op called qkv, where there is one."""
     if rotary is None:
         return workload
-    ops = (replace(op, n=rotary.num_pairs, rotary=rotary) if op.name == "qkv" else op for op in workload.ops)
+    ops = (replace(op, n=rotary.num_pairs, rotary=rotary) if op.name == "qkv" else op for op in workload.tile_ops)
     return replace(workload, ops=tuple(ops))
 
 

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Self
 
 from tuner.core.problem.attention_op import ATTENTION, AttentionOp
@@ -32,6 +33,7 @@ __all__ = [
     "Activation",
     "Dtype",
     "GemmOp",
+    "Op",
     "Workload",
     "WorkloadKind",
     "drop_defaults_of_chains",
@@ -41,6 +43,9 @@ __all__ = [
 
 #: Most ops of a workload.
 MAX_OPS = 8
+
+#: An op of any kind.
+Op = GemmOp | AttentionOp
 
 
 class WorkloadKind(StrEnum):
@@ -56,55 +61,70 @@ class WorkloadKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Ops in topological order, one element type.
+    """Ops in topological order, which is that of their launches; one element type.
 
-    Products are `ops`. An attention is among `attentions`: its launch is one of its own, and for the products' plans
-    its output is an input. It stands behind the first `num_in_front` products, and in front of the others.
+    A *tile op*, as a product is, may share a launch with others: by an index of an op its plans mean the place among
+    `tile_ops`. A *launch op*, as an attention is, has a launch of its own. For the plans its output is an input.
     """
 
     #: Shape of the DAG.
     kind: WorkloadKind
-    #: The products in topological order: an op reads only inputs and outputs of earlier ops.
-    ops: tuple[GemmOp, ...]
+    #: An op reads only inputs and outputs of earlier ops.
+    ops: tuple[Op, ...]
     #: Of every tensor.
     dtype: Dtype = Dtype.FP16
-    #: The attentions, in topological order too.
-    attentions: tuple[AttentionOp, ...] = ()
-    #: Products that stand in front of the attention, whose launch no launch of products spans. It stays where the
-    #: products are looked at alone, without the attention.
-    num_in_front: int = 0
+    #: Where tile ops are looked at alone, `borders` of the whole workload.
+    kept_borders: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.num_ops:
+        if not self.ops:
             raise InvalidInput("ops", "the workload has no op", "give at least one")
-        if self.num_ops > MAX_OPS:
-            problem = f"{self.num_ops} ops, and a kernel has room for {MAX_OPS}"
+        if len(self.ops) > MAX_OPS:
+            problem = f"{len(self.ops)} ops, and a kernel has room for {MAX_OPS}"
             raise InvalidInput("ops", problem, f"give at most {MAX_OPS}: cut the chain, and tune each run by itself")
-        if not 0 <= self.num_in_front <= len(self.ops):
-            problem = f"{self.num_in_front} products in front of the attention, and there are {len(self.ops)}"
-            raise InvalidInput("num_in_front", problem, f"give 0 to {len(self.ops)}")
-        flows = [Flow(op.name, (op.m, op.c_columns), op.reads, self.operands_of(op)) for op in self.all_ops]
+        flows = [Flow(op.name, (op.m, op.c_columns), op.reads, self.operands_of(op)) for op in self.ops]
         check_names(flows)
-        check_turned(self.ops, self.attentions)
+        check_turned(self.tile_ops, self.launch_ops)
         check_dataflow(flows)
-        if self.attentions:
-            products = {op.name for op in self.ops}
-            behind = [flow for flow in flows if flow.name in products][self.num_in_front :]
-            check_attentions(self.attentions, behind, self.dtype)
+        check_attentions(self.ops, self.dtype)
+
+    @cached_property
+    def tile_ops(self) -> tuple[GemmOp, ...]:
+        """Those that may share a launch."""
+        return tuple(op for op in self.ops if isinstance(op, GemmOp))
+
+    @cached_property
+    def launch_ops(self) -> tuple[AttentionOp, ...]:
+        """Those that have launches of their own."""
+        return tuple(op for op in self.ops if isinstance(op, AttentionOp))
+
+    @cached_property
+    def tile_places(self) -> tuple[int, ...]:
+        """Of each tile op the place among `ops`."""
+        return tuple(place for place, op in enumerate(self.ops) if isinstance(op, GemmOp))
+
+    def tile_ops_before(self, op: Op) -> int:
+        """How many tile ops stand in front of an op."""
+        return sum(isinstance(other, GemmOp) for other in self.ops[: self.ops.index(op)])
+
+    @cached_property
+    def borders(self) -> tuple[int, ...]:
+        """How many tile ops stand in front of each launch op that is not the first op: no launch spans these places."""
+        return tuple(filter(None, map(self.tile_ops_before, self.launch_ops))) or self.kept_borders
 
     @property
     def rotary_op(self) -> int | None:
         """Index of the product that is turned and writes to a cache; None where there is none."""
-        return next((index for index, op in enumerate(self.ops) if op.rotary), None)
+        return next((index for index, op in enumerate(self.tile_ops) if op.rotary), None)
 
     @property
     def turned_for(self) -> AttentionOp | None:
         """The attention that reads what the turned product makes, and so the cache that this writes to; None where
         that is read by another workload."""
-        turned = {op.name for op in self.ops if op.rotary}
-        return next((one for one in self.attentions if one.source in turned), None)
+        turned = {op.name for op in self.tile_ops if op.rotary}
+        return next((one for one in self.launch_ops if one.source in turned), None)
 
-    def operands_of(self, op: GemmOp | AttentionOp) -> tuple[str, ...]:
+    def operands_of(self, op: Op) -> tuple[str, ...]:
         """The names of the op's own tensors. A cache has one name: that of the attention that reads it here."""
         reader = self.turned_for
         if reader is None or not isinstance(op, GemmOp) or not op.rotary:
@@ -118,107 +138,93 @@ class Workload:
         return op.name if reader is None else reader.name
 
     @property
-    def forced_start(self) -> int | None:
-        """The product with which a launch has to begin, since the attention's launch stands between it and the product
-        before; None where there are no products on both sides."""
-        return self.num_in_front if 0 < self.num_in_front < len(self.ops) else None
+    def forced_starts(self) -> tuple[int, ...]:
+        """The tile ops with which a launch has to begin, since the launch of another op stands between each of them and
+        the one before."""
+        return tuple(dict.fromkeys(border for border in self.borders if border < len(self.tile_ops)))
 
     @property
     def sides(self) -> tuple[tuple[int, ...], ...]:
-        """The products of each side of the attention, as far as there are any: no launch has ops of both."""
-        sides = (range(self.num_in_front), range(self.num_in_front, len(self.ops)))
-        return tuple(tuple(side) for side in sides if side)
+        """The tile ops between the launches of others, as far as there are any: no launch has ops of two sides."""
+        ends = dict.fromkeys((0, *self.borders, len(self.tile_ops)))
+        return tuple(tuple(range(*side)) for side in pairwise(ends))
 
     @cached_property
     def products(self) -> Workload:
-        """Its products alone: an attention's output is an input. Where they are cut stays known."""
-        return replace(self, attentions=()) if self.attentions else self
+        """Its tile ops alone: what the others write is an input. Where they are cut stays known."""
+        return replace(self, ops=self.tile_ops, kept_borders=self.borders) if self.launch_ops else self
 
     def reader_of(self, attention: AttentionOp) -> GemmOp | None:
-        """The product that reads the attention's output; None where there is none."""
-        return next((op for op in self.ops if attention.name in op.tensors), None)
-
-    @property
-    def num_ops(self) -> int:
-        """Products and attentions."""
-        return len(self.ops) + len(self.attentions)
-
-    @property
-    def all_ops(self) -> tuple[GemmOp | AttentionOp, ...]:
-        """In topological order, which is that of their launches."""
-        return (*self.ops[: self.num_in_front], *self.attentions, *self.ops[self.num_in_front :])
-
-    @property
-    def numbered_ops(self) -> tuple[GemmOp | AttentionOp, ...]:
-        """By index: the products, and behind them the attentions."""
-        return (*self.ops, *self.attentions)
+        """The tile op that reads the attention's output; None where there is none."""
+        return next((op for op in self.tile_ops if attention.name in op.tensors), None)
 
     @property
     def num_rows(self) -> int:
         """Most rows of an op's output."""
-        return max(op.m for op in self.all_ops)
+        return max(op.m for op in self.ops)
 
     def op_index(self, name: str) -> int | None:
-        """Index of the product called `name`, or None where `name` is an input of the workload, or an attention."""
-        return next((i for i, op in enumerate(self.ops) if op.name == name), None)
+        """Index of the tile op called `name`, or None where `name` is an input of the workload, or a launch op."""
+        return next((i for i, op in enumerate(self.tile_ops) if op.name == name), None)
 
     def producer_of(self, op_index: int) -> int | None:
         """Index of the op whose output op `op_index` reads, or None where it reads an input."""
-        return self.op_index(self.ops[op_index].source)
+        return self.op_index(self.tile_ops[op_index].source)
 
     def consumers_of(self, op_index: int) -> tuple[int, ...]:
         """Indices of the ops that read the output of op `op_index` as A."""
-        name = self.ops[op_index].name
-        return tuple(i for i, op in enumerate(self.ops) if op.source == name)
+        name = self.tile_ops[op_index].name
+        return tuple(i for i, op in enumerate(self.tile_ops) if op.source == name)
 
     def residual_producer_of(self, op_index: int) -> int | None:
         """Index of the op whose output op `op_index` adds, or None where it adds an input, or nothing."""
-        return self.op_index(self.ops[op_index].residual_source)
+        return self.op_index(self.tile_ops[op_index].residual_source)
 
     def norm_producer_of(self, op_index: int) -> int | None:
         """Index of the op whose output's norm scales the rows of op `op_index`, or None."""
-        return self.op_index(self.ops[op_index].norm)
+        return self.op_index(self.tile_ops[op_index].norm)
 
     def producers_of(self, op_index: int) -> tuple[int, ...]:
-        """Indices of all ops whose outputs op `op_index` reads, as A or in its epilogue, or through an attention that
+        """Indices of all ops whose outputs op `op_index` reads, as A or in its epilogue, or through a launch op that
         it reads; ascending."""
-        tensors = set(self.ops[op_index].tensors)
-        tensors |= {attention.source for attention in self.attentions if attention.name in tensors}
-        return tuple(i for i, op in enumerate(self.ops) if op.name in tensors)
+        tensors = set(self.tile_ops[op_index].tensors)
+        tensors |= {tensor for op in self.launch_ops if op.name in tensors for tensor in op.tensors}
+        return tuple(i for i, op in enumerate(self.tile_ops) if op.name in tensors)
 
     @property
     def is_independent(self) -> bool:
-        """Whether there are several products, and none reads another's output, nor an attention between them: their
+        """Whether there are several tile ops, and none reads another's output, nor a launch op between them: their
         tiles may run side by side."""
-        return len(self.ops) > 1 and not self.num_in_front and not any(map(self.is_read, range(len(self.ops))))
+        count = len(self.tile_ops)
+        return count > 1 and not self.borders and not any(map(self.is_read, range(count)))
 
     def writes_squares(self, op_index: int) -> bool:
         """Whether op `op_index` writes the sums of squares of its rows, since a norm needs them."""
-        return any(op.norm == self.ops[op_index].name for op in self.ops)
+        return any(op.norm == self.tile_ops[op_index].name for op in self.tile_ops)
 
     def is_read(self, op_index: int) -> bool:
         """Whether an op of the workload reads the output of op `op_index`: as A, in its epilogue, or as queries."""
-        name = self.ops[op_index].name
-        return any(name in op.tensors for op in self.ops) or any(name == one.source for one in self.attentions)
+        name = self.tile_ops[op_index].name
+        return any(name in op.tensors for op in self.ops)
 
-    def op_named(self, name: str) -> GemmOp | AttentionOp:
+    def op_named(self, name: str) -> Op:
         """The op of that name."""
-        return next(op for op in self.all_ops if op.name == name)
+        return next(op for op in self.ops if op.name == name)
 
-    def leaves(self, op: GemmOp | AttentionOp) -> bool:
+    def leaves(self, op: Op) -> bool:
         """Whether the caller reads the op's output."""
         is_output = isinstance(op, GemmOp) and op.is_output
-        return is_output or not any(op.name in other.tensors for other in self.all_ops)
+        return is_output or not any(op.name in other.tensors for other in self.ops)
 
     @property
     def num_flops(self) -> int:
         """Of all ops."""
-        return sum(op.num_flops for op in self.all_ops)
+        return sum(op.num_flops for op in self.ops)
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weight matrices."""
-        return sum(op.weight_rows * op.k for op in self.ops) * self.dtype.size_bytes
+        return sum(op.weight_rows * op.k for op in self.tile_ops) * self.dtype.size_bytes
 
     @property
     def rotated_bytes(self) -> int:
@@ -228,37 +234,37 @@ class Workload:
     @property
     def cache_bytes(self) -> int:
         """Keys and values that a timed launch of each attention has to read."""
-        return sum(op.cache_bytes for op in self.attentions)
+        return sum(op.cache_bytes for op in self.launch_ops)
 
     @property
     def compulsory_bytes(self) -> int:
         """Fewest bytes through DRAM with cold caches: each input and weight read once, each final output written
         once; intermediates stay in the cache."""
-        written = (op.result_columns - (0 if self.leaves(op) else op.c_columns) for op in self.ops)
-        outputs = sum(op.m * columns for op, columns in zip(self.ops, written, strict=True))
-        outputs += sum(op.m * op.n for op in self.attentions if self.leaves(op))
+        written = (op.result_columns - (0 if self.leaves(op) else op.c_columns) for op in self.tile_ops)
+        outputs = sum(op.m * columns for op, columns in zip(self.tile_ops, written, strict=True))
+        outputs += sum(op.m * op.n for op in self.launch_ops if self.leaves(op))
         return self.compulsory_read_bytes + outputs * self.dtype.size_bytes
 
     @property
     def compulsory_read_bytes(self) -> int:
         """The part of `compulsory_bytes` that is read."""
-        names = {op.name for op in self.all_ops}
-        reads = (read for op in self.all_ops for read in op.reads if read.field != "norm")
+        names = {op.name for op in self.ops}
+        reads = (read for op in self.ops for read in op.reads if read.field != "norm")
         given = {read.tensor: read.shape[0] * read.shape[1] for read in reads}
         inputs = sum(size for tensor, size in given.items() if tensor not in names) * self.dtype.size_bytes
-        epilogues = sum(map(self.own_epilogue_bytes, range(len(self.ops))))
+        epilogues = sum(map(self.own_epilogue_bytes, range(len(self.tile_ops))))
         return inputs + epilogues + self.weight_bytes + self.cache_bytes - self._new_cache_bytes
 
     @property
     def _new_cache_bytes(self) -> int:
         """Keys and values that an attention reads, and a product of the workload writes: no need to fetch them."""
-        turned = {op.name: op.result_columns - op.c_columns for op in self.ops if op.rotary}
-        return sum(op.m * turned.get(op.source, 0) for op in self.attentions) * self.dtype.size_bytes
+        turned = {op.name: op.result_columns - op.c_columns for op in self.tile_ops if op.rotary}
+        return sum(op.m * turned.get(op.source, 0) for op in self.launch_ops) * self.dtype.size_bytes
 
     def own_epilogue_bytes(self, op_index: int) -> int:
         """Bytes of what the epilogue of op `op_index` reads that is no named tensor: bias, a residual of its own, and
         factors, or sums of squares of an input's rows."""
-        op = self.ops[op_index]
+        op = self.tile_ops[op_index]
         in_dtype = op.bias * op.weight_rows + (op.residual and not op.residual_source) * op.m * op.n
         vectors = op.row_scale or (bool(op.norm) and self.norm_producer_of(op_index) is None)
         return in_dtype * self.dtype.size_bytes + vectors * op.m * ROW_SCALE_BYTES
@@ -268,8 +274,8 @@ class Workload:
 
         What came later is left out while it has its default, so that digests outlive new options.
         """
-        data = {"kind": self.kind, "ops": [op.to_json() for op in self.all_ops], "dtype": self.dtype}
-        return data | ({"num_in_front": self.num_in_front} if self.num_in_front and not self.attentions else {})
+        data = {"kind": self.kind, "ops": [op.to_json() for op in self.ops], "dtype": self.dtype}
+        return data | ({"kept_borders": self.kept_borders} if self.kept_borders else {})
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -278,18 +284,9 @@ class Workload:
         Raises:
             InvalidInput: a size, a name or the topological order is wrong.
         """
-        dtype, gemms, attentions = Dtype(data["dtype"]), list[GemmOp](), list[AttentionOp]()
-        num_in_front = data.get("num_in_front", 0)
-        for op in data["ops"]:
-            if op.get("op") == ATTENTION:
-                num_in_front = num_in_front if attentions else len(gemms)
-                attentions.append(AttentionOp.from_json(op, dtype))
-            elif "op" in op:
-                raise InvalidInput("op", f"is {op['op']!r}", f"give {ATTENTION}, or leave it out for a product")
-            else:
-                gemms.append(GemmOp.from_json(op))
-        kind = WorkloadKind(data["kind"])
-        return cls(kind=kind, ops=tuple(gemms), dtype=dtype, attentions=tuple(attentions), num_in_front=num_in_front)
+        dtype = Dtype(data["dtype"])
+        ops = tuple(_op_from_json(op, dtype) for op in data["ops"])
+        return cls(kind=WorkloadKind(data["kind"]), ops=ops, dtype=dtype)
 
     @property
     def digest(self) -> str:
@@ -299,22 +296,34 @@ class Workload:
 
     def describe(self, *, with_rows: bool = True) -> str:
         """One line in words, e.g. ``ffn fp16 M=16 4096 -> 14336 -> 4096 relu``; on demand for any number of rows."""
+        ops = self.tile_ops
         if self.kind is WorkloadKind.INDEPENDENT:
-            shapes = " beside ".join(f"[{op.m}, {op.n}, {op.k}]" for op in self.ops)
+            shapes = " beside ".join(f"[{op.m}, {op.n}, {op.k}]" for op in ops)
             return f"{self.kind} {self.dtype} {shapes}"
-        if self.attentions:
-            made = [f"{op.result_columns}{f' {op.rotary.describe()}' if op.rotary else ''}" for op in self.ops]
-            front, behind = made[: self.num_in_front], made[self.num_in_front :]
-            front = [str(self.ops[0].k), *front] if front else []
-            steps = [*front, self.attentions[0].describe(with_rows=with_rows), *behind]
-            return f"attention {self.dtype} {' -> '.join(steps)}"
-        dims = " -> ".join(str(d) for d in (self.ops[0].k, *(op.result_columns for op in self.ops)))
-        extras = [str(op.activation) for op in self.ops if op.activation is not Activation.IDENTITY]
+        if self.launch_ops:
+            made = [_made(op) if isinstance(op, GemmOp) else op.describe(with_rows=with_rows) for op in self.ops]
+            read = [str(op.k) for op in ops if op is self.ops[0]]
+            return f"attention {self.dtype} {' -> '.join([*read, *made])}"
+        dims = " -> ".join(str(d) for d in (ops[0].k, *(op.result_columns for op in ops)))
+        extras = [str(op.activation) for op in ops if op.activation is not Activation.IDENTITY]
         shown = ("bias", "gated", "residual", "row_scale", "norm")
-        extras += [name for name in shown if any(getattr(op, name) for op in self.ops)]
-        extras += [op.rotary.describe() for op in self.ops if op.rotary]
-        rows = [f"M={self.ops[0].m}"] if with_rows else []
+        extras += [name for name in shown if any(getattr(op, name) for op in ops)]
+        extras += [op.rotary.describe() for op in ops if op.rotary]
+        rows = [f"M={ops[0].m}"] if with_rows else []
         return " ".join([str(self.kind), str(self.dtype), *rows, dims, *extras])
+
+
+def _made(op: GemmOp) -> str:
+    """The columns that it makes."""
+    return f"{op.result_columns}{f' {op.rotary.describe()}' if op.rotary else ''}"
+
+
+def _op_from_json(data: dict[str, Any], dtype: Dtype) -> GemmOp | AttentionOp:
+    if data.get("op") == ATTENTION:
+        return AttentionOp.from_json(data, dtype)
+    if "op" in data:
+        raise InvalidInput("op", f"is {data['op']!r}", f"give {ATTENTION}, or leave it out for a product")
+    return GemmOp.from_json(data)
 
 
 def ffn_pair(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from tuner.core.legal.legality import check_kind, check_schedule, estimated_resources
 from tuner.core.plan.attention import AttentionPlan
@@ -34,7 +33,7 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
         raise ValueError(f"a {candidate.plan_kind} candidate needs a schedule")
     check_kind(workload, gpu, candidate.plan_kind, schedule)
     check_schedule(workload, gpu, schedule)
-    if not workload.ops:
+    if not workload.tile_ops:
         return ()
     resources = estimated_resources(workload, schedule.tiling)
     if candidate.plan_kind.is_side_by_side:
@@ -42,7 +41,8 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
         return verify_paired_launches(*make_paired_plans(graph, schedule.ordering, gpu), graph, resources, gpu)
     launches = launches_of(workload, candidate)
     check_launches(workload, launches)
-    graphs = [tile_graph(workload, schedule.tiling, launch) for launch in launches if launch[0] < len(workload.ops)]
+    shared = [launch for launch in launches if launch[0] in workload.tile_places]
+    graphs = [tile_graph(workload, schedule.tiling, tuple(map(workload.tile_places.index, one))) for one in shared]
     return tuple(verify(make_plan(graph, schedule.ordering, gpu), graph, resources, gpu) for graph in graphs)
 
 
@@ -53,39 +53,42 @@ def attention_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> t
         IllegalSchedule, PlanError, ValueError: as `plans_for`.
     """
     schedule = candidate.schedule
-    if not candidate.plan_kind.is_ours or schedule is None or not workload.attentions:
+    if not candidate.plan_kind.is_ours or schedule is None or not workload.launch_ops:
         return ()
     check_kind(workload, gpu, candidate.plan_kind, schedule)
     check_schedule(workload, gpu, schedule)
-    pairs = zip(workload.attentions, schedule.attentions, strict=True)
+    pairs = zip(workload.launch_ops, schedule.attentions, strict=True)
     return tuple(attention_plan(op, one, gpu) for op, one in pairs)
 
 
 def launches_of(workload: Workload, candidate: Candidate) -> tuple[tuple[int, ...], ...]:
-    """The ops of each launch of a candidate of ours that is not side by side, in the order in which launches are
-    enqueued. Ops are numbered as `Workload.numbered_ops` has them: an attention, which has a launch of its own, behind
-    all products."""
-    num_ops, front = len(workload.ops), workload.num_in_front
-    starts = [0, *range(1, num_ops)]
+    """The ops of each launch of a candidate of ours that is not side by side, by their places in `Workload.ops`, in the
+    order in which launches are enqueued. Tile ops share launches as the plan kind says."""
+    starts = set(range(len(workload.tile_ops)))
     if candidate.plan_kind.is_fused:
-        starts = [0]
+        starts = {0}
     elif candidate.plan_kind.is_in_runs and candidate.schedule is not None:
-        starts = [0, *candidate.schedule.ordering.run_starts]
-    products = [tuple(range(begin, end)) for begin, end in pairwise([*starts, num_ops])] if num_ops else []
-    attentions = [(num_ops + number,) for number in range(len(workload.attentions))]
-    in_front = [launch for launch in products if launch[0] < front]
-    return (*in_front, *attentions, *products[len(in_front) :])
+        starts = {0, *candidate.schedule.ordering.run_starts}
+    first, launches, shared = {workload.tile_places[start] for start in starts}, list[list[int]](), list[int]()
+    for place in range(len(workload.ops)):
+        if place in workload.tile_places and place not in first:
+            shared.append(place)
+            continue
+        launches.append([place])
+        shared = launches[-1] if place in first else shared
+    return tuple(map(tuple, launches))
 
 
 def check_launches(workload: Workload, launches: Sequence[tuple[int, ...]]) -> None:
-    """Launches one after the other, of ops numbered as `launches_of` has them, compute each op once, and none reads
-    what a later one writes. So stream order keeps every edge between two of them, as long as each launch waits for the
-    one before it before it ends. An attention has a launch of its own, and no launch has products of both its sides.
+    """Launches one after the other, of ops as `launches_of` has them, compute each op once, and none reads what a later
+    one writes. So stream order keeps every edge between two of them, as long as each launch waits for the one before it
+    before it ends. A launch op has a launch of its own, and no launch has tile ops of both its sides.
 
     Raises:
         CoverageError: names the op.
     """
-    ops, num_products = workload.numbered_ops, len(workload.ops)
+    ops = workload.ops
+    others = [place for place in range(len(ops)) if place not in workload.tile_places]
     launch_of: dict[int, int] = {}
     for number, launch in enumerate(launches):
         for op in launch:
@@ -93,9 +96,9 @@ def check_launches(workload: Workload, launches: Sequence[tuple[int, ...]]) -> N
                 who = f"{ops[op].name}: launches {launch_of[op]} and {number}"
                 raise CoverageError("an op is computed by two launches", who)
             launch_of[op] = number
-        if len(launch) > 1 and max(launch) >= num_products:
+        if len(launch) > 1 and set(others) & set(launch):
             raise CoverageError("an attention shares a launch", f"launch {number}: {_names(workload, launch)}")
-        if min(launch) < workload.num_in_front <= max(launch) < num_products:
+        if any(min(launch) < place < max(launch) for place in others):
             raise CoverageError("a launch spans an attention", f"launch {number}: {_names(workload, launch)}")
     index_of = {op.name: index for index, op in enumerate(ops)}
     for index, described in enumerate(ops):
@@ -109,4 +112,4 @@ def check_launches(workload: Workload, launches: Sequence[tuple[int, ...]]) -> N
 
 
 def _names(workload: Workload, launch: tuple[int, ...]) -> str:
-    return " and ".join(workload.numbered_ops[op].name for op in launch)
+    return " and ".join(workload.ops[op].name for op in launch)

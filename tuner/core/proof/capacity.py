@@ -53,7 +53,7 @@ def _check_indices(plan: Plan, graph: TileGraph, resources: Resources) -> None:
     if plan.held_stages > (ahead := tiling.stages_ahead):
         right = f"it must be 0 to {ahead}, the stages of weights that its ring takes before a task's inputs"
         raise ResourceError("more stages are held back than there are", f"held_stages is {plan.held_stages}; {right}")
-    if plan.num_signals > (tiles := sum(map(num_tiles, graph.workload.ops, tiling.tiles))):
+    if plan.num_signals > (tiles := sum(map(num_tiles, graph.workload.tile_ops, tiling.tiles))):
         right = f"it must be at most {tiles}, the tiles of the workload: each posts to one signal"
         raise ResourceError("more signals than tiles", f"num_signals is {plan.num_signals}; {right}")
     if tiling.engine is Engine.WGMMA and plan.num_ctas > MAX_CTAS:

@@ -14,4 +14,5 @@ def launches_in_front(workload: Workload, launches: Sequence[Sequence[int]]) -> 
         workload: whose launches these are.
         launches: the indices of the ops of each launch of products, in order.
     """
-    return sum(max(ops) < workload.num_in_front for ops in launches)
+    first = next(map(workload.tile_ops_before, workload.launch_ops), 0)
+    return sum(max(ops) < first for ops in launches)

@@ -35,7 +35,7 @@ def task_name(plan: Plan, graph: TileGraph, task: int) -> str:
     op, tile_m, tile_n = plan.tasks[task, :3].tolist()
     part, num_parts = plan.tasks[task, 6:8].tolist()
     parts = f" part {part} of {num_parts}" if num_parts else ""
-    return f"task {task} ({graph.workload.ops[op].name} tile {tile_m},{tile_n}{parts})"
+    return f"task {task} ({graph.workload.tile_ops[op].name} tile {tile_m},{tile_n}{parts})"
 
 
 def used_waits(plan: Plan) -> Ints:

@@ -39,7 +39,7 @@ def order_of_sums(plans: Sequence[VerifiedPlan]) -> OrderOfSums:
     for plan in plans:
         for op, by_column in sorted(_sums_of_tiles(plan).items()):
             is_of_rows = is_of_rows and all(len(rows) == 1 for rows in by_column.values())
-            gemm = plan.graph.workload.ops[op]
+            gemm = plan.graph.workload.tile_ops[op]
             columns = [
                 " or ".join(_words(sums, tiling, op, gemm.k) for sums in sorted(rows)) for rows in by_column.values()
             ]

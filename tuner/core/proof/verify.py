@@ -98,7 +98,7 @@ def verify_paired_launches(
         PlanError: as `verify`, of both together; or the ops are not two, the first launch waits, or the second posts.
     """
     if len(graph.op_indices) != 2:
-        names = ", ".join(graph.workload.ops[op].name for op in graph.op_indices)
+        names = ", ".join(graph.workload.tile_ops[op].name for op in graph.op_indices)
         right = f"two streams run a pair, an op each; this graph has {len(graph.op_indices)} ({names})"
         raise CoverageError("the launches are not of two ops", right)
     launches = Plan.from_words(first.words), Plan.from_words(second.words)
@@ -148,7 +148,7 @@ def check_coverage(plan: Plan, graph: TileGraph) -> None:
     strange = np.flatnonzero(~np.isin(tasks[:, 0], graph.op_indices))
     if strange.size:
         task = int(strange[0])
-        known = ", ".join(f"{op} ({graph.workload.ops[op].name})" for op in graph.op_indices)
+        known = ", ".join(f"{op} ({graph.workload.tile_ops[op].name})" for op in graph.op_indices)
         raise CoverageError("a task names no op of this launch", f"task {task} names op {tasks[task, 0]}, not {known}")
     for op, (rows, cols) in graph.grids.items():
         mine = np.flatnonzero(tasks[:, 0] == op)
@@ -172,7 +172,7 @@ def check_coverage(plan: Plan, graph: TileGraph) -> None:
         count = np.bincount(tile * most + part, weights=~whole, minlength=rows * cols * most)
         count += np.repeat(np.bincount(tile, weights=whole, minlength=rows * cols), most)
         is_needed = (np.arange(most) < split[:, None]).ravel()
-        name = graph.workload.ops[op].name
+        name = graph.workload.tile_ops[op].name
         for wrong, problem in ((is_needed & (count == 0), "a tile is missing"), (count > 1, "a tile is doubled")):
             if wrong.any():
                 first, missing = divmod(int(np.flatnonzero(wrong)[0]), most)
@@ -219,7 +219,7 @@ def _check_part_steps(plan: Plan, graph: TileGraph) -> None:
     if wrong.size:
         at = int(np.searchsorted(first_of, wrong[0], side="right")) - 1
         op, row, col = plan.tasks[tiles[at], :3].tolist()
-        who, step = f"{graph.workload.ops[op].name} tile {row},{col}", wrong[0] - first_of[at]
+        who, step = f"{graph.workload.tile_ops[op].name} tile {row},{col}", wrong[0] - first_of[at]
         how = f"{times[wrong[0]]} of its parts have" if times[wrong[0]] else "none of its parts has"
         raise CoverageError("the parts of a tile are not the tile", f"{who}: {how} k-step {step}")
 

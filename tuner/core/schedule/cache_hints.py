@@ -40,7 +40,7 @@ def hints_of(workload: Workload, tiling: Tiling) -> Hints:
     """
     weights, inputs = _OWN[tiling.engine]
     asked = tiling.intermediate_hint
-    ops = range(len(workload.ops))
+    ops = range(len(workload.tile_ops))
     is_read = [bool(workload.consumers_of(op)) for op in ops]
     reads = [workload.producer_of(op) is not None for op in ops]
     is_own = asked is CacheHint.DEFAULT
@@ -68,7 +68,7 @@ def hint_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"intermediate_hint {intermediate}: use {', '.join(map(str, _OF_INTERMEDIATES))}"
     if intermediate is CacheHint.DEFAULT:
         return None
-    if not any(workload.consumers_of(op) for op in range(len(workload.ops))):
+    if not any(workload.consumers_of(op) for op in range(len(workload.tile_ops))):
         return "no op reads another one's output: use intermediate_hint default"
     if intermediate is CacheHint.NORMAL and own_inputs is CacheHint.NORMAL:
         return f"intermediates are {intermediate} for {engine} anyway: use intermediate_hint default"

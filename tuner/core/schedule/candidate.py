@@ -30,13 +30,13 @@ def fused(schedule: Schedule) -> Candidate:
 def in_fewest_launches(workload: Workload, schedule: Schedule) -> Candidate:
     """A schedule in as few launches as the workload's products may have: a plain one for all of them, or one for those
     of each side of an attention."""
-    forced = workload.forced_start
-    if forced is None:
+    forced = workload.forced_starts
+    if not forced:
         return fused(schedule)
-    if len(workload.ops) > 2:
-        in_runs = replace(schedule, ordering=replace(schedule.ordering, run_starts=(forced,)))
+    if len(workload.tile_ops) > len(forced) + 1:
+        in_runs = replace(schedule, ordering=replace(schedule.ordering, run_starts=forced))
         return Candidate(plan_kind=PlanKind.RUNS, schedule=in_runs)
-    return Candidate(plan_kind=apart_kind(workload.num_ops), schedule=schedule)
+    return Candidate(plan_kind=apart_kind(len(workload.ops)), schedule=schedule)
 
 
 def apart_kind(num_ops: int) -> PlanKind:

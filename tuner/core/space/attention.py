@@ -33,9 +33,9 @@ class AttentionSpace:
             raise IllegalSchedule(problem)
         self.workload = workload
         self.gpu = gpu
-        self.op = workload.attentions[0]
+        self.op = workload.launch_ops[0]
         #: Of the products alone; None where there are none.
-        self.products = Space(workload.products, gpu) if workload.ops else None
+        self.products = Space(workload.products, gpu) if workload.tile_ops else None
 
     @cached_property
     def attentions(self) -> tuple[AttentionSchedule, ...]:
@@ -99,4 +99,4 @@ def any_space_of(workload: Workload, gpu: Gpu) -> AnySpace:
     Raises:
         IllegalSchedule: the GPU runs none.
     """
-    return AttentionSpace(workload, gpu) if workload.attentions else Space(workload, gpu)
+    return AttentionSpace(workload, gpu) if workload.launch_ops else Space(workload, gpu)

@@ -45,23 +45,23 @@ class MmaTilings:
     @cached_property
     def tile_ms(self) -> tuple[int, ...]:
         """Offered tile heights, shared by the ops: none beyond the rows, none that makes needlessly many tile rows."""
-        rows = max(op.m for op in self._workload.ops)
+        rows = max(op.m for op in self._workload.tile_ops)
         useful = _useful(TILE_MS, rows)
         return tuple(value for value in useful if -(-rows // value) <= MAX_TILE_ROWS) or useful[-1:]
 
     def tile_ns(self, op: int) -> tuple[int, ...]:
         """Offered tile widths of an op: those whose slice of W has the offered rows."""
-        gemm = self._workload.ops[op]
+        gemm = self._workload.tile_ops[op]
         return _useful(tuple(rows // gemm.rows_per_column for rows in TILE_NS), gemm.n)
 
     @cached_property
     def tile_ks(self) -> tuple[int, ...]:
         """Offered stage depths, shared by the ops."""
-        return _useful(stage_depths(self._workload.dtype), max(op.k for op in self._workload.ops))
+        return _useful(stage_depths(self._workload.dtype), max(op.k for op in self._workload.tile_ops))
 
     def tilings(self) -> Iterator[Tiling]:
         """All of them."""
-        if len(self._workload.ops) > MOST_COMBINED_OPS:
+        if len(self._workload.tile_ops) > MOST_COMBINED_OPS:
             yield from self._of_a_chain()
         else:
             yield from (split for tiling in self._whole() for split in self._splits(tiling))
@@ -69,7 +69,7 @@ class MmaTilings:
     def parts(self, op: int, tile: Tile) -> tuple[int, ...]:
         """Offered numbers of parts of an op's tiles: one, and those by which one wave of parts that are worth a visit
         fills half of the SMs at least, or as many as it can."""
-        shape, num_sms = self._workload.ops[op], self._gpu.num_sms
+        shape, num_sms = self._workload.tile_ops[op], self._gpu.num_sms
         most = min(num_steps(shape, tile) // MIN_STEPS_PER_PART, num_sms // num_tiles(shape, tile))
         possible = [parts for parts in SPLITS if 1 < parts <= most]
         filling = [parts for parts in possible if 2 * parts * num_tiles(shape, tile) >= num_sms]
@@ -95,7 +95,7 @@ class MmaTilings:
 
     def _whole(self) -> Iterator[Tiling]:
         """Legal tilings without split tiles: every combination."""
-        widths = tuple(product(*map(self.tile_ns, range(len(self._workload.ops)))))
+        widths = tuple(product(*map(self.tile_ns, range(len(self._workload.tile_ops)))))
         offered = (
             Tiling(tiles=tuple(Tile(m=m, n=n, k=k) for n in ns), num_stages=num_stages, num_warps=num_warps)
             for m, ns, k, num_stages, num_warps in product(self.tile_ms, widths, self.tile_ks, STAGES, WARPS)
@@ -114,7 +114,7 @@ class MmaTilings:
         """Of each height, depth and number of warps the best cuts together, in the deepest ring that is legal and in
         about two thirds of it."""
         for m, k, num_warps in product(self.tile_ms, self.tile_ks, WARPS):
-            ranked = [self._ranked(op, m, k, num_warps) for op in range(len(self._workload.ops))]
+            ranked = [self._ranked(op, m, k, num_warps) for op in range(len(self._workload.tile_ops))]
             for shapes in best_together(ranked, MAX_COMBINATIONS) if all(ranked) else ():
                 parts = tuple(count for _, count in shapes)
                 bare = Tiling(
@@ -138,14 +138,14 @@ class MmaTilings:
 
     def _ranked(self, op: int, m: int, k: int, num_warps: int) -> list[tuple[Tile, int]]:
         """Cuts of an op that some warps can multiply, with the parts of a tile: the shortest time by bytes first."""
-        per_column = self._workload.ops[op].rows_per_column
+        per_column = self._workload.tile_ops[op].rows_per_column
         tiles = [tile for n in self.tile_ns(op) if warp_grid(tile := Tile(m=m, n=n, k=k), num_warps, per_column)]
         shapes = [(tile, parts) for tile in tiles for parts in self.parts(op, tile)]
         return sorted(shapes, key=lambda shape: self._steps_of_busiest(op, *shape))
 
     def _steps_of_busiest(self, op: int, tile: Tile, parts: int) -> tuple[float, int]:
         """Elements that the SM with the most tasks multiplies or loads; of equals the wider tile is the better one."""
-        shape = self._workload.ops[op]
+        shape = self._workload.tile_ops[op]
         waves = ceil(num_tiles(shape, tile) * parts / self._gpu.num_sms)
         columns = tile.n * shape.rows_per_column
         return waves * ceil(num_steps(shape, tile) / parts) * tile.k * (columns + tile.m), -tile.n

@@ -65,8 +65,8 @@ class Choice:
     base: Schedule | None = None
 
     def __post_init__(self) -> None:
-        if len(self.variants) != len(self.workload.ops) or not all(self.variants):
-            num_ops = len(self.workload.ops)
+        if len(self.variants) != len(self.workload.tile_ops) or not all(self.variants):
+            num_ops = len(self.workload.tile_ops)
             raise InvalidInput("variants", "an op has none, or they are not one list per op", f"give {num_ops} lists")
 
     @property
@@ -87,7 +87,7 @@ class Choice:
 
     def num_tasks(self, op_index: int, variant: OpVariant) -> int:
         """Tiles of the op when cut so, or parts of them."""
-        op, tile = self.workload.ops[op_index], variant.tile
+        op, tile = self.workload.tile_ops[op_index], variant.tile
         return -(-op.m // tile.m) * -(-op.n // tile.n) * (self.base.tiling.num_parts(op_index) if self.base else 1)
 
 
@@ -142,7 +142,7 @@ def wavefront(choice: Choice, *, is_drawn: bool = False) -> Planned:
 
 def append(choice: Choice) -> Planned:
     """Op after op, each in its fastest variant, dealt in turns, with a group sync (barrier) after each producer."""
-    picked = [fastest(choice, op) for op in range(len(choice.workload.ops))]
+    picked = [fastest(choice, op) for op in range(len(choice.workload.tile_ops))]
     graph = _graph(choice, picked)
     order = np.concatenate([_mixed(graph, [op]) for op in graph.op_indices])
     return _planned(choice, picked, graph, order, Granularity.BARRIER, _in_turns)
@@ -150,7 +150,7 @@ def append(choice: Choice) -> Planned:
 
 def longest_first(choice: Choice) -> Planned:
     """Fastest variants; the op whose task starts the longest chain of tasks first, drawn by ticket."""
-    picked = [fastest(choice, op) for op in range(len(choice.workload.ops))]
+    picked = [fastest(choice, op) for op in range(len(choice.workload.tile_ops))]
     graph = _graph(choice, picked)
     length: dict[int, float] = {}
     for op in reversed(graph.op_indices):
@@ -217,7 +217,7 @@ def estimate_us(verified: VerifiedPlan, task_us: Mapping[int, float]) -> float:
 def _waves(workload: Workload) -> list[int]:
     """[op] steps from an input."""
     waves: list[int] = []
-    for op in range(len(workload.ops)):
+    for op in range(len(workload.tile_ops)):
         waves.append(max((waves[producer] + 1 for producer in workload.producers_of(op)), default=0))
     return waves
 

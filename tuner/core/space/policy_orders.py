@@ -110,7 +110,7 @@ def _task_us(workload: Workload, gpu: Gpu, base: Schedule) -> list[float]:
     rates = rates_of(gpu)
     costs = costs_of(tile_graph(workload, base.tiling), gpu, rates)
     us_per_byte = 1e6 * gpu.num_sms / (gpu.dram_bytes_per_s * rates.dram_share)
-    wholes = [(costs[op], costs[op].whole) for op in range(len(workload.ops))]
+    wholes = [(costs[op], costs[op].whole) for op in range(len(workload.tile_ops))]
     return [max(whole.busy_us, us_per_byte * max(whole.w_bytes)) + cost.store_us for cost, whole in wholes]
 
 

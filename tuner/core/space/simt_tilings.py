@@ -60,7 +60,7 @@ class SimtTilings:
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
         self._workload = workload
         self._gpu = gpu
-        self._rows = max(op.m for op in workload.ops)
+        self._rows = max(op.m for op in workload.tile_ops)
 
     @property
     def is_there(self) -> bool:
@@ -70,7 +70,7 @@ class SimtTilings:
     def tilings(self) -> Iterator[Tiling]:
         """All of them, without repetition; the best filled first, for 8 warps and then for 4."""
         for num_warps in reversed(NUM_WARPS) if self.is_there else ():
-            shapes_of_ops = [self._shapes(op, num_warps) for op in self._workload.ops]
+            shapes_of_ops = [self._shapes(op, num_warps) for op in self._workload.tile_ops]
             if not all(shapes_of_ops):
                 continue
             for shapes in sorted(best_together(shapes_of_ops, MAX_COMBINATIONS), key=_busy_us):
@@ -86,7 +86,7 @@ class SimtTilings:
     def near(self, tiling: Tiling) -> Iterator[Tiling]:
         """Tilings that differ in the cut of one op, in warps, or in stages; the ring gets shorter where it must."""
         whole = tiling.split_k or (1,) * len(tiling.tiles)
-        for index, op in enumerate(self._workload.ops):
+        for index, op in enumerate(self._workload.tile_ops):
             shapes = {(shape.tile, shape.parts) for shape in self._shapes(op, tiling.num_warps)}
             shapes |= {(replace(tiling.tiles[index], k=k), whole[index]) for k in stage_depths(self._workload.dtype)}
             shapes |= {(tiling.tiles[index], parts) for parts in PARTS}
@@ -142,7 +142,7 @@ class SimtTilings:
             num_warps=num_warps,
             split_k=parts if max(parts) > 1 else (),
         )
-        both = zip(self._workload.ops, shapes, strict=True)
+        both = zip(self._workload.tile_ops, shapes, strict=True)
         num_tasks = sum(num_tiles(op, shape.tile) * shape.parts for op, shape in both)
         resident = 1 if register_cap(replace(bare, resident_ctas=2)) == MAX_REGISTERS_PER_THREAD else 2
         for ctas, capped in ((1, 1), (2, resident)) if num_tasks > self._gpu.num_sms else ((1, 1),):

@@ -163,7 +163,7 @@ class Space:
         """Which tiles are offered to be split, the more promising first. It is the tail's, where those of an op with
         parts fill more than a wave. For independent ops it is also less than a wave, by even shares."""
         num_lanes = self.gpu.num_clusters(tiling.cluster_size)
-        shapes = enumerate(zip(self.workload.ops, tiling.tiles, strict=True))
+        shapes = enumerate(zip(self.workload.tile_ops, tiling.tiles, strict=True))
         split = (num_tiles(op, tile) for index, (op, tile) in shapes if tiling.num_parts(index) > 1)
         if (most := max(split, default=0)) <= num_lanes:
             is_shared = most > 0 and self.workload.is_independent
@@ -332,7 +332,7 @@ class Space:
         yield from (replace(ordering, ctas_per_sm=value) for value in sorted(set(ctas)))
         yield from (replace(ordering, reserved_sms=value) for value in sorted(set(reserved)))
         if starts := ordering.run_starts:
-            others = near_run_starts(len(ordering.rasters), starts, self.workload.forced_start)
+            others = near_run_starts(len(ordering.rasters), starts, self.workload.forced_starts)
             yield from (replace(ordering, run_starts=other) for other in others)
 
 

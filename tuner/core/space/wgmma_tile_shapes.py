@@ -137,7 +137,7 @@ class WgmmaTileShapes:
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
         self._workload = workload
         self._gpu = gpu
-        self._rows = max(op.m for op in workload.ops)
+        self._rows = max(op.m for op in workload.tile_ops)
 
     def combined(self, height: Height) -> list[tuple[TileShape, ...]]:
         """A cut of each op: the fastest first."""
@@ -147,7 +147,7 @@ class WgmmaTileShapes:
         """A wide cut of each op in two tasks per SM; nothing where some op has none that is fast."""
         lanes = self._gpu.num_clusters(height.cluster_size)
         chosen: list[TileShape] = []
-        for op in self._workload.ops:
+        for op in self._workload.tile_ops:
             shapes = [c for c in self.all_shapes(op, height) if lanes < num_tiles(op, c.tile) * c.parts <= 2 * lanes]
             wide = [shape for shape in shapes if shape.tile.n * op.rows_per_column >= FEW_COLUMNS]
             fast = [shape for shape in wide if shape.rate >= MIN_RATE * shapes[0].rate]
@@ -166,10 +166,10 @@ class WgmmaTileShapes:
     def _one_by_one(self, height: Height) -> list[tuple[TileShape, ...]]:
         """Of ops that follow each other: each as if it had all SMs. Of more than two those come first by which every SM
         has as much to do in all ops together, since weights of the next op run ahead."""
-        num_ops, lanes = len(self._workload.ops), self._gpu.num_clusters(height.cluster_size)
+        num_ops, lanes = len(self._workload.tile_ops), self._gpu.num_clusters(height.cluster_size)
         most = max(2, int(_most_combinations(height) ** (1 / num_ops) + 1e-9))
         combined = filter(
-            _leave_registers, product(*(self._best_shapes(op, height, most) for op in self._workload.ops))
+            _leave_registers, product(*(self._best_shapes(op, height, most) for op in self._workload.tile_ops))
         )
         return sorted(combined, key=by_rate if num_ops <= 2 else partial(balanced_us, lanes=lanes))
 
@@ -186,7 +186,7 @@ class WgmmaTileShapes:
 
     def _batched(self, height: Height) -> Iterator[tuple[TileShape, ...]]:
         """A cut of each op, in all combinations. Of more than two ops those of one shape are a batch, cut alike."""
-        ops = self._workload.ops
+        ops = self._workload.tile_ops
         keys = [(op.m, op.weight_rows, op.k) if len(ops) > 2 else index for index, op in enumerate(ops)]
         batches = dict(zip(keys, ops, strict=True))
         most = int(MAX_TIMED ** (1 / len(batches)))
@@ -241,7 +241,7 @@ class WgmmaTileShapes:
         sum_us = 0.0
         if parts > 1:
             slot_us = slot_bytes / L2_BYTES_PER_CLOCK / gpu.clock_mhz
-            is_read = bool(self._workload.consumers_of(self._workload.ops.index(op)))
+            is_read = bool(self._workload.consumers_of(self._workload.tile_ops.index(op)))
             sum_us = (READ_PART_US if is_read else PART_US) + (1 + parts) * slot_us
         return TileShape(
             tile=tile,

@@ -96,7 +96,7 @@ class WgmmaTilings:
     def __init__(self, workload: Workload, gpu: Gpu) -> None:
         self._workload = workload
         self._gpu = gpu
-        self._rows = max(op.m for op in workload.ops)
+        self._rows = max(op.m for op in workload.tile_ops)
         self._shapes = WgmmaTileShapes(workload, gpu)
         #: By tile height, a cut of each op: the fastest first.
         self._combined = {height: self._shapes.combined(height) for height in self.heights} if self.is_there else {}
@@ -135,7 +135,7 @@ class WgmmaTilings:
         """One tile row; more where even so each tile of theirs has an SM of its own: then a CTA brings fewer rows."""
         for most in (FEW_ROWS, FEW_ROWS // 2, FEW_ROWS // 4):
             height = _covering(self._rows, Height(most, 4))
-            num_tiles = sum(-(-op.m // height.m) * -(-op.n // NARROWEST) for op in self._workload.ops)
+            num_tiles = sum(-(-op.m // height.m) * -(-op.n // NARROWEST) for op in self._workload.tile_ops)
             if height.m >= self._rows or num_tiles <= self._gpu.num_sms:
                 yield height
                 yield _covering(self._rows, Height(most, 4, swap_ab=True))
@@ -181,7 +181,7 @@ class WgmmaTilings:
     def _in_turn(self, heights: list[Height], *, tails: bool) -> list[Tiling]:
         """Of each height in turn the fastest cut that none before it has: which operand lies where is one step from it.
         A lone op has few cuts, so it has them both ways."""
-        is_lone = len(self._workload.ops) == 1
+        is_lone = len(self._workload.tile_ops) == 1
         found: dict[object, Tiling] = {}
         for offered in [self._of_height(height, tails=tails) for height in heights] * NUM_GUESSES:
             ways = ((one if is_lone else (one.tiles, one.split_k), one) for one in offered)
@@ -229,7 +229,7 @@ class WgmmaTilings:
         for epilogue in Epilogue:
             yield from self._fitted(replace(tiling, epilogue=epilogue))
         whole, dtype = tiling.split_k or (1,) * len(tiling.tiles), self._workload.dtype
-        for index, (op, tile) in enumerate(zip(self._workload.ops, tiling.tiles, strict=True)):
+        for index, (op, tile) in enumerate(zip(self._workload.tile_ops, tiling.tiles, strict=True)):
             who = (tiling.num_warps, tiling.cluster_m, tiling.warpgroups, tiling.swap_ab, tiling.cluster_k)
             own = Height(tile.m, *who)
             offered = self._combined.get(own, [])
@@ -268,7 +268,7 @@ class WgmmaTilings:
         many bytes; nothing where one is as deep as it can be."""
         if self._workload.kind is not WorkloadKind.CHAIN:
             return
-        depths, ops = stage_depths(self._workload.dtype), self._workload.ops
+        depths, ops = stage_depths(self._workload.dtype), self._workload.tile_ops
         tiles = tuple(replace(tile, k=2 * tile.k) for tile in tiling.tiles)
         if all(tile.k in depths and 2 * tile.k <= op.k for op, tile in zip(ops, tiles, strict=True)):
             window, ahead = (-(-stages // 2) for stages in (tiling.window, tiling.ahead_window))
@@ -299,7 +299,7 @@ class WgmmaTilings:
             return tile, parts
 
         split = tiling.split_k or (1,) * len(tiling.tiles)
-        tiles, parts = zip(*map(widest, self._workload.ops, tiling.tiles, split), strict=True)
+        tiles, parts = zip(*map(widest, self._workload.tile_ops, tiling.tiles, split), strict=True)
         wide = replace(tiling, tiles=tiles, split_k=parts if max(parts) > 1 else ())
         if wide != tiling:
             yield from self._fitted(wide)
@@ -369,7 +369,7 @@ class WgmmaTilings:
             sizes = {one: weight_stage_bytes(op, one, dtype) for one in fitting}
             return max((one for one in (tile, *sizes) if sizes.get(one, 0) <= slot), key=lambda one: one.k)
 
-        ops = zip(self._workload.ops, tiling.tiles, strict=True)
+        ops = zip(self._workload.tile_ops, tiling.tiles, strict=True)
         return replace(tiling, tiles=tuple(deepest(op, tile) for op, tile in ops))
 
 

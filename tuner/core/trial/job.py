@@ -116,8 +116,8 @@ class JobSpec:
         default, so that digests outlive new options."""
         # By hand: `asdict` copies every leaf, which takes a tenth of what a submission does.
         data = {name: _fields(value) if is_dataclass(value) else value for name, value in _fields(self).items()}
-        del data["workload"]["attentions"], data["workload"]["num_in_front"]  # the place among the ops says it
-        data["workload"]["ops"] = tuple(map(_op_to_json, self.workload.all_ops))
+        del data["workload"]["kept_borders"]  # what is asked for is whole
+        data["workload"]["ops"] = tuple(map(_op_to_json, self.workload.ops))
         if self.priors is PriorsChoice.NEAREST:
             del data["priors"]
         if self.budget.patience is None:

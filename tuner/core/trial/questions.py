@@ -30,8 +30,8 @@ def shape_distance(one: Workload, other: Workload) -> float:
 def sized_ops(workload: Workload) -> list[tuple[int, int, int]]:
     """m, n and k of two ops: the first two, or an attention that stands behind these and the first one. Of an attention
     its rows, its columns and its longest context."""
-    ops = workload.all_ops[:2]
-    ops = (*(one for one in workload.attentions if one not in ops), *ops)[:2]
+    ops = workload.ops[:2]
+    ops = (*(one for one in workload.launch_ops if one not in ops), *ops)[:2]
     return [(op.m, op.n, op.shape.max_length if isinstance(op, AttentionOp) else op.k) for op in ops]
 
 

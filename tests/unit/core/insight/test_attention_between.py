@@ -42,7 +42,7 @@ def check_order(gantt: Gantt, workload: Workload, launches: list[list[int]]) -> 
     begins, ends = [int(rows[:, 6].min()) for rows in of_launch], [int(rows[:, 10].max()) for rows in of_launch]
     assert all(begin >= end for begin, end in zip(begins[1:], ends, strict=False))
     assert gantt.signals is not None
-    is_attention = gantt.tasks[:, 1] == len(workload.ops)
+    is_attention = gantt.tasks[:, 1] == len(workload.tile_ops)
     assert is_attention.any()
     assert (gantt.signals.posts[is_attention] == -1).all(), "stream order stands for signals of an attention"
     assert (gantt.signals.waits_of[is_attention] == 0).all()
@@ -92,7 +92,7 @@ def test_stamps_of_a_card_are_in_the_order_of_the_launches(num_behind: int) -> N
     products = iter(plans)
     for number, ops in enumerate(launches, start=1):
         begin_ns = number * LASTS
-        is_attention = ops == [len(workload.ops)]
+        is_attention = ops == [len(workload.tile_ops)]
         stamps.append(
             stamps_of_attention(attention, begin_ns)
             if is_attention

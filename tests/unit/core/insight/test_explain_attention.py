@@ -53,7 +53,7 @@ def test_a_pair_names_both_launches() -> None:
 def test_a_layer_is_explained_by_its_attention_and_by_the_boundaries_of_the_chain_behind_it() -> None:
     workload = decoder_layer("llama3-8b", sequences=1, max_length=512)
     text = " ".join(explain(workload, H200, next(iter(first_guesses(space_with(workload), 0)))))
-    launches = ", ".join(rf"{op.name} \d+\.\d us" for op in (*workload.attentions, *workload.ops))
+    launches = ", ".join(rf"{op.name} \d+\.\d us" for op in (*workload.launch_ops, *workload.tile_ops))
     assert re.search(rf"Forecast: {launches}; \d+\.\d us plainly", text)
     assert "Waves: gate_up has" in text
     assert "Op: qkv reads down, norms by down, turns queries and keys, writes keys and values to a cache" in text

@@ -52,7 +52,7 @@ TAILED = ffn_pair(m=144, d_in=64, d_hidden=5 * 32, d_out=4 * 32)
 
 def tiles_of(workload: Workload) -> Tiling:
     split = (2, 3) if workload in (PARTS, TAILED) else ()
-    return tiling(*((16, 32) for _ in workload.ops), split=split)
+    return tiling(*((16, 32) for _ in workload.tile_ops), split=split)
 
 
 def axes(ordering: Ordering) -> tuple[Hashable, ...]:

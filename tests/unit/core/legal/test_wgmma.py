@@ -174,7 +174,10 @@ def test_parts_with_a_bias_leave_two_warpgroups_room_for_fewer_sums() -> None:
     biased = ffn_pair(m=512, d_in=4096, d_hidden=14336, d_out=4096, bias=True)
     whole = wgmma((128, 256, 64), num_warps=8)
     check(whole, biased)
-    check(replace(whole, split_k=(1, 2)), replace(biased, ops=(biased.ops[0], replace(biased.ops[1], bias=False))))
+    check(
+        replace(whole, split_k=(1, 2)),
+        replace(biased, ops=(biased.tile_ops[0], replace(biased.tile_ops[1], bias=False))),
+    )
     check(replace(whole, tiles=wgmma((128, 224, 64)).tiles, split_k=(1, 2)), biased)
     with pytest.raises(IllegalSchedule, match=r"128 sums a thread spill where parts and a bias are added: .* most 112"):
         check(replace(whole, split_k=(1, 2)), biased)
@@ -198,7 +201,7 @@ def test_what_an_epilogue_loads_or_computes_leaves_two_warpgroups_room_for_fewer
     high = wgmma((256, 192, 64), (256, 192, 64), num_warps=8)
     check(high)
     for option in ({"bias": True}, {"residual": True}, {"activation": Activation.GELU}):
-        rich = replace(LLAMA, ops=(replace(LLAMA.ops[0], **option), LLAMA.ops[1]))
+        rich = replace(LLAMA, ops=(replace(LLAMA.tile_ops[0], **option), LLAMA.tile_ops[1]))
         with pytest.raises(IllegalSchedule, match="192 sums a thread: use at most 176"):
             check(high, rich)
         check(replace(high, tiles=wgmma((256, 176, 64), (256, 192, 64)).tiles), rich)

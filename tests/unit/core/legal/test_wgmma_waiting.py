@@ -16,7 +16,7 @@ from tuner.core.schedule.tiling import Epilogue, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
 FEW = ffn_pair(m=8, d_in=512, d_hidden=1024, d_out=512)
-ALONE = Workload(kind=WorkloadKind.CHAIN, ops=FEW.ops[:1], dtype=FEW.dtype)
+ALONE = Workload(kind=WorkloadKind.CHAIN, ops=FEW.tile_ops[:1], dtype=FEW.dtype)
 PLAIN = wgmma((16, 64, 64))
 WIDE = wgmma((16, 128, 64)).tiles
 
@@ -25,14 +25,14 @@ def test_both_are_legal_together_and_alone() -> None:
     for changes in ({"in_band": True}, {"ahead_window": 3}, {"in_band": True, "ahead_window": 1, "window": 2}):
         assert tiling_problem(FEW, H200, replace(PLAIN, **changes)) is None  # type: ignore[arg-type]
     for workload in (block(1, heads=512, width=512, hidden=512, qkv=512), FEW):
-        tiling = wgmma(*((16, 64, 64),) * len(workload.ops), in_band=True, cluster_k=2)
+        tiling = wgmma(*((16, 64, 64),) * len(workload.tile_ops), in_band=True, cluster_k=2)
         assert tiling_problem(workload, H200, tiling) is None
 
 
 @pytest.mark.parametrize(
     ("workload", "tiling", "message"),
     [
-        (replace(FEW, ops=tuple(replace(op, m=9) for op in FEW.ops)), {"in_band": True}, "in_band of 9 rows"),
+        (replace(FEW, ops=tuple(replace(op, m=9) for op in FEW.tile_ops)), {"in_band": True}, "in_band of 9 rows"),
         (
             FEW,
             {"in_band": True, "num_warps": 8, "swap_ab": True, "tiles": WIDE},
@@ -51,7 +51,7 @@ def test_both_are_legal_together_and_alone() -> None:
 def test_what_is_not_legal_is_refused_with_what_would_be(
     workload: Workload, tiling: dict[str, Any], message: str
 ) -> None:
-    chosen = replace(PLAIN, **{"tiles": PLAIN.tiles[: len(workload.ops)], **tiling})
+    chosen = replace(PLAIN, **{"tiles": PLAIN.tiles[: len(workload.tile_ops)], **tiling})
     assert (tiling_problem(workload, H200, chosen) or "").startswith(message)
 
 

@@ -50,7 +50,7 @@ def test_a_low_tile_of_wgmma_is_multiplied_as_a_whole_block() -> None:
 @given(graphs(), st.integers(1, 5))
 def test_no_simulated_launch_beats_the_waves(graph: TileGraph, num_sms: int) -> None:
     gpu = small_gpu(num_sms)
-    plan = make_plan(graph, ordering(len(graph.workload.ops)), gpu)
+    plan = make_plan(graph, ordering(len(graph.workload.tile_ops)), gpu)
     assert simulate(verify(plan, graph, SMALL, gpu)).makespan_us >= wave_us(graph, gpu)
 
 

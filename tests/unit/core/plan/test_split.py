@@ -248,7 +248,7 @@ def test_a_split_tail_takes_little_workspace_and_a_shorter_forecast() -> None:
     workload = ffn_pair(m=4096, d_in=4096, d_hidden=14336, d_out=4096)
     both = wgmma((128, 184, 64), (128, 248, 64), num_warps=8, input_stages=4)
     tails = replace(both, split_k=(1, 2))
-    assert num_tiles(workload.ops[1], tails.tiles[1]) == 544  # and 2,496 of up: 4 of 3,040 are left on 132 SMs
+    assert num_tiles(workload.tile_ops[1], tails.tiles[1]) == 544  # and 2,496 of up: 4 of 3,040 are left on 132 SMs
     order = ordering(assignment=Assignment.STATIC, split_tiles=SplitTiles.TAIL)
     check_schedule(workload, H200, Schedule(tiling=tails, ordering=order))
     with pytest.raises(IllegalSchedule, match="the parts' sums take"):
@@ -331,13 +331,13 @@ def test_splits_are_offered_where_an_op_has_fewer_tiles_than_there_are_sms() -> 
         for op, tile in enumerate(chosen.tiles):
             parts = chosen.num_parts(op)
             assert parts in SPLITS
-            assert parts == 1 or num_tiles(LLAMA.ops[op], tile) * parts <= H200.num_sms
-            assert num_steps(LLAMA.ops[op], tile) >= 4 * parts or parts == 1
+            assert parts == 1 or num_tiles(LLAMA.tile_ops[op], tile) * parts <= H200.num_sms
+            assert num_steps(LLAMA.tile_ops[op], tile) >= 4 * parts or parts == 1
 
 
 def test_the_forecast_gains_by_splitting_a_few_deep_tiles_and_not_many() -> None:
     def forecast_us(m: int, split: tuple[int, ...]) -> float:
-        workload = replace(LLAMA, ops=tuple(replace(op, m=m) for op in LLAMA.ops))
+        workload = replace(LLAMA, ops=tuple(replace(op, m=m) for op in LLAMA.tile_ops))
         tiles = tiling((16 if m == 16 else 128, 128), (16 if m == 16 else 128, 128), k=64, num_stages=4, split=split)
         tiles = replace(tiles, num_warps=8)
         order = ordering(assignment=Assignment.TICKET)

@@ -145,7 +145,7 @@ def test_a_tail_cut_by_k_steps_computes_the_plain_product(case: tuple[TileGraph,
     order = replace(
         order, assignment=Assignment.STATIC, split_tiles=SplitTiles.STREAM, split_order=SplitOrder.CONTIGUOUS
     )
-    split = tuple(min(4, len(graph.steps(op))) for op in range(len(graph.workload.ops)))
+    split = tuple(min(4, len(graph.steps(op))) for op in range(len(graph.workload.tile_ops)))
     graph = replace(graph, tiling=replace(graph.tiling, split_k=split if max(split) > 1 else ()))
     plan = make_plan(graph, order, gpu)
     verify(plan, graph, SMALL, gpu)

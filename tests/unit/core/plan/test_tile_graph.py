@@ -32,7 +32,7 @@ Tile = tuple[int, int, int]
 def tiles_read(graph: TileGraph, tile: Tile, part: int, num_parts: int) -> dict[Tile, int]:
     """The tiles that a part of a tile reads as A, and in which of its k-steps it does so first."""
     first: dict[Tile, int] = {}
-    num_operands = 1 + graph.workload.ops[tile[0]].rows_per_column
+    num_operands = 1 + graph.workload.tile_ops[tile[0]].rows_per_column
     for number, step in enumerate(graph.steps(tile[0], part, num_parts)):
         for producer in graph.op_indices:
             for other in tiles_of(graph, producer):
@@ -93,7 +93,9 @@ def test_an_epilogue_reads_its_own_tile_of_a_residual_and_whole_rows_of_a_norm(g
             for kind, region in wide.items()
             for producer in graph.op_indices
             for other in tiles_of(graph, producer)
-            if overlap(replace(region, tensor=getattr(graph.workload.ops[op], tensors[kind])), graph.writes(*other))
+            if overlap(
+                replace(region, tensor=getattr(graph.workload.tile_ops[op], tensors[kind])), graph.writes(*other)
+            )
         }
 
 
@@ -142,7 +144,7 @@ def test_the_parts_of_a_tile_read_its_operands_once(graph: TileGraph, strided: b
         ]
         from_words = graph.steps_of(np.array(words, dtype=np.int32)).tolist()
         assert from_words == [[own.start, own.step, len(own)] for own in by_part]
-        num_operands = 1 + graph.workload.ops[index].rows_per_column
+        num_operands = 1 + graph.workload.tile_ops[index].rows_per_column
         for operand, whole in enumerate(graph.reads(index, 0, 0)[:num_operands]):
             pieces = [graph.reads(index, 0, 0, step)[operand] for step in graph.steps(index)]
             assert all(piece.num_elements > 0 for piece in pieces)
@@ -153,7 +155,7 @@ def test_the_parts_of_a_tile_read_its_operands_once(graph: TileGraph, strided: b
 @given(graphs())
 def test_every_output_element_is_written_by_one_tile(graph: TileGraph) -> None:
     for index in graph.op_indices:
-        op = graph.workload.ops[index]
+        op = graph.workload.tile_ops[index]
         written = np.zeros((op.m, op.n), dtype=int)
         for tile in tiles_of(graph, index):
             out = graph.writes(*tile)

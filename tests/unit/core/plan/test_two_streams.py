@@ -150,7 +150,7 @@ def test_each_broken_pair_is_refused_with_its_reason() -> None:
 
 
 def candidate(workload: Workload, chosen: Ordering) -> Candidate:
-    tiles = tiling(*[(16, 32)] * len(workload.ops))
+    tiles = tiling(*[(16, 32)] * len(workload.tile_ops))
     return Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=Schedule(tiling=tiles, ordering=chosen))
 
 

@@ -19,10 +19,10 @@ from tuner.errors import InvalidInput
 def test_ops_are_in_the_order_of_their_launches_and_survive_json(rotary: bool, num_behind: int) -> None:
     workload = between(rotary=rotary, num_behind=num_behind)
     names = ["qkv", "attention", "o_proj", "gate_up", "down"][: 2 + num_behind]
-    assert [op.name for op in workload.all_ops] == names
+    assert [op.name for op in workload.ops] == names
     back = Workload.from_json(json.loads(json.dumps(workload.to_json())))
     assert (back, back.digest) == (workload, workload.digest)
-    assert workload.forced_start == (1 if num_behind else None)
+    assert workload.forced_starts == ((1,) if num_behind else ())
     assert workload.sides == (((0,), tuple(range(1, 1 + num_behind))) if num_behind else ((0,),))
 
 
@@ -32,31 +32,30 @@ def test_edges_go_through_the_attention() -> None:
     assert workload.producer_of(1) is None  # of one launch's tiles there is none
     assert workload.is_read(0)
     assert not workload.is_independent
-    assert [op.name for op in workload.all_ops if workload.leaves(op)] == ["o_proj"]
+    assert [op.name for op in workload.ops if workload.leaves(op)] == ["o_proj"]
     alone = between(num_behind=0)
-    assert [op.name for op in alone.all_ops if alone.leaves(op)] == ["attention"]
+    assert [op.name for op in alone.ops if alone.leaves(op)] == ["attention"]
 
 
 def test_the_products_alone_stay_cut_where_the_attention_stands() -> None:
     workload = between()
     products = workload.products
-    assert (products.attentions, products.forced_start, products.is_independent) == ((), 1, False)
-    assert Workload.from_json(products.to_json()) == products
-    assert products.digest != replace(products, num_in_front=0).digest
+    assert (products.launch_ops, products.forced_starts, products.is_independent) == ((), (1,), False)
+    assert products.digest != replace(products, kept_borders=()).digest
     assert products.products is products
 
 
 def test_a_cache_has_one_name_where_it_is_written_and_read() -> None:
     workload = between()
-    qkv, o_proj = workload.ops
+    qkv, o_proj = workload.tile_ops
     own = workload.operands_of(qkv)
     assert "qkv.frequencies" in own
     assert not {"qkv.keys", "qkv.values", "qkv.lengths"} & set(own)
-    assert workload.operands_of(workload.attentions[0]) == ("attention.keys", "attention.values", "attention.lengths")
+    assert workload.operands_of(workload.launch_ops[0]) == ("attention.keys", "attention.values", "attention.lengths")
     assert workload.operands_of(o_proj) == o_proj.operands
     assert workload.cache_name_of(qkv) == "attention"
     assert workload.products.cache_name_of(qkv) == "qkv"
-    assert workload.turned_for is workload.attentions[0]
+    assert workload.turned_for is workload.launch_ops[0]
     assert between(rotary=False).turned_for is None
 
 
@@ -86,19 +85,19 @@ def test_an_attention_of_another_cache_than_the_product_writes_is_refused(
     changed: dict[str, int], field: str, problem: str
 ) -> None:
     workload = between(num_behind=0)
-    (attention,) = workload.attentions
+    (attention,) = workload.launch_ops
     other = replace(attention, shape=replace(attention.shape, **changed))
     with pytest.raises(InvalidInput, match=problem) as caught:
-        replace(workload, attentions=(other,))
+        replace(workload, ops=(workload.ops[0], other, *workload.ops[2:]))
     assert caught.value.field == f"attention.{field}"
     assert "give both" in caught.value.remedy
 
 
 def test_a_cache_of_pages_has_one_table_where_it_is_written_and_read() -> None:
     workload = between(pages={"page_tokens": 32, "heads_first": False})
-    qkv = workload.ops[0]
+    qkv = workload.tile_ops[0]
     assert not {"qkv.keys", "qkv.values", "qkv.lengths", "qkv.pages"} & set(workload.operands_of(qkv))
-    assert workload.operands_of(workload.attentions[0])[-1] == "attention.pages"
+    assert workload.operands_of(workload.launch_ops[0])[-1] == "attention.pages"
     back = Workload.from_json(json.loads(json.dumps(workload.to_json())))
     assert (back, back.digest) == (workload, workload.digest)
     assert "rotary to pages of 32, tokens first" in workload.describe()
@@ -117,39 +116,35 @@ def test_pages_that_are_not_those_that_the_product_writes_are_refused(
     written: dict[str, Any], read: dict[str, Any], field: str, problem: str
 ) -> None:
     workload = between(pages=written)
-    (attention,) = workload.attentions
+    (attention,) = workload.launch_ops
     other = replace(attention, form=form_for(attention.shape, **read))
     with pytest.raises(InvalidInput, match=problem) as caught:
-        replace(workload, attentions=(other,))
+        replace(workload, ops=(workload.ops[0], other, *workload.ops[2:]))
     assert caught.value.field == f"attention.{field}"
     plain = between(rotary=False)
-    assert replace(plain, attentions=(other,)).attentions == (other,)
+    assert replace(plain, ops=(plain.ops[0], other, *plain.ops[2:])).launch_ops == (other,)
 
 
 def test_queries_of_another_shape_are_refused() -> None:
     plain = between(rotary=False)
-    wide = replace(plain.ops[0], n=512)
+    wide = replace(plain.tile_ops[0], n=512)
     with pytest.raises(InvalidInput, match=r"attention\.source: reads qkv as \[4, 256\], but it is \[4, 512\]"):
-        replace(plain, ops=(wide, plain.ops[1]))
+        replace(plain, ops=(wide, *plain.ops[1:]))
 
 
 def _next_qkv(workload: Workload) -> GemmOp:
-    return replace(workload.ops[0], name="next_qkv", source="o_proj", norm="o_proj")
+    return replace(workload.tile_ops[0], name="next_qkv", source="o_proj", norm="o_proj")
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda w: {"ops": (w.ops[0], replace(w.ops[1], source="y"))}, "o_proj stands behind .* does not read it"),
-        (lambda w: {"ops": (w.ops[0], replace(w.ops[1], residual_source="qkv"))}, "o_proj reads qkv, whose keys"),
+        (lambda w: {"ops": (*w.ops[:2], replace(w.ops[2], source="y"))}, "o_proj stands behind .* does not read it"),
+        (lambda w: {"ops": (*w.ops[:2], replace(w.ops[2], residual_source="qkv"))}, "o_proj reads qkv, whose keys"),
         (lambda w: {"ops": (*w.ops, _next_qkv(w))}, "qkv and next_qkv both write to a cache"),
-        (lambda w: {"num_in_front": 3}, "num_in_front: 3 products in front of the attention, and there are 2"),
-        (
-            lambda w: {"attentions": (*w.attentions, replace(w.attentions[0], name="b"))},
-            "2 attentions: what is built is one",
-        ),
-        (lambda w: {"num_in_front": 0}, "attention reads qkv, which a later op writes"),
-        (lambda w: {"num_in_front": 2}, "o_proj reads attention, which a later op writes"),
+        (lambda w: {"ops": (*w.ops, replace(w.ops[1], name="b"))}, "2 attentions: what is built is one"),
+        (lambda w: {"ops": (w.ops[1], w.ops[0], w.ops[2])}, "attention reads qkv, which a later op writes"),
+        (lambda w: {"ops": (w.ops[0], w.ops[2], w.ops[1])}, "o_proj reads attention, which a later op writes"),
     ],
 )
 def test_what_stands_wrong_around_an_attention_is_refused(change: Any, problem: str) -> None:

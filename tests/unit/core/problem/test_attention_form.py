@@ -38,7 +38,7 @@ def test_workloads_of_different_forms_have_different_digests() -> None:
 
 def test_pages_are_as_many_as_all_longest_contexts_have() -> None:
     assert form_for(SHAPE, page_tokens=16).paged == PagedCache(num_pages=4 * 32, page_tokens=16)
-    (op,) = attention(form={"page_tokens": 16, "heads_first": False}).attentions
+    (op,) = attention(form={"page_tokens": 16, "heads_first": False}).launch_ops
     assert op.cache_shape == (4 * 44, 16, 2, 64)
     with pytest.raises(InvalidInput, match="175 pages, and all longest contexts have 176"):
         replace(op, form=AttentionForm(paged=PagedCache(num_pages=175, page_tokens=16)))
@@ -65,8 +65,8 @@ def test_a_bad_field_is_named_with_what_would_be_right(fields: dict[str, Any], f
 
 
 def test_a_window_reads_and_computes_less() -> None:
-    (whole,), (seen,) = attention().attentions, attention(form={"window": 100}).attentions
+    (whole,), (seen,) = attention().launch_ops, attention(form={"window": 100}).launch_ops
     assert (whole.num_tokens, seen.num_tokens) == (4 * 700, 4 * 100)
     assert seen.cache_bytes * 7 == whole.cache_bytes
-    (drawn,) = attention(form={"window": 100}, lengths=Lengths.UNIFORM).attentions
+    (drawn,) = attention(form={"window": 100}, lengths=Lengths.UNIFORM).launch_ops
     assert drawn.num_tokens == sum(min(length, 100) for length in drawn.timed_lengths)

@@ -31,12 +31,12 @@ def layer(rotary: Rotary | None = HEADS) -> Workload:
 
 
 def test_a_column_is_a_pair_and_its_rows_of_w_are_two() -> None:
-    qkv = layer().ops[3]
+    qkv = layer().tile_ops[3]
     assert (qkv.n, qkv.weight_rows, qkv.rows_per_column) == (256, 512, 2)
     assert (qkv.c_columns, qkv.result_columns) == (256, 512)
     assert HEADS.cache_shape(16) == (8, 2, 100, 64)
     assert qkv.operands[-5:] == ("qkv.keys", "qkv.values", "qkv.lengths", "qkv.frequencies", "down.squares")
-    plain = layer(None).ops[3]
+    plain = layer(None).tile_ops[3]
     assert (plain.weight_rows, plain.num_flops) == (qkv.weight_rows, qkv.num_flops)
     assert [HEADS.pair_of(column) for column in (0, 31, 32, 63, 64, 96)] == [0, 31, 0, 31, 32, 32]
 
@@ -57,7 +57,7 @@ def test_a_cache_may_have_pages() -> None:
     first, last = (replace(HEADS, page_tokens=16, heads_first=heads_first) for heads_first in (True, False))
     assert (first.cache_shape(16), last.cache_shape(16)) == ((8 * 7, 2, 16, 64), (8 * 7, 16, 2, 64))
     workload = layer(last)
-    qkv = workload.ops[3]
+    qkv = workload.tile_ops[3]
     assert qkv.operands[-6:-1] == ("qkv.keys", "qkv.values", "qkv.lengths", "qkv.pages", "qkv.frequencies")
     assert Workload.from_json(workload.to_json()) == workload
     assert workload.describe().endswith("rotary to pages of 16, tokens first")
@@ -85,15 +85,15 @@ def test_a_cache_of_pages_that_a_kernel_cannot_count_is_refused() -> None:
 
 def test_a_models_layer_writes_to_the_next_layers_cache() -> None:
     whole = decoder_layer("llama3-8b", sequences=4, max_length=300, new_tokens=2)
-    assert whole.ops[3].rotary == Rotary(heads=32, kv_heads=8, head_dim=128, max_length=300, new_tokens=2)
-    (qkv,) = decoder_layer("llama3-70b", sequences=1, max_length=300, tp=8, run=LayerRun.QKV).ops
+    assert whole.tile_ops[3].rotary == Rotary(heads=32, kv_heads=8, head_dim=128, max_length=300, new_tokens=2)
+    (qkv,) = decoder_layer("llama3-70b", sequences=1, max_length=300, tp=8, run=LayerRun.QKV).tile_ops
     assert (qkv.rotary, qkv.n) == (Rotary(heads=8, kv_heads=1, head_dim=128, max_length=300), 640)
-    assert decoder_layer("llama3-8b", sequences=4, max_length=300, rotary=False).ops[3].rotary is None
+    assert decoder_layer("llama3-8b", sequences=4, max_length=300, rotary=False).tile_ops[3].rotary is None
     paged = decoder_layer("llama3-8b", sequences=4, max_length=300, page_tokens=16, heads_first=False)
-    assert paged.ops[3].rotary == Rotary(
+    assert paged.tile_ops[3].rotary == Rotary(
         heads=32, kv_heads=8, head_dim=128, max_length=300, page_tokens=16, heads_first=False
     )
-    assert paged.attentions[0].form.paged == paged.ops[3].rotary.paged(4)
+    assert paged.launch_ops[0].form.paged == paged.tile_ops[3].rotary.paged(4)
 
 
 def test_the_copy_engine_stores_no_such_op() -> None:
@@ -118,6 +118,6 @@ def test_any_interleaving_of_its_plan_turns_every_pair_once(seed: int) -> None:
 
 
 def test_what_is_read_behind_the_write_is_refused() -> None:
-    first = layer().ops
+    first = layer().tile_ops
     with pytest.raises(InvalidInput, match="up reads qkv, whose keys and values go to a cache"):
         replace(layer(), ops=(*first, replace(first[0], name="up", source="qkv", k=256)))

@@ -99,13 +99,15 @@ def test_workloads_of_before_gates_read_back_and_keep_their_digests() -> None:
     assert pair.digest == "3dfee6b810739a97"
     for name in ("gated", "residual", "row_scale"):
         assert not any(name in op for op in pair.to_json()["ops"])
-        assert replace(pair, ops=(replace(pair.ops[0], **{name: True}), pair.ops[1])).digest != pair.digest
+        assert replace(pair, ops=(replace(pair.tile_ops[0], **{name: True}), pair.tile_ops[1])).digest != pair.digest
 
 
 def test_a_workload_describes_itself() -> None:
     pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096, dtype=Dtype.BF16)
     assert pair.describe() == "ffn bf16 M=16 4096 -> 14336 -> 4096"
-    gated = replace(pair, ops=(replace(pair.ops[0], gated=True, row_scale=True), replace(pair.ops[1], residual=True)))
+    gated = replace(
+        pair, ops=(replace(pair.tile_ops[0], gated=True, row_scale=True), replace(pair.tile_ops[1], residual=True))
+    )
     assert gated.describe() == f"{pair.describe()} gated residual row_scale"
     assert independent_pair((1, 2, 3), (4, 5, 6)).describe() == "independent fp16 [1, 2, 3] beside [4, 5, 6]"
 
@@ -191,7 +193,7 @@ def test_residuals_and_norms_of_earlier_ops_are_known() -> None:
     assert [work.residual_producer_of(op) for op in range(4)] == [None, None, 0, None]
     assert [work.norm_producer_of(op) for op in range(4)] == [None, 0, None, 2]
     assert [work.writes_squares(op) for op in range(4)] == [True, False, True, False]
-    assert [work.leaves(op) for op in work.ops] == [False, False, True, True]
+    assert [work.leaves(op) for op in work.tile_ops] == [False, False, True, True]
     assert Workload.from_json(work.to_json()) == work
     assert work.describe() == "chain fp16 M=16 64 -> 32 -> 96 -> 32 -> 48 silu bias gated residual norm"
 

@@ -61,7 +61,7 @@ def test_what_assign_makes_is_proven(ctas: int, contiguous: bool) -> None:
 
 
 def test_clusters_that_ask_early_fill_the_card_and_have_no_tasks() -> None:
-    op = attention_op(sequences=1).attentions[0]
+    op = attention_op(sequences=1).launch_ops[0]
     late, early = (
         attention_plan(op, alone(cluster=8, span_tokens=1024, next_percent=50, next_early=one).attentions[0], H200)
         for one in (False, True)

@@ -147,13 +147,15 @@ def test_sums_of_the_others_come_in_as_few_exchanges_as_fit_24_kb(
     pair = ffn_pair(m=256, d_in=1024, d_hidden=1024, d_out=1024)
     num_warps = {192: 12}.get(tile[0], 4 if tile[0] <= 64 else 8)
     alone, sharing = (wgmma(tile, cluster_k=k, num_warps=num_warps) for k in (1, sharers))
-    assert sum_exchanges(pair.ops[0], sharing.tiles[0], sharing) == (exchanges, expected * 4 // 2)
+    assert sum_exchanges(pair.tile_ops[0], sharing.tiles[0], sharing) == (exchanges, expected * 4 // 2)
     two_barriers_each = 2 * 16
     assert dynamic_smem_bytes(pair, sharing) - dynamic_smem_bytes(pair, alone) == expected * 4 + two_barriers_each
 
 
 def test_sums_of_a_gate_and_an_up_projection_both_travel() -> None:
-    plain, gated = (ffn_pair(m=64, d_in=1024, d_hidden=1024, d_out=1024, gated=gated).ops[0] for gated in (False, True))
+    plain, gated = (
+        ffn_pair(m=64, d_in=1024, d_hidden=1024, d_out=1024, gated=gated).tile_ops[0] for gated in (False, True)
+    )
     sharing = wgmma((64, 128, 64), cluster_k=2)
     assert [sum_exchanges(op, sharing.tiles[0], sharing) for op in (plain, gated)] == [
         (2, 64 * 32 * 4),

@@ -25,16 +25,16 @@ workloads = st.builds(between, rotary=st.booleans(), norm=st.booleans(), num_beh
 def launched(draw: st.DrawFn) -> tuple[Workload, tuple[tuple[int, ...], ...]]:
     """A workload, and its ops in any order, divided in any way into launches."""
     workload = draw(workloads)
-    order = draw(st.permutations(range(workload.num_ops)))
-    places = draw(st.sets(st.integers(1, workload.num_ops - 1)))
-    bounds = pairwise((0, *sorted(places), workload.num_ops))
+    order = draw(st.permutations(range(len(workload.ops))))
+    places = draw(st.sets(st.integers(1, len(workload.ops) - 1)))
+    bounds = pairwise((0, *sorted(places), len(workload.ops)))
     return workload, tuple(tuple(sorted(order[begin:end])) for begin, end in bounds)
 
 
 def is_right(workload: Workload, launches: tuple[tuple[int, ...], ...]) -> bool:
     """Each of these ops reads the one before it, so none comes in front of that; the attention is by itself."""
-    launch_of = {workload.numbered_ops[op].name: number for number, launch in enumerate(launches) for op in launch}
-    numbers = [launch_of[op.name] for op in workload.all_ops]
+    launch_of = {workload.ops[op].name: number for number, launch in enumerate(launches) for op in launch}
+    numbers = [launch_of[op.name] for op in workload.ops]
     return numbers == sorted(numbers) and numbers.count(launch_of["attention"]) == 1
 
 
@@ -53,7 +53,7 @@ def test_launches_are_taken_where_the_order_is_right_and_only_there(
 
 @given(workloads)
 def test_every_kind_that_is_legal_has_launches_in_a_right_order(workload: Workload) -> None:
-    num_ops, forced = len(workload.ops), workload.forced_start
+    num_ops, forced = len(workload.tile_ops), workload.forced_starts
     tried = 0
     ways = [(kind, ()) for kind in PlanKind if kind.is_ours and not kind.is_in_runs]
     for kind, starts in [*ways, *ways_to_launch(num_ops)]:

@@ -29,7 +29,7 @@ PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32
 
 
 def plan_of(graph: TileGraph = PAIR, *, bands: int = 0, gpu: Gpu = GPU, **changes: object) -> Plan:
-    return make_plan(graph, ordering(len(graph.workload.ops), bands=bands, **changes), gpu)
+    return make_plan(graph, ordering(len(graph.workload.tile_ops), bands=bands, **changes), gpu)
 
 
 @given(ordered_graphs())
@@ -57,7 +57,7 @@ TINY = st.sampled_from(
 def broken_plans(draw: st.DrawFn) -> tuple[TileGraph, Plan]:
     graph = draw(TINY)
     order = ordering(
-        len(graph.workload.ops),
+        len(graph.workload.tile_ops),
         bands=draw(st.integers(0, 2)),
         granularity=draw(st.sampled_from(Granularity)),
         assignment=draw(st.sampled_from(ASSIGNMENTS)),

@@ -41,10 +41,10 @@ def test_what_is_drawn_is_legal_proven_and_survives_its_json(name: str, gpu: str
     for schedule in drawn:
         assert space.is_legal(schedule)
         assert Schedule.from_json(schedule.to_json()) == schedule
-        candidate = Candidate(plan_kind=apart_kind(space.workload.num_ops), schedule=schedule)
+        candidate = Candidate(plan_kind=apart_kind(len(space.workload.ops)), schedule=schedule)
         (plan,) = attention_plans_for(space.workload, space.gpu, candidate)
         assert plan.span_tokens == schedule.attentions[0].span_tokens
-        assert len(plans_for(space.workload, space.gpu, candidate)) == len(space.workload.ops)
+        assert len(plans_for(space.workload, space.gpu, candidate)) == len(space.workload.tile_ops)
 
 
 def test_every_axis_is_offered_and_no_schedule_twice() -> None:

@@ -24,7 +24,7 @@ KERNEL = AttentionSchedule(**{**PLAIN, "cluster": 2, "span_tokens": 128})
 
 
 def plan_of(schedule: AttentionSchedule, **sizes: Any) -> AttentionPlan:
-    (op,) = attention(**sizes).attentions
+    (op,) = attention(**sizes).launch_ops
     return attention_plan(op, schedule, H200)
 
 
@@ -47,7 +47,7 @@ def tiles_of_queues(plan: AttentionPlan, tile: int) -> list[int]:
     ],
 )
 def test_flash_decoding_splits_contexts_until_the_sms_are_full(sizes: dict[str, Any], splits: int) -> None:
-    (op,) = attention(**sizes).attentions
+    (op,) = attention(**sizes).launch_ops
     schedule = flash_decoding(op, H200, KERNEL)
     plan = plan_of(schedule, **sizes)
     assert (schedule.cluster, schedule.contiguous, plan.num_spans) == (1, False, splits)
@@ -55,7 +55,7 @@ def test_flash_decoding_splits_contexts_until_the_sms_are_full(sizes: dict[str, 
 
 @pytest.mark.parametrize("sizes", [{"sequences": 5, "max_length": 8192}, {"sequences": 37, "max_length": 4096}])
 def test_even_shares_give_every_cta_as_many_neighbouring_tiles(sizes: dict[str, Any]) -> None:
-    (op,) = attention(**sizes).attentions
+    (op,) = attention(**sizes).launch_ops
     schedule = even_shares(op, H200, KERNEL)
     plan = plan_of(schedule, **sizes)
     tiles = tiles_of_queues(plan, KERNEL.tile_tokens)
@@ -68,7 +68,7 @@ def test_even_shares_give_every_cta_as_many_neighbouring_tiles(sizes: dict[str, 
 
 def test_a_policys_schedule_is_known_by_its_name() -> None:
     workload = attention(sequences=5, max_length=8192)
-    (op,) = workload.attentions
+    (op,) = workload.launch_ops
     found = dict(policy_schedules(workload, H200, op, KERNEL))
     assert found.keys() == ATTENTION_POLICIES.keys()
     for name, schedule in found.items():
@@ -79,7 +79,7 @@ def test_a_policys_schedule_is_known_by_its_name() -> None:
 @pytest.mark.parametrize("form", [{}, {"page_tokens": 16}])
 def test_a_search_tries_both_early(form: dict[str, Any]) -> None:
     workload = attention(sequences=5, max_length=8192, form=form)
-    (op,) = workload.attentions
+    (op,) = workload.launch_ops
     guesses = [schedule.attentions[0] for schedule in first_guesses(space_with(workload), 0)]
     named = {name for one in guesses for name in policies_of_attention(workload, H200, op, one)}
     assert named == {"flash_decoding", "even_shares"}

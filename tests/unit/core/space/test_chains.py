@@ -39,7 +39,7 @@ def test_the_tilings_of_a_chain_are_bounded_legal_and_of_every_engine(workload: 
     space = Space(workload, H200)
     by_engine = Counter(tiling.engine for tiling in space.tilings)
     assert len(set(space.tilings)) == len(space.tilings) < 20_000
-    assert set(by_engine) == set(Engine) - ({Engine.SIMT} if workload.ops[0].m > 4 else set())
+    assert set(by_engine) == set(Engine) - ({Engine.SIMT} if workload.tile_ops[0].m > 4 else set())
     drawn = space.sample(random.Random(1), 30)
     assert all(space.is_legal(schedule) for schedule in drawn)
     assert len({schedule.tiling.engine for schedule in drawn}) == len(by_engine)
@@ -121,7 +121,7 @@ def test_ops_of_one_input_are_cut_so_that_their_tiles_fill_the_sms_together() ->
     """k and v alone leave SMs idle; of q, k and v together every SM has a tile. Those of one shape are cut alike."""
     space = Space(of_one_input(16, 4096, 1024, 1024), H200)
     first = space.guesses[0]
-    tiles = enumerate(zip(space.workload.ops, first.tiles, strict=True))
+    tiles = enumerate(zip(space.workload.tile_ops, first.tiles, strict=True))
     num_tasks = [num_tiles(op, tile) * first.num_parts(index) for index, (op, tile) in tiles]
     assert max(num_tasks[1:]) < H200.num_sms // 2
     assert 0.9 * H200.num_sms <= sum(num_tasks) <= H200.num_sms

@@ -29,7 +29,9 @@ LARGE = OpVariant(tile=Tile(m=32, n=64, k=32), task_us=8.0)
 
 
 def choice(workload: Workload, num_sms: int, *variants: tuple[OpVariant, ...]) -> Choice:
-    return Choice(workload=workload, gpu=small_gpu(num_sms), variants=variants or ((SMALL, LARGE),) * len(workload.ops))
+    return Choice(
+        workload=workload, gpu=small_gpu(num_sms), variants=variants or ((SMALL, LARGE),) * len(workload.tile_ops)
+    )
 
 
 WORKLOADS = [

@@ -71,8 +71,8 @@ WORKLOADS = [PAIR, independent_pair((64, 128, 32), (32, 64, 96)), fork(40, (32, 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=Workload.describe)
 @pytest.mark.parametrize("is_split", [False, True])
 def test_every_rules_plan_computes_the_product(workload: Workload, is_split: bool) -> None:
-    parts = tuple(2 if op.k > 32 else 1 for op in workload.ops) if is_split else ()
-    tiling = replace(TILING, tiles=(Tile(m=16, n=32, k=32),) * len(workload.ops), split_k=parts)
+    parts = tuple(2 if op.k > 32 else 1 for op in workload.tile_ops) if is_split else ()
+    tiling = replace(TILING, tiles=(Tile(m=16, n=32, k=32),) * len(workload.tile_ops), split_k=parts)
     tensors = random_tensors(workload, 0)
     plans = policy_plans(workload, small_gpu(5), base(tiling))
     assert list(plans) == list(RULES)

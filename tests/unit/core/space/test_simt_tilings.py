@@ -27,14 +27,14 @@ def test_tilings_are_few_and_each_has_orderings(workload: Workload, gpu: Gpu) ->
     assert 2 <= len(tilings) == len(set(tilings)) <= 100
     assert set(tilings) == {tiling for tiling in space.tilings if tiling.engine is Engine.SIMT}
     for tiling in tilings:
-        assert {tile.m for tile in tiling.tiles} == {max(op.m for op in workload.ops)}
+        assert {tile.m for tile in tiling.tiles} == {max(op.m for op in workload.tile_ops)}
         assert len(space.orderings(tiling)) > 0
         assert next(iter(space.orderings(tiling))).ctas_per_sm >= tiling.resident_ctas
 
 
 def test_the_best_tile_shape_fills_one_wave_and_some_rings_leave_room_for_a_second_cta() -> None:
     tilings = list(SimtTilings(LLAMA, H200).tilings())
-    up, down = LLAMA.ops
+    up, down = LLAMA.tile_ops
     assert num_tiles(up, tilings[0].tiles[0]) == 128
     assert num_tiles(down, tilings[0].tiles[1]) == 128
     halves = [tiling for tiling in tilings if tiling.resident_ctas == 2]
@@ -43,7 +43,7 @@ def test_the_best_tile_shape_fills_one_wave_and_some_rings_leave_room_for_a_seco
 
 
 def test_more_rows_or_ragged_ones_have_none() -> None:
-    eight = replace(LLAMA, ops=tuple(replace(op, m=8) for op in LLAMA.ops))
+    eight = replace(LLAMA, ops=tuple(replace(op, m=8) for op in LLAMA.tile_ops))
     ragged = ffn_pair(m=1, d_in=4100, d_hidden=14336, d_out=4096)
     for workload in (eight, ragged):
         assert list(SimtTilings(workload, H200).tilings()) == SimtTilings(workload, H200).guesses() == []

@@ -114,7 +114,7 @@ def test_every_legal_ordering_is_another_plan_and_no_plan_is_lost(workload: Work
     assert len({tuple(replace(ordering, **plain) for ordering in same) for same in doubles}) < 3
     rng = random.Random(0)
     for _ in range(1000):
-        ordering = offered_ordering(len(workload.ops), rng)
+        ordering = offered_ordering(len(workload.tile_ops), rng)
         if not stands_alone(ordering):
             plan = make_plan(graph, ordering, gpu)
             assert hashlib.sha256(plan.words).digest() in legal, f"{ordering} is lost"
@@ -270,7 +270,7 @@ def test_offered_tiles_fit_the_matrices() -> None:
 
 
 def replace_m(m: int) -> Workload:
-    return replace(LLAMA, ops=tuple(replace(op, m=m) for op in LLAMA.ops))
+    return replace(LLAMA, ops=tuple(replace(op, m=m) for op in LLAMA.tile_ops))
 
 
 @pytest.mark.slow

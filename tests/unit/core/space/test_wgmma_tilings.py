@@ -80,7 +80,7 @@ def test_few_rows_are_cut_so_that_nearly_every_sm_has_one_task(
 def test_tile_shapes_that_leave_a_quarter_of_the_sms_idle_are_not_offered_where_others_are() -> None:
     for workload in (LLAMA, LLAMA_70B, GPT3_SLICE):
         for tiling in WgmmaTilings(workload, H200).tilings():
-            for index, (op, tile) in enumerate(zip(workload.ops, tiling.tiles, strict=True)):
+            for index, (op, tile) in enumerate(zip(workload.tile_ops, tiling.tiles, strict=True)):
                 tasks, lanes = num_tiles(op, tile) * tiling.num_parts(index), H200.num_clusters(tiling.cluster_size)
                 assert tasks / (-(-tasks // lanes) * lanes) > 0.75
 
@@ -151,7 +151,7 @@ def test_tiles_are_as_high_as_the_rows_need(m: int) -> None:
 def test_tasks_of_independent_ops_fill_a_wave_together() -> None:
     pair = independent_pair((1024, 1024, 4096), (1024, 1152, 4096))
     first = WgmmaTilings(pair, H200).guesses()[0]
-    num_tasks = sum(-(-op.m // t.m) * -(-op.n // t.n) for op, t in zip(pair.ops, first.tiles, strict=True))
+    num_tasks = sum(-(-op.m // t.m) * -(-op.n // t.n) for op, t in zip(pair.tile_ops, first.tiles, strict=True))
     assert not first.split_k
     assert 0.9 * H200.num_sms < num_tasks <= H200.num_sms
 
@@ -166,7 +166,7 @@ def test_guesses_are_offered_and_their_rings_take_all_the_memory(workload: Workl
     assert len(shapes) == len(guesses) > 0
     for tiling in guesses:
         deeper = replace(tiling, num_stages=tiling.num_stages + 1)
-        if max(op.m for op in workload.ops) > 64:  # both rings are as deep
+        if max(op.m for op in workload.tile_ops) > 64:  # both rings are as deep
             deeper = replace(deeper, input_stages=tiling.input_stages + 1)
         assert tiling_problem(workload, H200, deeper) is not None
 
@@ -235,7 +235,7 @@ def test_two_ctas_share_k_where_it_may_pay_and_four_nearby() -> None:
         assert {1, 2, 4} <= {one.cluster_k for one in of_engine.near(alone) if one.tiles == alone.tiles}
         guessed = [one for one in of_engine.guesses() if one.cluster_k == 2]
         assert len(guessed) == 2
-        assert all(-(-workload.ops[0].m // tile.m) == 1 for tile in guessed[0].tiles)
+        assert all(-(-workload.tile_ops[0].m // tile.m) == 1 for tile in guessed[0].tiles)
     assert {one.num_warps for one in sharing if one.swap_ab} == {8}
     assert {one.tiles[0].m for one in sharing if one.swap_ab} == {256}
     many = ffn_pair(m=1024, d_in=4096, d_hidden=14336, d_out=4096)

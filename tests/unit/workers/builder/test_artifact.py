@@ -176,7 +176,7 @@ def test_the_manifests_offsets_find_every_field_of_a_packed_launch() -> None:
     (plan,) = plans_for(WORKLOAD, CATALOGUE["h200"], Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
     buffers = tuple(
         OpBuffers(**{pointer: 10 * i + j for j, pointer in enumerate(POINTERS)}, m=op.m, n=op.n, k=op.k)
-        for i, op in enumerate(WORKLOAD.ops)
+        for i, op in enumerate(WORKLOAD.tile_ops)
     )
     packed = pack_args(77, 88, 99, plan, buffers, is_dependent=True, is_second=True)
     layout = made.manifest["parameter"]

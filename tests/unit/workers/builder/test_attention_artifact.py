@@ -199,7 +199,7 @@ def test_an_attention_in_front_of_all_products_keeps_the_older_format() -> None:
 def test_the_kernel_in_front_has_the_parameter_that_its_device_code_reads() -> None:
     workload = attention(new_tokens=2)
     (recipe,) = manifest_of(workload, alone(span_tokens=192))["attentions"]
-    append, op = recipe["append"], workload.attentions[0]
+    append, op = recipe["append"], workload.launch_ops[0]
     names = {"attention.qkv": "qkv", "attention.frequencies": "frequencies", "q": "q"}
     names |= {"attention.keys": "keys", "attention.values": "values", "attention.lengths": "lengths"}
     addresses = {name: 0x1000 * (index + 1) for index, name in enumerate(names.values())}
