@@ -80,7 +80,7 @@ def test_a_fault_of_the_copies_by_a_warp_shows(name: str, before: str, after: st
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_a_warp_that_does_not_wait_for_a_stage_shows() -> None:
     """It fills a stage that is still read, and then says more often that it is full than it may."""
-    change = ("  wait_until_free(ring, place);\n" + BRING, BRING)
+    change = ("  if (!wait_until_free(args, ring, place, number)) return false;\n" + BRING, BRING)
     with pytest.raises(AssertionError, match="threads hang"):
         worst(CASES["tiles left over"], change, engine=AttentionEngine.MMA)
 

@@ -101,7 +101,7 @@ def test_two_trials_differ_where_their_schedules_do_and_results_name_the_card(pa
     expect(page.locator("#from-jobs tbody tr").first).to_contain_text("NVIDIA H200")
     shipped = page.locator("#shipped tbody tr").filter(has_text="decode-plain/llama3-8b/m16")
     expect(shipped.locator("td").nth(4)).to_have_text("76.5 µs")
-    expect(shipped).to_contain_text("tie")
+    expect(shipped).to_contain_text("two launches pdl, 1.12x")
 
 
 def test_the_chains_kernel_is_downloaded_as_it_was_made(real: Server) -> None:

@@ -109,6 +109,7 @@ def test_a_job_its_page_and_its_trials_look_through_no_whole_table(large: Any) -
     sorts = [step for step in steps if step.startswith("USE TEMP B-TREE FOR ORDER BY")]
     # Those of the listed trials alone are sorted.
     few = ("FROM inspections", "FROM job_owners", "FROM webhooks")  # of this job alone
+    few = (*few, "jobs.is_paused IS 0")  # jobs that wait for a target
     assert [step for step in sorts if not any(name in step for name in few)] == [], "a sort looks at every row"
 
 

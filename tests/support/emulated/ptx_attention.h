@@ -65,6 +65,12 @@ inline bool is_over(u32 b, u32 parity) {
   return (m.phase & 1) != parity;
 }
 inline bool is_over_in_cluster(u32 b, u32 parity) { return is_over(b, parity); }
+inline u32 compare_and_swap_shared(u32 a, u32 expected, u32 desired) {
+  u32 before;
+  memcpy(&before, emu::at(a, 4), 4);
+  if (before == expected) memcpy(emu::at(a, 4), &desired, 4), ++emu::progress;
+  return before;
+}
 inline void store_shared_word(u32 a, u32 v) { memcpy(emu::at(a, 4), &v, 4); ++emu::progress; }
 // A cycle is a round of all fibers.
 #define clock64() static_cast<long long>(emu::turn)

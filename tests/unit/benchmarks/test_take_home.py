@@ -127,8 +127,8 @@ def test_a_packs_kernel_is_launched_on_the_operands_of_the_finals(
         return memory, memory.address
 
     up, down = made.workload.tile_ops
-    first = OpBuffers(a=0x1000, w=0x2000, bias=0, c=0x3000, m=up.m, n=up.n, k=up.k)
-    second = OpBuffers(a=0x3000, w=0x4000, bias=0, c=0x5000, m=down.m, n=down.n, k=down.k)
+    first = OpBuffers(a=0x10000000, w=0x20000000, bias=0, c=0x30000000, m=up.m, n=up.n, k=up.k)
+    second = OpBuffers(a=0x30000000, w=0x40000000, bias=0, c=0x50000000, m=down.m, n=down.n, k=down.k)
     with (
         closing(Pack(tmp_path / "one.tunerpack")) as pack,
         closing(PackRunner(pack, 9, flags, allocate=on_host)) as runner,
@@ -139,7 +139,7 @@ def test_a_packs_kernel_is_launched_on_the_operands_of_the_finals(
         assert runner.abort_record() is None
     places = (104, 104 + 8, 104 + 24, 168, 168 + 8, 168 + 24)
     found = [int.from_bytes(call.parameter[at : at + 8], "little") for at in places]
-    assert (call.stream, found) == (0x77, [0x1000, 0x2000, 0x3000, 0x3000, 0x4000, 0x5000])
+    assert (call.stream, found) == (0x77, [0x10000000, 0x20000000, 0x30000000, 0x30000000, 0x40000000, 0x50000000])
     assert int.from_bytes(call.parameter[104 + 48 : 104 + 52], "little") == 9
 
 
@@ -158,11 +158,12 @@ def test_the_driver_is_called_as_often_with_and_without_the_runtime(tmp_path: Pa
     memory = -(-ctypes.addressof(raw) // 256) * 256
     native.checked(c, c.tuner_ffn_prepare(pack, choice, memory, 0, 0, 0, ctypes.byref(ffn)))
     fake.fake_parameter_bytes(16)
-    given = native.Tensors(x=16, w1=16, w2=16, hidden=16, y=16)
+    given = native.Tensors(x=1 << 32, w1=2 << 32, w2=3 << 32, hidden=4 << 32, y=5 << 32)
     for name in ("host_time_of_runtime", "host_time_of_driver"):
         fake.fake_clear()
         assert getattr(c, name)(ffn, 16, ctypes.byref(given), 0, 7) >= 0
-        assert fake.fake_num_calls() == 7 + (4 if name == "host_time_of_runtime" else 0)  # its maps are encoded first
+        # The runtime encodes its maps first, and asks each launch's stream for its number, a new one for its SMs.
+        assert fake.fake_num_calls() == 7 + (17 if name == "host_time_of_runtime" else 0)
     c.tuner_ffn_release(ffn)
     c.tuner_pack_close(pack)
 

@@ -44,7 +44,7 @@ static void need(tuner_status status, const char *what) {
 
 static void *memory(size_t num_bytes) { return aligned_alloc(256, (num_bytes + 255) / 256 * 256); }
 
-static const void *address(size_t number) { return (const char *)0x1000 + 0x1000 * number; }
+static const void *address(size_t number) { return (const char *)0x10000000 + 0x10000000 * number; }
 
 static void run_ffn(tuner_pack *pack) {
   tuner_shape shape;

@@ -6,7 +6,7 @@
 
 namespace {
 void* memory(std::size_t num_bytes) { return std::aligned_alloc(256, (num_bytes + 255) / 256 * 256); }
-void* address(std::size_t number) { return reinterpret_cast<void*>(0x1000 * (number + 1)); }
+void* address(std::size_t number) { return reinterpret_cast<void*>(0x10000000 * (number + 1)); }
 
 void run_ffn(tuner::Pack& pack) {
   const tuner_shape shape = pack.shape(0);

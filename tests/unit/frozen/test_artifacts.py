@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from pathlib import Path
@@ -29,6 +30,8 @@ from tuner.versions import MANIFEST_FORMAT
 from tuner.winners.shipped import found_in
 
 MANIFEST = "manifest.json"
+#: Of the same formats, as they were before attentions had a record of aborts.
+OLDER = FOLDER.parent / "older"
 FORMATS = range(1, MANIFEST_FORMAT + 1)
 VERSIONS = range(1, VERSION + 1)
 
@@ -68,6 +71,17 @@ def test_an_artifact_of_every_format_is_opened_and_loaded(
             load_artifact(artifact_path(number))
     else:
         assert load_artifact(artifact_path(number)).manifest == opened.manifest
+
+
+@pytest.mark.parametrize("path", sorted(OLDER.iterdir()), ids=lambda path: path.name)
+def test_what_was_written_before_waits_of_attentions_were_bounded_is_read(
+    path: Path, recorder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_LIBCUDA", str(recorder))
+    if path.suffix == ".zip":
+        assert not load_artifact(path).aborted()
+    else:
+        assert read_pack(gzip.decompress(path.read_bytes())).attentions
 
 
 @pytest.mark.parametrize("number", ARTIFACTS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tuner.errors import InvalidInput
 
@@ -50,7 +50,7 @@ class Gpu:
     clock_mhz: int
     #: Of a live card: CTAs of a cluster, and how many such clusters its driver holds at once. Empty for a model, whose
     #: cards differ in this.
-    live_clusters: tuple[tuple[int, int], ...] = ()
+    live_clusters: tuple[tuple[int, int], ...] = field(default=(), repr=False)  # no digest of a proof depends on it
 
     def num_clusters(self, cluster_size: int, reserved_sms: int = 0) -> int:
         """Clusters of so many CTAs, one CTA per SM, that each card of the model holds at once beside the reserved SMs;

@@ -58,7 +58,8 @@ def attention_plan(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> At
 def attention_digest(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
     """sha256, hex: of what a launch is told, and of what was proven of it."""
     sizes = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, schedule)
-    facts = (*sizes, plan.by_length, plan.num_asking)
+    later = (plan.by_length, plan.num_asking)  # left out by default, so that digests of before stay as they are
+    facts = (*sizes, *later) if any(later) else sizes
     words = plan.tasks.astype("<i4").tobytes() + plan.queues.astype("<i4").tobytes()
     engine = "" if schedule.engine is AttentionEngine.TMA else str(schedule.engine)
     return hashlib.sha256(words + (repr(facts) + engine).encode()).hexdigest()

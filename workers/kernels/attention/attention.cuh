@@ -95,6 +95,26 @@ __device__ inline bool finish_all(const AttentionArgs& args, const Ring& ring, u
   }
 }
 
+// All threads of the CTA, as the last that they do. `has_met`: whether a thread has waited for its cluster to begin. `raised`, of one
+// thread: whether a launch before has given up. `asked`, of those that request: for how much.
+__device__ inline void end_cta(const AttentionArgs& args, const Ring& ring, bool has_met, u32 raised, const Requested& asked) {
+  if (raised != 0) compare_and_swap_shared(ring.stopped(), 0, kBehindAbort);
+  __syncthreads();
+  if (const u32 word = load_shared_word(ring.stopped()); word != 0) {
+    if (threadIdx.x == 0) record_abort(args, ring, word);
+    if (threadIdx.x >= kRequester) outlast_copies(args, ring, asked.tasks, asked.tiles);
+    const long long rows = static_cast<long long>(args.sequences) * args.new_tokens * args.num_kv_heads * args.query_heads;
+    u32* words = reinterpret_cast<u32*>(args.out);
+    constexpr u32 kTwoNans = 0x7FFF7FFF;  // in fp16 and in bf16
+    for (long long i = threadIdx.x; i < rows * (kHeadDim / 2); i += kAttentionThreads) words[i] = kTwoNans;
+  }
+  if constexpr (kCluster > 1) {
+    if (!has_met) cluster_wait();
+    cluster_arrive();
+    cluster_wait();
+  }
+}
+
 extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThreads, 1)
     tuner_attention(const __grid_constant__ AttentionArgs args) {
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -119,14 +139,19 @@ extern "C" __global__ void TUNER_ATTENTION_CLUSTER __launch_bounds__(kBoundThrea
   }
   wait_for_prerequisites();
   forget_stamps(args);
+  u32 raised = 0;
   bool has_met = false;
+  Requested asked{};
   if (thread >= kRequester) {
-    request_all(args, ring, own);
+    if constexpr (kBoundsWaits) {
+      if (thread == kRequester) raised = load_relaxed_gpu(&args.abort->raised);  // looked at in the end: nobody waits for it
+    }
+    request_all(args, ring, own, asked);
   } else if (thread < kMathThreads) {
     has_met = attend_all(args, ring, shared);
   } else {
     has_met = finish_all(args, ring, shared);
   }
   stamp_edge(args, kEndedCycles, kEndedNs, thread == (kFinishWarps == 0 ? 0 : kMathThreads));
-  if constexpr (kBoundsWaits) end_cta(args, ring, has_met);
+  if constexpr (kBoundsWaits) end_cta(args, ring, has_met, raised, asked);
 }

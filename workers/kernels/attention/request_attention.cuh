@@ -140,11 +140,16 @@ __device__ __forceinline__ OwnTasks know_plan(const AttentionArgs& args) {
   return own;
 }
 
+// What a warp that requests has asked for so far, in numbers of the CTA's tasks and of the ring's tiles.
+struct Requested {
+  int tasks, tiles;
+};
+
 // The warp that brings values, where it reads no lengths: the tasks as the other warp tells them. What is requested before any length
 // is there follows from the plan.
-__device__ inline void request_values(const AttentionArgs& args, const Ring& ring) {
+__device__ inline void request_values(const AttentionArgs& args, const Ring& ring, Requested& asked) {
   TaskInHand hand{};
-  int place = 0, requested = 0;
+  int requested = 0;
   if (!kIsPaged && args.num_assigned == 0) {
     hand.task = args.first[cluster_number()], hand.length = args.max_length;
     requested = first_tiles(args, hand.task);
@@ -152,49 +157,44 @@ __device__ inline void request_values(const AttentionArgs& args, const Ring& rin
   }
   for (int number = 0; at_hand(args, ring, number, hand) && hand.num_tiles >= 0; ++number) {
     hand_back(ring, number);
-    const int done = request_tiles(args, ring, hand, number, requested, hand.num_tiles, place, first_pages(args, hand));
-    if (!all_agree(done == hand.num_tiles)) break;
-    place += hand.num_tiles, requested = 0;
+    const int pages = first_pages(args, hand);
+    const int done = request_tiles(args, ring, hand, number, requested, hand.num_tiles, asked.tiles, pages);
+    asked.tiles += done;
+    if (!all_agree(done == hand.num_tiles)) return;
+    requested = 0;
   }
-  outlast_copies(args, ring, 0, 0);
 }
 
-// A warp that requests: all of the CTA's tasks. What the next one needs to know is read before the tiles of the one before are
-// requested, which takes as long as the ring is full. A launch behind an abort brings no tiles.
-__device__ inline void request_all(const AttentionArgs& args, const Ring& ring, OwnTasks& own) {
+// A warp that requests: all of the CTA's tasks, until it gives up. What the next one needs to know is read before the tiles of the one
+// before are requested, which takes as long as the ring is full.
+__device__ inline void request_all(const AttentionArgs& args, const Ring& ring, OwnTasks& own, Requested& asked) {
   if constexpr (kLengthsOnce && kRequestWarps > 1) {
-    if (!brings_tasks()) return request_values(args, ring);
+    if (!brings_tasks()) return request_values(args, ring, asked);
   }
   TaskInHand hand{}, next{};
-  int number = 0, place = 0, requested;
-  const u32 raised = kBoundsWaits ? load_relaxed_gpu(&args.abort->raised) : 0;  // on its way meanwhile
+  int requested;
   bool has_task = own.begin(args, ring, hand, requested);
   int pages = has_task ? first_pages(args, hand) : 0;
   while (has_task) {
-    announce(args, ring, hand, number % kTaskSlots);
-    if (raised != 0) {
-      store_shared_word(ring.stopped(), 1);
-      return outlast_copies(args, ring, 1, requested);
-    }
+    announce(args, ring, hand, asked.tasks % kTaskSlots);
     const bool has_next = own.next(args, next);
     const int next_pages = has_next ? first_pages(args, next) : 0;
-    const int done = request_tiles(args, ring, hand, number, requested, hand.num_tiles, place, pages);
-    if (!all_agree(done == hand.num_tiles)) return outlast_copies(args, ring, number + 1, place + done);
-    place += hand.num_tiles;
+    const int done = request_tiles(args, ring, hand, asked.tasks, requested, hand.num_tiles, asked.tiles, pages);
+    asked.tiles += done;
     requested = 0;
-    if (++number >= kTaskSlots && brings_tasks()) {
+    const int number = ++asked.tasks;
+    if (!all_agree(done == hand.num_tiles)) return;
+    if (number >= kTaskSlots && brings_tasks()) {
       const u32 parity = (number / kTaskSlots & 1) ^ 1;
-      if (!all_agree(wait_phase(args, ring, ring.task_empty(number % kTaskSlots), parity, kForTaskSlot, number)))
-        return outlast_copies(args, ring, number, place);
+      if (!all_agree(wait_phase(args, ring, ring.task_empty(number % kTaskSlots), parity, kForTaskSlot, number))) return;
     }
     if (has_next) request_queries(args, ring, next.task, number % kTaskSlots);
     hand = next, pages = next_pages, has_task = has_next;
   }
   hand.num_tiles = -1;
-  announce(args, ring, hand, number % kTaskSlots);
+  announce(args, ring, hand, asked.tasks % kTaskSlots);
   if (args.next.is_early != 0 || !brings_tasks()) return;
-  const int last = place - 1;
-  if (place > 0 && !wait_phase(args, ring, ring.v_full(last % kStages), last / kStages & 1, kForValues, number))
-    return outlast_copies(args, ring, number, place);
+  const int last = asked.tiles - 1;
+  if (last >= 0 && !wait_phase(args, ring, ring.v_full(last % kStages), last / kStages & 1, kForValues, asked.tasks)) return;
   prefetch_next_weights(args.next);
 }

@@ -38,7 +38,7 @@ constexpr int kFromOneBytes = 16 * kShare + 8 * kLiveColumns + kLiveColumns % 2 
 constexpr int kReceivedBytes = kCluster == 1 ? 0 : kCluster * kFromOneBytes;  // of a buffer
 constexpr int kFlagOffset = kReceivedOffset + 2 * kReceivedBytes;
 constexpr int kStoppedOffset = kFlagOffset + 4;
-constexpr int kAttentionSmem = kFlagOffset + 16;
+constexpr int kAttentionSmem = kFlagOffset + 16;  // flag, and the three words of an abort
 static_assert(kReceivedOffset % 16 == 0 && kFromOneBytes % 16 == 0, "four sums are loaded at a time");
 static_assert(kAttentionSmem <= 232448, "more than a CTA of sm_90 has");
 constexpr int kPartialFloats = kColumns * (kHeadDim + 2 * kCluster);
@@ -56,7 +56,7 @@ struct Ring {
   __device__ __forceinline__ u32 sums_full() const { return base + kRingBytes + kSumsBarriers; }
   __device__ __forceinline__ u32 sums_empty() const { return sums_full() + 8; }
   __device__ __forceinline__ u32 received(int buffer) const { return base + kRingBytes + kReceivedBarriers + 8 * buffer; }
-  // A word that says whether the CTA has given up.
+  // Three words: whether the CTA has given up, and why.
   __device__ __forceinline__ u32 stopped() const { return base + kStoppedOffset; }
   __device__ __forceinline__ u32 task(int slot) const { return base + kTasksOffset + 16 * slot; }
   __device__ __forceinline__ u32 queries(int slot) const { return base + kQueriesOffset + kQueriesBytes * slot; }

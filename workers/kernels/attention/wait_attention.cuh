@@ -4,10 +4,11 @@
 // while a launch runs may be read as two values, by two CTAs of a cluster or by two warps that request. Then one of them waits
 // for what the other one does not bring. No wait is for another cluster.
 //
-// Abort. A wait that outlasts the limit leaves a record in the workspace, if it is the first one, and a word in shared memory.
-// Other waits of the CTA see the word once they have to wait. A warp leaves its tasks when all of its lanes agree, warps that meet
-// at a named barrier when all of them do. Who requests stays until all that it has asked for is there. So nothing is written to
-// shared memory that belongs to another CTA by then.
+// Abort. A wait that outlasts the limit leaves three words in shared memory, if it is the first one. Other waits of the CTA see
+// them once they have to wait. A warp leaves its tasks when all of its lanes agree, warps that meet at a named barrier when all
+// of them do. Who requests stays until all that it has asked for is there. So nothing is written to shared memory that belongs
+// to another CTA by then. At its end the CTA writes the record to the workspace, if it is the launch's first one: code for it at
+// each wait would be fetched by every launch.
 //
 // NaN. A CTA that has given up ends by filling the whole result with NaN. It has not arrived for the task at which it gave up,
 // so nobody adds that slot up. So a row that the launch could not finish is NaN. A row that another CTA finishes may be right.
@@ -22,14 +23,26 @@
 #pragma once
 #include "ring_attention.cuh"
 
-// One thread: the first one leaves the record, all of the CTA's threads find the word.
-__device__ inline void give_up(const AttentionArgs& args, const Ring& ring, Waited waited, int number, u32 seen, u32 expected) {
-  store_shared_word(ring.stopped(), 1);
-  if (compare_and_swap_relaxed_gpu(&args.abort->raised, 0, 1) != 0) return;
-  args.abort->task = number;
-  args.abort->waited = waited;
-  args.abort->warp = seen;
-  args.abort->parity = expected;
+// The word by which a CTA has given up: 0 while it has not. A launch behind an abort has nothing to tell.
+constexpr u32 kBehindAbort = 1;
+__device__ __forceinline__ u32 word_of(Waited waited, int number) {
+  return 1 | (static_cast<u32>(waited) + 1) << 1 | static_cast<u32>(number) << 5;
+}
+
+// One thread: the CTA's first one says what it waited for.
+__device__ __forceinline__ void give_up(const Ring& ring, Waited waited, int number, u32 seen, u32 expected) {
+  if (compare_and_swap_shared(ring.stopped(), 0, word_of(waited, number)) != 0) return;
+  store_shared_word(ring.stopped() + 4, seen);
+  store_shared_word(ring.stopped() + 8, expected);
+}
+
+// One thread of a CTA that has given up: the launch's first one leaves the record.
+__device__ inline void record_abort(const AttentionArgs& args, const Ring& ring, u32 word) {
+  if (word == kBehindAbort || compare_and_swap_relaxed_gpu(&args.abort->raised, 0, 1) != 0) return;
+  args.abort->task = static_cast<int>(word >> 5);
+  args.abort->waited = static_cast<int>(word >> 1 & 0xF) - 1;
+  args.abort->warp = load_shared_word(ring.stopped() + 4);
+  args.abort->parity = load_shared_word(ring.stopped() + 8);
   args.abort->cta = static_cast<int>(blockIdx.x);
 }
 
@@ -44,7 +57,7 @@ __device__ __forceinline__ bool wait_phase(const AttentionArgs& args, const Ring
     if constexpr (kBoundsWaits) {
       if (load_shared_word(ring.stopped()) != 0) return false;
       if (clock64() - start <= args.spin_limit_cycles) continue;
-      give_up(args, ring, waited, number, threadIdx.x / 32, parity);
+      give_up(ring, waited, number, threadIdx.x / 32, parity);
       return false;
     }
   }
@@ -61,22 +74,6 @@ __device__ __forceinline__ bool all_agree(bool flag) {
 // One thread: until the phase is over, or so many cycles behind `start`, whether the CTA has given up or not.
 __device__ __forceinline__ void outlast(u32 barrier, u32 parity, long long start, long long limit_cycles) {
   while (!is_over(barrier, parity) && clock64() - start <= limit_cycles) {
-  }
-}
-
-// All threads of the CTA, as the last that they do: `has_met` says whether a thread has waited for its cluster to begin.
-__device__ inline void end_cta(const AttentionArgs& args, const Ring& ring, bool has_met) {
-  __syncthreads();
-  if (load_shared_word(ring.stopped()) != 0) {
-    const long long rows = static_cast<long long>(args.sequences) * args.new_tokens * args.num_kv_heads * args.query_heads;
-    u32* words = reinterpret_cast<u32*>(args.out);
-    constexpr u32 kTwoNans = 0x7FFF7FFF;  // in fp16 and in bf16
-    for (long long i = threadIdx.x; i < rows * (kHeadDim / 2); i += kAttentionThreads) words[i] = kTwoNans;
-  }
-  if constexpr (kCluster > 1) {
-    if (!has_met) cluster_wait();
-    cluster_arrive();
-    cluster_wait();
   }
 }
 

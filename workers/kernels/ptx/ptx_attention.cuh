@@ -64,6 +64,12 @@ __device__ __forceinline__ bool is_over_in_cluster(u32 barrier, u32 parity) {
   return done != 0;
 }
 
+__device__ __forceinline__ u32 compare_and_swap_shared(u32 address, u32 expected, u32 desired) {
+  u32 before;
+  asm volatile("atom.shared.cas.b32 %0, [%1], %2, %3;" : "=r"(before) : "r"(address), "r"(expected), "r"(desired) : "memory");
+  return before;
+}
+
 __device__ __forceinline__ void store_shared_word(u32 address, u32 word) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
