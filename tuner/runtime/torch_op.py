@@ -103,6 +103,7 @@ def register(ffn: Ffn) -> int:
     )
     if compiled is not None:
         compiled.register(number, ffn, activations)
+    ffn.pack.when_closed(lambda: forget(number))
     return number
 
 
