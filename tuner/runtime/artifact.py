@@ -19,6 +19,7 @@ from typing import Any
 from tuner.core.plan.header import is_of_older_version
 from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
+from tuner.packs.attention_launches import check_attention_launches
 from tuner.packs.launches import check_launches
 
 from .arrays import View
@@ -179,6 +180,7 @@ def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
     try:
         if not any(is_of_older_version(files[launch["plan"]]) for launch in manifest["launches"]):
             check_launches(manifest, files)
+        check_attention_launches(manifest, files)
     except InvalidInput as error:
         raise RuntimeFailure(-1, f"{name}: {error}") from error
     return manifest
