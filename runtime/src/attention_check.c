@@ -148,7 +148,9 @@ static tuner_status check_part(const tuner_pack *pack, uint32_t index, const pac
     return bad("part", index, "its patches or tensor maps lie outside of their table");
   for (uint32_t i = 0; i < part.num_patches; ++i) TUNER_TRY(check_patch(pack, part.first_patch + i, &part, program));
   for (uint32_t i = 0; i < part.num_maps; ++i) TUNER_TRY(check_map(pack, part.first_map + i, &part, program));
-  return is_product(&part) ? check_product(pack, index, &part, program) : TUNER_OK;
+  if (is_product(&part)) return check_product(pack, index, &part, program);
+  const char *wrong = attention_check_launch(pack, &part, program);
+  return wrong == NULL ? TUNER_OK : bad("part", index, wrong);
 }
 
 static tuner_status check_program(const tuner_pack *pack, uint32_t index) {

@@ -1,5 +1,5 @@
 """Whether a manifest's attentions are those of their tables: what a recipe says of grid, waits and workspace is held
-against the tasks and queues that the kernel will read. `runtime/src/attention_launch_check.c` does the same of an index."""
+against the tasks and queues that the kernel will read. `runtime/src/attention_launch_check.c` does so of an index."""
 
 from __future__ import annotations
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attention_packs import layers
+from tests.support.attention_packs import layers, make_attention, table
 from tests.support.broken_packs import Broken, refusal_by_c
 from tests.support.cases import wgmma
 from tests.support.native.recorder import Recorder
 from tests.support.packs import TILINGS, Made, ffn, ladder, make
 from tests.unit.runtime.prepared_layer import make_layer
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.ordering import ASSIGNMENTS
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Epilogue
@@ -160,6 +161,75 @@ def test_a_layers_launch_that_is_not_of_its_plan_is_refused(recorder: Recorder, 
         read_pack(broken.summed())
 
 
+#: Bytes of an attention's parameter in front of what is told by value: two maps, or two addresses.
+CACHES = {AttentionEngine.TMA: 256, AttentionEngine.MMA: 16}
+
+
+def told(place: int, value: int) -> Callable[[int], Change]:
+    """Another word of an attention's parameter, behind its caches."""
+    return lambda caches: lambda pack: pack.put_in_blob("parts", 0, PART_PARAMETER, caches + place, value)
+
+
+def of_table(fill: int, place: int, value: int) -> Callable[[int], Change]:
+    """Another word of its tasks or its queues, which lie in the memory behind its workspace."""
+    return lambda caches: lambda pack: pack.put_in_blob("fills", fill, FILL_BLOB, place, value)
+
+
+def both(*changes: Callable[[int], Change]) -> Callable[[int], Change]:
+    return lambda caches: lambda pack: [change(caches)(pack) for change in changes] and None
+
+
+def always(change: Change) -> Callable[[int], Change]:
+    return lambda caches: change
+
+
+FILL_ZEROS, FILL_BLOB, PROGRAM_REFUSED = 8, 16, 88
+OF_ATTENTIONS: dict[str, tuple[Callable[[int], Change], str]] = {
+    "a negative spin limit": (told(92, 2**32 - 1), "its spin limit must be 1 to 10^12 cycles"),
+    "a spin limit of almost none": (told(92, 2**31 - 1), "its spin limit must be 1 to 10^12 cycles"),
+    "more queues": (told(200, 160), "it has not as many queues as its table"),
+    "no queue": (told(200, 0), "it has not as many queues as its table"),
+    "queues without end": (told(200, 2**32 - 1), "it has not as many queues as its table"),
+    "more sequences": (told(204, 2**31 - 1), "it has too many or too few sequences, heads, blocks or spans"),
+    "another sequence": (told(204, 5), "it has not a task for each span"),
+    "heads, blocks and spans that overflow": (told(120, 2**24 - 1), "it has not a task for each span"),
+    "other arrivals": (told(148, 3), "it has other arrivals than its spans"),
+    "another first task": (told(208, 2**31), "its first tasks are not those of its queues"),
+    "a task of no sequence": (both(of_table(1, 8 * 5, 2**31), told(208 + 8 * 5, 2**31)), "a task is none of its"),
+    "a task of no span": (both(of_table(1, 4, 2**24 - 1), told(208 + 4, 2**24 - 1)), "a task is none of its"),
+    "a queue that ends before": (of_table(2, 4, 0), "its queues do not lie one behind the other"),
+    "a queue beyond the tasks": (of_table(2, 4, 2**31 - 1), "its queues do not lie one behind the other"),
+    "a grid of one": (always(put(PART_GRID, 1, of="parts")), "its grid is not that of its queues"),
+    "a grid of all": (always(put(PART_GRID, 2**20, of="parts")), "its grid is not that of its queues"),
+    "an abort elsewhere": (always(put(PART_ABORT, 0, of="parts", kind="Q")), "its abort is looked for elsewhere"),
+    "a refusal elsewhere": (
+        always(put(PROGRAM_REFUSED, 0, of="programs", kind="Q")),
+        "what it refuses is looked for elsewhere",
+    ),
+    "counters that are not zeroed": (always(put(FILL_ZEROS, 0, of="fills", kind="Q")), "its counters are not zeroed"),
+    "an abort that is not zeroed": (
+        always(lambda pack: pack.put("fills", 0, FILL_ZEROS, pack.get("programs", 0, PROGRAM_REFUSED, "Q") + 16, "Q")),
+        "its abort is looked for elsewhere",
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", AttentionEngine)
+@pytest.mark.parametrize("name", OF_ATTENTIONS)
+def test_an_attentions_launch_that_is_not_of_its_tables_is_refused(
+    recorder: Recorder, tmp_path: Path, name: str, engine: AttentionEngine
+) -> None:
+    change, sentence = OF_ATTENTIONS[name]
+    data = pack_bytes([], attentions=[table(make_attention(by=engine))])
+    path = tmp_path / "attention.tunerpack"
+    assert refusal_by_c(recorder, data, path) == ""
+    broken = Broken(data)
+    change(CACHES[engine])(broken)
+    assert sentence in refusal_by_c(recorder, broken.bytes(), path)
+    with pytest.raises(InvalidInput, match=r"pack: |kernel: "):
+        read_pack(broken.summed())
+
+
 def test_a_layers_residency_and_workspace_are_held_against_its_plans(recorder: Recorder, tmp_path: Path) -> None:
     made = make_layer(PlanKind.RUNS, (1,), num_behind=3)
     data, path = pack_bytes([], layers=[layers(made)]), tmp_path / "layer.tunerpack"
@@ -172,7 +242,8 @@ def test_a_layers_residency_and_workspace_are_held_against_its_plans(recorder: R
     broken = Broken(data)
     without(NEEDS_ALL, of="parts", at=PART_FLAGS, index=index)(broken)
     assert "and the index does not say so" in refusal_by_c(recorder, broken.bytes(), path)
-    fills = [fill for fill in range(broken.count("fills")) if Broken(data).get("fills", fill, 8, "Q") > 256]
+    behind = range(1, broken.count("fills"))  # of what an attention counts in
+    fills = [fill for fill in behind if Broken(data).get("fills", fill, 8, "Q") > 256]
     broken = Broken(data)
     for fill in fills:
         broken.put("fills", fill, 8, 256, "Q")
