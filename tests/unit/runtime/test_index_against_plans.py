@@ -24,7 +24,10 @@ from tuner.packs.write import pack_bytes
 
 #: Where records have what is changed; as tuner/packs/index.py and attention_index.py pack them.
 GRID, FLAGS, GATE, SPACE, SPACE_BYTES, ZERO_BYTES, WORDS, FIRST_TASKS = 0, 4, 8, 12, 16, 24, 32, 80
-SPIN, KERNEL_FLAGS = 32, 132
+SPIN, KERNEL_ROWS, KERNEL_MAPS, KERNEL_FLAGS = 32, 100, 124, 132
+MAP_TYPE, MAP_DIMS, MAP_STRIDES = 12, 24, 64
+#: Of the first op, among tensor maps.
+WEIGHTS = 2
 PART_GRID, PART_FLAGS, PART_DEPENDENT, PART_ABORT, PART_PARAMETER = 4, 20, 24, 48, 104
 NEEDS_ALL, READS_EARLY, IS_SECOND, SIDE, COOPERATIVE, PROGRAMMATIC, WHEN_PLAIN = 1, 2, 4, 8, 16, 32, 64
 
@@ -112,6 +115,22 @@ WRONG: dict[str, tuple[Made, Change, str]] = {
     "no gate": (PAIR, put(GATE, 0, index=1), "have not the streams, workspaces and start gates"),
     "a gate of fewer CTAs": (PAIR, add(GATE, -1, index=1), "have not the streams, workspaces and start gates"),
     "both on one stream": (PAIR, without(SIDE, index=1), "have not the streams, workspaces and start gates"),
+    "more rows than tasks": (FUSED, add(KERNEL_ROWS, 1, of="kernels"), "its rows are not those of its op"),
+    "rows without end": (FUSED, put(KERNEL_ROWS, 2**31 - 1, of="kernels"), "its rows are not those of its op"),
+    "rows of another width": (FUSED, add(MAP_STRIDES, 16, of="maps"), "its rows are not those of its op"),
+    "columns beyond": (FUSED, add(MAP_DIMS, 64, of="maps"), "it lies outside of its tensor"),
+    "panels beyond": (FUSED, put(MAP_DIMS + 16, 2**32 - 1, of="maps", kind="Q"), "it lies outside of its tensor"),
+    "weights beyond": (FUSED, add(MAP_DIMS + 8, 1, of="maps", index=WEIGHTS), "it lies outside of its tensor"),
+    "a step that overflows": (
+        FUSED,
+        put(MAP_STRIDES, 2**63, of="maps", kind="Q", index=WEIGHTS),
+        "outside of its tensor",
+    ),
+    "another element type": (FUSED, put(MAP_TYPE, 9, of="maps"), "its kernel computes another element type"),
+    "no element type": (FUSED, put(MAP_TYPE, 7, of="maps"), "its kernel computes another element type"),
+    "a shape of another type": (FUSED, put(0, 1, of="shapes"), "its kernel computes another element type"),
+    "an activation of the second op": (FUSED, put(16, 3, of="ops", index=1), "its kernel computes another shape"),
+    "fewer maps": (FUSED, add(KERNEL_MAPS, -1, of="kernels"), "its tensor maps do not fit the parameter"),
     "no pair": (PAIR, without(4, of="kernels", at=KERNEL_FLAGS), ""),
     "a pair of one": (FUSED, flipped(4, of="kernels", at=KERNEL_FLAGS), "it is no pair of a launch"),
 }
@@ -143,6 +162,11 @@ OF_PARTS: dict[str, tuple[Change, str]] = {
         "no workspace with an abort's record",
     ),
     "another word": (put(PART_DEPENDENT, 28, of="parts"), "no workspace with an abort's record"),
+    "columns of a map beyond": (add(MAP_DIMS, 2**20, of="maps"), "it lies outside of its tensor"),
+    "rows of a map beyond": (add(MAP_DIMS + 8, 2**20, of="maps"), "it lies outside of its tensor"),
+    "a step that overflows": (put(MAP_STRIDES, 2**63, of="maps", kind="Q"), "it lies outside of its tensor"),
+    "no element type": (put(MAP_TYPE, 8, of="maps"), "it has no such element type"),
+    "another element type": (put(MAP_TYPE, 9, of="maps"), "its operand has another element type"),
     "no abort's record": (put(PART_ABORT, 2**64 - 1, of="parts", kind="Q"), "no workspace with an abort's record"),
     "another abort's record": (put(PART_ABORT, 0, of="parts", kind="Q", index=2), "no workspace with an abort's"),
 }
@@ -165,7 +189,7 @@ def test_a_layers_launch_that_is_not_of_its_plan_is_refused(recorder: Recorder, 
 CACHES = {AttentionEngine.TMA: 256, AttentionEngine.MMA: 16}
 
 
-def told(place: int, value: int) -> Callable[[int], Change]:
+def by_value(place: int, value: int) -> Callable[[int], Change]:
     """Another word of an attention's parameter, behind its caches."""
     return lambda caches: lambda pack: pack.put_in_blob("parts", 0, PART_PARAMETER, caches + place, value)
 
@@ -185,18 +209,18 @@ def always(change: Change) -> Callable[[int], Change]:
 
 FILL_ZEROS, FILL_BLOB, PROGRAM_REFUSED = 8, 16, 88
 OF_ATTENTIONS: dict[str, tuple[Callable[[int], Change], str]] = {
-    "a negative spin limit": (told(92, 2**32 - 1), "its spin limit must be 1 to 10^12 cycles"),
-    "a spin limit of almost none": (told(92, 2**31 - 1), "its spin limit must be 1 to 10^12 cycles"),
-    "more queues": (told(200, 160), "it has not as many queues as its table"),
-    "no queue": (told(200, 0), "it has not as many queues as its table"),
-    "queues without end": (told(200, 2**32 - 1), "it has not as many queues as its table"),
-    "more sequences": (told(204, 2**31 - 1), "it has too many or too few sequences, heads, blocks or spans"),
-    "another sequence": (told(204, 5), "it has not a task for each span"),
-    "heads, blocks and spans that overflow": (told(120, 2**24 - 1), "it has not a task for each span"),
-    "other arrivals": (told(148, 3), "it has other arrivals than its spans"),
-    "another first task": (told(208, 2**31), "its first tasks are not those of its queues"),
-    "a task of no sequence": (both(of_table(1, 8 * 5, 2**31), told(208 + 8 * 5, 2**31)), "a task is none of its"),
-    "a task of no span": (both(of_table(1, 4, 2**24 - 1), told(208 + 4, 2**24 - 1)), "a task is none of its"),
+    "a negative spin limit": (by_value(92, 2**32 - 1), "its spin limit must be 1 to 10^12 cycles"),
+    "a spin limit of almost none": (by_value(92, 2**31 - 1), "its spin limit must be 1 to 10^12 cycles"),
+    "more queues": (by_value(200, 160), "it has not as many queues as its table"),
+    "no queue": (by_value(200, 0), "it has not as many queues as its table"),
+    "queues without end": (by_value(200, 2**32 - 1), "it has not as many queues as its table"),
+    "more sequences": (by_value(204, 2**31 - 1), "it has too many or too few sequences, heads, blocks or spans"),
+    "another sequence": (by_value(204, 5), "it has not a task for each span"),
+    "heads, blocks and spans that overflow": (by_value(120, 2**24 - 1), "it has not a task for each span"),
+    "other arrivals": (by_value(148, 3), "it has other arrivals than its spans"),
+    "another first task": (by_value(208, 2**31), "its first tasks are not those of its queues"),
+    "a task of no sequence": (both(of_table(1, 8 * 5, 2**31), by_value(208 + 8 * 5, 2**31)), "a task is none of its"),
+    "a task of no span": (both(of_table(1, 4, 2**24 - 1), by_value(208 + 4, 2**24 - 1)), "a task is none of its"),
     "a queue that ends before": (of_table(2, 4, 0), "its queues do not lie one behind the other"),
     "a queue beyond the tasks": (of_table(2, 4, 2**31 - 1), "its queues do not lie one behind the other"),
     "a grid of one": (always(put(PART_GRID, 1, of="parts")), "its grid is not that of its queues"),
