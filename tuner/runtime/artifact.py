@@ -51,6 +51,7 @@ class Artifact:
         self.manifest: Json = _checked_manifest(files, name)
         self._driver = driver()
         self._driver.check_context()
+        self._device = self._driver.device_name()
         self._memory: dict[str, int] = {}
         attributes = {PREFERRED_SHARED_MEMORY_CARVEOUT: MOST_CARVEOUT} if shares_sms else {}
         loader = Loader(self.manifest, files, self._driver, attributes)
@@ -78,7 +79,7 @@ class Artifact:
         """
         known, paged = self.tensors, self._paged
         appends = any(name in tensors for name, tensor in known.items() if tensor["role"] == "optional")
-        views = of_manifest(self.manifest, paged, appends).checked(tensors)
+        views = of_manifest(self.manifest, paged, appends).checked(tensors, device=self._device)
         addresses = {name: self._address(tensor, views.get(name)) for name, tensor in known.items()}
         num_pages = {name: views[name].shape[0] for name in paged}
         of_products = self._products.launches(addresses, num_pages) if self._products else ()
