@@ -55,6 +55,30 @@ static tuner_status check_fill(const tuner_pack *pack, uint32_t index, const pac
   return TUNER_OK;
 }
 
+/* Of the memory, and of a layer's operands: of the seven tensors of an attention nobody says here how large they are. */
+static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, const pack_map *map, const pack_program *program) {
+  uint64_t num_bytes = PACK_MAP_ELEMENT_BYTES;
+  if (map->data_type != PACK_MAP_FP16 && map->data_type != PACK_MAP_BF16)
+    return bad("tensor map", index, "it has no such element type");
+  if (map->op == PACK_TENSOR_MEMORY) {
+    num_bytes = program->memory_bytes - (uint64_t)map->memory_place * ALIGNMENT;
+  } else if (map->op < PACK_FIRST_OPERAND) {
+    return TUNER_OK;
+  } else {
+    const uint32_t number = program->first_operand + map->op - PACK_FIRST_OPERAND;
+    const pack_operand of = pack_get_operand(pack, number);
+    if (!pack_map_is_of(map, (int32_t)of.dtype)) return bad("tensor map", index, "its operand has another element type");
+    for (uint32_t i = 0; i < of.rank; ++i) {
+      if (num_bytes > kMaxBytes / of.dims[i]) return bad("operand", number, "it is too large");
+      num_bytes *= of.dims[i];
+    }
+    if (map->rows_dim != PACK_NONE &&
+        (map->rows_dim == 0 || map->strides[map->rows_dim - 1] * map->rows_per_page != num_bytes / of.dims[0]))
+      return bad("tensor map", index, "its pages are not those of its operand");
+  }
+  return pack_map_is_within(map, num_bytes) ? TUNER_OK : bad("tensor map", index, "it lies outside of its tensor");
+}
+
 static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack_part *part, const pack_program *program) {
   const pack_map map = pack_get_map(pack, index);
   const uint32_t tensor = map.op, offset = map.operand;
@@ -67,7 +91,8 @@ static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack
     return bad("tensor map", index, "its pages are out of range");
   if (tensor == PACK_TENSOR_MEMORY && (uint64_t)map.memory_place * ALIGNMENT >= program->memory_bytes)
     return bad("tensor map", index, "it lies outside of the memory");
-  return pack_check_map_dims(&map, index);
+  TUNER_TRY(pack_check_map_dims(&map, index));
+  return check_map_place(pack, index, &map, program);
 }
 
 static tuner_status check_patch(const tuner_pack *pack, uint32_t index, const pack_part *part, const pack_program *program) {
@@ -148,7 +173,9 @@ static tuner_status check_part(const tuner_pack *pack, uint32_t index, const pac
     return bad("part", index, "its patches or tensor maps lie outside of their table");
   for (uint32_t i = 0; i < part.num_patches; ++i) TUNER_TRY(check_patch(pack, part.first_patch + i, &part, program));
   for (uint32_t i = 0; i < part.num_maps; ++i) TUNER_TRY(check_map(pack, part.first_map + i, &part, program));
-  return is_product(&part) ? check_product(pack, index, &part, program) : TUNER_OK;
+  if (is_product(&part)) return check_product(pack, index, &part, program);
+  const char *wrong = attention_check_launch(pack, &part, program);
+  return wrong == NULL ? TUNER_OK : bad("part", index, wrong);
 }
 
 static tuner_status check_program(const tuner_pack *pack, uint32_t index) {

@@ -38,13 +38,37 @@ tuner_status pack_check_map_dims(const pack_map *map, uint32_t index) {
   return TUNER_OK;
 }
 
+int pack_map_is_within(const pack_map *map, uint64_t num_bytes) {
+  uint64_t left = num_bytes;
+  if (map->dims[0] * PACK_MAP_ELEMENT_BYTES > left) return 0;
+  left -= map->dims[0] * PACK_MAP_ELEMENT_BYTES;
+  for (uint32_t i = 1; i < map->rank; ++i) {
+    const uint64_t steps = map->dims[i] - 1, stride = map->strides[i - 1];
+    if (steps != 0 && stride > left / steps) return 0;
+    left -= steps * stride;
+  }
+  return 1;
+}
+
+int pack_map_is_of(const pack_map *map, int32_t dtype) {
+  return map->data_type == (dtype == TUNER_FP16 ? PACK_MAP_FP16 : PACK_MAP_BF16) && dtype <= TUNER_BF16;
+}
+
 static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack_kernel *kernel) {
   const pack_map map = pack_get_map(pack, index);
   if (map.op >= kernel->num_ops || map.operand > 2 || map.rank < 2 || map.rank > 5)
     return bad("tensor map", index, "its op, operand or rank is out of range");
   if (map.rows_dim != PACK_NONE && map.rows_dim >= map.rank) return bad("tensor map", index, "it has no such dimension");
   if ((map.operand == 1) != (map.rows_dim == PACK_NONE)) return bad("tensor map", index, "weights alone have no rows");
-  return pack_check_map_dims(&map, index);
+  TUNER_TRY(pack_check_map_dims(&map, index));
+  const pack_op op = pack_get_op(pack, kernel->first_op + map.op);
+  const uint64_t row_bytes = PACK_MAP_ELEMENT_BYTES * (uint64_t)(map.operand == 2 ? op.n : op.k);
+  const uint64_t rows = map.operand == 1 ? op.weight_rows : (uint64_t)kernel->m_max;
+  if (map.rows_dim != PACK_NONE &&
+      (map.rows_dim == 0 || map.dims[map.rows_dim] != rows || map.strides[map.rows_dim - 1] != row_bytes))
+    return bad("tensor map", index, "its rows are not those of its op");
+  if (!pack_map_is_within(&map, rows * row_bytes)) return bad("tensor map", index, "it lies outside of its tensor");
+  return TUNER_OK;
 }
 
 /* Where what an op reads is handed over in band: two halves for the first product, of two bytes an element. */
@@ -115,7 +139,7 @@ static tuner_status check_kernel(const tuner_pack *pack, uint32_t index) {
     return bad("kernel", index, "its parameter's size is out of range");
   if (kernel.num_maps > 0 &&
       (kernel.maps_offset % 64 != 0 || kernel.maps_offset < kernel.first_tasks_offset ||
-       kernel.first_tasks_offset < head || kernel.maps_offset + maps > kernel.parameter_bytes))
+       kernel.first_tasks_offset < head || kernel.maps_offset + maps != kernel.parameter_bytes))
     return bad("kernel", index, "its tensor maps do not fit the parameter");
   if (kernel.num_maps == 0 && kernel.first_tasks_offset != 0)
     return bad("kernel", index, "it has first tasks, but no tensor maps");
@@ -144,8 +168,13 @@ static tuner_status check_rung(const tuner_pack *pack, uint32_t index, const tun
   const pack_op first = pack_get_op(pack, kernel.first_op), second = pack_get_op(pack, kernel.first_op + 1);
   const uint32_t flags = first.flags | second.flags;
   if (first.k != (uint32_t)shape->d_in || first.n != (uint32_t)shape->d_hidden || second.k != first.n ||
-      second.n != (uint32_t)shape->d_out || flags != shape->flags || first.activation != (uint32_t)shape->activation)
+      second.n != (uint32_t)shape->d_out || flags != shape->flags || first.activation != (uint32_t)shape->activation ||
+      second.activation != TUNER_IDENTITY)
     return bad("rung", index, "its kernel computes another shape");
+  for (uint32_t i = 0; i < kernel.num_maps; ++i) {
+    const pack_map map = pack_get_map(pack, kernel.first_map + i);
+    if (!pack_map_is_of(&map, shape->dtype)) return bad("rung", index, "its kernel computes another element type");
+  }
   return TUNER_OK;
 }
 

@@ -21,5 +21,7 @@ typedef struct plan_launch {
 const char *plan_read(const uint8_t *words, size_t num_bytes, plan_header *header);
 const char *plan_check_launch(const plan_header *plan, const plan_launch *launch);
 const char *plan_check_spin_limit(int64_t cycles);
+/* An attention's launch, whose tables are in its program's memory: attention_launch_check.c. */
+const char *attention_check_launch(const tuner_pack *pack, const pack_part *part, const pack_program *program);
 
 #endif

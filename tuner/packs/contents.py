@@ -12,6 +12,7 @@ from typing import Any
 from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
 
+from .attention_launches import check_attention_launches
 from .launches import check_launches
 
 #: In the order of their numbers in `pack.bin`.
@@ -129,6 +130,7 @@ class Kernel:
                 raise InvalidInput("kernel", problem, "fetch the artifact once more")
         try:
             check_launches(self.manifest, self.files)
+            check_attention_launches(self.manifest, self.files)
         except InvalidInput as error:
             raise InvalidInput("kernel", f"{where}: {error.field}: {error.problem}", error.remedy) from error
 

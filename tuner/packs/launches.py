@@ -27,8 +27,8 @@ def check_launches(manifest: Json, files: Mapping[str, bytes]) -> None:
         InvalidInput: names the launch, and what its plan says.
     """
     launches = manifest["launches"]
-    if launches and not 1 <= (limit := manifest["parameter"]["spin_limit_cycles"]) <= MOST_SPIN_CYCLES:
-        raise _wrong("parameter.spin_limit_cycles", limit, f"1 to {MOST_SPIN_CYCLES}")
+    if launches:
+        check_spin_limit("parameter.spin_limit_cycles", manifest["parameter"]["spin_limit_cycles"])
     headers = [_header(f"launches[{index}].plan", files[one["plan"]]) for index, one in enumerate(launches)]
     is_paired = any(launch["stream"] for launch in launches)
     if is_paired:
@@ -52,59 +52,59 @@ def _header(field: str, words: bytes) -> Header:
 def _check_grid(where: str, launch: Json, header: Header) -> None:
     cluster, digits = launch["cluster"][0], len(launch["first_tasks"])
     if launch["grid"] != [header.num_ctas * cluster, 1, 1]:
-        raise _wrong(f"{where}.grid", launch["grid"], [header.num_ctas * cluster, 1, 1])
+        raise wrong(f"{where}.grid", launch["grid"], [header.num_ctas * cluster, 1, 1])
     if digits and header.assignment != TICKET and digits < _FIRST_TASK_DIGITS * header.num_ctas:
-        raise _wrong(f"{where}.first_tasks", f"{digits} digits", f"{_FIRST_TASK_DIGITS} for each of {header.num_ctas}")
+        raise wrong(f"{where}.first_tasks", f"{digits} digits", f"{_FIRST_TASK_DIGITS} for each of {header.num_ctas}")
 
 
 def _check_weights(where: str, launch: Json, header: Header) -> None:
     """A kernel that is told its first tasks, which are those of a wgmma kernel, copies their weights at once."""
     reads_early = launch["programmatic_dependent_launch"] and launch["first_tasks"] and header.assignment != TICKET
     if reads_early and not launch.get("reads_weights_before_wait", True):  # what older manifests do not say
-        raise _wrong(f"{where}.reads_weights_before_wait", False, True)
+        raise wrong(f"{where}.reads_weights_before_wait", False, True)
 
 
 def _check_workspace(where: str, launch: Json, header: Header, mailboxes: int, own: int | None) -> None:
     """`own`: the number of its workspace; None where two launches share one."""
     space = launch["workspace"]
     if own is not None and (space["index"], bool(space["is_second"])) != (own, False):
-        raise _wrong(f"{where}.index", space["index"], f"{own}, and no second launch of a pair")
+        raise wrong(f"{where}.index", space["index"], f"{own}, and no second launch of a pair")
     counters = _SIGNALS_OFFSET + _WORD_BYTES * header.num_signals
     arrivals = _WORD_BYTES * header.num_split_tiles * launch["cluster"][0]
     zeros = _aligned(counters) + _aligned(arrivals) + mailboxes
     zero_bytes = space.get("zero_bytes", space["bytes"])  # older manifests have all of it zeroed
     if zero_bytes < zeros:
-        raise _wrong(f"{where}.zero_bytes", zero_bytes, f"at least {zeros}, for {header.num_signals} signals")
+        raise wrong(f"{where}.zero_bytes", zero_bytes, f"at least {zeros}, for {header.num_signals} signals")
     if space["bytes"] < (least := zero_bytes + _LEAST_SLOT_BYTES * header.num_split_tiles):
-        raise _wrong(f"{where}.bytes", space["bytes"], f"at least {least}")
+        raise wrong(f"{where}.bytes", space["bytes"], f"at least {least}")
     if (at := space["abort_record"]["offset"]) != _ABORT_OFFSET:
-        raise _wrong(f"{where}.abort_record.offset", at, _ABORT_OFFSET)
+        raise wrong(f"{where}.abort_record.offset", at, _ABORT_OFFSET)
 
 
 def _check_residency(where: str, launch: Json, *, needs_all_ctas: bool) -> None:
     cooperative, programmatic = launch["cooperative"], launch["programmatic_dependent_launch"]
     if cooperative and programmatic:
-        raise _wrong(f"{where}.cooperative", True, "false: no launch is both cooperative and programmatic")
+        raise wrong(f"{where}.cooperative", True, "false: no launch is both cooperative and programmatic")
     if not needs_all_ctas:
         return
     if not launch.get("needs_all_ctas", True):  # what older manifests do not say
-        raise _wrong(f"{where}.needs_all_ctas", False, True)
+        raise wrong(f"{where}.needs_all_ctas", False, True)
     if not (cooperative or programmatic):
-        raise _wrong(f"{where}.cooperative", False, "true, since it is not programmatic")
+        raise wrong(f"{where}.cooperative", False, "true, since it is not programmatic")
     if not launch.get("plain", {"cooperative": True})["cooperative"]:
-        raise _wrong(f"{where}.plain.cooperative", False, True)
+        raise wrong(f"{where}.plain.cooperative", False, True)
 
 
 def _check_pair(launches: list[Json], headers: list[Header]) -> None:
     """Two launches that run side by side: the first waits for nothing, and the second begins behind its gate."""
     found = [(one["stream"], one["workspace"]["index"], bool(one["workspace"]["is_second"])) for one in launches]
     if found != [(0, 0, False), (1, 0, True)]:
-        raise _wrong("launches", found, "two, with streams 0 and 1, one workspace, of which the second is_second")
+        raise wrong("launches", found, "two, with streams 0 and 1, one workspace, of which the second is_second")
     if headers[0].num_waits:
-        raise _wrong("launches[0].plan", f"of {headers[0].num_waits} waits", "without any, in front of a second stream")
+        raise wrong("launches[0].plan", f"of {headers[0].num_waits} waits", "without any, in front of a second stream")
     gate, grid = launches[1].get("start_gate", launches[1].get("gate")), launches[0]["grid"][0]
     if headers[0].num_signals and (not gate or gate["num_ctas"] != grid):
-        raise _wrong("launches[1].start_gate", gate and gate["num_ctas"], f"one of the first launch's {grid} CTAs")
+        raise wrong("launches[1].start_gate", gate and gate["num_ctas"], f"one of the first launch's {grid} CTAs")
 
 
 def _mailbox_bytes(workload: Json) -> int:
@@ -118,7 +118,18 @@ def _aligned(num_bytes: int) -> int:
     return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
 
 
-def _wrong(field: str, found: Any, right: Any) -> InvalidInput:
+def check_spin_limit(field: str, cycles: int) -> None:
+    """That waits are bounded, and not at once.
+
+    Raises:
+        InvalidInput: names the field.
+    """
+    if not 1 <= cycles <= MOST_SPIN_CYCLES:
+        raise wrong(field, cycles, f"1 to {MOST_SPIN_CYCLES}")
+
+
+def wrong(field: str, found: Any, right: Any) -> InvalidInput:
+    """A field that is not what a launch's plan says."""
     return InvalidInput(field, f"is {found}, and by its plan it must be {right}", _REMEDY)
 
 

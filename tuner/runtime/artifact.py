@@ -19,6 +19,7 @@ from typing import Any
 from tuner.core.plan.header import is_of_older_version
 from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
+from tuner.packs.attention_launches import check_attention_launches
 from tuner.packs.launches import check_launches
 
 from .arrays import View
@@ -50,6 +51,7 @@ class Artifact:
         self.manifest: Json = _checked_manifest(files, name)
         self._driver = driver()
         self._driver.check_context()
+        self._device = self._driver.device_name()
         self._memory: dict[str, int] = {}
         attributes = {PREFERRED_SHARED_MEMORY_CARVEOUT: MOST_CARVEOUT} if shares_sms else {}
         loader = Loader(self.manifest, files, self._driver, attributes)
@@ -77,7 +79,7 @@ class Artifact:
         """
         known, paged = self.tensors, self._paged
         appends = any(name in tensors for name, tensor in known.items() if tensor["role"] == "optional")
-        views = of_manifest(self.manifest, paged, appends).checked(tensors)
+        views = of_manifest(self.manifest, paged, appends).checked(tensors, device=self._device)
         addresses = {name: self._address(tensor, views.get(name)) for name, tensor in known.items()}
         num_pages = {name: views[name].shape[0] for name in paged}
         of_products = self._products.launches(addresses, num_pages) if self._products else ()
@@ -179,6 +181,7 @@ def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
     try:
         if not any(is_of_older_version(files[launch["plan"]]) for launch in manifest["launches"]):
             check_launches(manifest, files)
+        check_attention_launches(manifest, files)
     except InvalidInput as error:
         raise RuntimeFailure(-1, f"{name}: {error}") from error
     return manifest

@@ -86,6 +86,12 @@ class Driver:
             remedy = 'make one current, e.g. by torch.zeros(1, device="cuda") or cupy.zeros(1)'
             raise RuntimeFailure(-1, f"this thread has no CUDA context: {remedy}")
 
+    def device_name(self) -> str:
+        """Of the current context, as array libraries have it."""
+        device = ctypes.c_int()
+        self.call("cuCtxGetDevice", ctypes.byref(device))
+        return f"cuda:{device.value}"
+
     def function(self, cubin: bytes, name: str) -> ctypes.c_void_p:
         """A kernel of a cubin, loaded in the current context; it stays loaded."""
         module, function = ctypes.c_void_p(), ctypes.c_void_p()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import native
 from .arrays import address_of, kind_reader, matrix_reader
@@ -11,14 +11,18 @@ from .native import Launch, Tensors, WrongOperand
 from .prepared import NUM_CACHED, Prepared
 from .weights import Weights
 
+if TYPE_CHECKING:
+    from .pack import Pack
+
 
 class Ffn:
     """Y = FFN(X), by the kernel that the table names for X's rows, or by the library."""
 
-    def __init__(self, pack: object, weights: Weights, by_rows: list[Prepared | None], hidden: int) -> None:
+    def __init__(self, pack: Pack, weights: Weights, by_rows: list[Prepared | None], hidden: int) -> None:
         """`by_rows` has what computes each number of rows, `hidden` is the address of room for the intermediate."""
         self.weights, self._by_rows = weights, by_rows
-        self._pack = pack  # it must outlive this
+        #: It must outlive this.
+        self.pack = pack
         self._kind_of, self._address = kind_reader(weights.w1), matrix_reader(weights.w1)
         self._kind = self._kind_of(weights.w1)
         #: Rows and addresses of calls whose output is known to lie apart from all else.
@@ -64,7 +68,8 @@ class Ffn:
         is waited for, and it may be captured in a graph.
 
         Raises:
-            RuntimeFailure: an operand is missing, or not what `Weights.operands` says of it, and nothing was launched.
+            RuntimeFailure: the pack was closed, or an operand is missing or not what `Weights.operands` says; and
+                nothing was launched.
         """
         weights = self.weights
         is_plain = not self._has_more and out is residual is row_scale is None
@@ -82,8 +87,10 @@ class Ffn:
 
     def _is_own(self, matrix: Any, columns: int) -> bool:
         """Whether it is of the weights' type and device, with so many columns. It is asked in every call."""
+        if not self._kind_of(matrix) == self._kind is not None:
+            return False
         shape = matrix.shape
-        return len(shape) == 2 and shape[1] == columns and self._kind_of(matrix) == self._kind is not None
+        return len(shape) == 2 and shape[1] == columns
 
     def _check(self, x: Any, out: Any, residual: Any, row_scale: Any) -> None:
         """All operands, by the table; where there is an output alone and its place is known, that is enough."""
@@ -106,7 +113,7 @@ class Ffn:
             if (one is not None) != (is_bound := getattr(weights, name)):
                 problem = f"{name} is missing" if one is None else f"{name} was given"
                 raise WrongOperand(f"{problem}, and the weights were bound with {name}={is_bound}: give what was bound")
-        given = {name: one for name, one in ({"x": x, "out": out} | more).items() if one is not None}
+        given = {"x": x} | {name: one for name, one in ({"out": out} | more).items() if one is not None}
         weights.operands.checked(given, beside=weights.views)
 
     def launch(self, rows: int, x: int, y: int, stream: int, *, no_pdl: bool = False) -> None:
@@ -114,7 +121,7 @@ class Ffn:
         computes them, and there is neither residual nor factor per row.
 
         Raises:
-            RuntimeFailure: an address is not a multiple of 16, or the driver refuses.
+            RuntimeFailure: an address is not a multiple of 16, the pack was closed, or the driver refuses.
         """
         prepared = self._by_rows[rows]
         assert prepared is not None
@@ -124,6 +131,7 @@ class Ffn:
         tensors.x, tensors.y = x, y
         status = self._launch(self._there)
         if status:
+            self.pack.check_open()
             native.checked(native.library(), status)
 
     def _add_more(self, residual: Any, row_scale: Any) -> None:

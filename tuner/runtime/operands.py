@@ -67,6 +67,8 @@ class Operand:
         except NotAnArray as error:
             raise NotAnArray(f"{self.name}: {error}") from error
         self.check_form(found.shape, found.dtype, dims)
+        if found.address == 0 != found.end:
+            raise WrongOperand(f"{self.name} has no memory, as a tensor of the device meta: give one that has")
         if found.address % self.alignment_bytes:
             problem = f"{self.name} lies at {found.address:#x}"
             raise WrongOperand(f"{problem}: give an address that is a multiple of {self.alignment_bytes} bytes")
@@ -87,19 +89,22 @@ class Table:
     def __iter__(self) -> Iterator[Operand]:
         return iter(self._operands.values())
 
-    def checked(self, arrays: Mapping[str, Any], beside: Mapping[str, View] | None = None) -> dict[str, View]:
-        """Where each of these arrays lies. `beside`: operands of the same launch that were checked before.
+    def checked(
+        self, arrays: Mapping[str, Any], beside: Mapping[str, View] | None = None, device: str = ""
+    ) -> dict[str, View]:
+        """Where each of these arrays lies. `beside`: operands of the same launch that were checked before. `device`:
+        where the kernels are, if that is known.
 
         Raises:
-            WrongOperand: a name is unknown, an array cannot be its operand, they lie on several devices, or two overlap
-                where one is written.
+            WrongOperand: a name is unknown, an array cannot be its operand, they lie on several devices or another one
+                than the kernels, or two overlap where one is written.
         """
         if unknown := sorted(set(arrays) - set(self._operands)):
             raise WrongOperand(f"there is no tensor {unknown[0]}: give {', '.join(sorted(self._operands))}")
         dims: dict[str, Any] = {}
         views = {one.name: one.checked(arrays[one.name], dims) for one in self if one.name in arrays}
         every = {**(beside or {}), **views}
-        _check_devices(every)
+        _check_devices(every, device)
         self._check_overlaps(every)
         return views
 
@@ -117,9 +122,10 @@ class Table:
                     raise WrongOperand(f"{name} is written and overlaps {other}: {may}")
 
 
-def _check_devices(views: Mapping[str, View]) -> None:
+def _check_devices(views: Mapping[str, View], of_kernels: str) -> None:
     """That operands lie on one device, as far as their libraries tell."""
-    known = [(name, found.device) for name, found in views.items() if found.device]
+    known = [("the kernels", of_kernels)] if of_kernels else []
+    known += [(name, found.device) for name, found in views.items() if found.device]
     for name, device in known:
         if device != known[0][1]:
             raise WrongOperand(f"{name} lies on {device} and {known[0][0]} on {known[0][1]}: give all on one device")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,11 +59,35 @@ class Pack:
             RuntimeFailure: it is no intact pack.
         """
         self.c = native.library()
-        self.handle, self._path = ctypes.c_void_p(), path
-        checked(self.c, self.c.tuner_pack_open(os.fsencode(path), ctypes.byref(self.handle)))
+        self._handle, self._path = ctypes.c_void_p(), path
+        checked(self.c, self.c.tuner_pack_open(os.fsencode(path), ctypes.byref(self._handle)))
         self._prepared: dict[tuple[int, int, int, int], Prepared] = {}
         self._scratch: dict[tuple[int, int], tuple[Any, int, int]] = {}
         self._outgrown: list[Any] = []
+        self._when_closed: list[Callable[[], None]] = []
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """For the C runtime.
+
+        Raises:
+            RuntimeFailure: it was closed.
+        """
+        self.check_open()
+        return self._handle
+
+    def check_open(self) -> None:
+        """That it was not closed.
+
+        Raises:
+            RuntimeFailure: it was.
+        """
+        if not self._handle:
+            raise RuntimeFailure(-1, f"{self._path} was closed, and its kernels with it: load it again")
+
+    def when_closed(self, forget: Callable[[], None]) -> None:
+        """Calls that in front of the end of all that was prepared: it lets go of it."""
+        self._when_closed.append(forget)
 
     def check(self, device: int = 0) -> str:
         """Whether its kernels run on a device: empty where they do, or a note that it is not the card of the figures.
@@ -242,13 +267,16 @@ class Pack:
         return held[1]
 
     def close(self) -> None:
-        """Frees all that was prepared; no launch may be under way, and no graph of it may be replayed."""
+        """Frees all that was prepared; no launch may be under way, and no graph of it may be replayed. Later calls of
+        its FFNs are refused, and operators of PyTorch compute them by PyTorch's own products."""
+        for forget in self._when_closed:
+            forget()
+        self._when_closed.clear()
         for one in self._prepared.values():
             one.close()
         self._prepared.clear()
-        if self.handle:
-            self.c.tuner_pack_close(self.handle)
-            self.handle = ctypes.c_void_p()
+        self.c.tuner_pack_close(self._handle)
+        self._handle = ctypes.c_void_p()
 
 
 def load(path: Path | str) -> Pack:

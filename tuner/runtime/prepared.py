@@ -29,8 +29,8 @@ class Prepared:
         self._c, (self._memory, address) = c, memory
         self.handle = ctypes.c_void_p()
         checked(c, c.tuner_ffn_prepare(pack, choice, address, stream, flags, NUM_CACHED, ctypes.byref(self.handle)))
-        #: Of the handle.
-        self.address = self.handle.value
+        #: Of the handle; None where it was freed.
+        self.address: int | None = self.handle.value
 
     def abort(self) -> str:
         """Why a launch gave up since the last reset, as a sentence; empty where none did."""
@@ -48,7 +48,7 @@ class Prepared:
         """Frees it; no launch may be under way."""
         if self.handle:
             self._c.tuner_ffn_release(self.handle)
-            self.handle = ctypes.c_void_p()
+            self.handle, self.address = ctypes.c_void_p(), None
 
 
 def sentence_of(record: AbortRecord) -> str:

@@ -24,7 +24,15 @@ import torch
 from .attention import Attention
 from .native import WrongOperand
 from .operands import Operand
-from .torch_operands import at_its_own_precision, cache_operands, check, check_scores, name_of
+from .torch_operands import (
+    at_its_own_precision,
+    cache_operands,
+    check,
+    check_float,
+    check_rows,
+    check_scores,
+    name_of,
+)
 
 _SCHEMA = (
     "(Tensor q, Tensor keys, Tensor values, Tensor lengths, Tensor? pages, Tensor? w, bool heads_first, float scale, "
@@ -129,15 +137,13 @@ def _contexts(cache: torch.Tensor, pages: torch.Tensor | None, heads_first: bool
 def _check(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, lengths: torch.Tensor, *others: Any) -> None:
     """That all can meet, and no gradient is asked for. `others` are those of the schema, all of them; so in what
     follows."""
-    pages, w, heads_first, _, window, soft_cap, _ = others
+    pages, w, heads_first, scale, window, soft_cap, _ = others
     if q.dim() != 2 or keys.dim() != 4 or lengths.dim() != 1:
         problem = f"q, keys and lengths have {q.dim()}, {keys.dim()} and {lengths.dim()} dimensions"
         raise WrongOperand(f"{problem}: give [rows, heads * head_dim], a cache of 4 dimensions, [sequences]")
-    if lengths.shape[0] == 0 or q.shape[0] % lengths.shape[0]:
-        raise WrongOperand(f"q has {q.shape[0]} rows for {lengths.shape[0]} sequences: give as many to each")
-    if not q.dtype.is_floating_point:
-        raise WrongOperand(f"q is of {name_of(q.dtype)}: give float16 or bfloat16")
-    check_scores(window, soft_cap)
+    check_rows("q", q, lengths)
+    check_float("q", q)
+    check_scores(scale, window, soft_cap)
     dtype, columns = name_of(q.dtype), q.shape[1]
     operands = {
         "q": Operand(name="q", role="input", shape=("rows", columns), dtype=dtype),

@@ -30,7 +30,16 @@ from .layer import Layer
 from .native import RuntimeFailure, WrongOperand
 from .operands import Operand
 from .torch_attention import by_torch as attention_by_torch
-from .torch_operands import at_its_own_precision, cache_operands, check, check_apart, check_scores, name_of
+from .torch_operands import (
+    at_its_own_precision,
+    cache_operands,
+    check,
+    check_apart,
+    check_float,
+    check_rows,
+    check_scores,
+    name_of,
+)
 
 _SCHEMA = (
     "(Tensor x, Tensor? squares, Tensor w_qkv, Tensor? b_qkv, Tensor? frequencies, Tensor(a!) keys, "
@@ -282,14 +291,15 @@ def _check(given: Operands) -> None:
     for name, count in dims.items():
         if (found := getattr(given, name).dim()) != count:
             raise WrongOperand(f"{name} has {found} dimensions: give {count}")
-    rows, sequences = given.x.shape[0], given.lengths.shape[0]
-    if sequences == 0 or rows % sequences:
-        raise WrongOperand(f"x has {rows} rows for {sequences} sequences: give as many to each")
+    check_rows("x", given.x, given.lengths)
     if (given.w_up is None) != (given.w_down is None):
         raise WrongOperand("w_up and w_down go together: give both, or neither")
-    if not given.x.dtype.is_floating_point:
-        raise WrongOperand(f"x is of {name_of(given.x.dtype)}: give float16 or bfloat16")
-    check_scores(given.window, given.soft_cap)
+    check_float("x", given.x)
+    check_scores(given.scale, given.window, given.soft_cap)
+    if given.eps is not None and not 0 <= given.eps < float("inf"):
+        raise WrongOperand(f"eps is {given.eps}: give what is added to the mean of squares, or None for no norm")
+    if given.frequencies is not None and given.keys.shape[3] % 2:
+        raise WrongOperand(f"keys have a head_dim of {given.keys.shape[3]}: give an even one, whose halves are turned")
     check("decoder_layer", _operands(given), {name: getattr(given, name) for name in _TENSORS})
 
 

@@ -30,7 +30,7 @@ from . import torch_compiled
 from .ffn import Ffn
 from .native import WrongOperand
 from .operands import of_ffn
-from .torch_operands import at_its_own_precision, check, name_of
+from .torch_operands import at_its_own_precision, check, check_float, name_of
 
 _SCHEMA = (
     "(Tensor x, Tensor w1, Tensor w2, Tensor? b1, Tensor? b2, Tensor? residual, Tensor? row_scale, "
@@ -103,6 +103,7 @@ def register(ffn: Ffn) -> int:
     )
     if compiled is not None:
         compiled.register(number, ffn, activations)
+    ffn.pack.when_closed(lambda: forget(number))
     return number
 
 
@@ -165,8 +166,7 @@ def _check(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) ->
     ):
         if one.dim() != 2:
             raise WrongOperand(f"{name} has {one.dim()} dimensions: give {wanted}")
-    if not w1.dtype.is_floating_point:
-        raise WrongOperand(f"w1 is of {name_of(w1.dtype)}: give float16 or bfloat16")
+    check_float("w1", w1)
     if (b1 is None) != (b2 is None):
         raise WrongOperand("b1 and b2 go together: give both biases, or none")
     scale = name_of(torch.promote_types(w1.dtype, torch.float32))

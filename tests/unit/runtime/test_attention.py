@@ -127,6 +127,10 @@ def test_wrong_operands_are_refused_with_what_would_be_right(tmp_path: Path) -> 
         ({"pages": None}, "attention.pages is missing: give"),
         ({"w": wrong}, r"there is no tensor attention\.w"),
         ({"keys": Interfaced(aligned(9, 2, 16, 64, dtype="uint16"))}, r"have \[9, 176\] pages: give both as many"),
+        (
+            dict.fromkeys(("keys", "values"), Interfaced(aligned(0, 2, 16, 64, dtype="uint16"))),
+            "have 0 pages: give 1 to",
+        ),
         ({"out": wrong}, r"attention is \[3\]"),
     ):
         with pytest.raises(RuntimeFailure, match=says):

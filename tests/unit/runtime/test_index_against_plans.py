@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attention_packs import layers
+from tests.support.attention_packs import layers, make_attention, table
 from tests.support.broken_packs import Broken, refusal_by_c
 from tests.support.cases import wgmma
 from tests.support.native.recorder import Recorder
 from tests.support.packs import TILINGS, Made, ffn, ladder, make
 from tests.unit.runtime.prepared_layer import make_layer
+from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.ordering import ASSIGNMENTS
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Epilogue
@@ -23,7 +24,10 @@ from tuner.packs.write import pack_bytes
 
 #: Where records have what is changed; as tuner/packs/index.py and attention_index.py pack them.
 GRID, FLAGS, GATE, SPACE, SPACE_BYTES, ZERO_BYTES, WORDS, FIRST_TASKS = 0, 4, 8, 12, 16, 24, 32, 80
-SPIN, KERNEL_FLAGS = 32, 132
+SPIN, KERNEL_ROWS, KERNEL_MAPS, KERNEL_FLAGS = 32, 100, 124, 132
+MAP_TYPE, MAP_DIMS, MAP_STRIDES = 12, 24, 64
+#: Of the first op, among tensor maps.
+WEIGHTS = 2
 PART_GRID, PART_FLAGS, PART_DEPENDENT, PART_ABORT, PART_PARAMETER = 4, 20, 24, 48, 104
 NEEDS_ALL, READS_EARLY, IS_SECOND, SIDE, COOPERATIVE, PROGRAMMATIC, WHEN_PLAIN = 1, 2, 4, 8, 16, 32, 64
 
@@ -111,6 +115,22 @@ WRONG: dict[str, tuple[Made, Change, str]] = {
     "no gate": (PAIR, put(GATE, 0, index=1), "have not the streams, workspaces and start gates"),
     "a gate of fewer CTAs": (PAIR, add(GATE, -1, index=1), "have not the streams, workspaces and start gates"),
     "both on one stream": (PAIR, without(SIDE, index=1), "have not the streams, workspaces and start gates"),
+    "more rows than tasks": (FUSED, add(KERNEL_ROWS, 1, of="kernels"), "its rows are not those of its op"),
+    "rows without end": (FUSED, put(KERNEL_ROWS, 2**31 - 1, of="kernels"), "its rows are not those of its op"),
+    "rows of another width": (FUSED, add(MAP_STRIDES, 16, of="maps"), "its rows are not those of its op"),
+    "columns beyond": (FUSED, add(MAP_DIMS, 64, of="maps"), "it lies outside of its tensor"),
+    "panels beyond": (FUSED, put(MAP_DIMS + 16, 2**32 - 1, of="maps", kind="Q"), "it lies outside of its tensor"),
+    "weights beyond": (FUSED, add(MAP_DIMS + 8, 1, of="maps", index=WEIGHTS), "it lies outside of its tensor"),
+    "a step that overflows": (
+        FUSED,
+        put(MAP_STRIDES, 2**63, of="maps", kind="Q", index=WEIGHTS),
+        "outside of its tensor",
+    ),
+    "another element type": (FUSED, put(MAP_TYPE, 9, of="maps"), "its kernel computes another element type"),
+    "no element type": (FUSED, put(MAP_TYPE, 7, of="maps"), "its kernel computes another element type"),
+    "a shape of another type": (FUSED, put(0, 1, of="shapes"), "its kernel computes another element type"),
+    "an activation of the second op": (FUSED, put(16, 3, of="ops", index=1), "its kernel computes another shape"),
+    "fewer maps": (FUSED, add(KERNEL_MAPS, -1, of="kernels"), "its tensor maps do not fit the parameter"),
     "no pair": (PAIR, without(4, of="kernels", at=KERNEL_FLAGS), ""),
     "a pair of one": (FUSED, flipped(4, of="kernels", at=KERNEL_FLAGS), "it is no pair of a launch"),
 }
@@ -142,6 +162,11 @@ OF_PARTS: dict[str, tuple[Change, str]] = {
         "no workspace with an abort's record",
     ),
     "another word": (put(PART_DEPENDENT, 28, of="parts"), "no workspace with an abort's record"),
+    "columns of a map beyond": (add(MAP_DIMS, 2**20, of="maps"), "it lies outside of its tensor"),
+    "rows of a map beyond": (add(MAP_DIMS + 8, 2**20, of="maps"), "it lies outside of its tensor"),
+    "a step that overflows": (put(MAP_STRIDES, 2**63, of="maps", kind="Q"), "it lies outside of its tensor"),
+    "no element type": (put(MAP_TYPE, 8, of="maps"), "it has no such element type"),
+    "another element type": (put(MAP_TYPE, 9, of="maps"), "its operand has another element type"),
     "no abort's record": (put(PART_ABORT, 2**64 - 1, of="parts", kind="Q"), "no workspace with an abort's record"),
     "another abort's record": (put(PART_ABORT, 0, of="parts", kind="Q", index=2), "no workspace with an abort's"),
 }
@@ -160,6 +185,75 @@ def test_a_layers_launch_that_is_not_of_its_plan_is_refused(recorder: Recorder, 
         read_pack(broken.summed())
 
 
+#: Bytes of an attention's parameter in front of what is told by value: two maps, or two addresses.
+CACHES = {AttentionEngine.TMA: 256, AttentionEngine.MMA: 16}
+
+
+def by_value(place: int, value: int) -> Callable[[int], Change]:
+    """Another word of an attention's parameter, behind its caches."""
+    return lambda caches: lambda pack: pack.put_in_blob("parts", 0, PART_PARAMETER, caches + place, value)
+
+
+def of_table(fill: int, place: int, value: int) -> Callable[[int], Change]:
+    """Another word of its tasks or its queues, which lie in the memory behind its workspace."""
+    return lambda caches: lambda pack: pack.put_in_blob("fills", fill, FILL_BLOB, place, value)
+
+
+def both(*changes: Callable[[int], Change]) -> Callable[[int], Change]:
+    return lambda caches: lambda pack: [change(caches)(pack) for change in changes] and None
+
+
+def always(change: Change) -> Callable[[int], Change]:
+    return lambda caches: change
+
+
+FILL_ZEROS, FILL_BLOB, PROGRAM_REFUSED = 8, 16, 88
+OF_ATTENTIONS: dict[str, tuple[Callable[[int], Change], str]] = {
+    "a negative spin limit": (by_value(92, 2**32 - 1), "its spin limit must be 1 to 10^12 cycles"),
+    "a spin limit of almost none": (by_value(92, 2**31 - 1), "its spin limit must be 1 to 10^12 cycles"),
+    "more queues": (by_value(200, 160), "it has not as many queues as its table"),
+    "no queue": (by_value(200, 0), "it has not as many queues as its table"),
+    "queues without end": (by_value(200, 2**32 - 1), "it has not as many queues as its table"),
+    "more sequences": (by_value(204, 2**31 - 1), "it has too many or too few sequences, heads, blocks or spans"),
+    "another sequence": (by_value(204, 5), "it has not a task for each span"),
+    "heads, blocks and spans that overflow": (by_value(120, 2**24 - 1), "it has not a task for each span"),
+    "other arrivals": (by_value(148, 3), "it has other arrivals than its spans"),
+    "another first task": (by_value(208, 2**31), "its first tasks are not those of its queues"),
+    "a task of no sequence": (both(of_table(1, 8 * 5, 2**31), by_value(208 + 8 * 5, 2**31)), "a task is none of its"),
+    "a task of no span": (both(of_table(1, 4, 2**24 - 1), by_value(208 + 4, 2**24 - 1)), "a task is none of its"),
+    "a queue that ends before": (of_table(2, 4, 0), "its queues do not lie one behind the other"),
+    "a queue beyond the tasks": (of_table(2, 4, 2**31 - 1), "its queues do not lie one behind the other"),
+    "a grid of one": (always(put(PART_GRID, 1, of="parts")), "its grid is not that of its queues"),
+    "a grid of all": (always(put(PART_GRID, 2**20, of="parts")), "its grid is not that of its queues"),
+    "an abort elsewhere": (always(put(PART_ABORT, 0, of="parts", kind="Q")), "its abort is looked for elsewhere"),
+    "a refusal elsewhere": (
+        always(put(PROGRAM_REFUSED, 0, of="programs", kind="Q")),
+        "what it refuses is looked for elsewhere",
+    ),
+    "counters that are not zeroed": (always(put(FILL_ZEROS, 0, of="fills", kind="Q")), "its counters are not zeroed"),
+    "an abort that is not zeroed": (
+        always(lambda pack: pack.put("fills", 0, FILL_ZEROS, pack.get("programs", 0, PROGRAM_REFUSED, "Q") + 16, "Q")),
+        "its abort is looked for elsewhere",
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", AttentionEngine)
+@pytest.mark.parametrize("name", OF_ATTENTIONS)
+def test_an_attentions_launch_that_is_not_of_its_tables_is_refused(
+    recorder: Recorder, tmp_path: Path, name: str, engine: AttentionEngine
+) -> None:
+    change, sentence = OF_ATTENTIONS[name]
+    data = pack_bytes([], attentions=[table(make_attention(by=engine))])
+    path = tmp_path / "attention.tunerpack"
+    assert refusal_by_c(recorder, data, path) == ""
+    broken = Broken(data)
+    change(CACHES[engine])(broken)
+    assert sentence in refusal_by_c(recorder, broken.bytes(), path)
+    with pytest.raises(InvalidInput, match=r"pack: |kernel: "):
+        read_pack(broken.summed())
+
+
 def test_a_layers_residency_and_workspace_are_held_against_its_plans(recorder: Recorder, tmp_path: Path) -> None:
     made = make_layer(PlanKind.RUNS, (1,), num_behind=3)
     data, path = pack_bytes([], layers=[layers(made)]), tmp_path / "layer.tunerpack"
@@ -172,7 +266,8 @@ def test_a_layers_residency_and_workspace_are_held_against_its_plans(recorder: R
     broken = Broken(data)
     without(NEEDS_ALL, of="parts", at=PART_FLAGS, index=index)(broken)
     assert "and the index does not say so" in refusal_by_c(recorder, broken.bytes(), path)
-    fills = [fill for fill in range(broken.count("fills")) if Broken(data).get("fills", fill, 8, "Q") > 256]
+    behind = range(1, broken.count("fills"))  # of what an attention counts in
+    fills = [fill for fill in behind if Broken(data).get("fills", fill, 8, "Q") > 256]
     broken = Broken(data)
     for fill in fills:
         broken.put("fills", fill, 8, 256, "Q")

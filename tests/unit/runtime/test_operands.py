@@ -128,6 +128,34 @@ def test_operands_of_several_devices_are_refused_as_far_as_their_libraries_tell(
     assert view(Exchanged(aligned(3, 8))).device == "cpu"
 
 
+def test_an_artifact_takes_operands_of_its_own_device_that_have_memory(recorder: Recorder) -> None:
+    class On(OnDevice):
+        number = 0
+
+        @property
+        def device(self) -> Any:
+            return SimpleNamespace(id=self.number)
+
+    class OnSecond(On):
+        number = 1
+
+    one = artifact()
+    given = tensors_of(one)
+
+    def all_as(kind: type[On]) -> dict[str, Any]:
+        return {name: kind(array.address, array.shape, array.typestr) for name, array in given.items()}
+
+    one.bind(all_as(On))
+    with pytest.raises(WrongOperand, match="lies on cuda:1 and the kernels on cuda:0: give all on one device"):
+        one.bind(all_as(OnSecond))
+    with pytest.raises(WrongOperand, match="lies on cpu and the kernels on cuda:0: give all on one device"):
+        one.bind({**given, "x": Exchanged(aligned(16, 256))})
+    for name, array in given.items():
+        with pytest.raises(WrongOperand, match=f"{name} has no memory, as a tensor of the device meta"):
+            one.bind({**given, name: replace(array, address=0)})
+    assert recorder.calls("cuLaunchKernelEx") == []
+
+
 def test_an_output_that_its_library_calls_read_only_is_refused() -> None:
     class ReadOnly:
         shape = (4, 64)

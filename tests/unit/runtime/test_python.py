@@ -137,6 +137,39 @@ def test_wrong_operands_are_refused_with_what_would_be_right(pack: Pack) -> None
         pack.bind(Weights(Interfaced(aligned(32, 64)), Interfaced(aligned(16, 32)), activation="silu", memory=room))
 
 
+@pytest.mark.parametrize("array", [None, [1.0], 1.0, "x"])
+def test_what_is_no_array_is_refused_as_such(pack: Pack, array: Any) -> None:
+    weights = plain()
+    ffn, y = pack.bind(weights), Interfaced(aligned(4, 128))
+    for given in ({"x": array}, {"x": array, "out": y}):
+        with pytest.raises(NotAnArray, match="has no __cuda_array_interface__ and no __dlpack__"):
+            ffn(**given, stream=1)
+
+
+def test_after_its_pack_was_closed_an_ffn_is_refused(recorder: Recorder, pack: Pack) -> None:
+    weights = plain()
+    ffn, x, y = pack.bind(weights), Interfaced(aligned(4, 64)), Interfaced(aligned(4, 128))
+    ffn(x, out=y, stream=1)
+    recorder.clear_calls()
+    pack.close()
+    pack.close()
+    sizes = {"sequences": 1, "length": 1}
+    for use in (
+        lambda: ffn(x, out=y, stream=1),
+        lambda: pack.bind(weights),
+        lambda: pack.find(weights.shape, 4),
+        pack.check,
+        lambda: pack.layers,
+        lambda: pack.layer(**sizes),
+        lambda: pack.attention(**sizes, heads=1, kv_heads=1, head_dim=64, dtype="float16"),
+    ):
+        with pytest.raises(
+            RuntimeFailure, match=r"model\.tunerpack was closed, and its kernels with it: load it again"
+        ):
+            use()
+    assert (recorder.calls("cuLaunchKernelEx"), pack.aborts()) == ([], [])
+
+
 def test_every_option_reaches_the_kernel(recorder: Recorder, pack: Pack) -> None:
     arrays = [Interfaced(aligned(*shape)) for shape in ((512, 64), (128, 256), (512,), (128,))]
     weights = Weights(*arrays, activation="silu", gated=True, residual=True, row_scale=True, memory=room)

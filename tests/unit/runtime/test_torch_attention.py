@@ -13,7 +13,7 @@ from tests.support.attention_zips import zip_of
 from tests.support.native.recorder import Recorder
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PagedCache, form_for
-from tuner.runtime import arrays, load_attention
+from tuner.runtime import arrays, driver, load_attention
 from tuner.workers.gpu.attention_reference import attention, gathered
 
 torch = pytest.importorskip("torch")
@@ -134,6 +134,7 @@ def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
     recorder.cuda.fake_parameter_bytes(64)
     monkeypatch.setenv("TUNER_LIBCUDA", str(recorder.path))
     monkeypatch.setattr(arrays._Torch, "current_stream", lambda self, like: STREAM)
+    monkeypatch.setattr(driver.Driver, "device_name", lambda self: "cpu")  # whose tensors stand where a card's would
     attention = load_attention(zip_of(tmp_path, d_out=512, form={"page_tokens": 16, "window": 500}, scale=0.2).path)
 
     def tensor(name: str, dtype: Any = torch.bfloat16) -> Any:

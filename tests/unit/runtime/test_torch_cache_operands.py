@@ -31,6 +31,17 @@ WRONG_ATTENTION: dict[str, tuple[str, Change, str]] = {
     "a negative window": ("window", lambda n: -1, "window is -1"),
     "a negative soft cap": ("soft_cap", lambda n: -2.0, "soft_cap is -2.0"),
     "a soft cap of nan": ("soft_cap", lambda n: float("nan"), "soft_cap is nan"),
+    "an infinite soft cap": ("soft_cap", lambda n: float("inf"), "soft_cap is inf"),
+    "a scale of nan": ("scale", lambda n: float("nan"), "scale is nan"),
+    "an infinite scale": ("scale", lambda n: -float("inf"), "scale is -inf"),
+    "q of float8": ("q", lambda q: q.to(torch.float8_e4m3fn), "q is of float8_e4m3fn"),
+    "q of complex64": ("q", lambda q: q.to(torch.complex64), "q is of complex64"),
+    "q without rows": ("q", lambda q: q[:0], "q has 0 rows for 4 sequences: give as many to each, at least 1"),
+    "a cache without pages": ("keys", lambda k: k[:0], r"keys are \[0, 2, 16, 64\]: give a cache of 1 at least"),
+    "a cache without heads": ("keys", lambda k: k[:, :0], r"keys are \[\d+, 0, "),
+    "a cache without columns": ("keys", lambda k: k[..., :0], r"keys are \[\d+, 2, 16, 0\]"),
+    "pages of no token": ("keys", lambda k: k[:, :, :0], r"keys are \[\d+, 2, 0, 64\]"),
+    "a table without pages": ("pages", lambda p: p[:, :0], "pages has no page of any sequence"),
 }
 #: Of a layer of 96 columns with all that it may have.
 WRONG_LAYER: dict[str, tuple[str, Change, str]] = {
@@ -57,7 +68,18 @@ WRONG_LAYER: dict[str, tuple[str, Change, str]] = {
     "w_down of another width": ("w_down", lambda w: w[:64], r"w_down is \[64, 80\] of bfloat16: give \[96, 80\]"),
     "w_down of one dimension": ("w_down", lambda w: w[0], "w_down has 1 dimensions"),
     "w_down of float32": ("w_down", lambda w: w.float(), "w_down is .* of float32"),
+    "x of float8": ("x", lambda x: x.to(torch.float8_e5m2), "x is of float8_e5m2"),
+    "x without rows": ("x", lambda x: x[:0], "x has 0 rows for .* sequences: give as many to each, at least 1"),
+    "eps of nan": ("eps", lambda e: float("nan"), "eps is nan"),
+    "a negative eps": ("eps", lambda e: -1e-5, "eps is -1e-05"),
+    "an infinite eps": ("eps", lambda e: float("inf"), "eps is inf"),
+    "heads of odd columns": ("keys", lambda k: k[..., :63], "keys have a head_dim of 63: give an even one"),
 }
+
+
+def bits(tensor: Any) -> Any:
+    """What lies there, whatever it is: NaN too."""
+    return tensor.contiguous().view(torch.uint8)
 
 
 def refused_alike(operator: Any, on_card: Any, given: tuple[Any, ...], says: str) -> None:
@@ -75,7 +97,7 @@ def refused_alike(operator: Any, on_card: Any, given: tuple[Any, ...], says: str
         found.add((type(caught.value), str(caught.value)))
     assert len(found) == 1
     for one, copy in zip(given, before, strict=True):
-        assert not isinstance(one, torch.Tensor) or torch.equal(one.nan_to_num(), copy.nan_to_num())
+        assert not isinstance(one, torch.Tensor) or torch.equal(bits(one), bits(copy))
 
 
 @pytest.mark.parametrize("case", WRONG_ATTENTION)
@@ -110,14 +132,38 @@ def test_a_wrong_operand_of_a_layer_is_refused_alike(case: str) -> None:
     refused_alike(torch.ops.tuner.decoder_layer, torch_layer._on_cuda, tuple(given), says)
 
 
+def on_the_cpu_and_a_card() -> tuple[Any, Any]:
+    from tuner.runtime import torch_layer
+
+    return torch.ops.tuner.decoder_layer, torch_layer._on_cuda
+
+
 def test_a_cache_that_is_written_lies_apart() -> None:
     from tests.unit.runtime.test_torch_layer import operands
     from tuner.runtime import torch_layer
 
     right = torch_layer.Operands(*operands(torch.bfloat16))
-    for run in (torch.ops.tuner.decoder_layer, torch_layer._on_cuda):
+    for run in on_the_cpu_and_a_card():
         with pytest.raises(ValueError, match="keys is written and overlaps values: give it its own"):
             run(*right._replace(values=right.keys))
+        with pytest.raises(ValueError, match="keys is written and has several elements at one place"):
+            run(*right._replace(keys=right.keys[:1].expand(right.keys.shape)))
+
+
+def test_keys_and_values_of_one_allocation_lie_between_each_other() -> None:
+    """As caches of [pages, 2, ...] have them, and those of twice the columns."""
+    from tests.unit.runtime.test_torch_layer import operands
+    from tuner.runtime import torch_layer
+
+    right = torch_layer.Operands(*operands(torch.bfloat16))
+    expected = torch.ops.tuner.decoder_layer(*right._replace(keys=right.keys.clone(), values=right.values.clone()))
+    for run in on_the_cpu_and_a_card():
+        for dim in range(right.keys.dim()):
+            both = torch.stack([right.keys, right.values], dim=dim)
+            assert torch.equal(run(*right._replace(keys=both.select(dim, 0), values=both.select(dim, 1))), expected)
+        values = both.view(-1)[8:].as_strided(right.values.shape, both.select(dim, 1).stride())
+        with pytest.raises(ValueError, match="keys is written and overlaps values"):
+            run(*right._replace(keys=both.select(dim, 0), values=values))
 
 
 @pytest.mark.parametrize("number", [-1, 10**6])

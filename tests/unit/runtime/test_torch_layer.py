@@ -18,7 +18,7 @@ from tests.unit.runtime.prepared_layer import make_layer
 from tests.unit.runtime.test_layer import zip_at
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import form_for
-from tuner.runtime import RuntimeFailure, arrays, load_layer
+from tuner.runtime import RuntimeFailure, arrays, driver, load_layer
 from tuner.workers.gpu.attention_reference import attention, gathered
 
 torch = pytest.importorskip("torch")
@@ -219,6 +219,7 @@ def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
     recorder.cuda.fake_parameter_bytes(64)
     monkeypatch.setenv("TUNER_LIBCUDA", str(recorder.path))
     monkeypatch.setattr(arrays._Torch, "current_stream", lambda self, like: STREAM)
+    monkeypatch.setattr(driver.Driver, "device_name", lambda self: "cpu")  # whose tensors stand where a card's would
     layer = load_layer(zip_at(tmp_path / "best.zip", make_layer(**asked)))
     dtypes = {"fp16": torch.float16, "fp32": torch.float32, "int32": torch.int32}
     made = {name: torch.zeros(one["shape"], dtype=dtypes[one["dtype"]]) for name, one in layer.tensors.items()}

@@ -142,6 +142,18 @@ def test_the_kernel_gets_the_operands_and_all_that_is_not_its_own_is_pytorchs(
     assert launched(x, w1, w2, *plain, "silu", False, number)[1] == []
 
 
+def test_after_its_pack_was_closed_pytorch_computes(op: Any, on_card: OnCard, recorder: Recorder, pack: Pack) -> None:
+    half = {"dtype": torch.float16}
+    x, w1, w2 = torch.randn(4, 64, **half), torch.randn(256, 64, **half), torch.randn(128, 256, **half)
+    number = op.register(pack.bind(Weights(w1, w2, activation="silu")))
+    given = (x, w1, w2, None, None, None, None, "silu", False, number)
+    on_card(*given)
+    assert len(recorder.calls("cuLaunchKernelEx")) == 1
+    pack.close()
+    assert torch.equal(on_card(*given), op.by_torch(*given))
+    assert len(recorder.calls("cuLaunchKernelEx")) == 1
+
+
 def test_every_option_reaches_the_kernel(op: Any, on_card: OnCard, recorder: Recorder, pack: Pack) -> None:
     half = {"dtype": torch.float16}
     w1, w2, b1, b2 = (torch.randn(*shape, **half) for shape in ((512, 64), (128, 256), (512,), (128,)))
@@ -175,13 +187,13 @@ def bound(op: Any, compiled: Any, recorder: Recorder, pack: Pack, monkeypatch: p
 def test_parameters_are_packed_once_for_each_set_of_addresses(bound: Bound, recorder: Recorder) -> None:
     """The operator asks for memory for Y each time, and the allocator gives the same again."""
     given, _ = bound
-    seen = set[int]()
+    seen = {in_cpp(*given).data_ptr()}  # this call asks what its stream runs on, too
     for _ in range(40):
         recorder.clear()
         y = in_cpp(*given)
         names = [call.name for call in recorder.calls()]
         is_new = y.data_ptr() not in seen
-        assert names == ["cuTensorMapEncodeTiled"] * 4 * is_new + ["cuLaunchKernelEx"]
+        assert names == ["cuStreamGetId", *["cuTensorMapEncodeTiled"] * 4 * is_new, "cuLaunchKernelEx"]
         seen.add(y.data_ptr())
     assert len(seen) < 40
 

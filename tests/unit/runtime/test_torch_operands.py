@@ -27,6 +27,8 @@ WRONG: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "w1 of another type": ("w1", lambda w: w.bfloat16(), "x is .* give .* of bfloat16"),
     "w2 of another type": ("w2", lambda w: w.float(), "w2 is .* of float32: give .* of float16"),
     "w2 of another width": ("w2", lambda w: w[:, :128], r"w1 is \[512, 64\] of float16: give \[256, 64\]"),
+    "w1 of float8": ("w1", lambda w: w.to(torch.float8_e4m3fn), "w1 is of float8_e4m3fn: give float16 or bfloat16"),
+    "w1 of complex64": ("w1", lambda w: w.to(torch.complex64), "w1 is of complex64: give float16 or bfloat16"),
     "w2 of one dimension": ("w2", lambda w: w[0], "w2 has 1 dimensions"),
     "b1 of float32": ("b1", lambda b: b.float(), "b1 is .* of float32"),
     "b1 of half the rows": ("b1", lambda b: b[:256], r"b1 is \[256\] of float16: give \[512\]"),
