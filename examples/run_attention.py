@@ -36,6 +36,8 @@ from run_artifact import (
 NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
 #: Launches that follow each other: counters only grow, no launch resets them.
 NUM_RUNS = 3
+#: Of a field that holds a value, by its type.
+FORMATS = {"float32": "<f", "int32": "<i", "int64": "<q"}
 
 
 class AttentionArtifact(Artifact):
@@ -119,6 +121,8 @@ class Attention:
             "refused": workspace + recipe["workspace"]["refused"],
             "trace": 0,
         }
+        if record := recipe["workspace"].get("abort_record"):  # not there where waits are not bounded
+            own["abort"] = workspace + record["offset"]
         buffer = bytearray(recipe["parameter"]["size_bytes"])
         for field in recipe["parameter"]["fields"]:
             name, offset, kind = field["name"], field["offset"], field["type"]
@@ -132,7 +136,7 @@ class Attention:
                 address = tensors[tensor].data.ptr if tensor else own.get(name, 0)
                 struct.pack_into("<Q", buffer, offset, address)
             else:
-                struct.pack_into("<f" if kind == "float32" else "<i", buffer, offset, field["value"])
+                struct.pack_into(FORMATS[kind], buffer, offset, field["value"])
         return bytes(buffer)
 
 

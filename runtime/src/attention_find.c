@@ -34,7 +34,20 @@ static tuner_status check_shape(const tuner_attention_shape *shape) {
     return tuner_fail(TUNER_BAD_ARGUMENT, "flags are 0x%x: give 0 or TUNER_HEADS_FIRST", (unsigned)shape->flags);
   if (shape->page_tokens == 0 && shape->flags == 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, "flags are 0, and a contiguous cache has its heads first: give TUNER_HEADS_FIRST");
+  if (shape->heads < 1 || shape->kv_heads < 1 || shape->head_dim < 1 || shape->new_tokens < 1)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "heads, kv_heads, head_dim and new_tokens are %d, %d, %d and %d: give 1 at least of each",
+                      (int)shape->heads, (int)shape->kv_heads, (int)shape->head_dim, (int)shape->new_tokens);
+  if (shape->page_tokens < 0 || shape->window < 0 || shape->d_out < 0)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "page_tokens, window and d_out are %d, %d and %d: give 0 or more", (int)shape->page_tokens,
+                      (int)shape->window, (int)shape->d_out);
   return TUNER_OK;
+}
+
+/* Likewise. */
+static tuner_status check_sizes(int32_t sequences, int32_t length) {
+  if (sequences >= 1 && length >= 0) return TUNER_OK;
+  return tuner_fail(TUNER_BAD_ARGUMENT, "sequences and length are %d and %d: give 1 sequence at least, and its tokens",
+                    (int)sequences, (int)length);
 }
 
 static tuner_status choose(const tuner_pack *pack, const pack_attention_rung *rung, tuner_attention_choice *choice) {
@@ -77,6 +90,7 @@ tuner_status tuner_attention_find(const tuner_pack *pack, const tuner_attention_
     return tuner_fail(TUNER_BAD_ARGUMENT, "pack, shape and choice must not be null");
   begin(choice, sequences);
   TUNER_TRY(check_shape(shape));
+  TUNER_TRY(check_sizes(sequences, length));
   for (uint32_t i = 0; i < pack->num_attentions; ++i) {
     const pack_attention found = pack_get_attention(pack, i);
     if (!is_same(&found.shape, shape)) continue;
@@ -100,6 +114,7 @@ tuner_status tuner_layer_find(const tuner_pack *pack, uint32_t index, int32_t se
   begin(choice, sequences);
   if (index >= pack->num_layers)
     return tuner_fail(TUNER_NONE, "the pack has %u layers, and no number %u", pack->num_layers, index);
+  TUNER_TRY(check_sizes(sequences, length));
   const pack_layer found = pack_get_layer(pack, index);
   const tuner_status status = search(pack, found.first_rung, found.num_rungs, sequences, length, choice);
   return status == TUNER_NONE ? no_answer(sequences, length, found.text) : status;

@@ -17,13 +17,15 @@ tuner_status launch_list_add(launch_list *list, const tuner_driver *driver, CUfu
   return check(driver, &needs, stream);
 }
 
-/* Whether a stream is another one than the last, and not captured: what a graph will run on is not known. */
+/* Whether a stream is another one than the last, and not captured: what a graph will run on is not known, and a question for the
+ * stream's number would end the capture. */
 static int is_new_stream(const launch_list *list, const tuner_driver *driver, CUstream stream, uint64_t *id) {
   unsigned long long found = 0;
   int is_capturing = 0;
-  if (driver->stream_id(stream, &found) != 0 || found == list->stream_id) return 0;
+  if (driver->is_capturing(stream, &is_capturing) != 0 || is_capturing) return 0;
+  if (driver->stream_id(stream, &found) != 0) return 0;
   *id = found;
-  return driver->is_capturing(stream, &is_capturing) == 0 && !is_capturing;
+  return found != list->stream_id;
 }
 
 tuner_status launch_list_begin(launch_list *list, const tuner_driver *driver, CUstream stream, uint32_t num_launches) {

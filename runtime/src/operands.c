@@ -12,8 +12,10 @@ tuner_status operand_check_address(const char *name, uint64_t address, int is_ne
 
 tuner_status operand_check_apart(const operand_span *written, const operand_span *other) {
   if (written == other || written->num_bytes == 0 || other->num_bytes == 0) return TUNER_OK;
-  if (written->address >= other->address + other->num_bytes || other->address >= written->address + written->num_bytes)
-    return TUNER_OK;
+  /* By their distance: an end may lie behind the last address. */
+  const int is_behind = written->address >= other->address;
+  const uint64_t distance = is_behind ? written->address - other->address : other->address - written->address;
+  if (distance >= (is_behind ? other->num_bytes : written->num_bytes)) return TUNER_OK;
   if (other->may_be_output && written->may_be_shared && written->address == other->address) return TUNER_OK;
   return tuner_fail(TUNER_BAD_ARGUMENT, "%s is written and overlaps %s: give it memory of its own", written->name,
                     other->name);

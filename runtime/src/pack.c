@@ -348,7 +348,8 @@ static tuner_status read_file(const char *path, void **bytes, size_t *num_bytes)
   FILE *file = fopen(path, "rb");
   if (file == NULL) return tuner_fail(TUNER_BAD_PACK, "%s cannot be opened: %s", path, strerror(errno));
   long end = -1;
-  if (fseek(file, 0, SEEK_END) == 0) end = ftell(file);
+  const int is_folder = fgetc(file) == EOF && ferror(file); /* which is opened, and has an end somewhere */
+  if (!is_folder && fseek(file, 0, SEEK_END) == 0) end = ftell(file);
   *bytes = NULL;
   tuner_status status = TUNER_OK;
   if (end < 0 || fseek(file, 0, SEEK_SET) != 0) {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.attention_cases import CASES, form_of, plan_of, tiling_of
-from tests.support.attention_faults import FAULTS, SEEN_BY_KEYS, SEEN_BY_VALUES
+from tests.support.attention_faults import ENDED_MEANWHILE, FAULTS, SEEN_BY_KEYS, SEEN_BY_VALUES
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import from_bits
 from tuner.core.problem.attention import DecodeAttention
@@ -53,6 +53,14 @@ def test_values_that_nobody_multiplies_hang_nobody() -> None:
     run, (out,) = launched("ragged", MMA, (SEEN_BY_KEYS,))
     assert aborted_launch(run.refused.tolist()) is None
     assert not np.isnan(out).any(), "all is of the shorter lengths"
+
+
+@pytest.mark.parametrize("engine", AttentionEngine)
+@pytest.mark.parametrize("name", ["ragged", "by length", "pages of 16", "tiles left over"])
+def test_a_sequence_that_ends_between_two_lanes_hangs_nobody(name: str, engine: AttentionEngine) -> None:
+    """Nor are there rows that nobody has written, but where the launch says that it gave up."""
+    run, (out,) = launched(name, engine, (ENDED_MEANWHILE,))
+    assert aborted_launch(run.refused.tolist()) is not None or not np.isnan(out).any()
 
 
 @pytest.mark.parametrize("engine", AttentionEngine)

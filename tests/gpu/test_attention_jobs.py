@@ -30,7 +30,7 @@ cupy = pytest.importorskip("cupy")
 ALONE, PAIR = attention(), attention(d_out=520)
 SPANS = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, speculative=True))
 #: Behind the caches: the scale of scores as exp2 takes it, and whether first tiles are requested early.
-_SCALE_OFFSET = 10 * 8 + 24 + 16 + 16
+_SCALE_OFFSET = 12 * 8 + 24 + 16 + 16
 #: Behind these where pages lie, then the window, then the cap of scores that are not scaled, then how many sequences'
 #: tasks a launch assigns.
 _WINDOW_OFFSET = _SCALE_OFFSET + 8 + 6 * 4

@@ -18,6 +18,8 @@ GROWN_FOR_SECOND = (
     READS,
     f"  return cluster_rank() == 1 ? args.max_length : {LENGTH};",
 )
+#: Of all reads of a launch the first are right, and a sequence has ended then: lanes of one warp do not see the same.
+ENDED_MEANWHILE = (READS, f"  static int count = 0;\n  return count++ < 17 ? {LENGTH} : 0;")
 #: Signals that get lost.
 NO_STAGE_BACK = ("  if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.empty(stage));", "")
 NO_SUMS = ("      if (thread % 32 == 0) mbarrier_arrive(ring.sums_full());", "")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-from tuner.core.plan.attention import MOST_QUEUES
+from tuner.core.plan.header import MOST_QUEUES
 
 from .launches import check_spin_limit, wrong
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from . import native
 from .arrays import address_of, kind_reader, matrix_reader
@@ -11,14 +12,21 @@ from .native import Launch, Tensors, WrongOperand
 from .prepared import NUM_CACHED, Prepared
 from .weights import Weights
 
-if TYPE_CHECKING:
-    from .pack import Pack
+
+class Opened(Protocol):
+    """A pack, as its FFNs know it."""
+
+    def check_open(self) -> None:
+        """That it was not closed, else a RuntimeFailure."""
+
+    def when_closed(self, forget: Callable[[], None]) -> None:
+        """Calls that in front of the end of all that was prepared."""
 
 
 class Ffn:
     """Y = FFN(X), by the kernel that the table names for X's rows, or by the library."""
 
-    def __init__(self, pack: Pack, weights: Weights, by_rows: list[Prepared | None], hidden: int) -> None:
+    def __init__(self, pack: Opened, weights: Weights, by_rows: list[Prepared | None], hidden: int) -> None:
         """`by_rows` has what computes each number of rows, `hidden` is the address of room for the intermediate."""
         self.weights, self._by_rows = weights, by_rows
         #: It must outlive this.

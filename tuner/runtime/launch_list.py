@@ -101,9 +101,9 @@ class LaunchList:
                 raise RuntimeFailure(error.status, f"{error}; {done}: {remedy}") from error
 
     def _check(self, stream: int) -> None:
-        """Whether another stream than the last one holds them; what a graph will run on is not known."""
-        found = self._cuda.stream_id(stream)
-        if found == self._stream_id or self._cuda.is_capturing(stream):
+        """Whether another stream than the last one holds them. What a graph will run on is not known, and a question
+        for the stream's number would end the capture."""
+        if self._cuda.is_capturing(stream) or (found := self._cuda.stream_id(stream)) == self._stream_id:
             return
         for needed in self._needed:
             needed.check(self._cuda, stream)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.plan.attention import MOST_QUEUES, AttentionPlan
+from tuner.core.plan.attention import AttentionPlan
+from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload

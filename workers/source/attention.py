@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuner.core.legal.attention import num_math_registers, num_summing_registers
-from tuner.core.plan.attention import MOST_QUEUES, AttentionPlan
+from tuner.core.plan.attention import AttentionPlan
+from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
 from tuner.core.problem.attention_op import AttentionOp

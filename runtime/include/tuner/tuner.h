@@ -185,7 +185,8 @@ typedef struct tuner_attention_refusal {
 /* Shape number `index`, and how many there are; its table ends at TUNER_NONE. */
 tuner_status tuner_pack_attention(const tuner_pack *pack, uint32_t index, tuner_attention_shape *shape,
                                   uint32_t *num_shapes);
-/* OK, LIBRARY or NONE: of so many sequences, what serves contexts up to `length` with the least room beyond it. */
+/* OK, LIBRARY or NONE: of so many sequences, what serves contexts up to `length` with the least room beyond it.
+ * BAD_ARGUMENT for a shape that no pack can have, no sequence, or a negative length. */
 tuner_status tuner_attention_find(const tuner_pack *pack, const tuner_attention_shape *shape, int32_t sequences,
                                   int32_t length, tuner_attention_choice *choice);
 /* As tuner_ffn_prepare. All layers of a model may share one: their launches follow each other in one stream. The builds

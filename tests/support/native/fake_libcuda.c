@@ -114,8 +114,10 @@ int cuCtxGetDevResource(void *of, uint8_t *resource, int type) {
   memcpy(resource + 96, &num_sms, 4);
   return NOTE(U(of), (uint64_t)type);
 }
+/* In a capture the driver refuses it, and the capture is lost: seen on an H200, driver 580.159.04. */
 int cuStreamGetId(void *stream, unsigned long long *id) {
   *id = U(stream) + 1;
+  if (is_capturing) return NOTE(U(stream)), 900;
   return NOTE(U(stream));
 }
 int cuStreamIsCapturing(void *stream, int *is) {

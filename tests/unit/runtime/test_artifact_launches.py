@@ -149,7 +149,7 @@ def test_a_stream_of_too_few_sms_is_refused_by_name_and_nothing_is_enqueued(reco
     launches.enqueue(STREAM + 1)
     recorder.clear_calls()
     launches.enqueue(STREAM + 1)
-    assert {call.name for call in recorder.calls()} == {"cuLaunchKernelEx", "cuStreamGetId"}
+    assert {call.name for call in recorder.calls()} == {"cuLaunchKernelEx", "cuStreamGetId", "cuStreamIsCapturing"}
 
 
 def test_a_context_of_too_few_sms_or_clusters_is_refused_when_it_is_loaded(recorder: Recorder) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.attention_packs import layers, make_attention, table
 from tests.support.native.recorder import Recorder
 from tests.support.packs import TILINGS, ffn, ladder, make
 from tests.unit.runtime.opened import ADDRESSES, Opened, c_shape
+from tests.unit.runtime.prepared_layer import make_layer
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -92,6 +94,9 @@ def test_an_abort_is_polled_without_the_driver_and_reset(recorder: Recorder, tmp
         *((16, {name: 0}, f"{name} is null, and the kernel needs it") for name in ADDRESSES),
         *((16, {name: at + 8}, f"{name} does not lie at a multiple of 16 bytes") for name, at in ADDRESSES.items()),
         *((16, {"y": at + 16}, f"y is written and overlaps {name}") for name, at in ADDRESSES.items() if name != "y"),
+        (16, {"y": 2**64 - 256, "x": 2**64 - 128}, "y is written and overlaps x"),
+        (16, {"y": 2**64 - 16, "w1": 2**64 - 16}, "y is written and overlaps w1"),
+        (16, {"hidden": 2**64 - 16, "y": 2**64 - 16}, "y is written and overlaps hidden"),
         *(
             (16, {"hidden": at}, f"hidden is written and overlaps {name}")
             for name, at in ADDRESSES.items()
@@ -118,6 +123,48 @@ def test_flags_of_a_launch_that_are_none_are_refused(recorder: Recorder, tmp_pat
                 opened.launch(16, flags=flags)
             assert caught.value.status == BAD_ARGUMENT
         assert recorder.calls() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "sizes", "sentence"),
+    [
+        ({}, (0, 1), "sequences and length are 0 and 1: give 1 sequence at least"),
+        ({}, (-(2**31), 1), "sequences and length are -2147483648 and 1"),
+        ({}, (4, -1), "sequences and length are 4 and -1"),
+        ({}, (4, -(2**31)), "sequences and length are 4 and -2147483648"),
+        ({"heads": 0}, (4, 1), "heads, kv_heads, head_dim and new_tokens are 0, 2, 64 and 1: give 1 at least of each"),
+        ({"kv_heads": -1}, (4, 1), "give 1 at least of each"),
+        ({"head_dim": -(2**31)}, (4, 1), "give 1 at least of each"),
+        ({"new_tokens": 0}, (4, 1), "give 1 at least of each"),
+        ({"page_tokens": -1}, (4, 1), "page_tokens, window and d_out are -1, 0 and 0: give 0 or more"),
+        ({"window": -5}, (4, 1), "page_tokens, window and d_out are 0, -5 and 0"),
+        ({"d_out": -1}, (4, 1), "page_tokens, window and d_out are 0, 0 and -1"),
+    ],
+)
+def test_an_attention_that_cannot_be_is_a_wrong_argument(
+    recorder: Recorder, tmp_path: Path, changed: dict[str, int], sizes: tuple[int, int], sentence: str
+) -> None:
+    c, path = recorder.runtime, tmp_path / "one.tunerpack"
+    write_pack([], path, attentions=[table(make_attention())], layers=[layers(make_layer())])
+    pack, shape, choice = ctypes.c_void_p(), native.AttentionShape(), native.AttentionChoice()
+    native.checked(c, c.tuner_pack_open(str(path).encode(), ctypes.byref(pack)))
+    native.checked(c, c.tuner_pack_attention(pack, 0, ctypes.byref(shape), None))
+    for name, value in changed.items():
+        setattr(shape, name, value)
+    with pytest.raises(RuntimeFailure, match=sentence) as caught:
+        native.checked(c, c.tuner_attention_find(pack, shape, *sizes, ctypes.byref(choice)))
+    assert caught.value.status == BAD_ARGUMENT
+    if not changed:
+        with pytest.raises(RuntimeFailure, match=sentence):
+            native.checked(c, c.tuner_layer_find(pack, 0, *sizes, ctypes.byref(choice)))
+    c.tuner_pack_close(pack)
+
+
+def test_what_is_no_file_is_said_to_be_none(recorder: Recorder, tmp_path: Path) -> None:
+    c, pack = recorder.runtime, ctypes.c_void_p()
+    with pytest.raises(RuntimeFailure, match=f"{tmp_path} cannot be read: Is a directory") as caught:
+        native.checked(c, c.tuner_pack_open(str(tmp_path).encode(), ctypes.byref(pack)))
+    assert caught.value.status == BAD_PACK
 
 
 def test_a_residual_may_be_the_output(recorder: Recorder, tmp_path: Path) -> None:

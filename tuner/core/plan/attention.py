@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.gpu import Gpu
 
-#: Queues whose first tasks the kernel's parameter has room for; `kMostQueues` in args_attention.cuh.
-MOST_QUEUES = 160
 #: CTAs that may share a task.
 CLUSTERS = (1, 2, 4, 8, 16)
 #: Sequences whose lengths a warp knows together.

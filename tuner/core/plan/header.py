@@ -22,6 +22,8 @@ STATIC, TICKET, FIRST_WAVE = 0, 1, 3
 #: Source: CUDA C++ Programming Guide, "Thread Block Clusters": 8 CTAs, or 16 where a kernel asks for it.
 MAX_COUNT = 2**24
 MAX_CLUSTER_SIZE = 16
+#: Queues whose first tasks an attention's parameter has room for; `kMostQueues` in args_attention.cuh.
+MOST_QUEUES = 160
 #: Most k-steps of a tile: a matrix has less than 2**31 columns, and a step takes 32 or more. On the device 2**29 means
 #: "later than any step".
 MAX_STEPS = 2**26

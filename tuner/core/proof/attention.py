@@ -16,7 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.core.plan.attention import CLUSTERS, MOST_QUEUES, AttentionPlan, assign, num_attention_clusters
+from tuner.core.plan.attention import CLUSTERS, AttentionPlan, assign, num_attention_clusters
+from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.attention import BLOCK_COLUMNS, AttentionEngine, AttentionSchedule

@@ -119,7 +119,7 @@ struct OwnTasks {
       requested = first_tiles(args, hand.task);
       request_tiles(args, ring, hand, 0, 0, requested, 0, 0);
     }
-    hand.length = clamped_length(args, hand.task.sequence(), length);
+    hand.length = clamped_length(args, hand.task.sequence(), __shfl_sync(0xFFFFFFFFu, length, 0));  // one for all lanes
     know_lengths(args, queue, of_lane);
     hand.num_tiles = max(own_tiles(args, hand.task.span(), hand.length), requested);
     return true;
