@@ -142,8 +142,9 @@ def _steps(tensor: torch.Tensor) -> list[int]:
 
 def _num_bytes(tensor: torch.Tensor, within: int | None = None) -> int:
     """From its first byte to behind its last; of dimensions of shorter steps alone where `within` is given."""
-    size, sizes = tensor.element_size(), zip(tensor.shape, tensor.stride(), strict=True)
-    return size + sum((count - 1) * step * size for count, step in sizes if within is None or step * size < within)
+    size: int = tensor.element_size()
+    counts: list[tuple[int, int]] = [*zip(tensor.shape, tensor.stride(), strict=True)]
+    return size + sum((count - 1) * step * size for count, step in counts if within is None or step * size < within)
 
 
 def check(operator: str, operands: Mapping[str, Operand], tensors: Mapping[str, torch.Tensor | None]) -> None:
