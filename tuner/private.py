@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,12 +24,16 @@ def make_private_folder(path: Path) -> None:
 
 
 def make_private_file(path: Path) -> None:
-    """Makes an empty file for its owner alone; one that is there stays as it is.
+    """Makes an empty file for its owner alone; one that is there stays as it is. It is not even opened: to close a
+    descriptor of a database takes all locks of it from this process, and then another one may delete its log.
+
+    Source: https://www.sqlite.org/howtocorrupt.html, 2.2.
 
     Raises:
         OSError: it cannot be made.
     """
-    os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
 
 
 def close_to_others(path: Path) -> bool:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from tests.support.waiting import wait_until
 from tuner.errors import StoreError
@@ -128,3 +131,19 @@ def test_a_mount_may_be_called_anything() -> None:
     mounts = "a\x85b /mnt/x\x0cy ext4 rw 0 0\n\nx /mnt/nfs\u2028 nfs rw 0 0\n"
     assert mount_of(Path("/mnt/x\x0cy/data"), mounts) == ("/mnt/x\x0cy", "ext4")
     assert mount_of(Path("/mnt/nfs\u2028/data"), mounts) == ("/mnt/nfs\u2028", "nfs")
+
+
+def test_a_further_connection_of_a_process_takes_no_lock_of_the_database_from_it(tmp_path: Path) -> None:
+    """Else whoever else reads it believes to be alone, and deletes the log that this process still writes to."""
+    store = Store.open(tmp_path / "data")
+    try:
+        with store.engine.connect() as first, store.engine.connect() as second:
+            for connection in (first, second):
+                connection.execute(text("select count(*) from jobs")).all()
+        database = tmp_path / "data" / DATABASE_FILE
+        log = Path(f"{database}-wal").stat().st_ino
+        read = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('select * from jobs'); c.close()"
+        subprocess.run([sys.executable, "-c", read, str(database)], check=True)
+        assert Path(f"{database}-wal").stat().st_ino == log
+    finally:
+        store.close()
