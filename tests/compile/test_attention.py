@@ -282,7 +282,7 @@ def test_weights_that_are_not_asked_for_early_are_asked_for_when_a_ctas_tiles_ar
     library = attention_library(
         tiling,
         op,
-        [] if waits else [("if (place > 0 && !wait_phase(args", "if (false && !wait_phase(args")],
+        [] if waits else [("if (last >= 0 && !wait_phase(args", "if (false && !wait_phase(args")],
     )
     weights = NextWeights(address=2**32, num_rows=64, row_bytes=64, taken_bytes=64)
     least = []

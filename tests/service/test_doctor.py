@@ -24,7 +24,7 @@ def findings(data: Path) -> tuple[int, dict[str, dict[str, str]]]:
 
 def test_every_part_is_looked_at_and_what_is_not_well_has_a_remedy(tmp_path: Path) -> None:
     code, found = findings(tmp_path / "data")
-    assert (code, list(found)) == (0, ["driver", "CuPy", "NVRTC", "CUPTI", "database"])
+    assert (code, list(found)) == (0, ["driver", "CuPy", "NVRTC", "CUPTI", "database", "network"])
     assert all((check["finding"] == "ok") == (check["remedy"] == "") for check in found.values())
     assert not (tmp_path / "data").exists()
     text = CliRunner().invoke(main, ["doctor", "--data", str(tmp_path / "data")]).stdout

@@ -35,7 +35,7 @@ _REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "ptx_attentio
 #: Takes the wait for the launches before behind all that they may write.
 WAITS_LAST = (
     ("  wait_for_prerequisites();\n  forget", "  forget"),
-    ("    request_all(args, ring, own);", "    request_all(args, ring, own), wait_for_prerequisites();"),
+    ("    request_all(args, ring, own, asked);", "    request_all(args, ring, own, asked), wait_for_prerequisites();"),
 )
 
 Array = np.ndarray[Any, Any]

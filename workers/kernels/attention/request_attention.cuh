@@ -192,9 +192,9 @@ __device__ inline void request_all(const AttentionArgs& args, const Ring& ring, 
     hand = next, pages = next_pages, has_task = has_next;
   }
   hand.num_tiles = -1;
-  announce(args, ring, hand, asked.tasks % kTaskSlots);
+  announce(args, ring, hand, asked.tasks++ % kTaskSlots);
   if (args.next.is_early != 0 || !brings_tasks()) return;
   const int last = asked.tiles - 1;
-  if (last >= 0 && !wait_phase(args, ring, ring.v_full(last % kStages), last / kStages & 1, kForValues, asked.tasks)) return;
+  if (last >= 0 && !wait_phase(args, ring, ring.v_full(last % kStages), last / kStages & 1, kForValues, asked.tasks - 1)) return;
   prefetch_next_weights(args.next);
 }
