@@ -311,7 +311,7 @@ def test_the_digest_tells_each_field_of_a_plan(name: str) -> None:
     ],
 )
 def test_a_plan_that_another_kernel_would_run_is_refused(change: dict[str, Any], says: str) -> None:
-    op, schedule = attention_op(sequences=1).attentions[0], alone().attentions[0]
+    op, schedule = attention_op(sequences=1).launch_ops[0], alone().attentions[0]
     plan = attention_plan(op, schedule, H200)
     check_made_for(plan, schedule)
     with pytest.raises(WordError, match=says):
