@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -17,11 +18,12 @@ class _BadHead(Exception):
 def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsProtocol]:
     """The server's protocol. It closes a connection on which no request's head is complete after `deadline_s`, or whose
     other side has not taken what was sent for so long. Where there are `most` connections, a new one takes the place of
-    the oldest that has asked nothing: silence keeps nobody out.
+    the oldest that has never asked, or else of the oldest that asks nothing now: silence keeps nobody out.
     """
 
-    #: Connections that ask nothing now, the longest silent first.
-    idle: dict[HttpToolsProtocol, None] = {}
+    #: Connections that have not asked yet, and those between two requests, the longest silent first.
+    silent: dict[Bounded, None] = {}
+    idle: dict[Bounded, None] = {}
 
     class Bounded(HttpToolsProtocol):
         """Between two requests the server's own, shorter limit holds, until the first byte of the next one.
@@ -41,7 +43,7 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Begins to wait for a head."""
             super().connection_made(transport)
-            idle[self] = None
+            silent[self] = None
             if most is not None and len(self.connections) > most:
                 self._make_room()
             self._watch()
@@ -49,10 +51,15 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
         def _make_room(self) -> None:
             """Ends the connection that has asked nothing for the longest time. If all others work, this one stays until
             the next one comes, and is told so."""
-            if (longest := next(iter(idle))) is not self:
-                del idle[longest]
+            longest = next((other for other in chain(silent, idle) if other is not self), None)
+            if longest is not None:
+                longest._is_at_work()
                 longest.connections.discard(longest)
                 longest.transport.abort()
+
+        def _is_at_work(self) -> None:
+            silent.pop(self, None)
+            idle.pop(self, None)
 
         def pause_writing(self) -> None:
             """The other side is slow: it has until the deadline, then what is sent is for nobody."""
@@ -110,7 +117,7 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
         def on_message_complete(self) -> None:
             """The request is whole."""
             self._is_received, self._unread = True, 0
-            idle.pop(self, None)
+            self._is_at_work()
             super().on_message_complete()
 
         def on_response_complete(self) -> None:
@@ -123,7 +130,7 @@ def protocol_with(deadline_s: float, most: int | None = None) -> type[HttpToolsP
             """Waits no more."""
             self._unwatch()
             self._flows()
-            idle.pop(self, None)
+            self._is_at_work()
             super().connection_lost(exc)
 
         def _watch(self) -> None:
