@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Discriminator, Field, Tag
 
@@ -153,7 +153,8 @@ class Chain(Strict):
     def from_workload(cls, workload: Workload) -> Self:
         """Inverse of `to_workload`."""
         ops = [
-            ChainAttention.from_op(op) if isinstance(op, AttentionOp) else ChainOp.from_op(op) for op in workload.ops
+            ChainAttention.from_op(op) if isinstance(op, AttentionOp) else ChainOp.from_op(cast(Any, op))
+            for op in workload.ops
         ]
         return cls(kind="chain", m=workload.ops[0].m, ops=ops, dtype=workload.dtype)
 
