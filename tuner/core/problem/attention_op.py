@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for, form_to_json
 from tuner.core.problem.attention_place import check_attention, check_cache
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import LaunchOp, OpWords, Tensor, cache, given, output
+from tuner.core.problem.op import LaunchOp, Op, OpWords, Tensor, cache, given, output
 from tuner.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from tuner.core.problem.workload import Workload
 
 #: What says in an op's JSON form that it is an attention; a GEMM says nothing.
 ATTENTION = "attention"
@@ -103,7 +101,7 @@ class AttentionOp(LaunchOp):
             found += [given(f"{self.name}.pages", table, "int32", range=(-1, paged.num_pages - 1))]
         return (*found, output(self.name, matrix, dtype))
 
-    def own_bytes(self, workload: Workload) -> int:
+    def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
         """None that count beside the cache: lengths and pages are few."""
         return 0
 
@@ -117,21 +115,24 @@ class AttentionOp(LaunchOp):
         """Pairs of a sequence and a KV head."""
         return self.shape.sequences * self.shape.kv_heads
 
-    def check_place(self, workload: Workload) -> None:
+    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
         """Whether it may stand where it does.
 
         Raises:
             InvalidInput: what would be right.
         """
-        check_attention(self, workload)
+        if self.shape.dtype is not dtype:
+            problem = f"{self.name} is of {self.shape.dtype}, and the workload of {dtype}"
+            raise InvalidInput("dtype", problem, "give all ops one element type")
+        check_attention(self, ops)
 
-    def check_shared(self, workload: Workload) -> None:
+    def check_shared(self, ops: Sequence[Op]) -> None:
         """Whether it reads the very cache that the op in front of it writes to.
 
         Raises:
             InvalidInput: what would be right.
         """
-        check_cache(self, workload)
+        check_cache(self, self.shape, self.form, ops)
 
     @property
     def cache_shape(self) -> tuple[int, int, int, int]:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from tuner.core.problem.op import Op
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import AttentionForm
+from tuner.core.problem.op import LaunchOp, Op
 from tuner.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from tuner.core.problem.attention_op import AttentionOp
-    from tuner.core.problem.workload import Workload
 
-
-def check_attention(op: AttentionOp, workload: Workload) -> None:
-    """Whether it is the only one, of the workload's element type, and of the ops behind it the first one alone reads
-    it, as A alone.
+def check_attention(op: LaunchOp, ops: Sequence[Op]) -> None:
+    """Whether it is the only one, and of the ops behind it the first one alone reads it, as A alone.
 
     Raises:
         InvalidInput: what would be right.
     """
-    ops = workload.ops
-    if op.shape.dtype is not workload.dtype:
-        problem = f"{op.name} is of {op.shape.dtype}, and the workload of {workload.dtype}"
-        raise InvalidInput("dtype", problem, "give all ops one element type")
     if (count := sum(isinstance(one, type(op)) for one in ops)) > 1:
         problem = f"{count} attentions: what is built is one"
         raise InvalidInput("ops", problem, "cut the chain in front of the second one, and tune each run by itself")
@@ -31,7 +24,7 @@ def check_attention(op: AttentionOp, workload: Workload) -> None:
         _check_behind(op, behind, number)
 
 
-def _check_behind(op: AttentionOp, behind: Op, number: int) -> None:
+def _check_behind(op: LaunchOp, behind: Op, number: int) -> None:
     """Of the op of that number behind an attention."""
     fields = [read.field for read in behind.reads if read.tensor == op.name]
     if fields == (["source"] if number == 0 else []):
@@ -42,16 +35,16 @@ def _check_behind(op: AttentionOp, behind: Op, number: int) -> None:
     raise InvalidInput("ops", problem, remedy)
 
 
-def check_cache(op: AttentionOp, workload: Workload) -> None:
-    """That it reads the cache that the op in front of it writes to, where that writes to one.
+def check_cache(op: LaunchOp, shape: DecodeAttention, form: AttentionForm, ops: Sequence[Op]) -> None:
+    """That an attention of that shape and form reads the cache of the op in front of it, where that writes to one.
 
     Raises:
         InvalidInput: names the size of the attention that is another's.
     """
-    writer = next((one for one in workload.ops if one.name == op.source), None)
+    writer = next((one for one in ops if one.name in op.read_names), None)
     if writer is None or writer.written_cache is None:
         return
-    written, shape, paged = writer.written_cache, op.shape, op.form.paged
+    written, paged = writer.written_cache, form.paged
     sizes = (
         ("page_tokens", None if paged is None else paged.page_tokens, written.page_tokens),
         ("heads_first", paged is None or paged.heads_first, written.heads_first),

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.kv_cache import MOST_ROWS
-from tuner.core.problem.op import TILE, OpWords, Tensor, TileOp, given, output, weight
+from tuner.core.problem.op import TILE, Op, OpWords, Tensor, TileOp, given, output, weight
 from tuner.core.problem.rotary import Rotary
 from tuner.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from tuner.core.problem.workload import Workload
 
 #: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
 MAX_ELEMENTS = 2**31 - 2**16
@@ -207,11 +204,11 @@ class GemmOp(TileOp):
         """Those of W; a bias is among `own_bytes`."""
         return self.weight_rows * self.k * dtype.size_bytes
 
-    def own_bytes(self, workload: Workload) -> int:
+    def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
         """Bias, a residual of its own, and factors, or sums of squares of an input's rows."""
         in_dtype = self.bias * self.weight_rows + (self.residual and not self.residual_source) * self.m * self.n
-        vectors = self.row_scale or (bool(self.norm) and workload.op_index(self.norm) is None)
-        return in_dtype * workload.dtype.size_bytes + vectors * self.m * ROW_SCALE_BYTES
+        vectors = self.row_scale or (bool(self.norm) and self.norm not in written)
+        return in_dtype * dtype.size_bytes + vectors * self.m * ROW_SCALE_BYTES
 
     @property
     def num_tiles(self) -> int:
@@ -258,7 +255,7 @@ class GemmOp(TileOp):
         """Where keys and values of what is turned go."""
         return self.rotary
 
-    def check_place(self, workload: Workload) -> None:
+    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
         """That no other op writes to a cache, and that no product reads what is turned.
 
         Raises:
@@ -266,11 +263,11 @@ class GemmOp(TileOp):
         """
         if not self.rotary:
             return
-        writers = [op.name for op in workload.ops if op.written_cache]
+        writers = [op.name for op in ops if op.written_cache]
         if len(writers) > 1:
             problem = f"{writers[0]} and {writers[1]} both write to a cache, and a kernel has one such op"
             raise InvalidInput("ops", problem, "cut the chain between them, and tune each run by itself")
-        if reader := next((one.name for one in workload.tile_ops if self.name in one.read_names), None):
+        if reader := next((one.name for one in ops if isinstance(one, TileOp) and self.name in one.read_names), None):
             problem = f"{reader} reads {self.name}, whose keys and values go to a cache"
             remedy = "let an attention behind it read its queries, or leave rotary out"
             raise InvalidInput("ops", problem, remedy)

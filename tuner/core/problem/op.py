@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
@@ -13,9 +13,6 @@ from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.kv_cache import WrittenCache
 from tuner.core.problem.op_codec import fields_from_json, fields_to_json
-
-if TYPE_CHECKING:
-    from tuner.core.problem.workload import Workload
 
 #: Rows and columns of a tile, about.
 TILE = 128
@@ -170,11 +167,12 @@ class Op(ABC):
         """Bytes of caches that a timed launch has to read."""
         return 0
 
-    def own_bytes(self, workload: Workload) -> int:
-        """Bytes that a timed launch reads beside weights, caches, and what the op names."""
+    def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
+        """Bytes that a timed launch reads beside weights, caches, and what the op names; `written` are the names of all
+        ops of the workload."""
         return sum(
             tensor.num_bytes
-            for tensor in self.tensors(workload.dtype)
+            for tensor in self.tensors(dtype)
             if tensor.role is Role.INPUT and tensor.name not in self.read_names
         )
 
@@ -193,16 +191,16 @@ class Op(ABC):
         """About how many tasks there are: what a search can deal with."""
         return -(-self.m // TILE) * -(-self.c_columns // TILE)
 
-    def check_shared(self, workload: Workload) -> None:  # noqa: B027  # most share nothing
-        """Whether what it shares with another op, a cache, is the same of both. It is asked before anything is known of
-        who reads whom.
+    def check_shared(self, ops: Sequence[Op]) -> None:  # noqa: B027  # most share nothing
+        """Whether what it shares with another op of a workload, a cache, is the same of both. It is asked before
+        anything is known of who reads whom.
 
         Raises:
             InvalidInput: what would be right.
         """
 
-    def check_place(self, workload: Workload) -> None:  # noqa: B027  # most may stand anywhere
-        """Whether it may stand where it does, among ops in topological order.
+    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:  # noqa: B027  # most may stand anywhere
+        """Whether it may stand where it does, among a workload's ops in topological order.
 
         Raises:
             InvalidInput: what would be right.

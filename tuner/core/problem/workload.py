@@ -86,10 +86,10 @@ class Workload:
         flows = [Flow(op.name, (op.m, op.c_columns), op.reads, self.operands_of(op)) for op in self.ops]
         check_names(flows)
         for op in self.ops:
-            op.check_shared(self)
+            op.check_shared(self.ops)
         check_dataflow(flows)
         for op in self.ops:
-            op.check_place(self)
+            op.check_place(self.ops, self.dtype)
 
     @cached_property
     def unknown_kinds(self) -> tuple[str, ...]:
@@ -257,7 +257,7 @@ class Workload:
         reads = (read for op in self.ops for read in op.reads if read.field != "norm")
         given = {read.tensor: read.shape[0] * read.shape[1] for read in reads}
         inputs = sum(size for tensor, size in given.items() if tensor not in names) * self.dtype.size_bytes
-        own = sum(op.own_bytes(self) for op in self.ops)
+        own = sum(op.own_bytes(self.dtype, names) for op in self.ops)
         return inputs + own + self.weight_bytes + self.cache_bytes - self._new_cache_bytes
 
     @property
@@ -268,7 +268,7 @@ class Workload:
 
     def own_epilogue_bytes(self, op_index: int) -> int:
         """Bytes of what the epilogue of tile op `op_index` reads that is no named tensor."""
-        return self.tile_ops[op_index].own_bytes(self)
+        return self.tile_ops[op_index].own_bytes(self.dtype, [op.name for op in self.ops])
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse.
