@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner import __version__
-from tuner.core.insight.tracing import forecast_trace, no_trace
+from tuner.core.insight.forecast_trace import forecast_trace
+from tuner.core.insight.tracing import no_trace
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import Target
