@@ -28,7 +28,7 @@ from tuner.versions import VERSION_MESSAGE, install_command
 if TYPE_CHECKING:
     from tuner.core.problem.gpu import Gpu
     from tuner.core.problem.workload import Workload
-    from tuner.core.schedule.ordering import Schedule
+    from tuner.core.schedule.schedule import Schedule
 
 
 class _Commands(click.Group):

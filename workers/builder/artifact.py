@@ -15,7 +15,7 @@ from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PRODUCTS_FORMAT
@@ -180,7 +180,7 @@ def _append(one: AttentionKernel, environment: Environment, programmatic: bool) 
 
 def _check_attentions(workload: Workload, schedule: Schedule, attentions: tuple[AttentionKernel, ...]) -> None:
     if tuple((one.workload, one.schedule) for one in attentions) != tuple(
-        (workload, one) for one in schedule.attentions
+        (workload, one) for one in schedule.launch_ops
     ):
         raise LaunchRefused(f"the attentions are not those of {workload.describe()} by {schedule}")
     for one in attentions:
