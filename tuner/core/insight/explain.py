@@ -6,7 +6,7 @@ All times but the bounds are the simulator's forecast. It ranks, it does not mea
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from tuner.core.insight.explain_attention import explain_attention
 from tuner.core.insight.explain_chain import explain_chain
@@ -19,6 +19,7 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate, in_fewest_launches
+from tuner.core.schedule.codec import names_of
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.attention import AttentionSpace
@@ -167,10 +168,10 @@ def differences(before: Schedule, after: Schedule) -> list[str]:
     changes = []
     halves = [(getattr(before, half), getattr(after, half)) for half in ("tiling", "ordering")]
     for old, new in (*zip(before.launch_ops, after.launch_ops, strict=False), *halves):
-        for field in fields(old):
-            values = [_text(getattr(one, field.name)) for one in (old, new)]
+        for name in names_of(type(old)):
+            values = [_text(getattr(one, name)) for one in (old, new)]
             if values[0] != values[1]:
-                changes.append(f"{field.name} {values[0]} -> {values[1]}")
+                changes.append(f"{name} {values[0]} -> {values[1]}")
     return changes
 
 

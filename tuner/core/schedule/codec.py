@@ -126,6 +126,11 @@ def from_json(data: Mapping[str, Any]) -> Levels:
     return Levels((*shared, *own), launch_of(tiling, ordering), order_of(ordering))
 
 
+def names_of(kind: type) -> tuple[str, ...]:
+    """The axes of a level or a view, in the order in which they came."""
+    return tuple(_defaults(kind))
+
+
 class Frozen:
     """What names a proof: its `repr` is that of before axes came that have their defaults."""
 
