@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tuner.core.space.attention import AnySpace
+from tuner.core.space.joint import AnySpace
 from tuner.core.trial.job import PriorsChoice, Trial
 from tuner.core.trial.priors import Found, KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
