@@ -10,14 +10,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tuner.core.problem.dataflow import Read
-from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype import ELEMENTS, Dtype
 from tuner.core.problem.kv_cache import WrittenCache
 from tuner.core.problem.op_codec import fields_from_json, fields_to_json
 
 #: Rows and columns of a tile, about.
 TILE = 128
-#: Bytes of an element of what no product multiplies.
-_OTHER_BYTES = {"fp32": 4, "int32": 4}
 
 
 class Role(StrEnum):
@@ -40,7 +38,7 @@ class Tensor:
     #: An op's name, an input's, or ``<op>.<operand>``.
     name: str
     shape: tuple[int, ...]
-    #: A `Dtype`, or ``fp32`` or ``int32``.
+    #: One of `ELEMENTS`.
     dtype: str
     role: Role
     #: The tensor of factors that its elements are multiplied by; empty for none.
@@ -58,8 +56,7 @@ class Tensor:
     @property
     def num_bytes(self) -> int:
         """Of the whole tensor."""
-        size = _OTHER_BYTES[self.dtype] if self.dtype in _OTHER_BYTES else Dtype(self.dtype).size_bytes
-        return self.num_elements * size
+        return self.num_elements * ELEMENTS[self.dtype].size_bytes
 
 
 def weight(name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
