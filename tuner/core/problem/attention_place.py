@@ -12,8 +12,8 @@ from tuner.errors import InvalidInput
 
 
 def check_attentions(ops: Sequence[GemmOp | AttentionOp], dtype: Dtype) -> None:
-    """Whether there is at most one attention, of the workload's element type, and of the products behind it the first
-    one alone reads it, as A alone.
+    """Whether attentions are of the workload's element type, and of the ops behind each the first one alone reads it, a
+    product, as A alone.
 
     Raises:
         InvalidInput: what would be right.
@@ -22,9 +22,6 @@ def check_attentions(ops: Sequence[GemmOp | AttentionOp], dtype: Dtype) -> None:
     if other := next((op for op in attentions if op.shape.dtype is not dtype), None):
         problem = f"{other.name} is of {other.shape.dtype}, and the workload of {dtype}"
         raise InvalidInput("dtype", problem, "give all ops one element type")
-    if len(attentions) > 1:
-        problem = f"{len(attentions)} attentions: what is built is one"
-        raise InvalidInput("ops", problem, "cut the chain in front of the second one, and tune each run by itself")
     for first in attentions:
         for number, product in enumerate(ops[ops.index(first) + 1 :]):
             _check_behind(first, product, number)
@@ -56,9 +53,13 @@ def check_turned(products: Sequence[GemmOp], attentions: Sequence[AttentionOp]) 
             problem = f"{reader} reads {op.name}, whose keys and values go to a cache"
             remedy = "let an attention behind it read its queries, or leave rotary out"
             raise InvalidInput("ops", problem, remedy)
-        for attention in attentions:
-            if attention.source == op.name:
-                _check_one_cache(op, attention)
+        readers_of_queries = [attention for attention in attentions if attention.source == op.name]
+        if len(readers_of_queries) > 1:
+            names = " and ".join(attention.name for attention in readers_of_queries)
+            problem = f"{names} read {op.name}, whose epilogue writes keys and values to the cache of one"
+            raise InvalidInput("ops", problem, "give each attention a product of its own, or leave rotary out")
+        for attention in readers_of_queries:
+            _check_one_cache(op, attention)
 
 
 def _check_one_cache(op: GemmOp, attention: AttentionOp) -> None:
