@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from tuner.core.problem.attention_op import AttentionOp
-from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.core.problem.workload import Dtype
 
 from ..protocol.messages import Work
@@ -49,7 +48,7 @@ def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -
         first = {name: data.written(name, seed_index).copy() for name in data.outputs[0]}
         _launch_poisoned(data, run, seed_index)
         for name, before in first.items():  # in order, so that the first one that differs is the cause
-            if not comparer.are_same(before, data.written(name, seed_index)):
+            if not comparer.are_same(before, data.written(name, seed_index), data.workload.dtype):
                 raise WrongNumbers(f"a second launch of {name} gave other bits")
     return worst
 
@@ -66,7 +65,7 @@ def check_others(data: ProblemData, comparer: Comparer, outputs_of: OtherRun) ->
     Raises:
         WrongNumbers: an output is further from its reference than any of ours may be.
     """
-    worst, limit = 0.0, MAX_REL_ERROR[data.workload.dtype]
+    worst, limit = 0.0, data.workload.dtype.row.max_rel_error
     for seed_index in range(NUM_CHECK_SEEDS):
         for name, bits in outputs_of(data.check_ops(seed_index)).items():
             want = data.references[seed_index][name]
@@ -106,7 +105,7 @@ def _compare(data: ProblemData, comparer: Comparer, work: Work, name: str, bits:
             f"{_where(data, work, name, row, column)}: {got:.6g} instead of "
             f"{float(want.values[row, column].get()):.6g} within {float(want.tolerance[row, column].get()):.2g}"
         )
-    limit = MAX_REL_ERROR[dtype]
+    limit = dtype.row.max_rel_error
     if not found.rel_error <= limit:
         raise WrongNumbers(f"{name}: relative error {found.rel_error:.2e}, at most {limit:.0e} is allowed")
     return found.rel_error
@@ -114,11 +113,7 @@ def _compare(data: ProblemData, comparer: Comparer, work: Work, name: str, bits:
 
 def _value(bits: np.ndarray[Any, Any], dtype: Dtype) -> float:
     """The number that the bits of one element are."""
-    match dtype:
-        case Dtype.FP16:
-            return float(bits.view(np.float16))
-        case Dtype.BF16:  # the upper half of a float32
-            return float((bits.astype(np.uint32) << 16).view(np.float32))
+    return float(dtype.row.from_bits(np, bits.reshape(1))[0])
 
 
 def _where(data: ProblemData, work: Work, name: str, row: int, column: int) -> str:
