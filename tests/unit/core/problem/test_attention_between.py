@@ -144,7 +144,7 @@ def _next_qkv(workload: Workload) -> GemmOp:
         (lambda w: {"ops": (*w.ops, _next_qkv(w))}, "qkv and next_qkv both write to a cache"),
         (
             lambda w: {"ops": (*w.ops, replace(w.ops[1], name="b"))},
-            "attention and b read qkv, .* the cache of one",
+            "attention and b read qkv, .* to the cache of one",
         ),
         (lambda w: {"ops": (w.ops[1], w.ops[0], w.ops[2])}, "attention reads qkv, which a later op writes"),
         (lambda w: {"ops": (w.ops[0], w.ops[2], w.ops[1])}, "o_proj reads attention, which a later op writes"),
