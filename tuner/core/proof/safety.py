@@ -68,8 +68,8 @@ def check_safety(plan: Plan, graph: TaskGraph) -> None:
             raise SafetyError(
                 "a read can precede its write",
                 f"{task_name(plan, graph, reader)} can {_what(step)} before {task_name(plan, graph, producer)}"
-                f" is done, which {posts}; the reader's waits {_waits_text(plan, reader)} do not count that post by "
-                "then",
+                f" is done, which {posts}; the reader's waits {_waits_text(plan, reader)} do not count that post by"
+                f" then, when it reads {_box_text(plan, graph, edge, reader, step)}",
             )
 
 
@@ -127,6 +127,13 @@ class _Tasks:
         mine = self.in_order[self.by_tile[tile] : self.by_tile[tile + 1]]
         tasks: list[int] = self.numbers[mine].tolist()
         return tasks
+
+
+def _box_text(plan: Plan, graph: TaskGraph, edge: Edge, reader: int, step: int) -> str:
+    """The box that a task reads in one of its steps, or behind them."""
+    first, stride, _ = graph.steps_of(plan.tasks[[reader]])[0].tolist()
+    tile = edge.reader.coordinates(*plan.tasks[reader, 1:3].tolist())
+    return edge.read.box.text(tile, 0 if step == EPILOGUE_STEP else first + step * stride)
 
 
 def _what(step: int) -> str:

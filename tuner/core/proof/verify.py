@@ -15,6 +15,7 @@ from tuner.core.plan.two_streams import joined
 from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources
+from tuner.core.proof.box_coverage import check_boxes
 from tuner.core.proof.capacity import check_capacity
 from tuner.core.proof.liveness import check_epochs, check_liveness, task_name
 from tuner.core.proof.safety import check_safety
@@ -140,10 +141,11 @@ def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
 
 
 def check_coverage(plan: Plan, graph: TaskGraph) -> None:
-    """Every part of every tile of every op of the launch exactly once; a whole tile is all of its parts.
+    """Every part of every tile of every op of the launch exactly once; a whole tile is all of its parts. And the boxes
+    of these tiles are what is written, and all that is read of it.
 
     Raises:
-        CoverageError: names the tile, and the tasks that double it; or a part that is none of its tile's.
+        CoverageError: names the tile, and the tasks that double it; or a part that is none of its tile's; or boxes.
     """
     tasks = plan.tasks
     strange = np.flatnonzero(~np.isin(tasks[:, 0], graph.op_indices))
@@ -181,6 +183,7 @@ def check_coverage(plan: Plan, graph: TaskGraph) -> None:
                 how = f"tasks {' and '.join(map(str, doubles))} compute it" if doubles else "no task computes it"
                 which = f" part {missing} of {split[first]}" if split[first] > 1 else ""
                 raise CoverageError(problem, f"{name} tile {first // cols},{first % cols}{which}: {how}")
+    check_boxes(graph)
     _check_parts_agree(plan, graph, 7, "is one of")
     _check_part_steps(plan, graph)
     _check_parts_agree(plan, graph, 5, "posts to signal")
