@@ -25,7 +25,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.levels import NO_ORDERING, NO_TILING
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.space.attention import any_space_of
+from tuner.core.space.joint import any_space_of
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import TunerError
