@@ -128,8 +128,8 @@ def _unwritten(space: TileSpace, box: Box, boxes: list[tuple[TileSpace, Box]]) -
         return None
     at = {axis: int(value[found.first[lacking[0]]]) for axis, value in values.items()}
     tile = tuple(at.get(axis, 0) for axis in range(len(space.grid)))
-    number = int(np.ravel_multi_index(tile, space.grid))
-    return f"{tile_text(space, number, box, at.get(STEP, 0))}, read in step {at.get(STEP, 0)}, is not all written"
+    place = int(np.ravel_multi_index(tile, space.grid))
+    return f"{tile_text(space, place, box, at.get(STEP, 0))}, read in step {at.get(STEP, 0)}, is not all written"
 
 
 def tile_text(space: TileSpace, tile: int, box: Box, step: int = 0) -> str:
