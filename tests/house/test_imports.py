@@ -17,6 +17,9 @@ import pytest
 LIBRARIES: dict[str, set[str]] = {
     "tuner/core": {"numpy"},
     "tuner/errors.py": set(),
+    "tuner/ops": set(),
+    "tuner/ops/attention/wire.py": {"pydantic"},
+    "tuner/ops/gemm/wire.py": {"pydantic"},
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},
     "tuner/store": {"sqlalchemy", "alembic"},
     "tuner/store/shapes.py": {"numpy", "sqlalchemy"},  # distances to thousands of shapes
@@ -28,6 +31,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/runtime/torch_layer.py": {"torch"},
     "tuner/runtime/torch_operands.py": {"torch"},
     "tuner/runtime/torch_op.py": {"torch"},  # the operator of PyTorch, which nobody imports but who calls it
+    "tuner/vllm": {"torch", "vllm"},  # who has vLLM has both
     "tuner/dispatch/cluster": {"distributed", "dask"},
     "tuner/dispatch/cluster/certificates.py": {"cryptography"},
     "tuner/dispatch/cluster/messages.py": {"pydantic"},
