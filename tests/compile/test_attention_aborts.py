@@ -67,7 +67,7 @@ def test_a_length_that_changes_between_two_readers_is_told(
     op = DecodeAttention(**case.op)
     tiling, form, plan = tiling_of(case, op, engine), form_of(case, op), plan_of(case, op, contiguous=False)
     library = attention_library(tiling, op, (meanwhile(BECOMES[becomes]),), form)
-    told = 0
+    num_records = 0
     for number, right_reads in enumerate((5, 17, 33, 70)):
         monkeypatch.setenv("LAUNCH", str(number))
         monkeypatch.setenv("RIGHT_READS", str(right_reads))
@@ -76,12 +76,12 @@ def test_a_length_that_changes_between_two_readers_is_told(
         run.lengths = case.lengths
         out = run.run(library, plan, tiling, speculative=case.speculative, spin_limit_cycles=SPIN_LIMIT_CYCLES)
         record = aborted_launch(run.refused.tolist())
-        told += record is not None
+        num_records += record is not None
         if record is None:
             assert not np.isnan(from_bits(out, op.dtype)).any(), right_reads
             assert not (run.arrivals % plan.arrivals_per_launch).any(), right_reads
             assert not run.refused.any(), right_reads
-    assert told > 0
+    assert num_records > 0
 
 
 @pytest.mark.parametrize("engine", AttentionEngine)

@@ -157,11 +157,11 @@ def test_another_orders_pack_is_neither_written_nor_locked(
 def test_a_job_that_is_told_as_another_one_makes_no_pack(
     run: Run, client: Client, server: Server, job_id: str, other_id: str, key: str, tmp_path: Path
 ) -> None:
-    told, stranger, output = client.job(job_id), client.job(other_id), tmp_path / "model.tunerpack"
+    asked, stranger, output = client.job(job_id), client.job(other_id), tmp_path / "model.tunerpack"
     lies: list[Any] = [
         stranger,
-        {**told, "pair": stranger["pair"]},
-        {**told, "objective": {"l2": "warm", "regime": "burst"}},
+        {**asked, "pair": stranger["pair"]},
+        {**asked, "objective": {"l2": "warm", "regime": "burst"}},
     ]
     for lie in lies:
         document = {**lie, "id": job_id}

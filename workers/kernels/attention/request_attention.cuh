@@ -131,9 +131,9 @@ struct OwnTasks {
   }
 };
 
-// All lanes of a warp behind its last task: what it has read goes to the sum of all. Of the sum's lower half the first warp of the
-// launch takes as many as there are others, who add 1 each; so whoever comes last finds 0 there, and the sum as it was before the
-// launch. It gives up where they have not read the same. `number`: of the tasks that it has had.
+// All lanes of a warp behind its last task: what it has read goes to the sum of all. Each warp adds 1 to the
+// sum's lower half, but the first one of the launch: it takes as many as there are others. So whoever comes last finds 0 there. Then
+// the upper half is 0, too, or they have not read the same, and the CTA gives up. `number`: of the tasks that it has had.
 __device__ inline void compare_readings(const AttentionArgs& args, const Ring& ring, u32 read, int number) {
   const u32 of_warp = __reduce_add_sync(0xFFFFFFFFu, read);
   if (threadIdx.x % 32 != 0) return;
