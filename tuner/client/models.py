@@ -8,7 +8,7 @@ from typing import Any
 from tuner.client.model_families import FAMILIES, WRAPPED
 from tuner.core.problem.activation_names import of_transformers
 from tuner.errors import InvalidInput
-from tuner.packs.contents import Shape
+from tuner.packs.shapes import Shape
 
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
 #: What is said of a whole model is said of its language model too.

@@ -7,12 +7,11 @@ y = ffn(x)
 
 from .arrays import NotAnArray
 from .artifact import Artifact, load_artifact
-from .attention import Attention, load_attention
 from .ffn import Ffn
 from .launch_list import Launches
-from .layer import Layer, load_layer
 from .native import RuntimeFailure, WrongOperand
 from .pack import Answer, Pack, load
+from .program import Attention, Layer, Program, load_attention, load_layer
 from .weights import Weights
 
 __all__ = [
@@ -24,6 +23,7 @@ __all__ = [
     "Layer",
     "NotAnArray",
     "Pack",
+    "Program",
     "RuntimeFailure",
     "Weights",
     "WrongOperand",

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.attention_op import ATTENTION
+from tuner.packs.parameters import has_rows
 
 from .arrays import NotAnArray, View, view
 from .native import WrongOperand
 
 #: What a tensor of a manifest's element type may be; ``bits`` are 16 of them without a name.
 _NAMES = {"fp16": ("float16", "bits"), "bf16": ("bfloat16", "bits"), "fp32": ("float32",), "int32": ("int32",)}
+#: The free dimension of what has as many rows as the launch.
+ROWS = "rows"
 #: Roles of tensors that the launches write.
 _WRITTEN = ("intermediate", "output", "squares")
 
@@ -173,7 +176,7 @@ def of_manifest(manifest: Json, paged: Collection[str], appends: bool) -> Table:
         Operand(
             name=tensor["name"],
             role=tensor.get("role", "optional"),
-            shape=_shape(tensor, tensor["name"] in paged),
+            shape=_shape(manifest, tensor, tensor["name"] in paged),
             dtype=tensor["dtype"],
             alignment_bytes=tensor.get("alignment_bytes", 16),
             is_written=tensor.get("role") in _WRITTEN or tensor["name"] in written,
@@ -194,6 +197,6 @@ def _outputs(manifest: Json) -> list[str]:
     return [one["name"] for one in manifest["tensors"] if one["role"] == "output" and one["name"] in products]
 
 
-def _shape(tensor: Json, is_paged: bool) -> tuple[int | str, ...]:
+def _shape(manifest: Json, tensor: Json, is_paged: bool) -> tuple[int | str, ...]:
     first, *others = tensor["shape"]
-    return (f"pages of {tensor['name']}" if is_paged else first, *others)
+    return (f"pages of {tensor['name']}" if is_paged else ROWS if has_rows(manifest, tensor) else first, *others)
