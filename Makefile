@@ -68,7 +68,7 @@ soak: $(VENV)/.dev ## run what takes hours (PROGRAM= SEED= SECONDS=), going on w
 test-wheel: $(VENV)/.dev ## build the wheel and use it from an empty environment (installs from PyPI)
 	@$(BIN)/python -m pytest tests/wheel
 
-test-vllm: ## run the example for vLLM inside vLLM on a CPU (20 min on two cores); PYTHON= an environment that has vLLM and pytest
+test-vllm: ## run the wheel's plugin inside vLLM on a CPU (20 min on two cores); PYTHON= an environment that has vLLM and pytest
 	@$(PYTHON) -m pytest tests/vllm
 
 test-gpu: $(VENV)/.dev ## run the tests that need an NVIDIA GPU; they fail without one

@@ -27,8 +27,8 @@ from tests.support.counting import apart
 from tests.support.forged import with_others
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.candidate import LIBRARY, Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Measured
@@ -106,7 +106,7 @@ def variants_of(row: Row, gpu: Gpu, builder: Builder) -> list[Variant]:
     """
     found = [Variant(candidate=LIBRARY, work=Work(plan_kind=LIBRARY.plan_kind), origin="library")]
     for kept in kept_schedules(row, gpu):
-        twin = replace(kept, tiling=replace(kept.tiling, swap_ab=not kept.tiling.swap_ab))
+        twin = kept.but(tiling=replace(kept.tiling, swap_ab=not kept.tiling.swap_ab))
         of_kept = list(_in_each_kind(row, gpu, kept, builder))
         if not of_kept:
             raise ValueError(f"no kind takes {kept}")

@@ -17,8 +17,9 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.runtime import Pack, load
 from tuner.workers.builder.nvrtc import Builder
@@ -27,7 +28,7 @@ from tuner.workers.builder.nvrtc import Builder
 def candidate(tiling: Tiling, kind: PlanKind, assignment: Assignment = Assignment.STATIC) -> Candidate:
     """A tiling in its plainest order."""
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
-    return Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering))
+    return Candidate(plan_kind=kind, schedule=Schedule.of(tiling=tiling, ordering=ordering))
 
 
 def workload(m: int, dtype: Dtype = Dtype.FP16, *, gated: bool = True, d: int = 512, hidden: int = 1024) -> Workload:

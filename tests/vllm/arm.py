@@ -1,6 +1,6 @@
 """One arm of a comparison inside vLLM on a CPU: prints the tokens of a tiny model as JSON.
 
-python -m tests.vllm.arm FAMILY LOAD_FORMAT [--eager]
+python tests/vllm/arm.py FAMILY LOAD_FORMAT [--eager]
 
 Each arm is a process of its own, since vLLM keeps one model a process; all arms share one compile cache.
 """
@@ -94,9 +94,9 @@ def main() -> None:
         answers = [out.outputs[0] for out in llm.generate(prompts, how, use_tqdm=False)]
     tokens = [list(one.token_ids) for one in answers]
     logprobs = [one.cumulative_logprob for one in answers]
-    from vllm_plugin import launches
+    from tuner.vllm.operator import calls
 
-    print("ARM", json.dumps({"tokens": tokens, "logprobs": logprobs, "launches": dict(launches)}))
+    print("ARM", json.dumps({"tokens": tokens, "logprobs": logprobs, "calls": dict(calls)}))
 
 
 if __name__ == "__main__":

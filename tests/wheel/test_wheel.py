@@ -110,6 +110,14 @@ def test_the_base_install_is_client_and_command_line_only(base: Environment) -> 
         assert "Usage" in helped.stdout
 
 
+def test_a_vllm_beside_it_finds_the_plugin_and_one_that_is_none_breaks_nothing(base: Environment) -> None:
+    """As vLLM does it, in an environment without it."""
+    finds = "from importlib.metadata import entry_points as of; (found,) = of(group='vllm.general_plugins')"
+    done = base.run("python", "-c", f"{finds}; print(found.name); print(found.load()())")
+    assert done.stdout.split() == ["tuner", "None"], done.stderr
+    assert "the load format `tuner` is not there" in done.stderr
+
+
 def test_the_base_install_says_where_cmake_finds_the_runtime_and_compiles_it(base: Environment) -> None:
     folder = Path(base.run("tuner-client", "cmake-dir").stdout.strip())
     assert (folder / "TunerConfig.cmake").is_file()

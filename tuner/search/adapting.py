@@ -14,16 +14,9 @@ from tuner.core.plan.split_k import num_tiles
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import (
-    Assignment,
-    Granularity,
-    Interleave,
-    Ordering,
-    Schedule,
-    SplitOrder,
-    WaitPosition,
-)
+from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Ordering, SplitOrder, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.space.space import Space
@@ -68,15 +61,15 @@ def _adapt_with_attention(space: AttentionSpace, found: Found) -> Candidate | No
     assert schedule is not None
     if kind_problem(space.workload, space.gpu, kind) is not None:
         return None
-    if schedule.attentions:
-        attention = adapt_attention(space, schedule.attentions[0], found.workload.launch_ops[0])
+    if schedule.launch_ops:
+        attention = adapt_attention(space, schedule.launch_ops[0], found.workload.launch_ops[0])
     else:
         attention = attention_beside(space, schedule)
     if attention is None:
         return None
     if space.products is None:
         return Candidate(plan_kind=kind, schedule=space.with_product(attention, None))
-    alone = Candidate(plan_kind=_kind_of(kind, len(space.workload.tile_ops)), schedule=replace(schedule, attentions=()))
+    alone = Candidate(plan_kind=_kind_of(kind, len(space.workload.tile_ops)), schedule=schedule.but(launch_ops=()))
     products = adapt(space.products, replace(found, workload=found.workload.products, candidate=alone))
     return products and Candidate(plan_kind=kind, schedule=space.with_product(attention, products.schedule))
 
@@ -155,7 +148,7 @@ def _first_legal(space: Space, kind: PlanKind, tiling: Tiling, ordering: Orderin
     own = (ordering.ctas_per_sm, ordering.reserved_sms)
     for plainer, (ctas, reserved) in product(_plainer(space, tiling, ordering), dict.fromkeys((own, *grids))):
         of_grid = replace(plainer, ctas_per_sm=ctas, reserved_sms=reserved)
-        schedule = canonical(kind, Schedule(tiling=tiling, ordering=of_grid))
+        schedule = canonical(kind, Schedule.of(tiling=tiling, ordering=of_grid))
         try:
             check_kind(space.workload, space.gpu, kind, schedule)
         except IllegalSchedule:

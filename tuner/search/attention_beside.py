@@ -15,7 +15,7 @@ from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.attention import AttentionSchedule
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.attention import AnySpace, AttentionSpace
 
@@ -44,7 +44,7 @@ def schedules_beside(space: AttentionSpace, attention: AttentionSchedule, produc
         asking = replace(shallow, next_percent=percent, next_early=early)
         if percent and not may_ask(space, asking):
             continue
-        schedule = space.with_product(asking, replace(product, tiling=tiling))
+        schedule = space.with_product(asking, product.but(tiling=tiling))
         if space.is_legal(schedule):
             yield schedule
 
@@ -71,7 +71,7 @@ def shares_an_sm(space: AttentionSpace, schedule: Schedule) -> bool:
     """Whether a CTA of each of both launches fits an SM."""
     if space.products is None:
         return False
-    (attention,) = schedule.attentions
+    (attention,) = schedule.launch_ops
     product = dynamic_smem_bytes(space.products.workload, schedule.tiling)
     taken = attention.tiling_of(space.op.shape).smem_bytes + product + 2 * SMEM_RESERVED_PER_CTA_BYTES
     return taken <= space.gpu.smem_per_sm_bytes

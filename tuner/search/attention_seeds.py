@@ -19,7 +19,7 @@ from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
 from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.core.schedule.candidate import in_fewest_launches
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.attention import AttentionSpace
 from tuner.core.space.attention_policies import policy_schedules
 from tuner.search.attention_beside import has_launches_of_one, may_ask, schedules_beside

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tuner.core.schedule.ordering import Assignment, Schedule
+from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.search.kind_search import KindSearch
 from tuner.search.seeds import NUM_SEEDS, policy_guesses, waiting_guesses
@@ -29,7 +30,7 @@ class OtherOrders:
         """The best with a first wave and the rest drawn, where that is legal. In jobs on cards no other step was better
         as often (docs/findings/search-choices.md)."""
         best = self._search.best()[:1]
-        waved = (replace(one, ordering=replace(one.ordering, assignment=Assignment.FIRST_WAVE)) for one in best)
+        waved = (one.but(ordering=replace(one.ordering, assignment=Assignment.FIRST_WAVE)) for one in best)
         return [one for one in waved if one.tiling.tiles and self._space.is_legal(one)]
 
     def _orders_of_guesses(self) -> tuple[Schedule, ...]:

@@ -27,11 +27,11 @@ from tuner.core.schedule.ordering import (
     Ordering,
     Raster,
     RasterKind,
-    Schedule,
     SplitOrder,
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.attention import AnySpace, AttentionSpace
 from tuner.core.space.policy_orders import policy_schedules
@@ -129,8 +129,8 @@ def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
     stages twice as deep. A forecast knows too little of any."""
     if best.tiling.engine is not Engine.WGMMA:
         return []
-    in_band, wide = read_in_band(best), [replace(best, tiling=tiling) for tiling in space.widened(best.tiling)]
-    deep = [replace(one, tiling=tiling) for one in (wide or [best]) for tiling in space.twice_as_deep(one.tiling)]
+    in_band, wide = read_in_band(best), [best.but(tiling=tiling) for tiling in space.widened(best.tiling)]
+    deep = [one.but(tiling=tiling) for one in (wide or [best]) for tiling in space.twice_as_deep(one.tiling)]
     paced = [_paced(space, one) for one in (in_band, best, *wide)]
     deepest = _shortest(space, (_paced(space, one) for one in deep if space.is_legal(one)))
     return [one for one in (in_band, *paced, *deepest) if space.is_legal(one)]
@@ -139,7 +139,7 @@ def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
 def _paced(space: Space, schedule: Schedule) -> Schedule:
     """With about so many bytes of weights under way while a ring fills for a task that waits."""
     ahead = max(1, round(AHEAD_WINDOW_BYTES / stage_bytes(space.workload, schedule.tiling)[1]))
-    return replace(schedule, tiling=replace(schedule.tiling, ahead_window=ahead))
+    return schedule.but(tiling=replace(schedule.tiling, ahead_window=ahead))
 
 
 def by_slice(space: AnySpace, schedule: Schedule) -> list[Schedule]:
@@ -150,7 +150,7 @@ def by_slice(space: AnySpace, schedule: Schedule) -> list[Schedule]:
     tiling, ordering = schedule.tiling, schedule.ordering
     if not tiling.split_k:
         return list(_sliced(space, [schedule]))
-    found = replace(schedule, ordering=_by_parts(tile_graph(space.workload, tiling), ordering))
+    found = schedule.but(ordering=_by_parts(tile_graph(space.workload, tiling), ordering))
     return [found] if space.is_legal(found) else []
 
 
@@ -163,9 +163,9 @@ def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
     """A schedule in each cut into runs that the proof allows, the shortest forecast first. Where there is an attention,
     the products around it are cut."""
     if isinstance(space, AttentionSpace):
-        products = replace(schedule, attentions=())
+        products = schedule.but(launch_ops=())
         behind = runs_by_forecast(space.products, products) if space.products else []
-        return [replace(one, attentions=schedule.attentions) for one in behind]
+        return [one.but(launch_ops=schedule.launch_ops) for one in behind]
     try:
         ways = ranked_ways(space.workload, space.gpu, schedule)
     except IllegalSchedule:
@@ -223,7 +223,7 @@ def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
         for raster, assigned, (ctas, reserved) in product(rasters, assignments, space.grids(graph)[:num_grids]):
             of_ops = (raster,) * len(tiling.tiles)
             ordering = replace(base, rasters=of_ops, assignment=assigned, ctas_per_sm=ctas, reserved_sms=reserved)
-            if space.is_legal(schedule := Schedule(tiling=tiling, ordering=ordering)):
+            if space.is_legal(schedule := Schedule.of(tiling=tiling, ordering=ordering)):
                 yield schedule
 
     best = _shortest(space, legal(RASTERS, queues, 1))
@@ -234,7 +234,7 @@ def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
 def _with_best_rings(space: Space, plain: list[Schedule]) -> list[Schedule]:
     """The same with the stages and rings of the shortest forecast: a guess for a chain has for each op the stages that
     suit it, as if the rings were its own."""
-    others = [replace(one, tiling=tiling) for one in plain for tiling in space.with_full_rings(one.tiling)]
+    others = [one.but(tiling=tiling) for one in plain for tiling in space.with_full_rings(one.tiling)]
     return _shortest(space, [*plain, *filter(space.is_legal, others)]) if others else plain
 
 
@@ -250,7 +250,7 @@ def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
             ctas_per_sm=ctas,
             reserved_sms=reserved,
         )
-        if space.is_legal(schedule := Schedule(tiling=tiling, ordering=_by_parts(graph, ordering))):
+        if space.is_legal(schedule := Schedule.of(tiling=tiling, ordering=_by_parts(graph, ordering))):
             yield schedule
 
 
@@ -276,7 +276,7 @@ def _sliced(space: Space, plain: Iterable[Schedule]) -> Iterator[Schedule]:
                 sync_width=SLICE_TILES,
                 wait_position=WaitPosition.SLICE,
             )
-            if space.is_legal(sliced := replace(schedule, ordering=ordering)):
+            if space.is_legal(sliced := schedule.but(ordering=ordering)):
                 yield sliced
 
 
@@ -290,7 +290,7 @@ def _streamed(space: Space, tiling: Tiling) -> Iterator[Schedule]:
             assignment=Assignment.STATIC,
             split_tiles=SplitTiles.STREAM,
         )
-        if space.is_legal(schedule := Schedule(tiling=replace(tiling, split_k=split), ordering=ordering)):
+        if space.is_legal(schedule := Schedule.of(tiling=replace(tiling, split_k=split), ordering=ordering)):
             yield schedule
 
 

@@ -12,10 +12,10 @@ from tuner.core.plan.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.rotary import CACHES
 from tuner.core.problem.workload import GemmOp, Workload
-from tuner.core.proof.launch_order import launches_in_front
+from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PRODUCTS_FORMAT
@@ -139,10 +139,9 @@ def _format(workload: Workload) -> int:
 
 def _launch_order(workload: Workload, plans: tuple[VerifiedPlan, ...]) -> list[dict[str, Any]]:
     """Of all launches, where an attention does not come first: the list that each is in, and its place there."""
-    front = launches_in_front(workload, [plan.graph.op_indices for plan in plans])
-    order = [{"list": "launches", "index": index} for index in range(len(plans))]
-    order[front:front] = [{"list": "attentions", "index": index} for index in range(len(workload.launch_ops))]
-    return order
+    shared = ((plan.graph.op_indices, {"list": "launches", "index": index}) for index, plan in enumerate(plans))
+    own = ({"list": "attentions", "index": index} for index in range(len(workload.launch_ops)))
+    return [launch for _, launch in in_launch_order(workload, shared, own)]
 
 
 def _products(
@@ -181,7 +180,7 @@ def _append(one: AttentionKernel, environment: Environment, programmatic: bool) 
 
 def _check_attentions(workload: Workload, schedule: Schedule, attentions: tuple[AttentionKernel, ...]) -> None:
     if tuple((one.workload, one.schedule) for one in attentions) != tuple(
-        (workload, one) for one in schedule.attentions
+        (workload, one) for one in schedule.launch_ops
     ):
         raise LaunchRefused(f"the attentions are not those of {workload.describe()} by {schedule}")
     for one in attentions:

@@ -127,7 +127,7 @@ def attention_kernels(
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
     """
-    schedules = candidate.schedule.attentions if candidate.schedule else ()
+    schedules = candidate.schedule.launch_ops if candidate.schedule else ()
     plans = attention_plans_for(workload, gpu, candidate)
     return tuple(
         AttentionKernel(

@@ -9,8 +9,8 @@ from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.order_of_sums import OrderOfSums, order_of_sums
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 
 from ..source.launch_args import REFUSED_OFFSET_BYTES, WORKSPACE_ALIGNMENT_BYTES, needs_co_residency
 from ..source.variants import reads_weights_before_wait
@@ -70,7 +70,7 @@ def numbers(workload: Workload, plans: Sequence[VerifiedPlan], schedule: Schedul
     texts = [
         f"{op.name}: spans of {one.span_tokens} tokens in tiles of {one.tile_tokens}, {one.math_warps} warps of "
         f"{one.cluster} CTAs"
-        for op, one in zip(workload.launch_ops, schedule.attentions, strict=True)
+        for op, one in zip(workload.launch_ops, schedule.launch_ops, strict=True)
     ]
     return {
         "max_rel_error": MAX_REL_ERROR[workload.dtype],

@@ -1,4 +1,4 @@
-"""Launches compiled attention kernels, and behind them the products: one way to run a workload with an attention."""
+"""Launches compiled attention kernels, and the products around them: one way to run a workload with an attention."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from cuda.bindings import driver
 
 from tuner.core.insight.tracing import Stamps
-from tuner.core.proof.launch_order import launches_in_front
+from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER
 from tuner.core.trial.limits import Limits
 
@@ -164,8 +164,7 @@ class AttentionOnDevice:
 
 
 class AttentionRunner:
-    """Attentions between products that write what they read and products that read them, each with launches of its
-    own, on one stream."""
+    """All launches of a workload with attentions, in the order of its ops, on one stream."""
 
     def __init__(self, attentions: tuple[AttentionOnDevice, ...], products: ChainRunner | None) -> None:
         """`products` where there are any.
@@ -174,17 +173,32 @@ class AttentionRunner:
             LaunchRefused: products on both sides run on two streams.
         """
         self._attentions, self._products = attentions, products
+        workload = attentions[0].launchable.workload
         plans = products.plans if products else ()
-        of_products = [plan.plan.graph.op_indices for plan in plans]
-        self._in_front = launches_in_front(attentions[0].launchable.workload, of_products)
-        if self._in_front and isinstance(products, StreamsRunner):
+        shared = [(plan.plan.graph.op_indices, index) for index, plan in enumerate(plans)]
+        #: Each attention, and between them the launches of products that follow each other.
+        self._order = list[AttentionOnDevice | range]()
+        for _, launch in in_launch_order(workload, shared, attentions):
+            if isinstance(launch, AttentionOnDevice):
+                self._order.append(launch)
+            elif self._order and isinstance(before := self._order[-1], range):
+                self._order[-1] = range(before.start, launch + 1)
+            else:
+                self._order.append(range(launch, launch + 1))
+        if isinstance(products, StreamsRunner) and range(len(plans)) not in self._order:
             raise LaunchRefused("an attention runs between products, and these run on two streams side by side")
 
     @property
     def plans(self) -> tuple[AttentionOnDevice | PlanOnDevice, ...]:
         """Of all launches, in order."""
-        plans = self._products.plans if self._products else ()
-        return (*plans[: self._in_front], *self._attentions, *plans[self._in_front :])
+        plans = list[AttentionOnDevice | PlanOnDevice]()
+        for one in self._order:
+            if isinstance(one, range):
+                assert self._products is not None
+                plans += self._products.plans[one.start : one.stop]
+            else:
+                plans.append(one)
+        return tuple(plans)
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
         """Enqueues the launches in order.
@@ -194,17 +208,16 @@ class AttentionRunner:
         """
         if not isinstance(ops, WithAttentions):
             raise TypeError("a workload with an attention needs its queries, caches and lengths")
-        products, of_products = self._products, tuple(ops)
-        if products is not None and self._in_front:
-            products.enqueue_some(of_products, stream, 0, self._in_front)
-        for attention, given in zip(self._attentions, ops.attentions, strict=True):
-            reader = attention.launchable.workload.reader_of(attention.launchable.op)
-            weights = ops[attention.launchable.workload.tile_ops.index(reader)].w if reader else 0
-            attention.launch(given, weights, stream)
-        if products is not None and self._in_front:
-            products.enqueue_some(of_products, stream, self._in_front, len(products.plans))
-        elif products is not None:
-            products.enqueue(of_products, stream)
+        given = iter(ops.attentions)
+        for one in self._order:
+            if isinstance(one, range):
+                assert self._products is not None
+                self._products.enqueue_some(tuple(ops), stream, one.start, one.stop)
+                continue
+            workload = one.launchable.workload
+            reader = workload.reader_of(one.launchable.op)
+            weights = ops[workload.tile_ops.index(reader)].w if reader else 0
+            one.launch(next(given), weights, stream)
 
     def abort_record(self) -> str | None:
         """What an attention refused, or whose wait in it expired, else the products' first one."""

@@ -175,9 +175,9 @@ class StreamsRunner(ChainRunner):
         self._has_signals = plans[0].plan.plan.num_signals > 0
         self._side = SideStream()
 
-    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
-        """Forks, and joins again: what follows on `stream` follows both launches."""
-        first, second = self.plans
+    def enqueue_some(self, ops: tuple[OpBuffers, ...], stream: int, begin: int, end: int) -> None:
+        """Both launches. Forks, and joins again: what follows on `stream` follows both."""
+        first, second = self.plans[begin:end]
         ops = self._prepared(ops, stream)
         side = self._side.fork(stream)
         try:

@@ -13,18 +13,18 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.insight.tracing import forecast_attentions, op_names
-from tuner.core.model.simulate import Timeline, simulate
+from tuner.core.insight.forecast_trace import OwnForecast, SharedForecast, forecast_launches
+from tuner.core.insight.tracing import op_names
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.proof.launch_order import launches_in_front
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.inspection import TaskSpan, Trace
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 #: Columns of a task, in order: which it is, where it ran, and its five times, nanoseconds.
 COLUMNS = ("launch", "op", "tile_m", "tile_n", "cta", "sm", "taken", "ready", "loaded", "computed", "stored")
@@ -125,21 +125,21 @@ def gantt_of_trace(trace: Trace, plans: Sequence[VerifiedPlan], num_sms: int) ->
     # Weights may have come in while a task still waited for signals: then nothing is left to load once it is ready.
     tasks[:, _FIRST_TIME:] = np.maximum.accumulate(tasks[:, _FIRST_TIME:], axis=1)
     num_products = len(plans[0].graph.workload.tile_ops) if plans else len(trace.op_names)
-    attended = np.flatnonzero(tasks[:, 1] >= num_products)  # in one piece: the launches of attentions
-    is_known = bool(plans) and sum(plan.plan.num_tasks for plan in plans) == len(spans) - len(attended)
+    is_own = tasks[:, 1] >= num_products
+    is_known = bool(plans) and sum(plan.plan.num_tasks for plan in plans) == np.count_nonzero(~is_own)
     num_ctas = [
         int(tasks[tasks[:, 0] == launch, 4].max(initial=-1)) + 1 for launch in range(1 + max(tasks[:, 0], default=0))
     ]
     if is_known:
-        own = sorted(set(range(len(num_ctas))) - set(tasks[attended, 0].tolist()))
-        for launch, plan in zip(own, plans, strict=True):
+        shared = sorted(set(range(len(num_ctas))) - set(tasks[is_own, 0].tolist()))
+        for launch, plan in zip(shared, plans, strict=True):
             num_ctas[launch] = plan.plan.num_ctas
     return Gantt(
         tasks=tasks,
         op_names=trace.op_names,
         num_sms=max(num_sms, int(tasks[:, 5].max(initial=-1)) + 1),
         num_ctas=tuple(num_ctas),
-        signals=_signals(plans, int(attended.min(initial=len(tasks))), len(attended)) if is_known else None,
+        signals=_signals(plans, is_own) if is_known else None,
         simulated=trace.simulated,
     )
 
@@ -152,16 +152,15 @@ def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
         IllegalSchedule, PlanError: the candidate is refused.
     """
     plans = plans_for(workload, gpu, candidate)
-    front = launches_in_front(workload, [plan.graph.op_indices for plan in plans])
-    tables, num_ctas, begin_us = list[Ints](), list[int](), 0.0
-    first = sum(plan.plan.num_tasks for plan in plans[:front])
-    for plan in plans[:front]:
-        begin_us = _append(tables, num_ctas, plan, begin_us, gpu.num_sms)
-    attended, grids, begin_us = forecast_attentions(workload, gpu, candidate, begin_us=begin_us, first_launch=front)
-    tables.append(_table_of(attended))
-    num_ctas += grids
-    for plan in plans[front:]:
-        begin_us = _append(tables, num_ctas, plan, begin_us, gpu.num_sms)
+    tables, num_ctas, own = list[Ints](), list[int](), list[Ints]()
+    for launch in forecast_launches(workload, gpu, candidate, plans):
+        if isinstance(launch, SharedForecast):
+            tables.append(_table(launch, gpu.num_sms))
+            num_ctas.append(launch.plan.num_ctas)
+        else:
+            tables.append(_table_of(launch.spans(gpu.num_sms)))
+            num_ctas.append(launch.num_ctas)
+        own.append(np.full(len(tables[-1]), isinstance(launch, OwnForecast)))
     tasks = np.concatenate(tables)
     tasks[:, _FIRST_TIME:] -= tasks[:, _FIRST_TIME].min()
     return Gantt(
@@ -169,25 +168,22 @@ def forecast_gantt(workload: Workload, gpu: Gpu, candidate: Candidate) -> Gantt:
         op_names=op_names(workload),
         num_sms=gpu.num_sms,
         num_ctas=tuple(num_ctas),
-        signals=_signals(plans, first, len(attended)) if plans else None,
+        signals=_signals(plans, np.concatenate(own)) if plans else None,
         simulated=True,
     )
 
 
-def _append(tables: list[Ints], num_ctas: list[int], plan: VerifiedPlan, begin_us: float, num_sms: int) -> float:
-    """The next launch, simulated; when it ends."""
-    timeline = simulate(plan)
-    tables.append(_table(len(num_ctas), plan.plan, timeline, num_sms, begin_us))
-    num_ctas.append(plan.plan.num_ctas)
-    return begin_us + timeline.makespan_us
+def _signals(plans: Sequence[VerifiedPlan], is_own: Bools) -> Signals:
+    """Of all launches. The tasks of a launch op neither post nor wait: stream order stands for it.
 
-
-def _signals(plans: Sequence[VerifiedPlan], first: int, count: int) -> Signals:
-    """Of all launches, of whose tasks the `count` from number `first` on neither post nor wait: stream order stands for
-    it."""
+    Args:
+        plans: of the launches that tile ops share.
+        is_own: [task] whether it is a launch op's.
+    """
     found = signals_of([plan.plan for plan in plans], is_shared=any(plan.is_paired for plan in plans))
-    posts = np.insert(found.posts, first, np.full(count, -1, dtype=np.int64))
-    waits_of = np.insert(found.waits_of, first, np.zeros((count, 2), dtype=np.int64), axis=0)
+    posts = np.full(len(is_own), -1, dtype=np.int64)
+    waits_of = np.zeros((len(is_own), 2), dtype=np.int64)
+    posts[~is_own], waits_of[~is_own] = found.posts, found.waits_of
     return Signals(posts=posts, waits_of=waits_of, waits=found.waits)
 
 
@@ -196,12 +192,12 @@ def _table_of(spans: Sequence[TaskSpan]) -> Ints:
     return np.array([*map(attrgetter(*names), spans)], dtype=np.int64).reshape(len(spans), len(COLUMNS))
 
 
-def _table(launch: int, plan: Plan, timeline: Timeline, num_sms: int, begin_us: float) -> Ints:
-    rows = np.array(sorted(timeline.rows, key=lambda row: row[1]), dtype=np.float64)
+def _table(launch: SharedForecast, num_sms: int) -> Ints:
+    rows = np.array(sorted(launch.timeline.rows, key=lambda row: row[1]), dtype=np.float64)
     table = np.empty((len(rows), len(COLUMNS)), dtype=np.int64)
-    table[:, 0] = launch
-    table[:, 1:4] = plan.tasks[rows[:, 1].astype(np.int64), :3]
+    table[:, 0] = launch.number
+    table[:, 1:4] = launch.plan.tasks[rows[:, 1].astype(np.int64), :3]
     table[:, 4] = rows[:, 0]
     table[:, 5] = table[:, 4] % num_sms
-    table[:, _FIRST_TIME:] = np.rint(1e3 * (rows[:, 2:] + begin_us))
+    table[:, _FIRST_TIME:] = np.rint(1e3 * (rows[:, 2:] + launch.begin_us))
     return table

@@ -13,16 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.model.attention import AttentionTimes, attention_timeline
-from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.words import Plan
-from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
-from tuner.core.proof.launch_order import launches_in_front
+from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.inspection import OpShares, TaskSpan, Trace
 from tuner.core.trial.outcome import Metric
 
@@ -171,112 +166,6 @@ def _launch_spans(launch: int, stamped: Stamped, origin_ns: int) -> list[TaskSpa
     return spans
 
 
-def spans_from_timelines(
-    plans: Sequence[Plan],
-    timelines: Sequence[Timeline],
-    num_sms: int,
-    scale: float,
-    *,
-    begin_us: float = 0.0,
-    first_launch: int = 0,
-) -> tuple[TaskSpan, ...]:
-    """What a simulated run of the launches, one after the other, would have stamped; times are stretched by `scale`.
-    The first begins at `begin_us`."""
-    spans: list[TaskSpan] = []
-    for launch, (plan, timeline) in enumerate(zip(plans, timelines, strict=True), start=first_launch):
-        tiles = plan.tasks[:, :3].tolist()
-        for cta, task, *times_us in sorted(timeline.rows, key=lambda row: row[1]):
-            op, tile_m, tile_n = tiles[task]
-            taken, ready, loaded, computed, stored = (round(1e3 * scale * (begin_us + us)) for us in times_us)
-            spans.append(
-                TaskSpan(
-                    launch=launch, task=task, op=op, tile_m=tile_m, tile_n=tile_n, cta=cta, sm=cta % num_sms,
-                    taken_ns=taken, ready_ns=ready, loaded_ns=loaded, computed_ns=computed, stored_ns=stored,
-                )
-            )  # fmt: skip
-        begin_us += timeline.makespan_us
-    return tuple(spans)
-
-
-def spans_from_attention(
-    plan: AttentionPlan,
-    rows: Sequence[AttentionTimes],
-    launch: int,
-    op: int,
-    num_sms: int,
-    scale: float,
-    *,
-    begin_us: float = 0.0,
-) -> tuple[TaskSpan, ...]:
-    """What a simulated run of an attention would have stamped, which begins at `begin_us`; times are stretched by
-    `scale`."""
-    spans: list[TaskSpan] = []
-    for row in rows:
-        tile_m, tile_n = attention_tile(plan, *np.array(row.task, dtype=np.int64))
-        begin, loaded, computed, stored = (round(1e3 * scale * (begin_us + us)) for us in row.times_us)
-        for cta in range(row.queue * plan.cluster, (row.queue + 1) * plan.cluster):
-            spans.append(
-                TaskSpan(
-                    launch=launch, task=len(spans), op=op, tile_m=int(tile_m), tile_n=int(tile_n), cta=cta,
-                    sm=cta % num_sms, taken_ns=begin, ready_ns=begin, loaded_ns=loaded, computed_ns=computed,
-                    stored_ns=stored,
-                )
-            )  # fmt: skip
-    return tuple(spans)
-
-
-def forecast_attentions(
-    workload: Workload,
-    gpu: Gpu,
-    candidate: Candidate,
-    scale: float = 1.0,
-    *,
-    begin_us: float = 0.0,
-    first_launch: int = 0,
-) -> tuple[list[TaskSpan], list[int], float]:
-    """What the launches of a candidate's attentions would stamp, the CTAs of each that have tasks, and when the last
-    one ends, microseconds that are not stretched by `scale`. The first one begins at `begin_us`, and is the run's
-    launch of number `first_launch`.
-
-    Raises:
-        IllegalSchedule, PlanError: the candidate is refused.
-    """
-    plans = attention_plans_for(workload, gpu, candidate)
-    schedules = candidate.schedule.attentions if candidate.schedule else ()
-    spans, num_products = list[TaskSpan](), len(workload.tile_ops)
-    for index, (op, one, plan) in enumerate(zip(workload.launch_ops, schedules, plans, strict=True)):
-        rows = attention_timeline(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape))
-        launch = first_launch + index
-        spans += spans_from_attention(plan, rows, launch, num_products + index, gpu.num_sms, scale, begin_us=begin_us)
-        begin_us += max(row.times_us[-1] for row in rows)
-    return spans, [plan.num_queues * plan.cluster for plan in plans], begin_us
-
-
-def forecast_trace(workload: Workload, gpu: Gpu, candidate: Candidate, scale: float) -> Trace:
-    """What a simulated run of a candidate of ours would have stamped, its launches one after the other; times are
-    stretched by `scale`.
-
-    Raises:
-        IllegalSchedule, PlanError: the candidate is refused.
-    """
-    verified = plans_for(workload, gpu, candidate)
-    timelines, plans = [simulate(plan) for plan in verified], [plan.plan for plan in verified]
-    front = launches_in_front(workload, [plan.graph.op_indices for plan in verified])
-    begin_us = sum(timeline.makespan_us for timeline in timelines[:front])
-    attended, grids, end_us = forecast_attentions(
-        workload, gpu, candidate, scale, begin_us=begin_us, first_launch=front
-    )
-    last = front + len(grids)
-    spans = (
-        *spans_from_timelines(plans[:front], timelines[:front], gpu.num_sms, scale),
-        *attended,
-        *spans_from_timelines(plans[front:], timelines[front:], gpu.num_sms, scale, begin_us=end_us, first_launch=last),
-    )
-    of_products = [timeline.num_ctas for timeline in timelines]
-    num_ctas = [*of_products[:front], *grids, *of_products[front:]]
-    return make_trace(spans, op_names(workload), num_ctas, simulated=True)
-
-
 def op_names(workload: Workload) -> tuple[str, ...]:
     """The ops of a trace by number: tile ops as their plans number them, and behind these the others."""
     return (*(op.name for op in workload.tile_ops), *(op.name for op in workload.launch_ops))
@@ -316,18 +205,17 @@ def trace_from_stamps(
     `reason`, or the stamps tell no times."""
     if reason:
         return no_trace(reason, simulated=False)
-    count = len(attentions)
-    front = launches_in_front(workload, [plan.graph.op_indices for plan in verified])
+    shared = [(plan.graph.op_indices, plan) for plan in verified]
+    own = [*enumerate(attentions, start=len(workload.tile_ops))]
     try:
-        attended = [
-            stamped_attention(front + index, len(workload.tile_ops) + index, plan, words)
-            for index, (plan, words) in enumerate(zip(attentions, stamps[front : front + count], strict=True))
-        ]
-        numbers = (*range(front), *range(front + count, len(stamps)))
         launches = [
-            Stamped.of(number, plan.plan, stamps[number]) for number, plan in zip(numbers, verified, strict=True)
+            Stamped.of(number, plan.plan, words)
+            if isinstance(plan, VerifiedPlan)
+            else stamped_attention(number, *plan, words)
+            for number, ((_, plan), words) in enumerate(
+                zip(in_launch_order(workload, shared, own), stamps, strict=True)
+            )
         ]
-        launches[front:front] = attended
         spans = spans_from_stamps(launches)
     except ValueError as error:
         return no_trace(str(error), simulated=False)

@@ -103,6 +103,11 @@ class Workload:
         """Of each tile op the place among `ops`."""
         return tuple(place for place, op in enumerate(self.ops) if isinstance(op, GemmOp))
 
+    @cached_property
+    def launch_places(self) -> tuple[int, ...]:
+        """Of each launch op the place among `ops`."""
+        return tuple(place for place in range(len(self.ops)) if place not in self.tile_places)
+
     def tile_ops_before(self, op: Op) -> int:
         """How many tile ops stand in front of an op."""
         return sum(isinstance(other, GemmOp) for other in self.ops[: self.ops.index(op)])

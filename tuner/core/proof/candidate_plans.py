@@ -57,7 +57,7 @@ def attention_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> t
         return ()
     check_kind(workload, gpu, candidate.plan_kind, schedule)
     check_schedule(workload, gpu, schedule)
-    pairs = zip(workload.launch_ops, schedule.attentions, strict=True)
+    pairs = zip(workload.launch_ops, schedule.launch_ops, strict=True)
     return tuple(attention_plan(op, one, gpu) for op, one in pairs)
 
 

@@ -1,18 +1,27 @@
-"""In which order a candidate's launches run: products in front of the attentions, the attentions, products behind."""
+"""In which order a candidate's launches run: by the places of their ops in the workload."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import TypeVar
 
 from tuner.core.problem.workload import Workload
 
+Shared = TypeVar("Shared")
+Own = TypeVar("Own")
 
-def launches_in_front(workload: Workload, launches: Sequence[Sequence[int]]) -> int:
-    """How many of the products' launches run before the attentions', of which no launch lies on both sides.
+
+def in_launch_order(
+    workload: Workload, of_tile_ops: Iterable[tuple[Sequence[int], Shared]], of_launch_ops: Iterable[Own]
+) -> list[tuple[int, Shared | Own]]:
+    """All launches in the order in which they are enqueued, each with the place of its first op in `Workload.ops`.
 
     Args:
-        workload: whose launches these are.
-        launches: the indices of the ops of each launch of products, in order.
+        workload: whose launches these are. None spans a launch op, as `check_launches` has it.
+        of_tile_ops: launches that tile ops share, each with the indices of its tile ops.
+        of_launch_ops: one for each launch op, in their order; or none at all.
     """
-    first = next(map(workload.tile_ops_before, workload.launch_ops), 0)
-    return sum(max(ops) < first for ops in launches)
+    shared = ((workload.tile_places[min(ops)], launch) for ops, launch in of_tile_ops)
+    own = zip(workload.launch_places, of_launch_ops, strict=False)
+    return sorted((*shared, *own), key=itemgetter(0))

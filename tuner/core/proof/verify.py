@@ -18,6 +18,7 @@ from tuner.core.problem.resources import Resources
 from tuner.core.proof.capacity import check_capacity
 from tuner.core.proof.liveness import check_epochs, check_liveness, task_name
 from tuner.core.proof.safety import check_safety
+from tuner.core.schedule.codec import Frozen
 from tuner.errors import CoverageError, LivenessError
 
 _TOKEN = object()
@@ -55,7 +56,7 @@ def proof_digest(verified: VerifiedPlan) -> str:
     graph = verified.graph
     facts = (
         graph.workload.digest,
-        graph.tiling,
+        Frozen(graph.tiling),
         graph.op_indices,
         verified.resources,
         verified.gpu,

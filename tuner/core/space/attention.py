@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import islice
 
@@ -12,7 +11,8 @@ from tuner.core.legal.legality import gpu_problem, is_legal
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.attention import AttentionSchedule
-from tuner.core.schedule.ordering import NO_ORDERING, NO_TILING, Schedule
+from tuner.core.schedule.levels import NO_ORDERING, NO_TILING
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.attention_schedules import near_attentions, offered_attentions
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
@@ -50,8 +50,8 @@ class AttentionSpace:
     def with_product(self, attention: AttentionSchedule, product: Schedule | None) -> Schedule:
         """Both as one schedule."""
         if product is None:
-            return Schedule(tiling=NO_TILING, ordering=NO_ORDERING, attentions=(attention,))
-        return replace(product, attentions=(attention,))
+            return Schedule.of(tiling=NO_TILING, ordering=NO_ORDERING, launch_ops=(attention,))
+        return product.but(launch_ops=(attention,))
 
     def __iter__(self) -> Iterator[Schedule]:
         for attention in self.attentions:
@@ -69,14 +69,12 @@ class AttentionSpace:
 
     def neighbours(self, schedule: Schedule) -> list[Schedule]:
         """The legal schedules that differ in one axis of the attention, or in one of the product; both in turns."""
-        attention = schedule.attentions[0]
-        near = [
-            replace(schedule, attentions=(one,)) for one in near_attentions(self.workload, self.gpu, self.op, attention)
-        ]
+        attention = schedule.launch_ops[0]
+        near = [schedule.but(launch_ops=(one,)) for one in near_attentions(self.workload, self.gpu, self.op, attention)]
         if self.products is None:
             return near
         others = iter(
-            self.with_product(attention, one) for one in self.products.neighbours(replace(schedule, attentions=()))
+            self.with_product(attention, one) for one in self.products.neighbours(schedule.but(launch_ops=()))
         )
         mixed: list[Schedule] = []
         for begin in range(0, len(near), _IN_TURN):

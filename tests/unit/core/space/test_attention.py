@@ -14,7 +14,7 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.candidate import Candidate, apart_kind
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.attention import AttentionSpace
 from tuner.errors import IllegalSchedule
 
@@ -43,7 +43,7 @@ def test_what_is_drawn_is_legal_proven_and_survives_its_json(name: str, gpu: str
         assert Schedule.from_json(schedule.to_json()) == schedule
         candidate = Candidate(plan_kind=apart_kind(len(space.workload.ops)), schedule=schedule)
         (plan,) = attention_plans_for(space.workload, space.gpu, candidate)
-        assert plan.span_tokens == schedule.attentions[0].span_tokens
+        assert plan.span_tokens == schedule.launch_ops[0].span_tokens
         assert len(plans_for(space.workload, space.gpu, candidate)) == len(space.workload.tile_ops)
 
 
@@ -72,7 +72,7 @@ def test_neighbours_are_legal_and_differ_in_the_attention_or_in_the_product(name
         assert schedule not in near
         for other in near:
             assert space.is_legal(other)
-            apart = axes_apart(schedule.attentions[0], other.attentions[0])
+            apart = axes_apart(schedule.launch_ops[0], other.launch_ops[0])
             is_other_product = (other.tiling, other.ordering) != (schedule.tiling, schedule.ordering)
             assert bool(apart) != is_other_product
             # With a tile, a cluster or the warps the span and the ring go as far as they must.
@@ -83,7 +83,7 @@ def test_iterating_a_pair_gives_each_product_with_each_attention() -> None:
     space = space_with(WORKLOADS["pair"])
     assert space.products is not None
     first = list(islice(space, space.products.num_schedules + 1))
-    assert len({schedule.attentions for schedule in first}) == 2
+    assert len({schedule.launch_ops for schedule in first}) == 2
     assert space.num_schedules == len(space.attentions) * space.products.num_schedules
 
 

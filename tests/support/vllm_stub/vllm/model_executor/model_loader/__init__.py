@@ -5,7 +5,7 @@ Source: https://docs.vllm.ai/en/stable/api/vllm/model_executor/model_loader/.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,9 @@ class DefaultModelLoader(BaseModelLoader):
         for name, parameter in model.named_parameters():
             if name in given:
                 parameter.data = given[name].clone()
+
+    def get_all_weights(self, model_config: Any, model: Any) -> Iterator[tuple[str, Any]]:
+        yield from self.load_config.model_loader_extra_config.get("weights", {}).items()
 
 
 @register_model_loader("whole")

@@ -1,0 +1,221 @@
+"""`tuner.vllm` over a stub of vLLM's plugin interface; it runs where PyTorch is installed."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import tuner.vllm
+from tests.support.repository import ROOT
+from tuner.errors import InvalidInput
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def operator() -> Any:
+    """The module of the operator: there is one in a process."""
+    found = importlib.import_module("tuner.vllm.operator")
+    found.calls.clear()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def registered(
+    operator: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> Iterator[None]:
+    """The plugin in the stub that stands under vLLM's name, and a pack."""
+    assert operator
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "support" / "vllm_stub"))
+    (tmp_path / "model.tunerpack").write_bytes(b"a pack")
+    monkeypatch.setenv("TUNER_PACK", str(tmp_path / "model.tunerpack"))
+    caplog.set_level(logging.INFO)
+    assert inspect.signature(tuner.vllm.register).parameters == {}
+    tuner.vllm.register()
+    tuner.vllm.register()  # vLLM may call it again
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+        del sys.modules[name]
+    for name in ("tuner.vllm.loader", "tuner.vllm.mlp"):  # they have taken classes of the stub
+        sys.modules.pop(name, None)
+
+
+def config(**changes: Any) -> Any:
+    from vllm.model_executor.models import llama
+
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "mlp_bias": False, "gelu": ""}
+    of_model = SimpleNamespace(**{**sizes, "dtype": torch.bfloat16, "mlp": llama.LlamaMLP, **changes})
+    model_config = SimpleNamespace(hf_config=of_model, architecture=llama.LlamaForCausalLM, enable_sleep_mode=False)
+    parallel = SimpleNamespace(use_ubatching=False)
+    return SimpleNamespace(model_config=model_config, lora_config=None, additional_config={}, parallel_config=parallel)
+
+
+def loaded(asked: Any, by: str, /, **extra: Any) -> Any:
+    """A model by a load format, of weights that are always the same."""
+    from vllm.model_executor.model_loader import LoadConfig, get_model_loader
+
+    torch.manual_seed(1)
+    loader = get_model_loader(LoadConfig(by, extra))
+    return loader.load_model(asked, asked.model_config)
+
+
+def test_the_model_is_vllms_with_its_parameters_and_numbers_through_the_operator(operator: Any) -> None:
+    own, packed = loaded(config(), "auto"), loaded(config(), "tuner")
+    assert type(packed) is type(own)
+    assert packed.state_dict().keys() == own.state_dict().keys()
+    x = torch.randn(5, 32).to(torch.bfloat16)
+    with torch.inference_mode():
+        assert torch.equal(packed(x), own(x))
+        assert torch.equal(packed(x.view(1, 5, 32)), own(x.view(1, 5, 32)))
+    assert operator.calls == {"unbound": 4}, "two MLPs in each of two calls, and no kernel on a CPU"
+
+
+def test_without_a_pack_nothing_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUNER_PACK")
+    asked = config()
+    assert type(loaded(asked, "tuner").model.layers[0].mlp).__name__ == "LlamaMLP"
+    assert asked.additional_config == {}
+
+
+def test_the_compile_cache_knows_the_packs_bytes(tmp_path: Path) -> None:
+    asked, other = config(), config()
+    loaded(asked, "tuner")
+    (tmp_path / "model.tunerpack").write_bytes(b"another")
+    loaded(other, "tuner")
+    assert asked.additional_config["tuner_pack"] != other.additional_config["tuner_pack"]
+
+
+def test_weights_come_by_the_inner_format_and_its_own_format_is_refused() -> None:
+    sizes = {"gate_up_proj": (96, 32), "down_proj": (32, 48)}
+    given = {
+        f"model.layers.{i}.mlp.{part}.weight": torch.full(size, 0.25 + i).to(torch.bfloat16)
+        for i in range(2)
+        for part, size in sizes.items()
+    }
+    own, packed = loaded(config(), "auto", weights=given), loaded(config(), "tuner", load_format="auto", weights=given)
+    x = torch.randn(3, 32).to(torch.bfloat16)
+    with torch.inference_mode():
+        assert torch.equal(packed(x), own(x))
+    with pytest.raises(InvalidInput, match="is 'tuner', which is this plugin's own"):
+        loaded(config(), "tuner", load_format="tuner")
+    with pytest.raises(ValueError, match="Load format `nothing` is not supported"):
+        loaded(config(), "tuner", load_format="nothing")
+
+
+def test_the_kernel_is_found_by_the_weights_and_no_graph_names_it(operator: Any) -> None:
+    w1, w2 = torch.randn(96, 32).to(torch.bfloat16), torch.randn(32, 48).to(torch.bfloat16)
+    key = operator.key_of(w1, w2)
+    w1.normal_()
+    assert operator.key_of(w1, w2) == key, "weights that are loaded again in place keep their kernels"
+    assert operator.key_of(w1.T.contiguous().T, w2) != key
+    assert operator.key_of(w1[:95], w2) != key, "the same address, and another shape"
+    assert "number" not in str(torch.ops.tuner_vllm.mlp.default._schema)
+
+
+def test_what_computed_an_mlp_is_counted(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    w1, w2 = torch.randn(96, 32).to(torch.bfloat16), torch.randn(32, 48).to(torch.bfloat16)
+    ffn = SimpleNamespace(is_kernel=lambda rows: rows < 3)
+    monkeypatch.setitem(operator._bound, operator.key_of(w1, w2), operator._Bound(number=0, ffn=ffn))
+    with torch.inference_mode():
+        for rows in (1, 2, 5):
+            torch.ops.tuner_vllm.mlp(torch.randn(rows, 32).to(torch.bfloat16), w1, w2, "silu")
+        torch.ops.tuner_vllm.mlp(torch.randn(1, 32).to(torch.bfloat16), w1.clone(), w2, "silu")
+    assert operator.calls == {"kernel": 2, "library": 1, "unbound": 1}
+
+
+def test_a_pack_that_is_not_there_is_refused_by_the_variables_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_PACK", "/nowhere/model.tunerpack")
+    with pytest.raises(InvalidInput, match=r"TUNER_PACK: '/nowhere/model.tunerpack' is no file; give a pack"):
+        loaded(config(), "tuner")
+
+
+def test_another_interface_of_vllm_is_said_and_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    del sys.modules["tuner.vllm.loader"]
+    sys.modules["vllm.model_executor.model_loader.base_loader"] = None  # type: ignore[assignment]
+    tuner.vllm.register()
+    assert "the load format `tuner` is not there, since this vLLM has another interface" in caplog.text
+
+
+def test_what_the_inner_loader_alone_has_is_there_to_load_weights_again() -> None:
+    from vllm.model_executor.model_loader import LoadConfig, get_model_loader
+
+    loader = get_model_loader(LoadConfig("tuner", {"load_format": "auto"}))
+    assert list(loader.get_all_weights(None, None)) == []
+    assert not hasattr(loader, "nothing_of_the_kind")
+
+
+def test_weights_that_are_loaded_into_a_packed_model_are_its_own() -> None:
+    from vllm.model_executor.model_loader import LoadConfig, get_model_loader
+
+    packed = loaded(config(), "tuner")
+    given = {name: torch.full_like(weight, 0.5) for name, weight in packed.named_parameters()}
+    again = get_model_loader(LoadConfig("tuner", {"weights": given}))
+    again.load_weights(packed, None)
+    assert again.mlps == []
+    assert bool((packed.model.layers[0].mlp.gate_up_proj.weight == 0.5).all())
+
+
+@pytest.mark.parametrize("is_summed", [True, False])
+def test_on_several_ranks_the_outputs_are_summed_where_the_layer_would_sum_them(is_summed: bool) -> None:
+    import vllm.distributed
+
+    vllm.distributed.WORLD_SIZE = 2
+    own, packed = (loaded(config(num_hidden_layers=1), by).model.layers[0].mlp for by in ("auto", "tuner"))
+    x, other = torch.randn(3, 32).to(torch.bfloat16), torch.randn(3, 32).to(torch.bfloat16)
+    vllm.distributed.others += [other, other]
+    if not is_summed:
+        own.down_proj.reduce_results, packed.is_summed = False, False
+    with torch.inference_mode():
+        assert torch.equal(packed(x), own(x))
+    assert len(vllm.distributed.others) == (0 if is_summed else 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"mlp_bias": True}, "2 stay vLLM's own: it has biases"),
+        ({"dtype": torch.float32}, "of another type"),
+        ({"gelu": "none"}, "GeluAndMul(approximate='none') is neither SiLU nor the tanh form of GELU"),
+        ({"mlp": "GatedMLP"}, "GatedMLP is none of Gemma2MLP, Gemma3MLP, GemmaMLP, LlamaMLP"),
+        ({"lora": True}, "adapters (LoRA) change each product alone"),
+        ({"sleep": True}, "sleep mode may discard"),
+        ({"ubatching": True}, "two micro-batches at once (DBO)"),
+        ({"invariant": True}, "VLLM_BATCH_INVARIANT promises bits"),
+        ({"load_format": "whole"}, "load format 'whole' makes the model by itself"),
+    ],
+)
+def test_what_the_operator_cannot_do_stays_vllms_and_is_said(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], words: str
+) -> None:
+    from vllm import envs
+    from vllm.model_executor.models import llama
+
+    monkeypatch.setattr(envs, "VLLM_BATCH_INVARIANT", "invariant" in asked)
+    of_model = {name: value for name, value in asked.items() if name in ("mlp_bias", "dtype", "gelu")}
+    given = config(**of_model, mlp=getattr(llama, asked.get("mlp", "LlamaMLP")))
+    given.lora_config = object() if "lora" in asked else None
+    given.model_config.enable_sleep_mode = "sleep" in asked
+    given.parallel_config.use_ubatching = "ubatching" in asked
+    own = loaded(given, "auto")
+    packed = loaded(given, "tuner", load_format=asked.get("load_format", "auto"))
+    assert words in caplog.text
+    assert type(packed.model.layers[0].mlp) is type(own.model.layers[0].mlp)
+    x = torch.randn(3, 32).to(given.model_config.hf_config.dtype)
+    with torch.inference_mode():
+        assert torch.equal(packed(x), own(x))
+
+
+def test_the_tanh_form_of_gelu_is_the_operators() -> None:
+    own, packed = (loaded(config(gelu="tanh"), by) for by in ("auto", "tuner"))
+    x = torch.randn(3, 32).to(torch.bfloat16)
+    with torch.inference_mode():
+        assert torch.equal(packed(x), own(x))
+    assert type(packed.model.layers[0].mlp).__name__ == "PackedMlp"

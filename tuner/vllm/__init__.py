@@ -1,0 +1,22 @@
+"""A pack's kernels inside vLLM: `vllm serve MODEL --load-format tuner`, with TUNER_PACK.
+
+The wheel names `register` as an entry point of the group `vllm.general_plugins`, so there is nothing to copy.
+`docs/vllm.md` says what is replaced, what stays vLLM's own, and how it is checked.
+"""
+
+from __future__ import annotations
+
+
+def register() -> None:
+    """Gives vLLM the load format `tuner`. vLLM calls it in each of its processes, perhaps more than once. Whoever asks
+    for another format notices nothing.
+    """
+    from .log import log
+
+    try:
+        from .loader import register_loader
+    except ImportError as error:
+        # It comes with the wheel, and what runs without it must go on.
+        log.warning("tuner: the load format `tuner` is not there, since this vLLM has another interface: %s", error)
+        return
+    register_loader()

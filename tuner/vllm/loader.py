@@ -1,0 +1,90 @@
+"""The load format `tuner`: vLLM's own loader of another format, then the pack's kernels in the place of MLPs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from vllm import envs
+from vllm.model_executor.model_loader import get_model_loader, register_model_loader
+from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+
+from tuner.errors import InvalidInput
+
+from .log import log
+from .mlp import Found, found_in, replace_mlps
+from .pack import digest, pack_path
+
+#: What `--load-format` takes.
+FORMAT = "tuner"
+#: Of the loader's extra config: the format by which the weights are loaded.
+INNER_FORMAT = "load_format"
+
+
+class PackedLoader(BaseModelLoader):  # type: ignore[misc]
+    """The loader of the inner format; then MLPs are replaced."""
+
+    def __init__(self, load_config: Any) -> None:
+        super().__init__(load_config)
+        extra = dict(load_config.model_loader_extra_config)
+        inner_format = extra.pop(INNER_FORMAT, "auto")
+        if inner_format == FORMAT:
+            name = f"model_loader_extra_config.{INNER_FORMAT}"
+            raise InvalidInput(name, f"is {FORMAT!r}, which is this plugin's own", "name one of vLLM's, or none")
+        inner = replace(load_config, load_format=inner_format, model_loader_extra_config=extra)
+        self.inner = get_model_loader(inner)
+        #: As the weights were loaded last.
+        self.mlps: list[Found] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """What loaders of one format alone have: e.g. all weights, which vLLM asks for to load them again."""
+        if name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def download_model(self, model_config: Any) -> None:
+        """As the inner format does."""
+        self.inner.download_model(model_config)
+
+    def load_weights(self, model: Any, model_config: Any) -> None:
+        """As the inner format does."""
+        self.inner.load_weights(model, model_config)
+        self.mlps = found_in(model)
+
+    def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> Any:
+        """vLLM's model, in which the pack's kernels compute what they can.
+
+        Raises:
+            InvalidInput: TUNER_PACK names no file.
+        """
+        path = pack_path()
+        reason = "" if path is None else self._reason_against_all(vllm_config, model_config)
+        if reason:
+            log.warning("tuner: all MLPs stay vLLM's own: %s", reason)
+        if path is None or reason:
+            return self.inner.load_model(vllm_config, model_config, prefix)
+        # Compiled code that calls our operator must not be taken for code of the model without it.
+        vllm_config.additional_config["tuner_pack"] = digest(path)
+        model = super().load_model(vllm_config, model_config, prefix)
+        replace_mlps(model, self.mlps, path)
+        return model
+
+    def _reason_against_all(self, vllm_config: Any, model_config: Any) -> str:
+        if vllm_config.lora_config is not None:
+            return "adapters (LoRA) change each product alone"
+        if getattr(model_config, "enable_sleep_mode", False):
+            return "sleep mode may discard the kernels' workspaces"
+        if getattr(vllm_config.parallel_config, "use_ubatching", False):
+            return "two micro-batches at once (DBO) would share the kernels' workspaces"
+        if envs.VLLM_BATCH_INVARIANT:
+            return (
+                "VLLM_BATCH_INVARIANT promises bits that depend on no other row, and kernels change with their number"
+            )
+        if type(self.inner).load_model is not BaseModelLoader.load_model:
+            return f"load format {self.inner.load_config.load_format!r} makes the model by itself"
+        return ""
+
+
+def register_loader() -> None:
+    """So that vLLM knows the format in this process."""
+    register_model_loader(FORMAT)(PackedLoader)

@@ -1,0 +1,129 @@
+"""MLPs of vLLM's models: which of them a pack's kernels can compute, and what stands in their place then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from vllm.distributed import tensor_model_parallel_all_reduce
+
+from tuner.errors import InvalidInput
+from tuner.runtime import RuntimeFailure, Weights
+
+from . import operator
+from .log import log
+from .pack import VARIABLE, opened
+
+#: The MLPs whose whole computation is down(activation(gate) * up), by module and class of vLLM 0.26.
+FAMILIES = {
+    ("gemma", "GemmaMLP"),
+    ("gemma2", "Gemma2MLP"),
+    ("gemma3", "Gemma3MLP"),
+    ("llama", "LlamaMLP"),  # Phi-3 as well
+    ("mistral", "MistralMLP"),
+    ("qwen2", "Qwen2MLP"),  # Qwen 3 as well
+}
+_PARTS = ("gate_up_proj", "act_fn", "down_proj")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """An MLP of a model, as its loader left it: before vLLM lays weights out anew."""
+
+    #: Its name in the model.
+    name: str
+    #: Why it stays vLLM's own; empty where the operator can take its place.
+    reason: str
+    #: The weights of its two products; empty with a reason.
+    weights: tuple[Any, ...] = ()
+
+
+def found_in(model: Any) -> list[Found]:
+    """All MLPs of a model: what has the three parts of one, whatever model it is. One in whose place the operator is
+    already has no activation of its own, and is none of them."""
+    mlps = [(name, one) for name, one in model.named_modules() if all(hasattr(one, part) for part in _PARTS)]
+    return [_found(name, mlp) for name, mlp in mlps]
+
+
+def _found(name: str, mlp: Any) -> Found:
+    reason = _reason_against(mlp)
+    weights = () if reason else (mlp.gate_up_proj.weight, mlp.down_proj.weight)
+    return Found(name=name, reason=reason, weights=weights)
+
+
+def _reason_against(mlp: Any) -> str:
+    kind = type(mlp)
+    if (kind.__module__.rpartition(".")[2], kind.__name__) not in FAMILIES:
+        return f"{kind.__name__} is none of {', '.join(sorted(name for _, name in FAMILIES))}"
+    if _activation_of(mlp) is None:
+        return f"its activation {mlp.act_fn} is neither SiLU nor the tanh form of GELU"
+    for layer in (mlp.gate_up_proj, mlp.down_proj):
+        weight = getattr(layer, "weight", None)
+        if weight is None or weight.dtype not in (torch.float16, torch.bfloat16):
+            return "its weights are quantised, or of another type than fp16 and bf16"
+        if getattr(layer, "bias", None) is not None:
+            return "it has biases"
+    return ""
+
+
+def _activation_of(mlp: Any) -> str | None:
+    """The operator's word for it; None where it has none."""
+    kind = type(mlp.act_fn).__name__
+    if kind == "GeluAndMul":
+        return "gelu" if mlp.act_fn.approximate == "tanh" else None
+    return {"SiluAndMul": "silu"}.get(kind)
+
+
+class PackedMlp(torch.nn.Module):  # type: ignore[misc]
+    """vLLM's MLP by the operator, with the same parameters under the same names."""
+
+    def __init__(self, mlp: Any) -> None:
+        super().__init__()
+        # vLLM's own layers: weights are loaded into them as ever.
+        self.gate_up_proj, self.down_proj = mlp.gate_up_proj, mlp.down_proj
+        self.activation = str(_activation_of(mlp))
+        # As the layer itself would: where it is not split over ranks, or whoever made it sums later, nothing is.
+        self.is_summed = mlp.down_proj.reduce_results and mlp.down_proj.tp_size > 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., hidden] to the same shape; of several ranks their sum."""
+        rows = x.reshape(-1, x.shape[-1])
+        y = torch.ops.tuner_vllm.mlp(rows, self.gate_up_proj.weight, self.down_proj.weight, self.activation)
+        y = y.view(*x.shape[:-1], y.shape[-1])
+        return tensor_model_parallel_all_reduce(y) if self.is_summed else y
+
+
+def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
+    """Puts the operator in the place of each MLP that the pack has kernels for, and says of how many it does, and why
+    not of the others."""
+    reasons = Counter[str]()
+    for one in found:
+        mlp = model.get_submodule(one.name)
+        reason = one.reason or _bind(one, str(_activation_of(mlp)), path)
+        if reason:
+            reasons[reason] += 1
+            continue
+        # On a CPU vLLM keeps them in a form of its own, and drops them.
+        mlp.gate_up_proj.weight, mlp.down_proj.weight = one.weights
+        parent, _, last = one.name.rpartition(".")
+        setattr(model.get_submodule(parent), last, PackedMlp(mlp))
+    log.info("tuner: %d of %d MLPs run the kernels of %s", len(found) - reasons.total(), len(found), path)
+    for reason, count in reasons.items():
+        log.info("tuner: %d stay vLLM's own: %s", count, reason)
+
+
+def _bind(one: Found, activation: str, path: Path) -> str:
+    """Prepares the kernels for weights where they lie. Returns why there are none; weights of a CPU need none."""
+    w1, w2 = (weight.data for weight in one.weights)
+    if not w1.is_cuda:
+        return ""
+    try:
+        operator.bind(opened(path).bind(Weights(w1, w2, activation=activation, gated=True)))
+    except InvalidInput as error:
+        return str(error)
+    except RuntimeFailure as failure:
+        return f"{VARIABLE}: {failure}"
+    return ""

@@ -1,0 +1,48 @@
+"""The pack that TUNER_PACK names: one for all models of a process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cache
+from pathlib import Path
+
+import tuner.runtime
+from tuner.errors import InvalidInput
+
+from .log import log
+
+#: The environment variable that names it; without it, nothing is replaced.
+VARIABLE = "TUNER_PACK"
+
+
+def pack_path() -> Path | None:
+    """Where it lies; None where none is asked for.
+
+    Raises:
+        InvalidInput: there is no such file.
+    """
+    given = os.environ.get(VARIABLE)
+    if not given:
+        return None
+    if not (path := Path(given)).is_file():
+        raise InvalidInput(VARIABLE, f"{given!r} is no file", "give a pack, as `tuner-client tune-model -o` wrote it")
+    return path
+
+
+@cache
+def opened(path: Path) -> tuner.runtime.Pack:
+    """The pack, in the current context; each once.
+
+    Raises:
+        RuntimeFailure: it is not intact, or of another architecture.
+    """
+    pack = tuner.runtime.load(path)
+    if note := pack.check():
+        log.warning("tuner: %s", note)
+    return pack
+
+
+def digest(path: Path) -> str:
+    """Of its bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
