@@ -63,11 +63,9 @@ def ffn(m: int = 16, *, full: bool = False, d_in: int = 64, d_out: int = 128) ->
 def mlp(m: int = 16, *, norm: bool = True) -> Workload:
     """A small run of a decoder layer: norm, gate_up and down, and the stream that they are added to."""
     normed = {"norm": "residual"} if norm else {}
-    gate_up = GemmOp(
-        name="gate_up", m=m, n=256, k=64, source="residual", gated=True, activation=Activation.SILU, **normed
-    )
+    up = GemmOp(name="gate_up", m=m, n=256, k=64, source="residual", gated=True, activation=Activation.SILU, **normed)
     down = GemmOp(name="down", m=m, n=64, k=256, source="gate_up", residual=True, residual_source="residual")
-    return Workload(kind=WorkloadKind.CHAIN, ops=(gate_up, down), dtype=Dtype.FP16)
+    return Workload(kind=WorkloadKind.CHAIN, ops=(up, down), dtype=Dtype.FP16)
 
 
 def make(

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import records as form
+from .attention_shape import RECORD, AttentionShape
+from .base_shape import DTYPES
 from .contents import Entry, Kernel, Rung
 from .programs import MapPatch, Part, Program, parameter_name, program_of
-from .shapes import ACTIVATIONS, DTYPES, AttentionShape, Shape
+from .shapes import ACTIVATIONS, Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +50,8 @@ class _Tables:
         self._launches: list[bytes] = []
         self._ops: list[bytes] = []
         self.maps: list[bytes] = []
-        self._attentions: list[bytes] = []
-        self._attention_rungs: list[bytes] = []
+        self._of_calls: list[bytes] = []
+        self._program_rungs: list[bytes] = []
         self._programs: list[bytes] = []
         self._fills: list[bytes] = []
         self._parts: list[bytes] = []
@@ -65,7 +67,7 @@ class _Tables:
     @property
     def of_programs(self) -> tuple[list[bytes], ...]:
         """Behind these."""
-        by_contexts = (self._attentions, self._attention_rungs, self._programs, self._fills, self._parts, self._patches)
+        by_contexts = (self._of_calls, self._program_rungs, self._programs, self._fills, self._parts, self._patches)
         return (*by_contexts, self._layers, self._operands)
 
     @property
@@ -87,19 +89,16 @@ class _Tables:
                 form.RUNG.pack(rung.m_lo, rung.m_hi, *self._answer(rung, numbers), 0, 0) for rung in entry.rungs
             ]
             return
-        first, count = len(self._attention_rungs), len(entry.rungs)
+        first, count = len(self._program_rungs), len(entry.rungs)
         for rung in entry.rungs:
             sizes_of_it = (rung.m_lo, rung.m_hi) if shape.by_rows else (rung.m_hi, rung.max_length)
-            self._attention_rungs.append(form.ATTENTION_RUNG.pack(*sizes_of_it, *self._answer(rung, numbers)))
+            self._program_rungs.append(form.PROGRAM_RUNG.pack(*sizes_of_it, *self._answer(rung, numbers)))
         if isinstance(shape, AttentionShape):
-            self._attentions.append(
-                form.ATTENTION.pack(*_attention(shape, shape.d_out), first, count, text(str(shape)))
-            )
+            self._of_calls.append(RECORD.pack(*shape.figures(shape.d_out), first, count, text(str(shape))))
             return
-        if shape.attention is None:
-            figures_of_it: tuple[Any, ...] = (DTYPES.index(shape.dtype), *[0] * 7, shape.d_out, 0.0, 0.0)
-        else:
-            figures_of_it = _attention(shape.attention, shape.d_out)
+        figures_of_it: tuple[Any, ...] = (DTYPES.index(shape.dtype), *[0] * 7, shape.d_out, 0.0, 0.0)
+        if shape.launched is not None:
+            figures_of_it = shape.launched.figures(shape.d_out)
         around = (shape.d_in, shape.num_in_front, shape.num_products)
         texts = (text(str(shape)), text(" ".join(shape.names)))
         self._layers.append(form.LAYER.pack(*figures_of_it, *around, first, count, *texts))
@@ -352,14 +351,6 @@ def tensor_number(tensor: str | int) -> int:
     if tensor == "rows":
         return form.ROWS
     return form.TENSORS.index(tensor) if isinstance(tensor, str) else len(form.TENSORS) + tensor
-
-
-def _attention(shape: AttentionShape, columns: int) -> tuple[Any, ...]:
-    """From the dtype to the soft cap; `columns` are those that leave."""
-    flags = sum(flag for name, flag in form.ATTENTION_FLAGS.items() if getattr(shape, name))
-    sizes = (shape.heads, shape.kv_heads, shape.head_dim, shape.new_tokens, shape.page_tokens)
-    more = (flags, shape.window, columns, shape.scale, shape.soft_cap)
-    return (DTYPES.index(shape.dtype), *sizes, *more)
 
 
 def _target(facts: Mapping[str, Any]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ _OF_ROWS = ("input", "residual", "row_scale", "output")
 def most_rows(manifest: Json) -> int:
     """Of an artifact that may be launched for fewer rows than it was made for; 0 where its rows are fixed."""
     rows = manifest.get("rows", {"min": 0, "max": 0})
-    return int(rows["max"]) if rows["min"] < rows["max"] and not manifest.get("attentions") else 0
+    return int(rows["max"]) if rows["min"] < rows["max"] else 0
 
 
 def has_rows(manifest: Json, tensor: Json) -> bool:

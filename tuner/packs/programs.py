@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from .attention_shape import AttentionShape
 from .contents import Kernel
 from .parameters import has_rows, is_of_weights, most_rows, pack_fields, pack_product
-from .shapes import AttentionShape
 
 ATTENTION_TENSORS = ("keys", "values", "lengths", "pages")
 ALIGNMENT = 256

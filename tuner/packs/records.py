@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from .shapes import DTYPES
+from .base_shape import DTYPES
 
 MAGIC = b"TUNRPACK"
 #: It grows when a record changes. A pack is of the least version that has all of its sections, and its bytes are that
@@ -67,12 +67,9 @@ OPERANDS = ("a", "w", "c")
 VARIANTS = ("measured", "guarded", "safe")
 #: CUtensorMapDataType. Source: CUDA driver API, "Tensor Map Object Management".
 DATA_TYPES = {"CU_TENSOR_MAP_DATA_TYPE_FLOAT16": 6, "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16": 9}
-#: dtype, heads, heads of the cache, elements of a head, new tokens, page tokens, flags, window, columns of the
-#: projection; scale and soft cap as float32; first rung, number of rungs, its text.
-ATTENTION = struct.Struct("<9I2f3I")
 #: Sequences and longest context, or of a chain least and most rows; choice, program, speed-up and interval in
 #: millionths, library's text.
-ATTENTION_RUNG = struct.Struct("<8I")
+PROGRAM_RUNG = struct.Struct("<8I")
 #: digest; text; major, minor, suffix; SMs, the driver's CUDA version; flags; first and number of fills and parts, a
 #: chain's most rows; bytes of the memory; where in it the words of what was refused lie.
 PROGRAM = struct.Struct("<32s12IQQ")
@@ -93,7 +90,6 @@ OPERAND = struct.Struct("<6I4I")
 #: In the order of their numbers.
 OPERAND_DTYPES = (*DTYPES, "fp32", "int32")
 OPERAND_FLAGS = {"is_paged": 1, "has_rows": 2}
-ATTENTION_FLAGS = {"heads_first": 1}
 PART_FLAGS = {
     "needs_all_ctas": 1,
     "non_portable_cluster": 2,

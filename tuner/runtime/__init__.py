@@ -7,11 +7,12 @@ y = ffn(x)
 
 from .arrays import NotAnArray
 from .artifact import Artifact, load_artifact
+from .attention import Attention, load_attention
 from .ffn import Ffn
 from .launch_list import Launches
 from .native import RuntimeFailure, WrongOperand
 from .pack import Answer, Pack, load
-from .program import Attention, Layer, Program, load_attention, load_layer
+from .program import Layer, Program, load_layer
 from .weights import Weights
 
 __all__ = [

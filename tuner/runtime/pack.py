@@ -16,10 +16,11 @@ from typing import Any
 
 from . import native
 from .artifact import Artifact
+from .attention import Attention
 from .ffn import Ffn
 from .native import AttentionChoice, AttentionShape, Choice, LayerShape, RuntimeFailure, Shape, checked
 from .prepared import Prepared
-from .program import Attention, Program
+from .program import Program
 from .weights import Weights
 
 #: The most rows that the C runtime can be asked for.

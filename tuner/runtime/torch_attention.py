@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
+from .attention import Attention
 from .native import WrongOperand
 from .operands import Operand
-from .program import Attention
 from .torch_operands import (
     at_its_own_precision,
     cache_operands,

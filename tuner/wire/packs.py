@@ -12,7 +12,7 @@ from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.order import MadePack, PackOrder
-from tuner.packs.shapes import AttentionShape, ChainShape, LayerShape, Shape, shape_of
+from tuner.packs.shapes import KINDS, Shape, shape_of
 from tuner.wire.chains import Chain
 from tuner.wire.fields import FfnShape, Size, Strict
 from tuner.wire.requests import TargetId
@@ -93,12 +93,11 @@ class PackRequest(Strict):
 
 
 def _workloads(asked: PackRequest) -> Iterator[Workload]:
-    for kind in (AttentionShape, LayerShape, ChainShape):
-        for number, chain in enumerate(getattr(asked, kind.section)):
+    for section in (section for section in KINDS if section != Shape.section):
+        for number, chain in enumerate(getattr(asked, section)):
             workload: Workload = chain.to_workload()
-            if (found := shape_of(workload.to_json()).section) != kind.section:
-                problem = f"is one of {found}"
-                raise InvalidInput(f"{kind.section}.{number}", problem, f"give it among the {found}")
+            if (found := shape_of(workload.to_json()).section) != section:
+                raise InvalidInput(f"{section}.{number}", f"is one of {found}", f"give it among the {found}")
             yield workload
 
 

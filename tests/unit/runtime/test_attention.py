@@ -145,7 +145,7 @@ def test_an_artifact_of_another_workload_is_refused(tmp_path: Path) -> None:
     manifest = json.loads(files["manifest.json"])
 
     def refused(says: str, without: str = "", **changes: Any) -> None:
-        folder = tmp_path / says[:12].replace(" ", "")
+        folder = tmp_path / f"without_{without}"
         folder.mkdir()
         ops = [{**op, **changes} if op["name"] == "o_proj" else op for op in manifest["workload"]["ops"]]
         ops = [op for op in ops if op["name"] != without]

@@ -19,8 +19,8 @@ from tests.unit.runtime.test_artifact import encoded
 from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
+from tuner.packs.attention_shape import AttentionShape
 from tuner.packs.programs import program_of
-from tuner.packs.shapes import AttentionShape
 from tuner.packs.write import write_pack
 from tuner.runtime import native
 from tuner.runtime.native import RuntimeFailure
