@@ -28,7 +28,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.limits import Limits
 from tuner.errors import TunerError
-from tuner.search.attention_beside import fitted
+from tuner.search.rings import fitted
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.source.attention import render_attention
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args

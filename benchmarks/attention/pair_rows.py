@@ -20,7 +20,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.space import space_of
 from tuner.errors import TunerError
-from tuner.search.attention_beside import fitted
+from tuner.search.rings import fitted
 
 from .rows import BANDWIDTH, Row, Variant, fitting, tiling_of
 

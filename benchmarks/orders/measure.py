@@ -43,7 +43,7 @@ from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 Row = dict[str, Any]
 
@@ -276,7 +276,7 @@ def _counted(
     os.environ["CUDA_VISIBLE_DEVICES"] = usable_gpus()[0].uuid  # of the process that counts
     with tempfile.TemporaryDirectory() as cache:
         builder = Builder(Path(cache))
-        tools = builder.build(device_text("tools.cu"), bench.gpu.arch).cubin
+        tools = builder.build(tools_source(), bench.gpu.arch).cubin
         builder.close()
     found: list[list[CounterReport]] = apart(count_all, tools, list(problems), works)
     return found

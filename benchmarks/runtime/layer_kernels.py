@@ -25,7 +25,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.levels import NO_ORDERING, NO_TILING
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.space.attention import any_space_of
+from tuner.core.space.joint import any_space_of
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import TunerError
@@ -142,13 +142,13 @@ def make(
         if ready.refusal:
             return ready.refusal
         appends = build_appends(workload, gpu, builder)
-        attentions = attention_kernels(workload, gpu, candidate, ready.work.attentions, appends)
+        attentions = attention_kernels(workload, gpu, candidate, ready.work.own, appends)
         made = assemble(
             Problem(workload=workload, objective=Objective()),
             candidate,
             ready.plans,
             ready.source,
-            ready.work.launchable,
+            ready.work.shared,
             Environment(gpu_name=gpu.name, simulated=False, driver=driver, cuda=builder.compiler_version),
             {"provenance": {"source": source}},
             ready.work.spin_limit_cycles,

@@ -41,7 +41,7 @@ from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 #: Schedules in the same rounds, beside the library, and rounds.
 NUM_TOGETHER, NUM_ROUNDS = 8, 9
@@ -229,7 +229,7 @@ class Collector:
             yield lambda pair, chosen: [evaluator.count(pair.problem, fused(o.schedule), None) for o in chosen]
             return
         builder = Builder(BUILD_CACHE)
-        tools = builder.build(device_text("tools.cu"), self._bench.gpu.arch).cubin
+        tools = builder.build(tools_source(), self._bench.gpu.arch).cubin
         builder.close()
 
         def count(pair: Pair, chosen: Sequence[Drawn]) -> Sequence[CounterReport]:

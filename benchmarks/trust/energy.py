@@ -39,7 +39,7 @@ from tuner.workers.builder.prepare import PreparedKernel, try_prepare
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 ROW = "decode-plain/llama3-8b/m16"
 #: In which each schedule is launched.
@@ -202,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with closing(GpuSupervisor(card, Path(cache))) as supervisor:
             gpu, machine = supervisor.target.gpu, machine_of(supervisor.environment())
         with closing(Builder(Path(cache), num_processes=4)) as builder:
-            tools = builder.build(device_text("tools.cu"), gpu.arch).cubin
+            tools = builder.build(tools_source(), gpu.arch).cubin
             variants = variants_of(row, gpu, builder)
         found: list[Json] = apart(measure, tools, card.uuid, row.problem, variants, options.turns)
         with closing(GpuSupervisor(card, Path(cache))) as supervisor:

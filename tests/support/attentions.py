@@ -14,7 +14,7 @@ from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.levels import NO_ORDERING, NO_TILING
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.space.attention import AttentionSpace
+from tuner.core.space.joint import JointSpace
 
 SHAPE = {"sequences": 4, "kv_heads": 2, "query_heads": 4, "head_dim": 64, "max_length": 700}
 PLAIN: dict[str, Any] = {
@@ -35,8 +35,8 @@ def alone(**fields: Any) -> Schedule:
     return Schedule.of(tiling=NO_TILING, ordering=NO_ORDERING, launch_ops=(AttentionSchedule(**{**PLAIN, **fields}),))
 
 
-def space_with(workload: Workload) -> AttentionSpace:
+def space_with(workload: Workload) -> JointSpace:
     """On an H200."""
     found = any_space_of(workload, H200)
-    assert isinstance(found, AttentionSpace)
+    assert isinstance(found, JointSpace)
     return found

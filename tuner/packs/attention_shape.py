@@ -77,7 +77,7 @@ class AttentionShape(BaseShape):
         """Of its record, from the dtype to the soft cap; `columns` are those that leave."""
         sizes = (self.heads, self.kv_heads, self.head_dim, self.new_tokens, self.page_tokens)
         more = (int(self.heads_first), self.window, columns, self.scale, self.soft_cap)
-        return (DTYPES.index(self.dtype), *sizes, *more)
+        return (DTYPES[self.dtype], *sizes, *more)
 
     def __str__(self) -> str:
         heads = f"{self.heads} heads of {self.head_dim} over {self.kv_heads}"

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
+from tuner.core.problem.dtype import Dtype
+
 Json = dict[str, Any]
-#: In the order of their numbers in `pack.bin`.
-DTYPES = ("fp16", "bf16")
+#: Their numbers in `pack.bin`.
+DTYPES = {str(dtype): dtype.row.number for dtype in Dtype}
 #: Of a product, for people.
 OPTIONS = ("norm", "row_scale", "bias", "gated", "rotary", "residual")
 

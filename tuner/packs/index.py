@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.core.problem.dtype import ELEMENTS, MAP_TYPES
+
 from . import records as form
 from .attention_shape import RECORD, AttentionShape
 from .base_shape import DTYPES
@@ -80,7 +82,7 @@ class _Tables:
         shape, text = entry.shape, self._strings.add
         if isinstance(shape, Shape):
             flags = sum(flag for name, flag in form.SHAPE_FLAGS.items() if getattr(shape, name))
-            figures = (DTYPES.index(shape.dtype), ACTIVATIONS.index(shape.activation), flags)
+            figures = (DTYPES[shape.dtype], ACTIVATIONS[shape.activation], flags)
             sizes = (shape.d_in, shape.d_hidden, shape.d_out)
             self._shapes.append(
                 form.SHAPE.pack(*figures, *sizes, len(self._rungs), len(entry.rungs), text(str(shape)), 0)
@@ -96,7 +98,7 @@ class _Tables:
         if isinstance(shape, AttentionShape):
             self._of_calls.append(RECORD.pack(*shape.figures(shape.d_out), first, count, text(str(shape))))
             return
-        figures_of_it: tuple[Any, ...] = (DTYPES.index(shape.dtype), *[0] * 7, shape.d_out, 0.0, 0.0)
+        figures_of_it: tuple[Any, ...] = (DTYPES[shape.dtype], *[0] * 7, shape.d_out, 0.0, 0.0)
         if shape.launched is not None:
             figures_of_it = shape.launched.figures(shape.d_out)
         around = (shape.d_in, shape.num_in_front, shape.num_products)
@@ -180,7 +182,7 @@ class _Tables:
             flags = sum(form.SHAPE_FLAGS[name] for name in form.SHAPE_FLAGS if op.get(name))
             source = names.index(op["source"]) if op["source"] in names else form.NONE
             rows = op["n"] * (2 if op.get("gated") else 1)
-            activation = ACTIVATIONS.index(op["activation"])
+            activation = ACTIVATIONS[op["activation"]]
             self._ops.append(
                 form.OP.pack(op["n"], op["k"], rows, flags, activation, source, self._strings.add(op["name"]), 0)
             )
@@ -195,7 +197,7 @@ class _Tables:
                 names.index(op),
                 form.OPERANDS.index(operand),
                 rank,
-                form.DATA_TYPES[recipe["data_type"]],
+                MAP_TYPES[recipe["data_type"]],
                 rows,
                 0,
                 *_filled(recipe["dims"], 5),
@@ -224,7 +226,7 @@ class _Tables:
             flags = sum(flag for name, flag in form.OPERAND_FLAGS.items() if getattr(operand, name))
             texts = (self._strings.add(operand.name), self._strings.add(operand.role))
             dims = (*operand.shape, *[0] * (4 - len(operand.shape)))
-            dtype = form.OPERAND_DTYPES.index(operand.dtype)
+            dtype = ELEMENTS[operand.dtype].number
             self._operands.append(
                 form.OPERAND.pack(len(self._programs), *texts, dtype, flags, len(operand.shape), *dims)
             )
@@ -274,7 +276,7 @@ class _Tables:
                 tensor_number(one.tensor),
                 one.offset,
                 len(recipe["dims"]),
-                form.DATA_TYPES[recipe["data_type"]],
+                MAP_TYPES[recipe["data_type"]],
                 rows,
                 one.rows_per_page,
                 *_filled(recipe["dims"], 5),

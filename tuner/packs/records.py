@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import struct
 
-from .base_shape import DTYPES
-
 MAGIC = b"TUNRPACK"
 #: It grows when a record changes. A pack is of the least version that has all of its sections, and its bytes are that
 #: version's.
@@ -65,8 +63,6 @@ LAUNCH_FLAGS = {
 OPERANDS = ("a", "w", "c")
 #: Builds of a kernel in the order of their blobs.
 VARIANTS = ("measured", "guarded", "safe")
-#: CUtensorMapDataType. Source: CUDA driver API, "Tensor Map Object Management".
-DATA_TYPES = {"CU_TENSOR_MAP_DATA_TYPE_FLOAT16": 6, "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16": 9}
 #: Sequences and longest context, or of a chain least and most rows; choice, program, speed-up and interval in
 #: millionths, library's text.
 PROGRAM_RUNG = struct.Struct("<8I")
@@ -87,8 +83,6 @@ LAYER = struct.Struct("<9I2f7I")
 #: Program, name, role, dtype, flags, rank; dims. In the order of programs, and of a program in that of patches.
 OPERAND = struct.Struct("<6I4I")
 
-#: In the order of their numbers.
-OPERAND_DTYPES = (*DTYPES, "fp32", "int32")
 OPERAND_FLAGS = {"is_paged": 1, "has_rows": 2}
 PART_FLAGS = {
     "needs_all_ctas": 1,

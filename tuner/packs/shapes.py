@@ -13,8 +13,8 @@ from tuner.errors import InvalidInput
 from .attention_shape import AttentionShape
 from .base_shape import OPTIONS, BaseShape, Json, is_product
 
-#: In the order of their numbers in `pack.bin`.
-ACTIVATIONS = ("identity", "relu", "gelu", "silu")
+#: Their numbers in `pack.bin`.
+ACTIVATIONS = {"identity": 0, "relu": 1, "gelu": 2, "silu": 3}
 #: What differs from line to line of a ladder. How long the contexts were that were timed is no matter of the shape.
 _SIZES = ("m", "sequences", "max_length", "lengths")
 #: What a product of a chain may have, and an FFN has no operand for.

@@ -12,6 +12,8 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
+from tuner.core.problem.dtype import Dtype
+
 from .header import Header
 
 #: The C sources, as they lie in the wheel and, by a link, in a checkout.
@@ -27,7 +29,7 @@ OK, LIBRARY, NONE, ABORTED, OTHER_CARD = (
 NEEDS_RESET, NO_PDL, HEADS_FIRST = _OF["TUNER_NEEDS_RESET"], _OF["TUNER_NO_PDL"], _OF["TUNER_HEADS_FIRST"]
 AS_MEASURED, SAFE_WEIGHTS = _OF["TUNER_AS_MEASURED"], _OF["TUNER_SAFE_WEIGHTS"]
 GATED, BIAS, RESIDUAL, ROW_SCALE = (_OF[f"TUNER_{name}"] for name in ("GATED", "BIAS", "RESIDUAL", "ROW_SCALE"))
-DTYPES = {"float16": _OF["TUNER_FP16"], "bfloat16": _OF["TUNER_BF16"]}
+DTYPES = {dtype.row.array_name: dtype.row.number for dtype in Dtype}
 ACTIVATIONS = {name: _OF[f"TUNER_{name.upper()}"] for name in ("identity", "relu", "gelu", "silu")}
 
 

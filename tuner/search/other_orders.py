@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.space.attention import AnySpace, AttentionSpace
+from tuner.core.space.joint import AnySpace
+from tuner.core.space.space import Space
 from tuner.search.kind_search import KindSearch
 from tuner.search.seeds import NUM_SEEDS, policy_guesses, waiting_guesses
 
@@ -37,7 +38,7 @@ class OtherOrders:
         """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing
         before all of these were observed. Which ones were observed first does not change any more, so a search that
         goes on after a restart finds the same."""
-        if isinstance(self._space, AttentionSpace):
+        if not isinstance(self._space, Space):
             return ()
         if self._of_guesses is None:
             first = list(self._search.tried.items())[:NUM_SEEDS]

@@ -14,10 +14,10 @@ from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Wa
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space.attention import AnySpace
+from tuner.core.space.joint import AnySpace
 from tuner.core.space.run_starts import RunStarts, run_starts_of
-from tuner.search.attention_axes import kernel_features, plan_features
 from tuner.search.axes import Features, ordering_features, tiling_features
+from tuner.search.launch_op import search_of
 from tuner.search.meanwhile import Begin
 
 #: Schedules that are drawn from the whole space; a space that is not larger is in the pool as a whole.
@@ -130,7 +130,7 @@ class Pool:
     def _encode(self, schedule: Schedule) -> list[float]:
         workload, gpu = self._space.workload, self._space.gpu
         pairs = zip(schedule.launch_ops, workload.launch_ops, strict=True)
-        plans = [feature for one, op in pairs for feature in plan_features(one, op, gpu)]
+        plans = [feature for one, op in pairs for feature in search_of(op).plan_features(one, op, gpu)]
         return [*self._compiled(schedule), *plans, *ordering_features(schedule.ordering)]
 
     def _compiled(self, schedule: Schedule) -> list[float]:
@@ -139,7 +139,8 @@ class Pool:
         if tiling is None:
             tiling = tiling_features(schedule.tiling, self._space.workload, self._space.gpu)
             self._tilings[schedule.tiling] = tiling
-        return [*tiling, *(feature for one in schedule.launch_ops for feature in kernel_features(one))]
+        pairs = zip(schedule.launch_ops, self._space.workload.launch_ops, strict=True)
+        return [*tiling, *(feature for one, op in pairs for feature in search_of(op).compiled_features(one))]
 
 
 def draw_elsewhere(

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from tuner.core.legal.legality import check_kind
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.attention import AnySpace
+from tuner.core.space.joint import AnySpace
 from tuner.core.trial.batch import MOST_SHARED, BatchStep, rows_of
 from tuner.core.trial.job import Trial
 from tuner.core.trial.ladder import Measurement, Option, choose_kernels, kernel_name

@@ -25,7 +25,7 @@ from ..source.attention import ATTENTION_KERNEL, attention_source
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
-from ..source.tensor_maps import TENSOR_MAP_TYPES, tensor_maps
+from ..source.tensor_maps import tensor_maps
 from ..source.variants import Variant, variants_of
 from .append_artifact import append_recipe
 from .attention_artifact import (
@@ -292,7 +292,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
         {
             "name": f"{workload.tile_ops[m.op].name}.{m.operand}_map",
             "tensor": _tensor_of(workload.tile_ops[m.op], m.operand),
-            "data_type": "CU_TENSOR_MAP_DATA_TYPE_" + TENSOR_MAP_TYPES[workload.dtype],
+            "data_type": workload.dtype.row.map_type.name,
             "dims": m.dims,
             "strides_bytes": m.strides_bytes,
             "box": m.box,

@@ -20,16 +20,16 @@ from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
-from tuner.core.space.attention import any_space_of
+from tuner.core.space.joint import any_space_of
 from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
-from tuner.search.attention_beside import shares_an_sm
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.priors import Asked, choose_priors, distance
 from tuner.search.searcher import Searcher
 from tuner.search.seeds import first_guesses
+from tuner.search.sharing import shares_an_sm
 from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 ALONE, PAIR = attention(), attention(d_out=512)
@@ -105,7 +105,7 @@ def test_seeds_ask_late_where_many_ctas_do_and_try_a_spread_over_all_sms() -> No
     late = [one.launch_ops[0] for one in first_guesses(space, 0) if one.launch_ops[0].next_percent]
     late = [one for one in late if not one.next_early]
     assert {one.next_percent for one in late} == {50, 100}
-    ctas = {attention_plan(space.op, one, H200).num_ctas for one in late}
+    ctas = {attention_plan(space.own[0].op, one, H200).num_ctas for one in late}
     few = [one.launch_ops[0] for one in first_guesses(space_with(FEW), 0)]
     assert not any(one.next_percent for one in few if not one.next_early), "they would ask in front of their own keys"
     assert ctas == {64, 128}, "the best by forecast, and the one with a CTA on nearly every SM"

@@ -22,7 +22,7 @@ from tuner.core.schedule.candidate import Candidate, in_fewest_launches
 from tuner.core.schedule.codec import names_of
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.space.attention import AttentionSpace
+from tuner.core.space.joint import JointSpace
 from tuner.core.space.policy_orders import policies_of
 from tuner.core.space.space import Space
 from tuner.errors import PlanError
@@ -43,7 +43,7 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
     if not workload.launch_ops:
         return [heading, *_products(workload, gpu, schedule)]
     if len(workload.tile_ops) <= 1:
-        space = AttentionSpace(workload, gpu)
+        space = JointSpace(workload, gpu)
         return [heading, *explain_attention(workload, gpu, schedule), _next_best_apart(space, schedule)]
     products = _products(workload, gpu, schedule.but(launch_ops=()))
     return [heading, *explain_attention(workload, gpu, schedule), *products]
@@ -148,7 +148,7 @@ def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: fl
     return f"Next best: {changes}: forecast {best_us:.1f} us, {1 - best_us / makespan_us:.1%} less."
 
 
-def _next_best_apart(space: AttentionSpace, schedule: Schedule) -> str:
+def _next_best_apart(space: JointSpace, schedule: Schedule) -> str:
     """Of a schedule whose ops have a launch each."""
 
     def time_us(one: Schedule) -> float:

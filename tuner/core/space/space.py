@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import product
+from typing import Self
 
 from tuner.core.legal.legality import (
     check_schedule,
@@ -61,6 +62,8 @@ class Space:
         IllegalSchedule: the GPU runs none.
     """
 
+    #: Of launch ops, of which it knows none.
+    own: tuple[()] = ()
     #: Offered percents of a ring that weights fill ahead of a wait, the plainest first.
     run_aheads: tuple[int, ...] = RUN_AHEADS
 
@@ -77,6 +80,11 @@ class Space:
         self._assignments: dict[object, tuple[GridAssignment, ...]] = {}
         self._tails: dict[object, tuple[GridAssignment, ...]] = {}
         self._slices: dict[object, frozenset[tuple[Granularity, int]]] = {}
+
+    @property
+    def tiles(self) -> Self:
+        """Of the tile ops alone."""
+        return self
 
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
