@@ -9,7 +9,7 @@ up, in the order of their numbers, and posts.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,18 +25,8 @@ from tuner.errors import LivenessError
 Matrix = npt.NDArray[np.float64]
 
 
-def _gelu(x: Matrix) -> Matrix:
-    """Source: Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016 (the tanh approximation)."""
-    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
-
-
-#: All propagate NaN.
-ACTIVATIONS: dict[Activation, Callable[[Matrix], Matrix]] = {
-    Activation.IDENTITY: lambda x: x,
-    Activation.RELU: lambda x: np.maximum(x, 0),
-    Activation.GELU: _gelu,
-    Activation.SILU: lambda x: x / (1 + np.exp(-x)),
-}
+def _activated(activation: Activation, x: Matrix) -> Matrix:
+    return np.asarray(activation.row.host(np, x))
 
 
 def random_tensors(workload: Workload, seed: int) -> dict[str, Matrix]:
@@ -91,9 +81,9 @@ def plain_product(workload: Workload, tensors: Mapping[str, Matrix]) -> dict[str
             out = _turned(op, np.hsplit(out, 2), known[f"{op.name}.angles"], slice(0, op.n))
         elif op.gated:
             gate, up = np.hsplit(out, 2)
-            out = ACTIVATIONS[op.activation](gate) * up
+            out = _activated(op.activation, gate) * up
         else:
-            out = ACTIVATIONS[op.activation](out)
+            out = _activated(op.activation, out)
         known[op.name] = out + known.get(op.residual_source or f"{op.name}.residual", 0.0)
     return {op.name: known[op.name] for op in workload.tile_ops}
 
@@ -256,7 +246,7 @@ def _store(
         angles = memory[f"{op.name}.angles"][rows]
         _block(memory, out)[...] = _turned(op, sums, angles, slice(out.col_begin, out.col_end))
         return True
-    tile = ACTIVATIONS[op.activation](sums[0])
+    tile = _activated(op.activation, sums[0])
     if op.gated:
         tile = tile * sums[1]
     if op.residual:

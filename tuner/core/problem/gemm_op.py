@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any, Self
 
+from tuner.core.problem.activation import Activation
 from tuner.core.problem.attention import MOST_ROWS
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
@@ -23,18 +23,6 @@ DEFAULT_EPS = 1e-5
 
 #: Options of an op that are in the JSON form only where they are set.
 _LATER_OP = ("gated", "residual", "row_scale")
-
-
-class Activation(StrEnum):
-    """Elementwise function applied to an op's output, in fp32, before it is rounded.
-
-    ``gelu`` is the tanh approximation, which is also what vendor libraries fuse.
-    """
-
-    IDENTITY = "identity"
-    RELU = "relu"
-    GELU = "gelu"
-    SILU = "silu"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Self
 
+from tuner.core.problem.activation import Activation
 from tuner.core.problem.attention_op import ATTENTION, AttentionOp
 from tuner.core.problem.attention_place import check_attentions, check_turned
 from tuner.core.problem.dataflow import Flow, check_dataflow, check_names
@@ -18,7 +19,6 @@ from tuner.core.problem.gemm_op import (
     DEFAULT_EPS,
     MAX_ELEMENTS,
     ROW_SCALE_BYTES,
-    Activation,
     GemmOp,
     drop_defaults_of_chains,
 )
