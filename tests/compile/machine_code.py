@@ -17,7 +17,7 @@ from tests.compile import golden
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PagedCache
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.schedule import Schedule
 from tuner.workers.builder.nvrtc import nvrtc_version

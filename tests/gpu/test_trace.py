@@ -109,9 +109,9 @@ def test_no_task_is_ready_before_its_producers_are_stored(supervisor: GpuSupervi
 
 
 def last_producer_ns(graph: TileGraph, span: TaskSpan, ended: dict[tuple[int, int, int], int]) -> int:
-    edge = graph.edges_into(span.op)
-    assert edge is not None
-    rows, columns = range(edge.first[span.tile_m], edge.last[span.tile_m]), range(graph.grids[edge.producer][1])
+    (edge,) = (edge for edge in graph.streams if edge.consumer == span.op)
+    first, last = edge.rows
+    rows, columns = range(first[span.tile_m], last[span.tile_m]), range(graph.grids[edge.producer][1])
     return max(ended[edge.producer, row, column] for row in rows for column in columns)
 
 

@@ -314,5 +314,5 @@ def _streamed(space: Space, tiling: Tiling) -> Iterator[Schedule]:
 
 def _quarter(graph: TileGraph) -> int:
     """Tiles in a quarter of the widest producer's row."""
-    columns = max((graph.grids[edge.producer][1] for edge in graph.operand_edges), default=1)
+    columns = max((graph.grids[edge.producer][1] for edge in graph.streams), default=1)
     return -(-columns // 4)

@@ -60,6 +60,6 @@ class PriorBook:
     def _known(self, job: JobRecord) -> list[Found]:
         """What is known of the job's target: of a simulated one, what was simulated, and nothing else."""
         with self._store.read() as session:
-            found = priors.known(session, job.spec.workload, job.spec.target_id)
+            found = priors.known(session, job.spec.workload, job.spec.target_id, self._store.shapes)
             found += imports.known(session, job.spec.target_id)
         return [*found, *(self._winners.of(job.spec.target_id) if self._winners else ())]

@@ -104,7 +104,7 @@ _ROTARY = (
 
 def aliasing(workload: Workload) -> list[dict[str, str]]:
     """Pairs of tensors that may share one address; no other two may, where one of them is written."""
-    inputs = [op.source for op in workload.ops]
+    inputs = [op.reads[0].tensor for op in workload.ops if op.reads]
     added = {op.name: op.residual_source or f"{op.name}.residual" for op in workload.tile_ops if op.residual}
     return [
         {

@@ -21,9 +21,9 @@ import cupy
 import numpy as np
 
 from tuner.core.plan.attention import CLUSTERS
-from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gemm_op import GemmOp
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.schedule.attention import TILE_TOKENS
 from tuner.core.trial.evaluator import Problem
 

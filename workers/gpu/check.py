@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Dtype
 
 from ..protocol.messages import Work
@@ -118,17 +117,13 @@ def _value(bits: np.ndarray[Any, Any], dtype: Dtype) -> float:
 
 def _where(data: ProblemData, work: Work, name: str, row: int, column: int) -> str:
     """The tile and the task that own an element, or its sequence and head; nothing of tiles for the library."""
-    op = data.workload.op_named(name)
-    if isinstance(op, AttentionOp):
-        sequence, token = divmod(row, op.shape.new_tokens)
-        head, dim = divmod(column, op.shape.head_dim)
-        return f" (sequence {sequence}, new token {token}, head {head}, element {dim})"
+    op, op_index = data.workload.op_named(name), data.workload.op_index(name)
+    if op_index is None:
+        return f" ({place})" if (place := op.place_of(row, column)) else ""
     if work.tiling is None:
         return ""
-    op_index = data.workload.tile_ops.index(op)
     shape = work.tiling.tiles[op_index]
-    column = op.rotary.pair_of(column) if op.rotary else column
-    tile = (op_index, row // shape.m, column // shape.n)
+    tile = (op_index, row // shape.m, op.column_of_tiles(column) // shape.n)
     for launch, plan in enumerate(work.plans):
         tasks = np.flatnonzero((plan.plan.tasks[:, :3] == tile).all(axis=1))
         if tasks.size:

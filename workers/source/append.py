@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.kv_cache import PagedCache
 
 from .render import config_types, inlined
 from .rows import with_rows

@@ -13,8 +13,9 @@ from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
+from tuner.core.problem.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule, AttentionTiling
 from tuner.core.trial.limits import Limits

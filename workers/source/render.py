@@ -232,7 +232,7 @@ def _rotary_config(workload: Workload) -> str:
 
 def _has_early_residual(workload: Workload, tiling: Tiling, op_index: int) -> bool:
     """Whether an op's residual is an input, or lies above what it reads as A: a tile of A is there only if what it was
-    made of is (`tile_graph.Waits.NEVER`). What is read in band says nothing of what it was made of."""
+    made of is (`cover.Waits.NEVER`). What is read in band says nothing of what it was made of."""
     residual = workload.residual_producer_of(op_index)
     if residual is None:
         return True

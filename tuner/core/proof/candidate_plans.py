@@ -104,7 +104,7 @@ def check_launches(workload: Workload, launches: Sequence[tuple[int, ...]]) -> N
     for index, described in enumerate(ops):
         if index not in launch_of:
             raise CoverageError("an op is computed by no launch", described.name)
-        for tensor in described.tensors:
+        for tensor in described.read_names:
             writer = index_of.get(tensor, index)
             if launch_of.get(writer, 0) > launch_of[index]:
                 who = f"{described.name}, of launch {launch_of[index]}, reads {tensor}, of launch {launch_of[writer]}"

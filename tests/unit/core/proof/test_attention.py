@@ -16,7 +16,8 @@ from tests.support.attentions import attention as attention_op
 from tests.support.cases import H200
 from tuner.core.plan.attention import AttentionPlan, assign, num_attention_clusters
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
+from tuner.core.problem.attention_form import PLAIN, AttentionForm
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.proof.attention import attention_digest, attention_plan, check_attention, check_made_for
 from tuner.errors import CoverageError, InvalidInput, PlanError, ResourceError, WordError
 from tuner.workers.gpu.attention_reference import attention
