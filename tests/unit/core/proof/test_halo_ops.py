@@ -13,7 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import mutants, oracle
+from tests.support.box_cells import tiles_read
 from tests.support.box_graphs import BoxGraph, box_graph
+from tests.support.box_launch import launch_of
+from tests.support.cases import H200
 from tests.support.halo_ops import (
     Shape,
     Tiles,
@@ -30,6 +33,8 @@ from tests.support.halo_ops import (
 )
 from tests.support.proof import MUTATIONS, REASONS
 from tests.support.task_machine import launch_plan
+from tuner.core.model.rates import rates_of
+from tuner.core.model.simulate import simulate_launch
 from tuner.core.plan.boxes import Box, Extent, Read, TileSpace
 from tuner.core.plan.cover import Waits
 from tuner.core.plan.header import TICKET
@@ -73,6 +78,28 @@ def test_every_plan_of_them_is_proven_and_computes_what_the_ops_are(
     made = launch_plan(plan, graph, arithmetic, tensors, rng, num_launches=2)
     for name, wanted in whole_answers(graph, shape, tensors).items():
         np.testing.assert_allclose(made[name], wanted, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=30)
+@given(shapes, st.sampled_from((blurred, scanned, chained)), st.integers(0, 2**32))
+def test_a_simulated_launch_of_them_keeps_every_edge(
+    shape: Shape, launch: Callable[[Shape], BoxGraph], seed: int
+) -> None:
+    shape = replace(shape, blur_parts=min(2, -(-shape.channels // shape.step_c)))
+    graph, rng = launch(shape), random.Random(seed)
+    plan = prove(random_plan(graph, rng, num_ctas=rng.randint(1, 5), position=WaitPosition.TASK), graph)
+    graph = graph.with_parts(strided=plan.strided_parts)
+    timeline = simulate_launch(plan, graph, launch_of(graph, H200), H200, rates_of(H200))
+    assert sorted(row[1] for row in timeline.rows) == list(range(plan.num_tasks))
+    end_us: dict[tuple[int, int, int], float] = {}
+    for _, task, *_, end in timeline.rows:
+        op, row, col = plan.tasks[task, :3].tolist()
+        end_us[op, row, col] = max(end, end_us.get((op, row, col), 0.0))
+    for _, task, _, wait, *_ in timeline.rows:
+        op, row, col = plan.tasks[task, :3].tolist()
+        part, num_parts = plan.tasks[task, 6:8].tolist()
+        read = tiles_read(graph, (op, row, col), part, num_parts)
+        assert all(end_us[other] <= wait for other in read)
 
 
 def refusal(plan: Plan, graph: BoxGraph) -> str | None:
