@@ -88,9 +88,9 @@ def launchable_of(work: Work) -> Launchable:
     Raises:
         LaunchRefused: it is the library's, which has nothing of the kind.
     """
-    if work.launchable is None:
+    if work.shared is None:
         raise LaunchRefused(f"a {work.plan_kind} candidate has no kernel of ours to launch")
-    return work.launchable
+    return work.shared
 
 
 class ChainRunner:
