@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
+from tuner.core.problem.activation import Activation
 from tuner.errors import InvalidInput
 
 from .attention_shape import AttentionShape
 from .base_shape import OPTIONS, BaseShape, Json, is_product
 
 #: Their numbers in `pack.bin`.
-ACTIVATIONS = {"identity": 0, "relu": 1, "gelu": 2, "silu": 3}
+ACTIVATIONS = {str(one): one.row.number for one in Activation}
 #: What differs from line to line of a ladder. How long the contexts were that were timed is no matter of the shape.
 _SIZES = ("m", "sequences", "max_length", "lengths")
 #: What a product of a chain may have, and an FFN has no operand for.

@@ -12,6 +12,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
+from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
 
 from .header import Header
@@ -30,7 +31,7 @@ NEEDS_RESET, NO_PDL, HEADS_FIRST = _OF["TUNER_NEEDS_RESET"], _OF["TUNER_NO_PDL"]
 AS_MEASURED, SAFE_WEIGHTS = _OF["TUNER_AS_MEASURED"], _OF["TUNER_SAFE_WEIGHTS"]
 GATED, BIAS, RESIDUAL, ROW_SCALE = (_OF[f"TUNER_{name}"] for name in ("GATED", "BIAS", "RESIDUAL", "ROW_SCALE"))
 DTYPES = {dtype.row.array_name: dtype.row.number for dtype in Dtype}
-ACTIVATIONS = {name: _OF[f"TUNER_{name.upper()}"] for name in ("identity", "relu", "gelu", "silu")}
+ACTIVATIONS = {str(one): one.row.number for one in Activation}
 
 
 class RuntimeFailure(RuntimeError):
