@@ -7,6 +7,7 @@ from itertools import pairwise
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule
+from tuner.core.schedule.axis import sentences_of
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -80,7 +81,7 @@ def _attention_words(op: AttentionOp, one: AttentionSchedule, workload: Workload
         share = "all" if one.next_percent == 100 else f"{one.next_percent} %"
         when = "before the launch before it has ended" if one.next_early else "when all that it reads is there"
         words.append(f"It brings {share} of the weights of {reader.name} into the L2, {when}.")
-    return words
+    return words + sentences_of(one)
 
 
 def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> list[str]:
@@ -121,7 +122,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
         words.insert(-1, f"Signals: {signals}.")
     if evicted := _evicted(tiling):
         words.append(f"The L2 gives up {evicted}.")
-    return words
+    return words + [one for chosen in (*schedule.tile_ops, tiling, ordering) for one in sentences_of(chosen)]
 
 
 def _evicted(tiling: Tiling) -> str:
