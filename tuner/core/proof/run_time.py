@@ -119,7 +119,8 @@ def least_steps(space: TileSpace, tiles: Ints, steps: Ints) -> Ints:
     # Steps are passed over from the first one on that there is not.
     kept = np.where(has_step.all(axis=1), space.num_steps, has_step.argmin(axis=1))[tiles]
     first, stride, count = steps.T
-    return np.clip(-((first - kept) // stride), 0, count)
+    found: Ints = np.clip(-((first - kept) // stride), 0, count)
+    return found
 
 
 def _begins(box: Box, bound: Bound, space: TileSpace) -> Ints:
