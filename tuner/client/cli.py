@@ -40,6 +40,8 @@ COMMANDS = {
     "tune-model": ("tune_model", "tune_model", "Tunes the feed-forward blocks of a Hugging Face model."),
     "pack": ("packs", "pack", "Builds a pack from finished jobs."),
     "update": ("packs", "update", "Asks for the packs of a lock again, and shows what changed."),
+    "show": ("show", "show", "Prints what a pack holds."),
+    "diff": ("show", "diff", "Prints what differs between two packs."),
     "verify": ("verify", "verify", "Checks a pack, and runs its kernels on this machine's card."),
     "login": ("login", "login", "Keeps a token for the service at --url."),
     "logout": ("login", "logout", "Forgets the token for the service at --url."),

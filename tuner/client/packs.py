@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
-from tuner.client import render
 from tuner.client.errors import NoResult, Refused
 from tuner.client.files import check_places, place_below
 from tuner.client.http import Client
@@ -18,13 +16,13 @@ from tuner.client.lock import Cache, Lock, LockedPack, change_lock, read_lock
 from tuner.client.meaning import check_pack
 from tuner.client.options import lock_option, pack_options
 from tuner.client.output import print_table, write_or_print
+from tuner.client.pack_tables import diff_table, ladder_table
 from tuner.client.signatures import check_signed, pinned
 from tuner.core.problem.attention_op import ATTENTION
-from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.errors import InvalidInput
-from tuner.packs.attention import AttentionRung, is_plain_call
-from tuner.packs.contents import Answer, Entry, Rung, Shape
-from tuner.packs.ladder import DEFAULT_MIN_GAIN, MAX_ROWS
+from tuner.packs.attention import is_plain_call
+from tuner.packs.contents import Shape
+from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.read import Pack, read_pack
 from tuner.packs.signing import signer
 
@@ -219,104 +217,3 @@ def fetch_locked(
     for place, sha256, content in found:
         cache.put(sha256, content)
         write_or_print(content, place)
-
-
-def ladder_table(pack: Pack) -> Table:
-    """What each range of rows runs, and what it gains."""
-    simulated = str(pack.document["provenance"].get("target", "")).startswith(SIMULATED_PREFIX)
-    table = Table("shape", "rows", "runs", "speed-up", "95 % interval", title=f"pack{render.mark(simulated)}")
-    is_invariant, min_gain = any(entry.invariant_rows for entry in pack.entries), _min_gain(pack)
-    if is_invariant:
-        table.add_column("without the promise")
-        table.caption = "batch-invariant: a row's bits depend on no other row, up to the largest m"
-    for entry in pack.entries:
-        for rung in entry.rungs:
-            without = [render.ratio(rung.provenance.get("without_the_promise"))] if is_invariant else []
-            table.add_row(str(entry.shape), rows_of(rung), _runs_and_why(rung, min_gain), *_speedup(rung), *without)
-    for shape, contexts, one in by_contexts(pack):
-        table.add_row(shape, contexts, _runs_and_why(one, min_gain), *_speedup(one))
-    return table
-
-
-def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
-    """What each range of rows ran and runs, and what that gained and gains; only what differs."""
-    table = Table("shape", "rows", "before", "after", title=f"{path}: what changed")
-    for shape, first, last, old, new in _differences(before.entries if before else (), after.entries):
-        table.add_row(str(shape), _range(first, last), _gain(old), _gain(new))
-    sides = [{(shape, contexts): rung for shape, contexts, rung in by_contexts(one)} for one in (before, after) if one]
-    sides = sides if before else [{}, *sides]
-    for key in dict.fromkeys([*sides[0], *sides[1]]):
-        gains = [_gain(side.get(key)) for side in sides]
-        if gains[0] != gains[1]:
-            table.add_row(*key, *gains)
-    return table
-
-
-def by_contexts(pack: Pack) -> Iterator[tuple[str, str, AttentionRung]]:
-    """The rungs of all attentions and layers, with their shape, and their sequences and longest context in words."""
-    tables = [(str(entry.shape), entry.rungs) for entry in pack.attentions]
-    tables += [(str(entry.shape), entry.rungs) for entry in pack.layers]
-    for shape, rungs in tables:
-        yield from ((shape, f"{rung.sequences} x {rung.max_length} tokens", rung) for rung in rungs)
-
-
-def _differences(
-    before: Sequence[Entry], after: Sequence[Entry]
-) -> Iterator[tuple[Shape, int, int, Rung | None, Rung | None]]:
-    ladders: tuple[Mapping[Shape, Entry], ...] = tuple({one.shape: one for one in side} for side in (before, after))
-    for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
-        sides = [side.get(shape) for side in ladders]
-        ends = sorted({rung.m_hi for side in sides if side for rung in side.rungs})
-        for first, last in zip([1, *(end + 1 for end in ends)], ends, strict=False):
-            old, new = (side.at(last) if side else None for side in sides)
-            if _gain(old) != _gain(new):
-                yield shape, first, last, old, new
-
-
-def _gain(rung: Answer | None) -> str:
-    if rung is None or rung.kernel is None:
-        return "–" if rung is None else runs_of(rung)
-    return f"{runs_of(rung)} {render.ratio(rung.speedup)}"
-
-
-def _speedup(rung: Answer) -> tuple[str, str]:
-    """What it gains, and the interval; beside the library there stands neither: what was measured is of our kernel."""
-    if rung.kernel is None:
-        return "–", "–"
-    interval = "–" if rung.interval is None else f"{rung.interval[0]:.3f}–{rung.interval[1]:.3f}"
-    return render.ratio(rung.speedup), interval
-
-
-def runs_of(rung: Answer) -> str:
-    """In words: the plan kind, or the library."""
-    return "library" if rung.kernel is None else render.words(str(rung.kernel.manifest["plan_kind"]))
-
-
-def _min_gain(pack: Pack) -> float | None:
-    found = pack.document["provenance"].get("min_gain")
-    return found if isinstance(found, int | float) else None
-
-
-def _runs_and_why(rung: Answer, min_gain: float | None) -> str:
-    """In words, and of the library why it runs."""
-    if rung.kernel is not None:
-        return runs_of(rung)
-    if (winner := rung.provenance.get("winner")) is None:
-        why = "never measured"
-    elif winner == "library":
-        why = "ours is slower"
-    else:
-        gain = "" if rung.speedup is None else f" {render.ratio(rung.speedup)}"
-        why = f"ours gains{gain}, below --min-gain" + ("" if min_gain is None else f" {min_gain:g}")
-    return f"library: {why}"
-
-
-def rows_of(rung: Rung) -> str:
-    """In words."""
-    return _range(rung.m_lo, rung.m_hi)
-
-
-def _range(first: int, last: int) -> str:
-    if first == last:
-        return str(first)
-    return f"{first} and more" if last == MAX_ROWS else f"{first}–{last}"

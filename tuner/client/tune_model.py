@@ -17,37 +17,73 @@ from tuner.client.model_attention import attention_pairs, qkv_attention_chains
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import Finite, pack_options
 from tuner.client.output import plain_console, print_table
-from tuner.client.packs import ladder_table, make, order_of_jobs
+from tuner.client.pack_tables import ladder_table
+from tuner.client.packs import make, order_of_jobs
 from tuner.client.row_counts import row_counts
 from tuner.client.signatures import pinned
+from tuner.client.vllm_rows import VLLM_VERSION, captured_rows
 from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
 from tuner.json_file import read_json
 from tuner.packs.contents import Shape
 
 Found = TypeVar("Found")
-#: The batch sizes that vLLM captures graphs for: 1, 2, 4, and the multiples of 8 up to 256.
-VLLM_ROWS = (1, 2, 4, *range(8, 257, 8))
+#: Of vLLM's flags, those that its rows follow.
+_OF_VLLM = ("max_num_seqs", "speculative_tokens", "max_num_batched_tokens")
+#: Characters of a label, and labels of a job, which the service takes.
+_LONGEST_LABEL, _MOST_LABELS = 64, 16
 
 
-def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
-    """``vllm``, or numbers as `row_counts` reads them: each once, in order.
+def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...] | None:
+    """Numbers as `row_counts` reads them, each once, in order; None for ``vllm``.
 
     Raises:
         click.BadParameter: it is neither.
     """
     if value == "vllm":
-        return VLLM_ROWS
+        return None
     found = row_counts(ctx, param, value)
     return found if isinstance(found, tuple) else (found or 1,)
 
 
+def take_rows(options: dict[str, Any]) -> tuple[int, ...]:
+    """Removes the options of rows; the rows that they spell. Those of vLLM are said with its version.
+
+    Raises:
+        click.UsageError: vLLM's flags are given beside rows.
+    """
+    rows: tuple[int, ...] | None = options.pop("rows")
+    given = {name: value for name in _OF_VLLM if (value := options.pop(name)) is not None}
+    if rows is None:
+        rows = captured_rows(**given)
+        click.echo(f"the {len(rows)} numbers of rows that vLLM {VLLM_VERSION} captures, up to {rows[-1]}", err=True)
+    elif given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise click.UsageError(f"{flags}: only with --m vllm, whose rows follow it")
+    return rows
+
+
+def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What a model's shapes and rows are made of."""
+    more = click.IntRange(min=1)
+    for option in (
+        click.option("--max-num-batched-tokens", type=more, help="With --m vllm: as vLLM is started."),
+        click.option("--speculative-tokens", type=click.IntRange(min=0), help="With --m vllm: as vLLM is started."),
+        click.option("--max-num-seqs", type=more, help="With --m vllm: as vLLM is started."),
+        click.option(
+            "--m", "rows", metavar="vllm|LIST", callback=read_rows, default="vllm", show_default=True, help="Rows."
+        ),
+        click.option("--dtype", type=click.Choice(["fp16", "bf16"]), help="By default the config's."),
+        click.option("--tp", type=more, default=1, show_default=True, help="Tensor-parallel ranks."),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command("tune-model")
 @click.argument("configs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--tp", type=click.IntRange(min=1), default=1, show_default=True, help="Tensor-parallel ranks.")
-@click.option("--dtype", type=click.Choice(["fp16", "bf16"]), help="By default the config's.")
+@model_options
 @click.option("--residual", is_flag=True, help="The kernel adds the residual; on one rank alone.")
-@click.option("--m", "rows", metavar="vllm|LIST", callback=read_rows, default="vllm", show_default=True, help="Rows.")
 @click.option("--context", type=click.IntRange(min=1), help="Tunes the attentions, too: of up to so many tokens.")
 @click.option("--with-qkv", is_flag=True, help="With --context: norm and qkv in front of each attention, in one job.")
 @click.option("--page-tokens", type=click.IntRange(min=1), help="Of a page of the cache; contiguous unless given.")
@@ -55,10 +91,12 @@ def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[i
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
 @click.option("--trials", type=click.IntRange(min=1), help="Budget of each job: recorded outcomes.")
 @click.option("--seconds", type=Finite(min=0, min_open=True), help="Budget of each job: seconds of search.")
+@click.option("--project", help="What the jobs belong to.")
+@click.option("--label", "labels", multiple=True, help="A word to find them again by, beside the models' names.")
 @click.option("--anew", is_flag=True, help="Search again where a job has finished already.")
 @pack_options
 @click.pass_obj
-def tune_model(client: Client, /, configs: tuple[Path, ...], rows: tuple[int, ...], **options: Any) -> None:
+def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> None:
     """Tunes the feed-forward blocks of a model, and with --context its attentions, and writes a pack.
 
     CONFIGS are config.json files of Hugging Face models. Shapes that they share are tuned once. All jobs are one batch,
@@ -71,6 +109,7 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], rows: tuple[int, ..
         raise click.UsageError("--with-qkv is of an attention's queries: give --context, too")
     if options["context"] is not None and options["batch_invariant"]:
         raise click.UsageError("an attention promises no batch invariance: give --context or --batch-invariant")
+    rows = take_rows(options)
     shapes = _shapes(configs, tp=options["tp"], dtype=options["dtype"], residual=options["residual"])
     attentions = [] if options["context"] is None else _attentions(configs, rows, options)
     for shape, layers in shapes.items():
@@ -79,7 +118,8 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], rows: tuple[int, ..
     body: dict[str, Any] = {"shapes": ladder_shapes(shapes, rows), "budget": budget, "reuse": not options["anew"]}
     body |= {"pairs": attentions} if attentions else {}
     body["objective"] = {} if options["l2"] is None else {"l2": options["l2"]}
-    body |= {} if options["target"] is None else {"target": options["target"]}
+    body |= {name: options[name] for name in ("target", "project") if options[name] is not None}
+    body["labels"] = _labels(options["labels"], configs)
     batch = client.submit_batch(body)
     click.echo(address_of(client.url, batch["links"]["page"]), err=True)
     follow(client, batch, plain_console(stderr=True))
@@ -94,6 +134,21 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], rows: tuple[int, ..
     order = order_of_jobs(done, options["min_gain"], options["batch_invariant"])
     pack = make(client, order, options["output"], options["lock"], pinned(options["key"]))
     print_table(ladder_table(pack))
+
+
+def _labels(given: Sequence[str], configs: Sequence[Path]) -> list[str]:
+    """Those that were given, and the models' names while there is room."""
+    room = max(0, _MOST_LABELS - len(given))
+    return list(dict.fromkeys([*given, *[name_of(path) for path in configs][:room]]))
+
+
+def name_of(path: Path) -> str:
+    """What a model is called: as its config says, or by the file, or by the folder of a `config.json`."""
+    said = _read(path, lambda config: config.get("_name_or_path"))
+    of_file = path.resolve().parent.name if path.stem == "config" else path.stem
+    name = said.rstrip("/").rpartition("/")[2] if isinstance(said, str) else ""
+    printable = "".join(one for one in name or of_file if one.isprintable())
+    return printable.strip()[:_LONGEST_LABEL].strip() or "model"
 
 
 def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
