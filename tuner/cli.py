@@ -15,12 +15,13 @@ from tuner.cli_options import (
     settings_of,
     settings_of_place,
     settings_of_service,
+    store_beside_servers,
     tls_option,
 )
 from tuner.cluster_cli import scheduler, tls, worker
 from tuner.db_cli import db
 from tuner.doctor import doctor
-from tuner.errors import TunerError
+from tuner.errors import StoreError, TunerError
 from tuner.terminal import CannotPrint, printing
 from tuner.token_cli import audit, token
 from tuner.versions import VERSION_MESSAGE, install_command
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from tuner.core.problem.gpu import Gpu
     from tuner.core.problem.workload import Workload
     from tuner.core.schedule.ordering import Schedule
+    from tuner.store import Store
+
+#: Beside a running server `tuner gc` leaves what is younger: a file lies there before a row names it, seconds.
+_SPARED_S = 600.0
 
 
 class _Commands(click.Group):
@@ -101,24 +106,29 @@ def migrate(data: Path | None) -> None:
 
 @main.command()
 @data_option
+@database_option
 @click.option("--limit", "limit_bytes", type=int, help="Most bytes to keep.  [default: TUNER_DISK_LIMIT_BYTES, 8 GiB]")
-def gc(data: Path | None, limit_bytes: int | None) -> None:
+def gc(limit_bytes: int | None, **place: Any) -> None:
     """Deletes builds, artifacts, samples, counters and traces, the oldest first, until the rest fits.
 
-    Results and trials stay.
+    Results and trials stay. Beside a running server what is younger than ten minutes stays, too.
     """
-    from tuner.store import Store
+    settings = settings_of_service({**place, "disk_limit_bytes": limit_bytes})
+    with store_beside_servers(settings) as store:
+        freed = store.collect_garbage(settings.disk_limit_bytes, 0.0 if _is_alone(store) else _SPARED_S)
+    click.echo(
+        f"deleted {freed.num_files} files, the samples of {freed.num_jobs} jobs, {freed.num_inspections} "
+        f"inspections, {freed.freed_bytes} bytes; {freed.kept_bytes} bytes are left"
+    )
 
-    settings = settings_of_service({"data": data, "disk_limit_bytes": limit_bytes})
-    store = Store.open(settings.data, settings.database_url)
+
+def _is_alone(store: Store) -> bool:
+    """Whether no server runs; none can begin then before the store is closed."""
     try:
-        freed = store.collect_garbage(settings.disk_limit_bytes)
-        click.echo(
-            f"deleted {freed.num_files} files, the samples of {freed.num_jobs} jobs, {freed.num_inspections} "
-            f"inspections, {freed.freed_bytes} bytes; {freed.kept_bytes} bytes are left"
-        )
-    finally:
-        store.close()
+        store.leadership.take()
+    except StoreError:
+        return False
+    return True
 
 
 @main.group()
@@ -189,11 +199,12 @@ def orders(rows: int, cols: int, cache_panels: int, num_steps: int, policy: str,
 @main.command()
 @click.argument("what", metavar="JOB|SCHEDULE")
 @data_option
-def explain(what: str, data: Path | None) -> None:
+@database_option
+def explain(what: str, **place: Any) -> None:
     """Says in words and numbers why a schedule is fast or slow: bounds, waves, waits, traffic, what would be better.
 
     JOB is the id of a job whose result holds a fused schedule, or one of an attention. What was measured is told beside
-    what was forecast; no server may be using its data. SCHEDULE is a JSON file
+    what was forecast. Its server may run meanwhile. SCHEDULE is a JSON file
     of {"workload": ..., "gpu": an id of the catalogue, "schedule": ...}, or the manifest.json of an artifact.
     """
     from tuner.core.insight.explain import explain as explained
@@ -201,7 +212,7 @@ def explain(what: str, data: Path | None) -> None:
 
     measured: list[str] = []
     if what.startswith("job-"):
-        (workload, gpu, schedule), measured = _from_job(what, data)
+        (workload, gpu, schedule), measured = _from_job(what, place)
     else:
         workload, gpu, schedule = read_schedule(Path(what))
     heading, *forecast = explained(workload, gpu, schedule)
@@ -209,21 +220,16 @@ def explain(what: str, data: Path | None) -> None:
         click.echo(sentence)
 
 
-def _from_job(job_id: str, data: Path | None) -> tuple[tuple[Workload, Gpu, Schedule], list[str]]:
+def _from_job(job_id: str, place: dict[str, Any]) -> tuple[tuple[Workload, Gpu, Schedule], list[str]]:
     """What a job asked and its fastest fused schedule; and what it measured, in sentences."""
     from tuner.core.insight.explain_job import best_to_explain, explain_job
     from tuner.core.insight.forecast_quality import judge_forecasts
     from tuner.core.problem.gpu import CATALOGUE
-    from tuner.store import Store, bests, jobs, trials
+    from tuner.store import bests, jobs, trials
 
-    settings = settings_of_service({"data": data})
-    store = Store.open(settings.data, settings.database_url)
-    try:
-        with store.read() as session:
-            spec, best = jobs.get(session, job_id).spec, bests.find(session, job_id)
-            history, forecasts = trials.history(session, job_id), trials.forecasts(session, job_id)
-    finally:
-        store.close()
+    with store_beside_servers(settings_of_service(place)) as store, store.read() as session:
+        spec, best = jobs.get(session, job_id).spec, bests.find(session, job_id)
+        history, forecasts = trials.history(session, job_id), trials.forecasts(session, job_id)
     row = best_to_explain(best.finals) if best else None
     gpu = CATALOGUE.get(spec.target_id.split(":")[-1])
     if gpu is None or best is None or row is None or row.candidate.schedule is None:

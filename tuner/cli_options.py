@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from tuner.settings import Settings
+    from tuner.store import Store
 
 data_option = click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of database, artifacts and build cache."
@@ -78,6 +80,22 @@ def settings_of_place(options: dict[str, Any]) -> Settings:
             f"there is no folder {settings.data}; give --data the folder of a service, or make that of a new one first"
         )
     return settings
+
+
+@contextmanager
+def store_beside_servers(settings: Settings) -> Iterator[Store]:
+    """The store of a service for the length of the block; its server may run meanwhile.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    from tuner.store import Store
+
+    store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=True)
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 def folder_of_service(options: dict[str, Any]) -> Path:

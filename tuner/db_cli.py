@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def db() -> None:
-    """The database of a service, while no server uses it."""
+    """The database of a service. Check and backup work beside its server; the others need it to be stopped."""
 
 
 @db.command()
@@ -42,10 +42,13 @@ def upgrade(**options: Any) -> None:
 @data_option
 @database_option
 def check(**options: Any) -> None:
-    """Says of which revision the tables are, how many rows they have, and whether they hold together."""
+    """Says of which revision the tables are, how many rows they have, and whether they hold together.
+
+    A server may run meanwhile.
+    """
     from tuner.store.checking import check_tables
 
-    with _locked(options) as engine:
+    with _beside_servers(options) as engine:
         for line in check_tables(engine):
             click.echo(line)
 
@@ -55,10 +58,13 @@ def check(**options: Any) -> None:
 @data_option
 @database_option
 def backup(file: Path, **options: Any) -> None:
-    """Writes all tables into FILE, for SQLite and PostgreSQL alike. Artifacts are files: copy their folder."""
+    """Writes all tables into FILE, for SQLite and PostgreSQL alike, as they are at one moment.
+
+    A server may run meanwhile. Artifacts are files: copy their folder afterwards, so that it has all that FILE names.
+    """
     from tuner.store.backups import back_up
 
-    with _locked(options) as engine:
+    with _beside_servers(options) as engine:
         counts = back_up(engine, file)
     click.echo(f"{file} has {counts['jobs']} jobs and {counts['trials']} trials")
 
@@ -111,13 +117,21 @@ def prune(days: float | None, keep: int | None, **options: Any) -> None:
 
 
 @contextmanager
-def _locked(options: dict[str, Any], begun: Settings | None = None) -> Iterator[Any]:
-    """The database, which no server has meanwhile; one that must be there is not made, unless it is `begun`."""
+def _beside_servers(options: dict[str, Any]) -> Iterator[Any]:
+    """The database, which is there, and which a server may have."""
+    from tuner.store.opening import engine_beside_servers
+
+    settings = settings_of_service(options)
+    with engine_beside_servers(settings.data, settings.database_url, settings.lock_patience_s) as engine:
+        yield engine
+
+
+@contextmanager
+def _locked(options: dict[str, Any], begun: Settings) -> Iterator[Any]:
+    """The database, which no server has meanwhile; it is made where it is not there."""
     from tuner.store.opening import locked_engine
 
-    settings = begun or settings_of_service(options)
-    where = settings.data, settings.database_url, settings.lock_patience_s
-    with locked_engine(*where, makes_folder=begun is not None) as engine:
+    with locked_engine(begun.data, begun.database_url, begun.lock_patience_s) as engine:
         yield engine
 
 

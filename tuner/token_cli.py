@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.cli_options import data_option, database_option, settings_of_place, settings_of_service
+from tuner.cli_options import data_option, database_option, settings_of_place, settings_of_service, store_beside_servers
 from tuner.core.access.caller import LOCAL, Role
 
 if TYPE_CHECKING:
@@ -25,15 +25,9 @@ _DAY_S = 24 * 3600.0
 @contextmanager
 def _store(data: Path | None, database_url: str | None, *, make: bool = False) -> Iterator[Store]:
     """The database of a service; one that is not there is made only if that is said, and not in a folder misspelled."""
-    from tuner.store import Store
-
     options = {"data": data, "database_url": database_url}
-    settings = settings_of_place(options) if make else settings_of_service(options)
-    store = Store.open(settings.data, settings.database_url, settings.lock_patience_s, shared=True)
-    try:
+    with store_beside_servers(settings_of_place(options) if make else settings_of_service(options)) as store:
         yield store
-    finally:
-        store.close()
 
 
 def _day(seconds: float | None) -> str:

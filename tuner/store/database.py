@@ -127,9 +127,10 @@ class Store:
             self._writer.release()
         self.commits.note(job_ids, brings_work=brings_work)
 
-    def collect_garbage(self, limit_bytes: int) -> Freed:
-        """Bounds what artifacts, builds and samples of ended jobs take; what a result names stays."""
-        return Collector(self.read, self.write, self.artifacts, self.build_cache).collect(limit_bytes)
+    def collect_garbage(self, limit_bytes: int, spared_s: float = 0.0) -> Freed:
+        """Bounds what artifacts, builds and samples of ended jobs take; what a result names stays, and so does what is
+        younger than `spared_s`."""
+        return Collector(self.read, self.write, self.artifacts, self.build_cache).collect(limit_bytes, spared_s)
 
     def sweep(self, goes_on: Callable[[], bool] = lambda: True) -> Swept:
         """Removes jobs that were taken out of sight, until all are gone or `goes_on` is false.

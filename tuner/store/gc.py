@@ -76,11 +76,13 @@ class Collector:
         self._artifacts = artifacts
         self._build_cache = build_cache
 
-    def collect(self, limit_bytes: int) -> Freed:
-        """Removes the oldest things first, until all that is left fits `limit_bytes`."""
+    def collect(self, limit_bytes: int, spared_s: float = 0.0) -> Freed:
+        """Removes the oldest things first, until all that is left fits `limit_bytes`. What is younger than `spared_s`
+        stays: a server that runs beside may have written a file that no row names yet."""
         total_bytes, items = self._survey()
         freed_bytes, removed = 0, Counter[str]()
-        for item in sorted(items, key=lambda item: item.at):
+        before = time.time() - spared_s
+        for item in sorted((item for item in items if item.at <= before), key=lambda item: item.at):
             if total_bytes - freed_bytes <= limit_bytes:
                 break
             item.remove()

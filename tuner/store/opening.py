@@ -1,11 +1,10 @@
-"""A database that is worked on while no server has it, whatever its tables are."""
+"""A database as it lies, whatever its tables are: beside a server, or while no server has it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -18,27 +17,33 @@ from tuner.store.leadership import Leadership
 
 
 @contextmanager
-def locked_engine(
-    directory: Path, database_url: str | None, lock_patience_s: float, *, makes_folder: bool = True
-) -> Iterator[Engine]:
-    """Locks `directory` and its database for the length of the block. Without `makes_folder` nothing is made: no server
-    uses a folder that is not there, and the database has a lock of its own.
+def engine_beside_servers(directory: Path, database_url: str | None, lock_patience_s: float) -> Iterator[Engine]:
+    """The database for the length of the block, which must be there; a server may write to it meanwhile.
+
+    Raises:
+        StoreError: it cannot be used.
+    """
+    engine = make_engine(directory, database_url, lock_patience_s)
+    try:
+        yield engine
+    except SQLAlchemyError as error:
+        raise StoreError(f"the database at {engine.url!r} cannot be used: {words_of(error)}") from error
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def locked_engine(directory: Path, database_url: str | None, lock_patience_s: float) -> Iterator[Engine]:
+    """Locks `directory`, which is made where it is not there, and its database for the length of the block.
 
     Raises:
         StoreError: a server has it, or it cannot be used.
     """
-    with ExitStack() as stack:
-        folder = directory
-        if makes_folder:
-            make_folder(directory, holds_database=database_url is None)
-        elif not directory.is_dir():
-            folder = Path(stack.enter_context(TemporaryDirectory()))
-        engine = make_engine(directory, database_url, lock_patience_s)
-        leadership = Leadership(folder, engine)
-        stack.callback(engine.dispose)
-        stack.callback(leadership.release)
+    make_folder(directory, holds_database=database_url is None)
+    with engine_beside_servers(directory, database_url, lock_patience_s) as engine:
+        leadership = Leadership(directory, engine)
         try:
             leadership.take()
             yield engine
-        except SQLAlchemyError as error:
-            raise StoreError(f"the database at {engine.url!r} cannot be used: {words_of(error)}") from error
+        finally:
+            leadership.release()

@@ -158,11 +158,11 @@ def test_the_commands_check_back_up_restore_delete_and_prune(tmp_path: Path) -> 
     data, again = str(tmp_path / "data"), str(tmp_path / "again")
     store = Store.open(tmp_path / "data")
     done, waiting = fill(store)
-    refused = CliRunner().invoke(main, ["db", "backup", str(tmp_path / "b.zip"), "--data", data])
+    refused = CliRunner().invoke(main, ["db", "upgrade", "--data", data])
     assert "is in use by another server" in refused.output
-    store.close()
     assert "2 jobs, 4 trials: their numbers agree" in run("check", "--data", data)
     assert "has 2 jobs and 4 trials" in run("backup", str(tmp_path / "b.zip"), "--data", data)
+    store.close()
     assert "restored 2 jobs and 4 trials" in run("restore", str(tmp_path / "b.zip"), "--data", again)
     assert f"revision {migrate.head()}" in run("upgrade", "--data", again)
     refused = CliRunner().invoke(main, ["db", "delete", waiting, "--data", data])
