@@ -10,7 +10,6 @@ from rich.table import Table
 
 from tuner.client import render
 from tuner.core.problem.gpu import SIMULATED_PREFIX
-from tuner.packs.attention import AttentionRung
 from tuner.packs.contents import Answer, Entry, Rung, Shape
 from tuner.packs.ladder import MAX_ROWS
 from tuner.packs.read import Pack
@@ -101,7 +100,7 @@ def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
     return table
 
 
-def by_contexts(pack: Pack) -> Iterator[tuple[str, str, AttentionRung]]:
+def by_contexts(pack: Pack) -> Iterator[tuple[str, str, Answer]]:
     """The rungs of all attentions and layers, with their shape, and their sequences and longest context in words."""
     tables = [(str(entry.shape), entry.rungs) for entry in pack.attentions]
     tables += [(str(entry.shape), entry.rungs) for entry in pack.layers]

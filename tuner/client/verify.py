@@ -20,8 +20,7 @@ from tuner.client.output import as_json, print_json, print_table
 from tuner.client.pack_tables import by_contexts, rows_of, runs_of
 from tuner.client.packs import opened
 from tuner.client.signatures import check_signed, pinned
-from tuner.packs.attention import AttentionRung
-from tuner.packs.contents import Kernel, Rung
+from tuner.packs.contents import Answer, Kernel
 from tuner.packs.read import Pack
 from tuner.packs.signing import signer
 from tuner.versions import install_command
@@ -99,7 +98,7 @@ def _unpack(kernel: Kernel, folder: Path) -> None:
 def gains_table(pack: Pack, found: Mapping[str, Mapping[str, Any]]) -> Table:
     """What each kernel gained where it was tuned, and gains here."""
     table = Table("shape", "rows", "runs", "time here", "speed-up in the pack", "speed-up here")
-    rungs: list[tuple[str, str, Rung | AttentionRung]] = [
+    rungs: list[tuple[str, str, Answer]] = [
         (str(entry.shape), rows_of(rung), rung) for entry in pack.entries for rung in entry.rungs
     ]
     rungs += by_contexts(pack)
