@@ -90,10 +90,10 @@ def traced(row: ChainRow, prepared: PreparedKernel, arch: str, repeats: int) -> 
     from tuner.workers.gpu.cublaslt import CublasLt
     from tuner.workers.gpu.problem_on_card import ProblemOnCard
     from tuner.workers.gpu.session import Kernels
-    from tuner.workers.source.render import device_text
+    from tuner.workers.source.tools import tools_source
 
     tools = cupy.cuda.function.Module()
-    tools.load(compile_source(device_text("tools.cu"), arch)[0])
+    tools.load(compile_source(tools_source(), arch)[0])
     problem, kernels, work = ProblemOnCard(row.problem, tools, CublasLt(), None), Kernels(), prepared.work
 
     def run(runner: ChainRunner) -> Trace:
@@ -131,10 +131,10 @@ def measured(bench: Workbench, builder: Builder, row: ChainRow, repeats: int) ->
     """A row of the results."""
     candidate = candidate_of(row, bench.evaluator.target.id)
     prepared = prepare(row.workload, bench.gpu, candidate, builder, {}, traced=True)
-    assert prepared.built is not None
+    assert prepared.shared is not None
     fresh, kept = traced(row, prepared, bench.gpu.arch, repeats)
     named = {"row": row.name, "kind": str(candidate.plan_kind), "schedule": str(candidate.schedule)}
-    return named | {"cubin_bytes": len(prepared.built.cubin)} | figures_of(fresh, kept)
+    return named | {"cubin_bytes": len(prepared.shared.built.cubin)} | figures_of(fresh, kept)
 
 
 def main() -> None:

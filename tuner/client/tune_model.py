@@ -15,7 +15,7 @@ from tuner.client.errors import JobFailed
 from tuner.client.http import Client
 from tuner.client.model_attention import attention_pairs, qkv_attention_chains
 from tuner.client.models import ffn_shapes, merged
-from tuner.client.options import Finite, pack_options
+from tuner.client.options import DTYPES, Finite, pack_options
 from tuner.client.output import plain_console, print_table
 from tuner.client.pack_tables import ladder_table
 from tuner.client.packs import make, order_of_jobs
@@ -73,7 +73,7 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--m", "rows", metavar="vllm|LIST", callback=read_rows, default="vllm", show_default=True, help="Rows."
         ),
-        click.option("--dtype", type=click.Choice(["fp16", "bf16"]), help="By default the config's."),
+        click.option("--dtype", type=click.Choice(DTYPES), help="By default the config's."),
         click.option("--tp", type=more, default=1, show_default=True, help="Tensor-parallel ranks."),
     ):
         command = option(command)

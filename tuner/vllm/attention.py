@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
 from tuner.packs.attention import AttentionRung, AttentionShape
 from tuner.packs.read import Pack, read_pack
@@ -20,7 +21,8 @@ from .log import log
 
 #: Backends whose caches have keys and values of a token side by side, keys first.
 PACKED_BACKENDS = ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN")
-_DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
+#: By the names that PyTorch has for them.
+_DTYPES = {dtype.row.array_name: dtype for dtype in Dtype}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,7 @@ class Served:
         impl = attention.impl
         return cls(
             shape=AttentionShape(
-                dtype=_DTYPES.get(str(config.dtype).removeprefix("torch."), str(config.dtype)),
+                dtype=str(_DTYPES.get(str(config.dtype).removeprefix("torch."), config.dtype)),
                 heads=attention.num_heads,
                 kv_heads=kv_heads,
                 head_dim=head_dim,
@@ -106,8 +108,8 @@ def _others(attention: Any, vllm_config: Any) -> Iterator[str]:
     backend = attention.attn_backend.get_name()
     if backend not in PACKED_BACKENDS:
         yield f"the cache of backend {backend} has a form of its own; known are {', '.join(PACKED_BACKENDS)}"
-    if attention.kv_cache_dtype not in ("auto", "float16", "bfloat16"):
-        yield f"kv_cache_dtype is {attention.kv_cache_dtype}, and kernels here read fp16 or bf16"
+    if attention.kv_cache_dtype not in {"auto", *_DTYPES}:
+        yield f"kv_cache_dtype is {attention.kv_cache_dtype}, and kernels here read {' or '.join(Dtype)}"
     if getattr(attention, "has_sink", False):
         yield "its heads have sinks"
     if getattr(attention.impl, "alibi_slopes", None) is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tuner.core.problem.gpu import CATALOGUE, SIMULATED_PREFIX
+from tuner.core.problem.op import TILE
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.wire.fields import Strict
@@ -14,7 +15,8 @@ from tuner.wire.fields import Strict
 MOST_SIZE = 2**20
 #: Of all ops. An output of 2^31 elements has half as many.
 MOST_TILES = 2**18
-_TILE = 128
+#: Ops with launches of their own, of a workload whose numbers are checked on a card.
+MOST_CHECKED = 1
 _SIZES = ("m", "n", "k", "d_in", "d_hidden", "d_out")
 
 
@@ -22,19 +24,25 @@ def check_size(field: str, pair: Strict, workload: Workload, target_id: str) -> 
     """`field` names the pair in the request.
 
     Raises:
-        InvalidInput: a size, its tiles, or what it takes of the target's memory is beyond what a search can do.
+        InvalidInput: a size, its tiles, what it takes of the target's memory, or what a card would have to check is
+            beyond what a search can do.
     """
     for name, size in _sizes(field, pair.model_dump()):
         if size > MOST_SIZE:
             raise InvalidInput(name, f"is {size}, and no size of a product is searched above {MOST_SIZE}", "give less")
-    if (num_tiles := _num_tiles(workload)) > MOST_TILES:
-        problem = f"has {num_tiles} tiles of {_TILE} x {_TILE} outputs, or pairs of a sequence and a KV head"
+    if (num_tiles := sum(op.num_tiles for op in workload.ops)) > MOST_TILES:
+        problem = f"has {num_tiles} tiles of {TILE} x {TILE} outputs, or pairs of a sequence and a KV head"
         remedy = f"keep them at or under {MOST_TILES} in all ops together: give fewer rows or columns"
         raise InvalidInput(field, problem, remedy)
     gpu = CATALOGUE.get(target_id.removeprefix(SIMULATED_PREFIX))  # a card that no data sheet is of tells it itself
     if gpu is not None and workload.compulsory_bytes > gpu.dram_bytes:
         problem = f"reads and writes {_gib(workload.compulsory_bytes)}, and the {gpu.name} has {_gib(gpu.dram_bytes)}"
         raise InvalidInput(field, problem, "give smaller sizes, or another target")
+    if len(workload.launch_ops) > MOST_CHECKED and not target_id.startswith(SIMULATED_PREFIX):
+        names = " and ".join(op.name for op in workload.launch_ops)
+        problem = f"has {names}, and on a card the reference of what follows starts from what one of them has read"
+        remedy = f"cut the chain in front of {workload.launch_ops[MOST_CHECKED].name}, or give a simulated target"
+        raise InvalidInput(field, problem, remedy)
 
 
 def _sizes(field: str, value: Any, name: str = "") -> Iterator[tuple[str, int]]:
@@ -47,11 +55,6 @@ def _sizes(field: str, value: Any, name: str = "") -> Iterator[tuple[str, int]]:
             yield from _sizes(f"{field}.{index}", inner, name)
     elif name in _SIZES and value is not None:
         yield field, value
-
-
-def _num_tiles(workload: Workload) -> int:
-    of_products = sum(-(-op.m // _TILE) * -(-op.n // _TILE) for op in workload.tile_ops)
-    return of_products + sum(op.shape.sequences * op.shape.kv_heads for op in workload.launch_ops)
 
 
 def _gib(num_bytes: int) -> str:

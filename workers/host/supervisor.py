@@ -30,7 +30,8 @@ from ..builder.nvrtc import Builder
 from ..builder.prepare import PreparedKernel, prepare, try_prepare
 from ..protocol import messages
 from ..protocol.stopwatch import Stopwatch
-from ..source.render import device_text, kernel_version
+from ..source.render import kernel_version
+from ..source.tools import tools_source
 from .asking import Asking
 from .cards import Card, compute_pids
 from .finals import hold_finals
@@ -66,7 +67,7 @@ class GpuSupervisor:
         self._has_torch = torch_baseline
         self._builder = builder.share() if builder else Builder(build_cache, limits=self._limits)
         major, minor = card.compute_capability
-        tools_cubin = self._builder.build(device_text("tools.cu"), f"sm_{major}{minor}").cubin
+        tools_cubin = self._builder.build(tools_source(), f"sm_{major}{minor}").cubin
         self._lending = Lending(self._num_others, lambda: self._processes.leave()) if when_idle else None
         self._processes = GpuProcesses(card.uuid, tools_cubin, self._limits, away=self._away)
         self._asking = Asking(self._processes, self._limits)
@@ -188,7 +189,7 @@ class GpuSupervisor:
             candidate,
             work.plans,
             prepared.source,
-            work.launchable,
+            work.shared,
             self._environment,
             extra,
             work.spin_limit_cycles,
@@ -197,7 +198,7 @@ class GpuSupervisor:
                 problem.workload,
                 self._target.gpu,
                 candidate,
-                work.attentions,
+                work.own,
                 build_appends(problem.workload, self._target.gpu, self._builder),
                 spin_limit_cycles=work.spin_limit_cycles,
             ),
@@ -253,7 +254,7 @@ class GpuSupervisor:
             answer = self._asking.ask(problem, request, messages.TraceAnswer, deadline_s, "the trace")
         except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
             return no_trace(str(error), simulated=False)
-        attentions = tuple(one.plan for one in prepared.work.attentions)
+        attentions = tuple(one.plan for one in prepared.work.own)
         return trace_from_stamps(problem.workload, attentions, prepared.plans, answer.stamps, answer.reason)
 
     def close(self) -> None:
@@ -344,7 +345,7 @@ class GpuSupervisor:
 
 def _build_metrics(prepared: PreparedKernel) -> tuple[Metric, ...]:
     """Of all kernels: most registers, and the others' sums; none of the library."""
-    if not (builds := prepared.builds):
+    if not (builds := [kernel.built for kernel in prepared.kernels]):
         return ()
     registers = max(built.resources.registers_per_thread for built in builds)
     return (
