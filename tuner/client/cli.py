@@ -37,6 +37,7 @@ COMMANDS = {
     "samples": ("samples", "samples", "Prints the raw samples of a measured trial as JSON."),
     "counters": ("inspect", "counters", "Prints the hardware counters of a measured trial."),
     "trace": ("inspect", "trace", "Writes the in-kernel trace of a measured trial of ours."),
+    "estimate": ("estimate", "estimate", "Says what kernels would gain for a model, before anything is tuned."),
     "tune-model": ("tune_model", "tune_model", "Tunes the feed-forward blocks of a Hugging Face model."),
     "pack": ("packs", "pack", "Builds a pack from finished jobs."),
     "update": ("packs", "update", "Asks for the packs of a lock again, and shows what changed."),

@@ -13,71 +13,20 @@ from tuner.client.addresses import address_of
 from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
 from tuner.client.http import Client
-from tuner.client.model_attention import attention_pairs, qkv_attention_chains
+from tuner.client.model_attention import attention_pairs, qkv_attention_chains, words_of
+from tuner.client.model_options import model_options, name_of, read_config, take_rows
 from tuner.client.models import ffn_shapes, merged
-from tuner.client.options import DTYPES, Finite, pack_options
+from tuner.client.options import Finite, pack_options
 from tuner.client.output import plain_console, print_table
 from tuner.client.pack_tables import ladder_table
 from tuner.client.packs import make, order_of_jobs
-from tuner.client.row_counts import row_counts
 from tuner.client.signatures import pinned
-from tuner.client.vllm_rows import VLLM_VERSION, captured_rows
-from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
-from tuner.json_file import read_json
 from tuner.packs.contents import Shape
 
 Found = TypeVar("Found")
-#: Of vLLM's flags, those that its rows follow.
-_OF_VLLM = ("max_num_seqs", "speculative_tokens", "max_num_batched_tokens")
-#: Characters of a label, and labels of a job, which the service takes.
-_LONGEST_LABEL, _MOST_LABELS = 64, 16
-
-
-def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...] | None:
-    """Numbers as `row_counts` reads them, each once, in order; None for ``vllm``.
-
-    Raises:
-        click.BadParameter: it is neither.
-    """
-    if value == "vllm":
-        return None
-    found = row_counts(ctx, param, value)
-    return found if isinstance(found, tuple) else (found or 1,)
-
-
-def take_rows(options: dict[str, Any]) -> tuple[int, ...]:
-    """Removes the options of rows; the rows that they spell. Those of vLLM are said with its version.
-
-    Raises:
-        click.UsageError: vLLM's flags are given beside rows.
-    """
-    rows: tuple[int, ...] | None = options.pop("rows")
-    given = {name: value for name in _OF_VLLM if (value := options.pop(name)) is not None}
-    if rows is None:
-        rows = captured_rows(**given)
-        click.echo(f"the {len(rows)} numbers of rows that vLLM {VLLM_VERSION} captures, up to {rows[-1]}", err=True)
-    elif given:
-        flags = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise click.UsageError(f"{flags}: only with --m vllm, whose rows follow it")
-    return rows
-
-
-def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What a model's shapes and rows are made of."""
-    more = click.IntRange(min=1)
-    for option in (
-        click.option("--max-num-batched-tokens", type=more, help="With --m vllm: as vLLM is started."),
-        click.option("--speculative-tokens", type=click.IntRange(min=0), help="With --m vllm: as vLLM is started."),
-        click.option("--max-num-seqs", type=more, help="With --m vllm: as vLLM is started."),
-        click.option(
-            "--m", "rows", metavar="vllm|LIST", callback=read_rows, default="vllm", show_default=True, help="Rows."
-        ),
-        click.option("--dtype", type=click.Choice(DTYPES), help="By default the config's."),
-        click.option("--tp", type=more, default=1, show_default=True, help="Tensor-parallel ranks."),
-    ):
-        command = option(command)
-    return command
+#: Labels of a job, which the service takes.
+_MOST_LABELS = 16
 
 
 @click.command("tune-model")
@@ -142,15 +91,6 @@ def _labels(given: Sequence[str], configs: Sequence[Path]) -> list[str]:
     return list(dict.fromkeys([*given, *[name_of(path) for path in configs][:room]]))
 
 
-def name_of(path: Path) -> str:
-    """What a model is called: as its config says, or by the file, or by the folder of a `config.json`."""
-    said = _read(path, lambda config: config.get("_name_or_path"))
-    of_file = path.resolve().parent.name if path.stem == "config" else path.stem
-    name = said.rstrip("/").rpartition("/")[2] if isinstance(said, str) else ""
-    printable = "".join(one for one in name or of_file if one.isprintable())
-    return printable.strip()[:_LONGEST_LABEL].strip() or "model"
-
-
 def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
     """Of all configs, each once."""
     return merged([_read(path, partial(ffn_shapes, **how)) for path in configs])
@@ -162,22 +102,8 @@ def _attentions(configs: Sequence[Path], rows: Sequence[int], options: Mapping[s
     take = qkv_attention_chains if options["with_qkv"] else attention_pairs
     found = [pair for path in configs for m in rows for pair in _read(path, partial(take, sequences=m, **how))]
     for pair in (once := [pair for index, pair in enumerate(found) if pair not in found[:index]]):
-        click.echo(_words(pair), err=True)
+        click.echo(words_of(pair), err=True)
     return once
-
-
-def _words(pair: Mapping[str, Any]) -> str:
-    """Of an attention, or of one with what is in front."""
-    if "ops" in pair:
-        (attention,) = (op for op in pair["ops"] if op.get("op") == ATTENTION)
-        return f"qkv, attention, o_proj: {_reach(attention)}"
-    projected = "its projection" if pair["d_out"] else "no projection, since o_proj has a bias"
-    return f"attention: {_reach(pair)}, {projected}"
-
-
-def _reach(attention: Mapping[str, Any]) -> str:
-    window = f", a window of {attention['window']}" if attention.get("window") else ""
-    return f"{attention['sequences']} x {attention['max_length']} tokens{window}"
 
 
 def _read(path: Path, take: Callable[[Any], Found]) -> Found:
@@ -187,13 +113,7 @@ def _read(path: Path, take: Callable[[Any], Found]) -> Found:
         click.UsageError: it is none, or of a model that has no shape here.
     """
     try:
-        config = read_json(path, "give the config.json of a model")
-    except InvalidInput as error:
-        raise click.UsageError(str(error)) from error
-    if not isinstance(config, dict):
-        raise click.UsageError(f"{path}: is no JSON object; give the config.json of a model")
-    try:
-        return take(config)
+        return take(read_config(path))
     except InvalidInput as error:
         # An option of this command, or a field of the config.
         where = f"--tp, with {path}:" if error.field == "tp" else f"{path}: {error.field}:"

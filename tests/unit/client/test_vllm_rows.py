@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tuner.client import ExitCode
 from tuner.client.cli import main
-from tuner.client.tune_model import name_of
+from tuner.client.model_options import name_of
 from tuner.client.vllm_rows import captured_rows
 
 
