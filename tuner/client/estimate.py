@@ -22,8 +22,8 @@ from tuner.client.output import as_json, print_json, print_table
 from tuner.client.partly_known import what_remains
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.errors import InvalidInput
-from tuner.packs.contents import Shape
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
+from tuner.packs.shapes import Shape
 from tuner.versions import install_command
 
 #: The simulator and the winners are not the client's: they run in a program of their own.

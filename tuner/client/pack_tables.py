@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tuner.client import render
 from tuner.core.problem.gpu import SIMULATED_PREFIX
-from tuner.packs.contents import Answer, Entry, Rung, Shape
+from tuner.packs.contents import Rung
 from tuner.packs.ladder import MAX_ROWS
 from tuner.packs.read import Pack
 
@@ -22,7 +22,7 @@ class Line:
     shape: str
     #: In words: rows, or sequences and the longest context.
     rows: str
-    answer: Answer
+    answer: Rung
     #: In words: what runs, and of the library why.
     runs: str
 
@@ -51,7 +51,7 @@ class Line:
         }
 
 
-def _measured_us(answer: Answer) -> float | None:
+def _measured_us(answer: Rung) -> float | None:
     """The time whose ratio to the library's is its speed-up: of a kernel, also where it is not the pack's choice."""
     found = answer.provenance.get("time_us")
     return found if isinstance(found, int | float) else None
@@ -60,10 +60,10 @@ def _measured_us(answer: Answer) -> float | None:
 def lines_of(pack: Pack) -> list[Line]:
     """All of a pack's answers, in its order."""
     min_gain = _min_gain(pack)
-    found = [(str(entry.shape), rows_of(rung), rung) for entry in pack.entries for rung in entry.rungs]
     return [
-        Line(shape=shape, rows=rows, answer=answer, runs=_runs_and_why(answer, min_gain))
-        for shape, rows, answer in [*found, *by_contexts(pack)]
+        Line(shape=str(entry.shape), rows=sizes_of(rung), answer=rung, runs=_runs_and_why(rung, min_gain))
+        for entry in pack.entries
+        for rung in entry.rungs
     ]
 
 
@@ -87,47 +87,34 @@ def is_simulated(pack: Pack) -> bool:
 
 
 def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
-    """What each range of rows ran and runs, and what that gained and gains; only what differs."""
+    """What each range of sizes ran and runs, and what that gained and gains; only what differs."""
     table = Table("shape", "rows", "before", "after", title=f"{path}: what changed")
-    for shape, first, last, old, new in _differences(before.entries if before else (), after.entries):
-        table.add_row(str(shape), _range(first, last), _gain(old), _gain(new))
-    sides = [{(shape, contexts): rung for shape, contexts, rung in by_contexts(one)} for one in (before, after) if one]
-    sides = sides if before else [{}, *sides]
-    for key in dict.fromkeys([*sides[0], *sides[1]]):
-        gains = [_gain(side.get(key)) for side in sides]
-        if gains[0] != gains[1]:
-            table.add_row(*key, *gains)
+    ladders = [{one.shape: one for one in side.entries} if side else {} for side in (before, after)]
+    for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
+        sides = [side.get(shape) for side in ladders]
+        for sizes, at in _ranges([rung for side in sides if side for rung in side.rungs]):
+            old, new = (side.at(*at) if side else None for side in sides)
+            if _gain(old) != _gain(new):
+                table.add_row(str(shape), sizes, _gain(old), _gain(new))
     return table
 
 
-def by_contexts(pack: Pack) -> Iterator[tuple[str, str, Answer]]:
-    """The rungs of all attentions and layers, with their shape, and their sequences and longest context in words."""
-    tables = [(str(entry.shape), entry.rungs) for entry in pack.attentions]
-    tables += [(str(entry.shape), entry.rungs) for entry in pack.layers]
-    for shape, rungs in tables:
-        yield from ((shape, f"{rung.sequences} x {rung.max_length} tokens", rung) for rung in rungs)
+def _ranges(rungs: Sequence[Rung]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """What several ladders of a shape speak of: in words, and the largest sizes of it."""
+    for rung in {(rung.m_hi, rung.max_length): rung for rung in rungs if rung.max_length}.values():
+        yield sizes_of(rung), (rung.m_hi, rung.max_length)
+    ends = sorted({rung.m_hi for rung in rungs if not rung.max_length})
+    for first, last in zip([1, *(end + 1 for end in ends)], ends, strict=False):
+        yield _range(first, last), (last, 0)
 
 
-def _differences(
-    before: Sequence[Entry], after: Sequence[Entry]
-) -> Iterator[tuple[Shape, int, int, Rung | None, Rung | None]]:
-    ladders: tuple[Mapping[Shape, Entry], ...] = tuple({one.shape: one for one in side} for side in (before, after))
-    for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
-        sides = [side.get(shape) for side in ladders]
-        ends = sorted({rung.m_hi for side in sides if side for rung in side.rungs})
-        for first, last in zip([1, *(end + 1 for end in ends)], ends, strict=False):
-            old, new = (side.at(last) if side else None for side in sides)
-            if _gain(old) != _gain(new):
-                yield shape, first, last, old, new
-
-
-def _gain(rung: Answer | None) -> str:
+def _gain(rung: Rung | None) -> str:
     if rung is None or rung.kernel is None:
         return "–" if rung is None else runs_of(rung)
     return f"{runs_of(rung)} {render.ratio(rung.speedup)}"
 
 
-def _speedup(rung: Answer) -> tuple[str, str]:
+def _speedup(rung: Rung) -> tuple[str, str]:
     """What it gains, and the interval; beside the library there stands neither: what was measured is of our kernel."""
     if rung.kernel is None:
         return "–", "–"
@@ -135,7 +122,7 @@ def _speedup(rung: Answer) -> tuple[str, str]:
     return render.ratio(rung.speedup), interval
 
 
-def runs_of(rung: Answer) -> str:
+def runs_of(rung: Rung) -> str:
     """In words: the plan kind, or the library."""
     return "library" if rung.kernel is None else render.words(str(rung.kernel.manifest["plan_kind"]))
 
@@ -145,7 +132,7 @@ def _min_gain(pack: Pack) -> float | None:
     return found if isinstance(found, int | float) else None
 
 
-def _runs_and_why(rung: Answer, min_gain: float | None) -> str:
+def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
     """In words, and of the library why it runs."""
     if rung.kernel is not None:
         return runs_of(rung)
@@ -159,9 +146,9 @@ def _runs_and_why(rung: Answer, min_gain: float | None) -> str:
     return f"library: {why}"
 
 
-def rows_of(rung: Rung) -> str:
-    """In words."""
-    return _range(rung.m_lo, rung.m_hi)
+def sizes_of(rung: Rung) -> str:
+    """In words: rows, or sequences and their longest context."""
+    return rung.sizes if rung.max_length else _range(rung.m_lo, rung.m_hi)
 
 
 def _range(first: int, last: int) -> str:

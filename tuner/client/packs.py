@@ -13,17 +13,15 @@ from tuner.client.errors import NoResult, Refused
 from tuner.client.files import check_places, place_below
 from tuner.client.http import Client
 from tuner.client.lock import Cache, Lock, LockedPack, change_lock, read_lock
-from tuner.client.meaning import check_pack
+from tuner.client.meaning import asked_workload, check_pack
 from tuner.client.options import lock_option, pack_options
 from tuner.client.output import print_table, write_or_print
 from tuner.client.pack_tables import diff_table, ladder_table
 from tuner.client.signatures import check_signed, pinned
-from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
-from tuner.packs.attention import is_plain_call
-from tuner.packs.contents import Shape
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.read import Pack, read_pack
+from tuner.packs.shapes import AnyShape, Shape, shape_of
 from tuner.packs.signing import signer
 
 Json = dict[str, Any]
@@ -48,29 +46,32 @@ def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_inva
         click.UsageError: a job's kernels have no place in a pack, or they are of several targets or objectives.
     """
     rows: dict[Shape, list[int]] = {}
-    attentions: list[Json] = []
-    layers: list[Json] = []
+    others: dict[str, list[Json]] = {}
     for job in jobs:
         pair = dict(job["pair"])
-        if any(op.get("op") == ATTENTION for op in pair.get("ops", ())):
-            (attentions if is_plain_call(pair) else layers).append(pair)
-            continue
-        if pair.pop("kind") != "ffn":
-            raise click.UsageError(
-                f"{job['id']} has no place in a pack, which holds FFNs, attentions and layers around one: `fetch best "
-                f"--job {job['id']}` writes its artifact, which tuner.runtime.load_artifact runs"
-            )
-        m = int(pair.pop("m"))
-        rows.setdefault(Shape(**pair), []).append(m)
+        shape = _shape_of(job["id"], pair)
+        if isinstance(shape, Shape):
+            rows.setdefault(shape, []).append(int(pair["m"] if "m" in pair else pair["ops"][0]["m"]))
+        elif pair not in others.setdefault(shape.section, []):
+            others[shape.section].append(pair)
     targets, l2s = {str(job["target"]) for job in jobs}, {str(job["objective"]["l2"]) for job in jobs}
     if len(targets) != 1 or len(l2s) != 1:
         several = ", ".join(sorted(targets | l2s))
         raise click.UsageError(f"the jobs are of several targets or objectives: {several}; give those of one")
-    shapes = [{**vars(shape), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
+    shapes = [{**shape.to_json(), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
     order = {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
-    order |= {"attentions": attentions} if attentions else {}
-    order |= {"layers": layers} if layers else {}
+    order |= others
     return order | ({"batch_invariant": True} if batch_invariant else {})
+
+
+def _shape_of(job_id: str, pair: Mapping[str, Any]) -> AnyShape:
+    try:
+        return shape_of(asked_workload(pair).to_json())
+    except InvalidInput as error:
+        raise click.UsageError(
+            f"{job_id} has no place in a pack: its workload {error.problem}. `fetch best --job {job_id} "
+            "--accept-unfused` writes its artifact, which tuner.runtime.load_artifact runs"
+        ) from error
 
 
 def make(client: Client, order: Json, output: Path, lock_path: Path | None, key: str | None) -> Pack:

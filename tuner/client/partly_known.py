@@ -8,8 +8,8 @@ from typing import Any
 from tuner.client.model_attention import in_words
 from tuner.client.model_families import WRAPPED
 from tuner.client.models import EXPERTS, QUANTISED, dtype_of, size_of
-from tuner.core.problem.activation_names import of_transformers
-from tuner.packs.contents import Shape
+from tuner.core.problem.activation import of_transformers
+from tuner.packs.shapes import Shape
 
 
 def what_remains(

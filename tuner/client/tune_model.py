@@ -22,7 +22,7 @@ from tuner.client.pack_tables import ladder_table
 from tuner.client.packs import make, order_of_jobs
 from tuner.client.signatures import pinned
 from tuner.errors import InvalidInput
-from tuner.packs.contents import Shape
+from tuner.packs.shapes import Shape
 
 Found = TypeVar("Found")
 #: Labels of a job, which the service takes.

@@ -14,8 +14,10 @@ from typing import Any
 
 from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
-from tuner.packs.attention import AttentionRung, AttentionShape
+from tuner.packs.attention_shape import AttentionShape
+from tuner.packs.contents import Rung
 from tuner.packs.read import Pack, read_pack
+from tuner.packs.shapes import AnyShape
 
 from .log import log
 
@@ -134,7 +136,7 @@ _NAMES = {
 _LAYOUTS = {True: "HND", False: "NHD"}
 
 
-def reasons_against(served: Served, ours: AttentionShape, rungs: Sequence[AttentionRung]) -> list[str]:
+def reasons_against(served: Served, ours: AttentionShape, rungs: Sequence[Rung]) -> list[str]:
     """Why kernels of this shape and table cannot compute it; none where they can."""
     found = list(served.others)
     for name, here in vars(served.shape).items():
@@ -172,16 +174,20 @@ def served_by(model: Any, vllm_config: Any) -> list[Served]:
     return list(dict.fromkeys(Served.of(one, vllm_config) for one in attentions))
 
 
+def _attention_of(shape: AnyShape) -> AttentionShape | None:
+    """Itself, or the one in a layer; None where there is none."""
+    return shape if isinstance(shape, AttentionShape) else getattr(shape, "launched", None)
+
+
 def reasons_against_pack(pack: Pack, served: Sequence[Served]) -> dict[str, list[str]]:
     """Of each attention and layer of a pack, in words: why no kernel of it computes any of these; the reasons of the
     one that lacks least."""
-    tables = [(str(one.shape), one.shape, one.rungs) for one in pack.attentions]
-    tables += [(str(layer.shape), layer.shape.attention, layer.rungs) for layer in pack.layers]
     found = {}
-    for words, shape, rungs in tables:
-        found[words] = min(
-            (reasons_against(one, shape, rungs) for one in served), key=len, default=["it has no such layer"]
-        )
+    for entry in pack.entries:
+        shape = _attention_of(entry.shape)
+        if shape is not None:
+            against = [reasons_against(one, shape, entry.rungs) for one in served]
+            found[str(entry.shape)] = min(against, key=len, default=["the model has no attention layer"])
     return found
 
 
@@ -191,8 +197,6 @@ def say_what_stays(path: Path, model: Any, vllm_config: Any) -> None:
         pack = read_pack(path.read_bytes())
     except InvalidInput as error:
         log.warning("tuner: %s", error)
-        return
-    if not (pack.attentions or pack.layers):
         return
     for words, reasons in reasons_against_pack(pack, served_by(model, vllm_config)).items():
         why = "; ".join(reasons) or "nothing here puts them there yet"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.packs import make
-from tuner.packs.attention import AttentionRung, AttentionShape
+from tuner.packs.attention_shape import AttentionShape
+from tuner.packs.contents import Rung
 from tuner.vllm.attention import Served, Steps, dense, reasons_against
 
 OURS = AttentionShape(
@@ -89,12 +90,12 @@ def served(max_length: int = 2048, backend: type = FlashAttention, **changes: An
     return Served.of(attention, config)
 
 
-def reaching(max_length: int) -> list[AttentionRung]:
+def reaching(max_length: int) -> list[Rung]:
     """A table with a kernel of such a reach, and the library beyond."""
     kernel = make().kernel
     return [
-        AttentionRung(sequences=16, max_length=max_length, kernel=kernel, speedup=1.1),
-        AttentionRung(sequences=16, max_length=2 * max_length, kernel=None),
+        Rung(m_lo=16, m_hi=16, max_length=max_length, kernel=kernel, speedup=1.1),
+        Rung(m_lo=16, m_hi=16, max_length=2 * max_length, kernel=None),
     ]
 
 

@@ -11,13 +11,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from tuner.core.json_form import JsonForm
+from tuner.core.problem.activation import Activation
 from tuner.core.problem.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gemm_op import (
     DEFAULT_EPS,
     MAX_ELEMENTS,
     ROW_SCALE_BYTES,
-    Activation,
     GemmOp,
 )
 from tuner.core.problem.op import LaunchOp, Op, TileOp
