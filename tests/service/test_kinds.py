@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import toys
 from tests.support.attentions import alone, attention
 from tests.support.builders import BEST, spec
 from tests.support.repository import ROOT
@@ -103,3 +104,33 @@ def test_without_a_kind_old_rows_say_so_and_products_are_tuned(kept: tuple[Path,
     with server(folder) as ask:
         _, job = ask("GET", f"/jobs/{done}")
         assert (job["pair"]["kind"], job["pair"]["ops"][0]["op"]) == ("chain", "attention"), "nothing was lost"
+
+
+GATHER = {"op": "gather", "name": "embed", "n": 512, "table_rows": 4096}
+UP = {"name": "up", "source": "embed", "n": 256, "k": 512}
+
+
+def test_a_kind_of_another_package_goes_from_a_request_to_a_result(tmp_path: Path) -> None:
+    site = toys.install("gather", tmp_path / "site")
+    with server(tmp_path / "data", sites=(site,)) as ask:
+        _, schema = ask("GET", "/openapi.json")
+        fields = schema["components"]["schemas"]["ChainGather"]
+        assert fields["properties"]["table_rows"] == {
+            "description": "rows of the table",
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 2**20,
+            "title": "Table Rows",
+        }
+        assert fields["required"] == ["op", "name", "n", "table_rows"]
+        for changed, field in (({"table_rows": 0}, "table_rows"), ({"wide": 1}, "wide"), ({"n": 12}, None)):
+            pair = {"kind": "chain", "m": 16, "ops": [GATHER | changed], "dtype": "bf16"}
+            status, refused = ask("POST", "/jobs", {"pair": pair})
+            where = f"pair.ops.0.{field}" if field else "pair.embed.n"
+            assert (status, refused["errors"][0]["field"]) == (422, where)
+        pair = {"kind": "chain", "m": 16, "ops": [GATHER, UP], "dtype": "bf16"}
+        status, job = ask("POST", "/jobs", {"pair": pair, "budget": {"trials": 12, "seconds": 600}})
+        assert (status, job.get("workload")) == (202, "gather bf16 gather of 16 from 4096 x 512 -> 256")
+        wait_until(lambda: ask("GET", f"/jobs/{job['id']}")[1]["state"] in ("succeeded", "failed"), pause_s=0.2)
+        _, job = ask("GET", f"/jobs/{job['id']}")
+        assert (job["state"], job["reason"]) == ("succeeded", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from tuner.core.schedule.ordering import (
 )
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
-from tuner.search.attention_axes import attention_distributions, attention_params, attentions_from_params
+from tuner.search.launch_op_params import launch_op_distributions, launch_op_params, launch_ops_from_params
 
 #: So few ops are not cut into runs.
 MAX_UNCUT_OPS = 2
@@ -43,13 +44,10 @@ def _boundaries(num_ops: int) -> range:
     return range(1, num_ops if num_ops > MAX_UNCUT_OPS else 1)
 
 
-def distributions(num_ops: int, num_attentions: int = 0) -> dict[str, BaseDistribution]:
-    """The parameters of a trial, of so many products and attentions; wide enough for every schedule, since legality is
-    the pool's business."""
-    axes: dict[str, BaseDistribution] = _product_distributions(num_ops) if num_ops else {}
-    for attention in range(num_attentions):
-        axes |= attention_distributions(attention)
-    return axes
+def distributions(num_ops: int, launch_ops: Sequence[str] = ()) -> dict[str, BaseDistribution]:
+    """The parameters of a trial, of so many products and of launch ops of these kinds; wide enough for every schedule,
+    since legality is the pool's business."""
+    return (_product_distributions(num_ops) if num_ops else {}) | launch_op_distributions(launch_ops)
 
 
 def _product_distributions(num_ops: int) -> dict[str, BaseDistribution]:
@@ -97,10 +95,7 @@ def _product_distributions(num_ops: int) -> dict[str, BaseDistribution]:
 
 def to_params(schedule: Schedule) -> dict[str, Any]:
     """A schedule as a trial's parameters; `from_params` is its inverse."""
-    params = _product_params(schedule) if schedule.tiling.tiles else {}
-    for index, attention in enumerate(schedule.launch_ops):
-        params |= attention_params(attention, index)
-    return params
+    return (_product_params(schedule) if schedule.tiling.tiles else {}) | launch_op_params(schedule.launch_ops)
 
 
 def _product_params(schedule: Schedule) -> dict[str, Any]:
@@ -149,10 +144,10 @@ def _product_params(schedule: Schedule) -> dict[str, Any]:
 
 def from_params(params: dict[str, Any]) -> Schedule:
     """Inverse of `to_params`."""
-    attentions = attentions_from_params(params)
+    launch_ops = launch_ops_from_params(params)
     if "tile_m_0" not in params:
-        return Schedule.of(tiling=NO_TILING, ordering=NO_ORDERING, launch_ops=attentions)
-    return _product_from_params(params).but(launch_ops=attentions)
+        return Schedule.of(tiling=NO_TILING, ordering=NO_ORDERING, launch_ops=launch_ops)
+    return _product_from_params(params).but(launch_ops=launch_ops)
 
 
 def _product_from_params(params: dict[str, Any]) -> Schedule:

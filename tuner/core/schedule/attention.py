@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tuner.core.problem.attention import DecodeAttention
@@ -137,6 +137,11 @@ class AttentionSchedule(LaunchOpSchedule, kind="attention"):
     next_early: bool = False
     #: How queries and cache come to shared memory. Proofs are named by `repr`, which leaves it out.
     engine: AttentionEngine = field(default=AttentionEngine.TMA, repr=False)
+
+    @property
+    def compiled(self) -> AttentionSchedule:
+        """Spans and orders are told at a launch."""
+        return replace(self, span_tokens=0, contiguous=False, speculative=False)
 
     def tiling_of(self, shape: DecodeAttention) -> AttentionTiling:
         """What is compiled for an op.

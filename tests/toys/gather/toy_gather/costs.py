@@ -1,0 +1,28 @@
+"""What a gather takes: bytes at the DRAM's rate, and a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from toy_gather.op import GatherOp
+from toy_gather.plans import GatherPlan
+from toy_gather.schedule import GatherSchedule
+from tuner.core.model.rates import rates_of
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+
+
+def _bytes_us(op: GatherOp, gpu: Gpu, size_bytes: int = 2) -> float:
+    return 1e6 * 3 * op.m * op.n * size_bytes / gpu.dram_bytes_per_s
+
+
+def launch_us(op: GatherOp, schedule: GatherSchedule, plan: GatherPlan, gpu: Gpu) -> float:
+    """Waves of CTAs, each with a latency of the DRAM."""
+    waves = -(-plan.num_ctas // (gpu.num_sms * (2048 // schedule.threads)))
+    rates = rates_of(gpu)
+    return rates.launch_us + _bytes_us(op, gpu) + waves * plan.rows_per_cta * rates.dram_latency_us
+
+
+def library_us(ops: Sequence[GatherOp], workload: Workload, gpu: Gpu) -> float:
+    """Two kernels: an index_select and an addition, which passes over it again."""
+    return sum(2 * rates_of(gpu).launch_us + 2 * _bytes_us(op, gpu) for op in ops)

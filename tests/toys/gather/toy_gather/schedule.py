@@ -1,0 +1,21 @@
+"""What is chosen of a gather."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.core.schedule.levels import LaunchOpSchedule
+
+THREADS = (64, 128, 256)
+ROWS_PER_CTA = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatherSchedule(LaunchOpSchedule, kind="gather"):
+    """One launch: CTAs of so many threads, each of so many rows."""
+
+    threads: int = 128
+    rows_per_cta: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.threads} threads, {self.rows_per_cta} rows a CTA"
