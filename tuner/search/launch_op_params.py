@@ -31,7 +31,7 @@ def launch_op_params(schedules: Sequence[LaunchOpSchedule]) -> dict[str, Any]:
     return {
         _name(one.kind, field, index): str(value) if isinstance(value, StrEnum) else value
         for index, one in enumerate(schedules)
-        for field, value in ((field, getattr(one, field)) for field in _hints(type(one)))
+        for field, value in ((field, getattr(one, field)) for field in _hints(type(one)))  # type: ignore[arg-type]
     }
 
 
@@ -39,7 +39,7 @@ def launch_ops_from_params(params: dict[str, Any]) -> tuple[LaunchOpSchedule, ..
     """Inverse of `launch_op_params`, of all launch ops."""
     found: dict[int, tuple[type[OpSchedule], dict[str, Any]]] = {}
     for kind, cls in OP_SCHEDULES.items():
-        hints = _hints(cls) if issubclass(cls, LaunchOpSchedule) else {}
+        hints = _hints(cls) if issubclass(cls, LaunchOpSchedule) else {}  # type: ignore[arg-type]
         for name, value in params.items():
             one = _PARAM.fullmatch(name.removeprefix(f"{kind}_")) if name.startswith(f"{kind}_") else None
             if one and one["field"] in hints:
