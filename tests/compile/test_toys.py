@@ -19,7 +19,8 @@ source, rules = part_of("gather", "source"), part_of("gather", "rules")
 for schedule in (GatherSchedule(threads=THREADS[0]), GatherSchedule(rows_per_cta=ROWS_PER_CTA[-1])):
     found = parse_log(compile_source(source.source_of(op, schedule), "ARCH")[1])
     said = rules.resources_of(op, schedule)
-    print(found.static_smem_bytes, said.smem_bytes, found.registers_per_thread <= said.registers_per_thread, found.spill_bytes)
+    fits = found.registers_per_thread <= said.registers_per_thread
+    print(found.static_smem_bytes, said.smem_bytes, fits, found.spill_bytes)
 """
 
 
