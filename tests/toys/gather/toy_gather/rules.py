@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from toy_gather.op import GatherOp
-from toy_gather.schedule import ROWS_PER_CTA, THREADS, GatherSchedule
+from toy_gather.schedule import GatherSchedule
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.axis import values_problem
 
 
 def refuse(workload: Workload, gpu: Gpu, op: GatherOp, schedule: GatherSchedule) -> str | None:
     """Why a schedule cannot be compiled, or is another name of a shorter one."""
-    for name, value, values in (
-        ("threads", schedule.threads, THREADS),
-        ("rows_per_cta", schedule.rows_per_cta, ROWS_PER_CTA),
-    ):
-        if value not in values:
-            return f"{name} {value}: use one of {', '.join(map(str, values))}"
+    if problem := values_problem(schedule):
+        return problem
     if schedule.rows_per_cta > op.m:
         return f"{schedule.rows_per_cta} rows a CTA, and there are {op.m}: use fewer"
     return None
