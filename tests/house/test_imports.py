@@ -18,6 +18,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/core": {"numpy"},
     "tuner/errors.py": set(),
     "tuner/ops": set(),
+    "tuner/ops/attention/costs.py": {"numpy"},
     "tuner/ops/attention/wire.py": {"pydantic"},
     "tuner/ops/gemm/wire.py": {"pydantic"},
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},

@@ -55,6 +55,11 @@ class TileOpSchedule(OpSchedule):
 class LaunchOpSchedule(OpSchedule):
     """What is chosen of an op with a launch of its own, and of that launch."""
 
+    @property
+    def compiled(self) -> LaunchOpSchedule:
+        """The same with the first values of all that a launch is told: schedules with one kernel have the same."""
+        return self
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchConfig(KernelConfig, GridConfig):
