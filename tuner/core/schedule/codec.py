@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.axis import NEEDED, axes_of
 from tuner.core.schedule.levels import (
-    OP_SCHEDULES,
     LaunchConfig,
     LaunchOpSchedule,
     OpSchedule,
@@ -25,18 +25,18 @@ from tuner.core.schedule.levels import (
     launch_of,
     order_of,
     ordering_of,
+    schedule_class,
     tile_ops_of,
     tiling_of,
 )
 from tuner.core.schedule.ordering import Interleave, Ordering, Raster, TaskOrder
 from tuner.core.schedule.tiling import Tile, Tiling
-from tuner.errors import IllegalSchedule
 
 T = TypeVar("T")
 #: The parts of the released form, by name; each may be missing.
 PARTS: Mapping[str, Any] = {"tiling": Tiling, "ordering": Ordering, "attentions": tuple[AttentionSchedule, ...]}
-#: Fields in the order in which they were released, of the classes whose own order is another one. What came with the
-#: first form is always there; what is not named here came later than all of these.
+#: Axes in the order in which they were released. Those that came with the first form are always there; what is not
+#: named here came later than all of these.
 _ORDER: dict[type, tuple[str, ...]] = {
     Tiling: (
         *("engine", "tiles", "num_stages", "num_warps", "input_stages", "window", "ahead_window", "startup_prefetch"),
@@ -47,15 +47,14 @@ _ORDER: dict[type, tuple[str, ...]] = {
         *("rasters", "interleave", "granularity", "assignment", "ctas_per_sm", "reserved_sms", "sync_width"),
         *("partition", "part_major", "wait_position", "run_ahead", "split_order", "split_tiles", "run_starts"),
     ),
+    Interleave: ("kind", "rows", "lag", "chunks"),
+    Raster: ("kind", "width"),
+    Tile: ("m", "n", "k"),
     AttentionSchedule: (
         *("tile_tokens", "num_stages", "math_warps", "finish_warps", "cluster", "parts_at_once", "span_tokens"),
         *("contiguous", "speculative", "by_length", "next_percent", "next_early", "engine"),
     ),
 }
-#: How many of these, the first ones, are always there.
-_FIRST = {Tiling: 4, Ordering: 6, AttentionSchedule: 12, Interleave: 2, Raster: 2, Tile: 3}
-#: Those of them without which a document is refused, whatever defaults there are.
-_NEEDED = {Tiling: 4, Ordering: 6, Raster: 2}
 #: Those that may have keys that are not known here: they were axes once.
 _OPEN = (Tiling, Ordering, Raster)
 
@@ -115,7 +114,7 @@ def from_json(data: Mapping[str, Any]) -> Levels:
         KeyError, TypeError, ValueError, AttributeError: it is no schedule.
     """
     if "ops" in data:
-        ops = tuple(_decode(_kind(one), {name: one[name] for name in one if name != "op"}) for one in data["ops"])
+        ops = tuple(sorted(map(_op, data["ops"]), key=lambda op: not isinstance(op, TileOpSchedule)))
         launch = _decode(LaunchConfig, data["launch"]) if "launch" in data else None
         return Levels(ops, launch, _decode(TaskOrder, data["order"]) if "order" in data else None)
     own = tuple(_decode(AttentionSchedule, one) for one in data.get("attentions", ()))
@@ -147,21 +146,24 @@ class Frozen:
         return self._text
 
 
-def _kind(one: Mapping[str, Any]) -> type[OpSchedule]:
-    if "op" not in one:
-        return TileOpSchedule
-    if (found := OP_SCHEDULES.get(one["op"])) is None:
-        known = ", ".join(sorted(OP_SCHEDULES))
-        raise IllegalSchedule(f"op {one['op']!r}: no such kind is known here, use one of {known}")
-    return found
+def _op(data: Mapping[str, Any]) -> OpSchedule:
+    """One of the entries of the form of levels."""
+    kind: Any = schedule_class(data["op"]) if "op" in data else TileOpSchedule
+    made: OpSchedule = _decode(kind, {name: data[name] for name in data if name != "op"})
+    return made
 
 
 @cache
-def _defaults(kind: type) -> dict[str, Any]:
-    """Of each field, as released, the default; `MISSING` where there is none."""
-    own = {one.name: one for one in fields(kind)}
-    names = dict.fromkeys((*_ORDER.get(kind, ()), *own))
-    return {name: own[name].default for name in names}
+def _defaults(kind: Any) -> dict[str, Any]:
+    """Of each axis, as released, the default; `NEEDED` where there is none."""
+    axes = axes_of(kind)
+    return {name: axes[name].default for name in dict.fromkeys((*_ORDER.get(kind, ()), *axes))}
+
+
+@cache
+def _first(kind: Any) -> frozenset[str]:
+    """The axes that are always in its JSON."""
+    return frozenset(name for name in _ORDER.get(kind, ()) if not axes_of(kind)[name].since)
 
 
 def _encode(value: Any, *, is_whole: bool = False) -> Any:
@@ -171,11 +173,10 @@ def _encode(value: Any, *, is_whole: bool = False) -> Any:
     if not is_dataclass(value):
         return value
     kind: Any = type(value)
-    first = _FIRST.get(kind, 0)
     return {
         name: _encode(inner, is_whole=is_whole)
-        for number, (name, default) in enumerate(_defaults(kind).items())
-        if (inner := getattr(value, name)) != default or number < first or is_whole
+        for name, default in _defaults(kind).items()
+        if (inner := getattr(value, name)) != default or name in _first(kind) or is_whole
     }
 
 
@@ -185,8 +186,9 @@ def _decode(kind: type[T], data: Mapping[str, Any]) -> T:
     decoders, defaults = _decoders(known), _defaults(known)
     if kind not in _OPEN and (strange := [name for name in data if name not in decoders]):
         raise TypeError(f"{strange[0]} is no axis: there are {', '.join(decoders)}")
-    for number, (name, default) in enumerate(defaults.items()):
-        if name not in data and (default is MISSING or number < _NEEDED.get(kind, 0)):
+    needed = _first(known) if kind in _OPEN else ()
+    for name, default in defaults.items():
+        if name not in data and (default is NEEDED or name in needed):
             raise KeyError(name)
     return kind(**{name: decoders[name](data[name]) for name in defaults if name in data})
 
