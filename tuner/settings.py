@@ -29,7 +29,8 @@ _STEP = re.compile(r"[A-Za-z0-9._~-]+")
 OWN_PATHS = frozenset(
     {
         *("artifacts", "audit", "batches", "best", "favicon.ico", "imports", "jobs", "livez", "login", "logout"),
-        *("metrics", "openapi.json", "orders", "packs", "readyz", "static", "targets", "ui", "whoami"),
+        *("metrics", "openapi.json", "orders", "packs", "quotas", "readyz", "static", "targets", "tokens", "ui"),
+        "whoami",
     }
 )
 #: A webhook's secret has at least so many characters.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Annotated
 from urllib.parse import quote
@@ -27,8 +28,8 @@ from tuner.wire.root_path import outside
 _OPEN = ("/livez", "/readyz", "/login", "/favicon.ico", "/openapi.json")
 _OPEN_FOLDER = "/static/"
 #: Paths that need another role than their method says.
+_ADMINS = re.compile(r"(/ui)?/(access|audit|quotas|tokens)(?![^./:])")
 _ROLES = {
-    **dict.fromkeys(("/audit", "/ui/audit", "/ui/audit.json"), Role.ADMIN),
     **dict.fromkeys(("/metrics", "/targets", "/whoami", "/logout"), Role.WORKER),
 }
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -38,6 +39,8 @@ def role_for(method: str, path: str) -> Role | None:
     """What a request needs; None where it needs no token."""
     if path in _OPEN or path.startswith(_OPEN_FOLDER):
         return None
+    if _ADMINS.match(path):
+        return Role.ADMIN
     return _ROLES.get(path) or (Role.READ if method in _READING else Role.SUBMIT)
 
 

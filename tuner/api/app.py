@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from tuner import __version__
 from tuner.api.access import AccessGuard
 from tuner.api.access_routes import access_routes, describe_access
+from tuner.api.admin.routes import admin_routes
 from tuner.api.batches import batch_routes
 from tuner.api.errors import add_error_handlers
 from tuner.api.events import event_routes
@@ -76,6 +77,7 @@ def create_app(
         pack_routes,
         import_routes,
         health_routes,
+        admin_routes,
     ):
         app.include_router(routes(service))
     app.include_router(access_routes(service, rates))

@@ -6,7 +6,8 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
-from tuner.api.audit_page import audit_page_routes
+from tuner.api.admin.access_page import access_page_routes
+from tuner.api.admin.audit_page import audit_page_routes
 from tuner.api.batch_pages import batch_page_routes
 from tuner.api.compare_page import compare_page_routes
 from tuner.api.errors import PAGE_RESPONSES
@@ -26,6 +27,7 @@ _ROUTES = (
     results_page_routes,
     fleet_page_routes,
     audit_page_routes,
+    access_page_routes,
     job_page_routes,
     batch_page_routes,
     job_action_routes,
