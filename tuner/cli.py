@@ -29,7 +29,7 @@ from tuner.versions import VERSION_MESSAGE, install_command
 if TYPE_CHECKING:
     from tuner.core.problem.gpu import Gpu
     from tuner.core.problem.workload import Workload
-    from tuner.core.schedule.ordering import Schedule
+    from tuner.core.schedule.schedule import Schedule
     from tuner.store import Store
 
 #: Beside a running server `tuner gc` leaves what is younger: a file lies there before a row names it, seconds.

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.ordering import Schedule
-from tuner.errors import InvalidInput
+from tuner.core.schedule.schedule import Schedule
+from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.json_file import read_json
 from tuner.schedule_schema import faults, file_schema
 
@@ -64,7 +64,7 @@ def _part(asked: Mapping[str, Any], key: str, made_of: Callable[[Any], T], path:
         return made_of(asked[key])
     except KeyError as error:
         raise InvalidInput(str(path), f"{key} has no {error.args[0]}", _REMEDY) from error
-    except (ValueError, InvalidInput) as error:
+    except (ValueError, InvalidInput, IllegalSchedule) as error:
         raise InvalidInput(str(path), f"{key} is none: {error}", _REMEDY) from error
     except (TypeError, AttributeError) as error:
         raise InvalidInput(str(path), f"{key} is not of the form that a manifest has it in", _REMEDY) from error

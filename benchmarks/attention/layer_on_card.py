@@ -117,7 +117,7 @@ class LayerOnCard:
             run = partial(prepared.run_once, runner)
             worst = max(worst, check_numbers(prepared.data, prepared.comparer, run, one))
             runners.append(runner)
-        squares = InputSquares(self.data.workload, self._tools.get_function("tuner_squares"))
+        squares = InputSquares(self.data.workload, self._tools)
         products = runner_of(work, kernels.load(work), input_squares=squares) if work.launchable else None
         inner = AttentionRunner(kernels.load_attentions(work), products)
         worst = max(worst, check_numbers(self.data, Comparer(self._tools), partial(self._run_once, inner), work))

@@ -46,7 +46,7 @@ from tuner.winners.shipped import FOLDER
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.places import places_here
 from tuner.workers.builder.prepare import prepare
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 from .layer_rows import MEAN_BAR, ONE_JOB_ROWS, ROWS, LayerRow, choose_rows, spec_of
 
@@ -321,7 +321,7 @@ def on_card(row: LayerRow, gpu: Gpu, parts: Sequence[Ended], builder: Builder) -
 
     workloads = row.parts
     problems = [problem_of(workload) for workload in workloads]
-    tools = builder.build(device_text("tools.cu"), gpu.arch).cubin
+    tools = builder.build(tools_source(), gpu.arch).cubin
     ready = prepared_of(workloads, gpu, ways_of(parts), builder)
     gc.collect()  # of the row before
     cupy.get_default_memory_pool().free_all_blocks()

@@ -90,8 +90,8 @@ extern "C" __global__ void __launch_bounds__(kMathThreads, 1) multiply_mma(const
     float scores[1][4];
     multiply_keys(ring.k(stage), slice, queries, scores);
     update(args.scale_log2, softmax, scores);
-    const u32 probabilities[1][2] = {{transpose_in_registers(pack_two<kBf16>(scores[0][0], scores[0][1])),
-                                      transpose_in_registers(pack_two<kBf16>(scores[0][2], scores[0][3]))}};
+    const u32 probabilities[1][2] = {{transpose_in_registers(Element::narrow_two(scores[0][0], scores[0][1])),
+                                      transpose_in_registers(Element::narrow_two(scores[0][2], scores[0][3]))}};
     multiply_values<false>(ring.v(stage), slice, 0, kSliceTokens, probabilities, softmax);
   }
   __syncthreads();
@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(kMathThreads, 1) multiply_wgmma(con
         sum += probability;
         const int token = 16 * warp + lane / 4 + 8 * row, column = lane % 4 * 2 + half;
         *reinterpret_cast<u16*>(own + column * 128 + ((2 * token) ^ (column << 4))) =
-            static_cast<u16>(pack_two<kBf16>(probability, 0.0f));
+            static_cast<u16>(Element::narrow_two(probability, 0.0f));
       }
       normaliser[half] = normaliser[half] * kept + sum;
 #pragma unroll

@@ -23,11 +23,12 @@ from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.core.proof.attention import check_attention
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import fused
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.limits import Limits
 from tuner.errors import TunerError
-from tuner.search.attention_beside import fitted
+from tuner.search.rings import fitted
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.source.attention import render_attention
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
@@ -175,9 +176,11 @@ def make(row: Row, variant: OneVariant, gpu: Gpu) -> Made:
     reserved = gpu.num_sms - variant.most_projecting
     ordering = Ordering(rasters=(Raster(),), assignment=Assignment.STATIC, reserved_sms=reserved)
     try:
-        plans = plans_for(workload, gpu, fused(Schedule(tiling=projection, ordering=ordering)))
+        plans = plans_for(workload, gpu, fused(Schedule.of(tiling=projection, ordering=ordering)))
     except TunerError:  # that leaves the grid as it is
-        plans = plans_for(workload, gpu, fused(Schedule(tiling=projection, ordering=replace(ordering, reserved_sms=0))))
+        plans = plans_for(
+            workload, gpu, fused(Schedule.of(tiling=projection, ordering=replace(ordering, reserved_sms=0)))
+        )
     attention = assign(
         row.op,
         span_tokens=variant.attention.span_tokens,

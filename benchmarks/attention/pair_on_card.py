@@ -17,8 +17,8 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionTiling
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.errors import TunerError
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare

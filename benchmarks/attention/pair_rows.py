@@ -15,11 +15,12 @@ from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind
 from tuner.core.schedule.candidate import fused
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.space import space_of
 from tuner.errors import TunerError
-from tuner.search.attention_beside import fitted
+from tuner.search.rings import fitted
 
 from .rows import BANDWIDTH, Row, Variant, fitting, tiling_of
 
@@ -158,7 +159,7 @@ def _attention(row: Row, spread: tuple[int, int, bool], warps: int, finish_warps
 
 def schedule_of(tiling: Tiling) -> Schedule:
     """One op: its tiles are dealt to the CTAs row by row."""
-    return Schedule(tiling=tiling, ordering=Ordering(rasters=(Raster(),), assignment=Assignment.STATIC))
+    return Schedule.of(tiling=tiling, ordering=Ordering(rasters=(Raster(),), assignment=Assignment.STATIC))
 
 
 def projection_tilings(workload: Workload, gpu: Gpu) -> list[Tiling]:

@@ -9,9 +9,10 @@ from itertools import product
 from typing import Any
 
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache, form_for
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.presets import attention_pair
 from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule, AttentionTiling
 from tuner.core.space.attention_policies import policy_schedules

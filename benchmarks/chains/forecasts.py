@@ -25,8 +25,8 @@ from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, op
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import Gpu, listed_gpu
 from tuner.core.schedule.candidate import Candidate, fused
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.space import Space
 from tuner.core.trial.outcome import Failed, Rejected
 from tuner.core.trial.stats import median, rank_correlation, selection_regret

@@ -90,10 +90,10 @@ def traced(row: ChainRow, prepared: PreparedKernel, arch: str, repeats: int) -> 
     from tuner.workers.gpu.cublaslt import CublasLt
     from tuner.workers.gpu.problem_on_card import ProblemOnCard
     from tuner.workers.gpu.session import Kernels
-    from tuner.workers.source.render import device_text
+    from tuner.workers.source.tools import tools_source
 
     tools = cupy.cuda.function.Module()
-    tools.load(compile_source(device_text("tools.cu"), arch)[0])
+    tools.load(compile_source(tools_source(), arch)[0])
     problem, kernels, work = ProblemOnCard(row.problem, tools, CublasLt(), None), Kernels(), prepared.work
 
     def run(runner: ChainRunner) -> Trace:

@@ -22,8 +22,8 @@ from benchmarks.common.report import machine_of, results_file, rows_of_this_buil
 from benchmarks.common.workbench import BUILD_CACHE, Ready, Watch, Workbench, open_workbench
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.schedule.candidate import LIBRARY, Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.outcome import Failed, Rejected
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.errors import IllegalSchedule, WorkerError

@@ -16,7 +16,7 @@ from benchmarks.common.workbench import BUILD_CACHE, Workbench, open_workbench
 from tuner.core.trial.evaluator import Problem
 from tuner.workers.builder.nvrtc import compile_source
 from tuner.workers.builder.prepare import PreparedKernel
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 Json = dict[str, Any]
 
@@ -57,7 +57,7 @@ def graphs_on_card(problem: Problem, arch: str, kernels: Sequence[PreparedKernel
     from tuner.workers.gpu.session import Kernels, load_runner
 
     tools = cupy.cuda.function.Module()
-    tools.load(compile_source(device_text("tools.cu"), arch)[0])
+    tools.load(compile_source(tools_source(), arch)[0])
     on_card, loaded = ProblemOnCard(problem, tools, CublasLt(), None), Kernels()
     runners = [load_runner(on_card, kernel.work, loaded) for kernel in kernels]
     for runner, kernel in zip(runners, kernels, strict=True):

@@ -39,10 +39,10 @@ def measured() -> list[dict[str, Any]]:
 
     from tuner.workers.builder.nvrtc import compile_source
     from tuner.workers.gpu.cublaslt import CublasLt
-    from tuner.workers.source.render import device_text
+    from tuner.workers.source.tools import tools_source
 
     tools = cupy.cuda.function.Module()
-    tools.load(compile_source(device_text("tools.cu"), f"sm_{cupy.cuda.Device().compute_capability}")[0])
+    tools.load(compile_source(tools_source(), f"sm_{cupy.cuda.Device().compute_capability}")[0])
     return [_reading(tools), _products(tools, CublasLt())]
 
 

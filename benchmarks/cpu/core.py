@@ -36,9 +36,9 @@ from tuner.core.schedule.ordering import (
     Ordering,
     Raster,
     RasterKind,
-    Schedule,
     WaitPosition,
 )
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.ordering_values import SYNCS
 from tuner.core.space.space import Space
@@ -87,7 +87,7 @@ def verify_rows() -> list[dict[str, Any]]:
             assignment=assignment,
             wait_position=position,
         )
-        check_schedule(graph.workload, GPU, Schedule(tiling=graph.tiling, ordering=ordering))
+        check_schedule(graph.workload, GPU, Schedule.of(tiling=graph.tiling, ordering=ordering))
         made = make_plan(graph, ordering, GPU)
         words = made.words
         case = {"granularity": granularity, "sync_width": sync_width, "wait_position": position}

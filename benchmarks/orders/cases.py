@@ -18,10 +18,10 @@ from tuner.core.schedule.ordering import (
     Ordering,
     Raster,
     RasterKind,
-    Schedule,
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
@@ -130,7 +130,7 @@ def tilings_of(case: Case, space: Space) -> list[Tiling]:
 
 def row_major(tiling: Tiling) -> Schedule:
     """Op after op, row by row, dealt in turns, with a signal per row: what one would write down first."""
-    return Schedule(
+    return Schedule.of(
         tiling=tiling,
         ordering=Ordering(rasters=(Raster(),) * len(tiling.tiles), assignment=Assignment.STATIC),
     )
@@ -140,10 +140,10 @@ def orderings_of(space: Space, tiling: Tiling) -> list[Schedule]:
     """Row-major order first, then all that differ from it in one axis, then a draw of those that differ in several; no
     two of them are the same plan."""
     base = row_major(tiling)
-    crosses = [replace(base, ordering=ordering) for ordering in _combinations(base.ordering)]
+    crosses = [base.but(ordering=ordering) for ordering in _combinations(base.ordering)]
     random.Random(SEED).shuffle(crosses)
     found: dict[Schedule, None] = {base: None}
-    for schedule in (*(replace(base, ordering=one) for one in _changes(base.ordering)), *crosses):
+    for schedule in (*(base.but(ordering=one) for one in _changes(base.ordering)), *crosses):
         if len(found) == NUM_ORDERINGS:
             break
         if space.is_legal(schedule):

@@ -30,8 +30,8 @@ from tests.support.counting import apart, count_works
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.problem.objective import Regime
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
@@ -43,7 +43,7 @@ from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 Row = dict[str, Any]
 
@@ -276,7 +276,7 @@ def _counted(
     os.environ["CUDA_VISIBLE_DEVICES"] = usable_gpus()[0].uuid  # of the process that counts
     with tempfile.TemporaryDirectory() as cache:
         builder = Builder(Path(cache))
-        tools = builder.build(device_text("tools.cu"), bench.gpu.arch).cubin
+        tools = builder.build(tools_source(), bench.gpu.arch).cubin
         builder.close()
     found: list[list[CounterReport]] = apart(count_all, tools, list(problems), works)
     return found

@@ -14,7 +14,6 @@ from benchmarks.common.report import check_row
 from benchmarks.runtime.chosen import Chosen
 from benchmarks.runtime.rounds import PackRunner, Rounds, times_us
 from tests.support.packs_on_card import pack_of
-from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.core.problem.workload import Dtype
 from tuner.core.trial.stats import median, paired_ratios, ratio_ci95
 from tuner.packs.contents import Kernel
@@ -158,7 +157,7 @@ def torch_numbers(call: Callable[[], Any], given: tuple[Any, ...], dtype: Dtype)
     from tuner.runtime import torch_op
 
     wanted, found = torch_op.by_torch(*(one.double() for one in given[:3]), *given[3:]), call()
-    error = float((found.double() - wanted).norm() / wanted.norm()) / MAX_REL_ERROR[dtype]
+    error = float((found.double() - wanted).norm() / wanted.norm()) / dtype.row.max_rel_error
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -22,9 +22,10 @@ from tuner.core.problem.presets import decoder_attention, decoder_layer
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import NO_ORDERING, NO_TILING, Schedule
+from tuner.core.schedule.levels import NO_ORDERING, NO_TILING
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.attention import any_space_of
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import any_space_of
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import TunerError
@@ -80,14 +81,11 @@ def without_qkv(workload: Workload, candidate: Candidate) -> tuple[Workload, Can
     """The last layer's block, whose qkv nobody reads, in the same schedule."""
     assert candidate.schedule is not None
     *ops, _ = workload.tile_ops
-    tiling, ordering = candidate.schedule.tiling, candidate.schedule.ordering
-    starts = tuple(start for start in ordering.run_starts if start < len(ops))
-    schedule = replace(
-        candidate.schedule,
-        tiling=replace(tiling, tiles=tiling.tiles[:-1], split_k=tiling.split_k[:-1]),
-        ordering=replace(ordering, rasters=ordering.rasters[:-1], run_starts=starts),
-    )
-    return replace(workload, ops=tuple(ops)), replace(candidate, schedule=schedule)
+    schedule = candidate.schedule
+    assert schedule.order is not None
+    starts = tuple(start for start in schedule.order.run_starts if start < len(ops))
+    fewer = replace(schedule, ops=schedule.ops[:-1], order=replace(schedule.order, run_starts=starts))
+    return replace(workload, ops=tuple(ops)), replace(candidate, schedule=fewer)
 
 
 def _other_rings(candidate: Candidate) -> Iterator[tuple[str, Candidate]]:
@@ -99,7 +97,7 @@ def _other_rings(candidate: Candidate) -> Iterator[tuple[str, Candidate]]:
         tiling = replace(schedule.tiling, num_stages=stages, input_stages=inputs, ahead_window=window)
         if tiling != schedule.tiling:
             name = f"fused_pdl s{stages} i{inputs} ahead{window}"
-            yield name, replace(candidate, schedule=replace(schedule, tiling=tiling))
+            yield name, replace(candidate, schedule=schedule.but(tiling=tiling))
 
 
 def attention_candidates(batch: int, length: int) -> Iterator[tuple[str, Candidate]]:
@@ -120,7 +118,7 @@ def attention_candidates(batch: int, length: int) -> Iterator[tuple[str, Candida
         )
         candidate = Candidate(
             plan_kind=PlanKind.TWO_LAUNCHES_PDL,
-            schedule=Schedule(tiling=NO_TILING, ordering=NO_ORDERING, attentions=(one,)),
+            schedule=Schedule.of(tiling=NO_TILING, ordering=NO_ORDERING, launch_ops=(one,)),
         )
         return f"cluster{cluster} {tile}x{one.num_stages} w{one.math_warps} span{one.span_tokens}", candidate
 

@@ -34,7 +34,7 @@ from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.places import places_here
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 NUM_WINNERS, NUM_QUICK_WINNERS = 8, 2
 #: d_in, d_hidden and d_out of Llama-3-8B.
@@ -111,7 +111,7 @@ def measure(
     builder: Builder, target: Target, folder: Path, asked: Sequence[Chosen], *, ahead: bool
 ) -> Iterator[tuple[str, Take]]:
     """The checks; `ahead`: all that any of them needs is being built meanwhile."""
-    tools = builder.build(device_text("tools.cu"), target.gpu.arch)
+    tools = builder.build(tools_source(), target.gpu.arch)
     with closing(Kernels(builder, target.gpu)) as kernels, ThreadPoolExecutor(1) as pool:
         if ahead:
             kernels.begin([*asked, *(one for dtype in Dtype for one in ladder(target.id, PAIR, dtype))])

@@ -21,8 +21,8 @@ from benchmarks.search.steps import Steps
 from benchmarks.search.timed import LentEvaluator, Span, TimedEvaluator, card_figures
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.schedule.candidate import LIBRARY, Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.batch import BatchRecord
 from tuner.core.trial.evaluator import Environment, Evaluator, Prepared, Problem
 from tuner.core.trial.job import Budget, JobSpec, JobState, PriorsChoice, Trial

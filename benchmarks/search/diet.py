@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks.common.report import results_file, write_report
 from benchmarks.search.bench import candidate_of
 from benchmarks.search.recorded import read, speedup_of
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.stats import median, proportion_upper_bound
 from tuner.search.axes import to_params
 from tuner.winners import ShippedWinners

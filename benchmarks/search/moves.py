@@ -32,8 +32,8 @@ from benchmarks.common.report import write_report
 from benchmarks.search.bench import candidate_of
 from benchmarks.search.diet import Row, machines
 from benchmarks.search.recorded import read, speedup_of
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.stats import median
 from tuner.search.axes import to_params
 from tuner.search.seeds import NUM_SEEDS

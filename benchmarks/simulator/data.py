@@ -32,8 +32,8 @@ from benchmarks.simulator.draw import SEED, Drawn, draw, judged_rows, problem_of
 from tests.support.counting import count_works
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.inspection import CounterReport, Trace
 from tuner.core.trial.outcome import Failed, Rejected
 from tuner.errors import InvalidInput, WorkerError
@@ -41,7 +41,7 @@ from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 #: Schedules in the same rounds, beside the library, and rounds.
 NUM_TOGETHER, NUM_ROUNDS = 8, 9
@@ -229,7 +229,7 @@ class Collector:
             yield lambda pair, chosen: [evaluator.count(pair.problem, fused(o.schedule), None) for o in chosen]
             return
         builder = Builder(BUILD_CACHE)
-        tools = builder.build(device_text("tools.cu"), self._bench.gpu.arch).cubin
+        tools = builder.build(tools_source(), self._bench.gpu.arch).cubin
         builder.close()
 
         def count(pair: Pair, chosen: Sequence[Drawn]) -> Sequence[CounterReport]:

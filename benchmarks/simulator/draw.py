@@ -16,7 +16,8 @@ from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Problem
@@ -95,15 +96,15 @@ def _orders(space: Space, tiling: Tiling, count: int, rng: random.Random) -> lis
     drawn: dict[int, None] = {}
     while len(drawn) < min(count, len(orderings)):
         drawn.setdefault(orderings.draw(rng))
-    return [Schedule(tiling=tiling, ordering=orderings[index]) for index in drawn]
+    return [Schedule.of(tiling=tiling, ordering=orderings[index]) for index in drawn]
 
 
 def _guesses(space: Space, rng: random.Random) -> Iterator[Schedule]:
     """What a search begins with, by queue and by ticket, and neighbours of it."""
     for tiling in space.guesses:
         rasters, split_tiles = (Raster(),) * len(tiling.tiles), space.split_tiles(tiling)[0]
-        by_ticket = Schedule(tiling=tiling, ordering=Ordering(rasters=rasters, split_tiles=split_tiles))
-        first = replace(by_ticket, ordering=replace(by_ticket.ordering, assignment=Assignment.STATIC))
+        by_ticket = Schedule.of(tiling=tiling, ordering=Ordering(rasters=rasters, split_tiles=split_tiles))
+        first = by_ticket.but(ordering=replace(by_ticket.ordering, assignment=Assignment.STATIC))
         yield from (one for one in (first, by_ticket) if space.is_legal(one))
         neighbours = space.neighbours(first)
         yield from rng.sample(neighbours, min(NUM_NEIGHBOURS, len(neighbours)))

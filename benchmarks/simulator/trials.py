@@ -22,7 +22,7 @@ from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.verify import verify
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 
 Row = dict[str, Any]
 

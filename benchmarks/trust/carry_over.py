@@ -22,16 +22,9 @@ from benchmarks.common.on_card import graphs_on_card, measure_on_card
 from benchmarks.common.rows import Row
 from benchmarks.common.workbench import Workbench
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import (
-    Assignment,
-    Granularity,
-    Interleave,
-    Ordering,
-    Raster,
-    Schedule,
-    WaitPosition,
-)
+from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Ordering, Raster, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.trial.evaluator import Evaluator, Problem
 from tuner.core.trial.stats import median
@@ -77,10 +70,10 @@ def candidates() -> dict[str, Candidate]:
         "intermediate evict_last": replace(tiling, intermediate_hint=CacheHint.EVICT_LAST),
     }
     found = {
-        name: Candidate(plan_kind=PlanKind.FUSED_PDL, schedule=Schedule(tiling=one, ordering=ordering))
+        name: Candidate(plan_kind=PlanKind.FUSED_PDL, schedule=Schedule.of(tiling=one, ordering=ordering))
         for name, one in tilings.items()
     }
-    apart = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=Schedule(tiling=tiling, ordering=ordering))
+    apart = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=Schedule.of(tiling=tiling, ordering=ordering))
     return found | {"two launches": apart}
 
 

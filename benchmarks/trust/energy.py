@@ -27,8 +27,8 @@ from tests.support.counting import apart
 from tests.support.forged import with_others
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.candidate import LIBRARY, Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
 from tuner.core.trial.outcome import Measured
@@ -39,7 +39,7 @@ from tuner.workers.builder.prepare import PreparedKernel, try_prepare
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 ROW = "decode-plain/llama3-8b/m16"
 #: In which each schedule is launched.
@@ -106,7 +106,7 @@ def variants_of(row: Row, gpu: Gpu, builder: Builder) -> list[Variant]:
     """
     found = [Variant(candidate=LIBRARY, work=Work(plan_kind=LIBRARY.plan_kind), origin="library")]
     for kept in kept_schedules(row, gpu):
-        twin = replace(kept, tiling=replace(kept.tiling, swap_ab=not kept.tiling.swap_ab))
+        twin = kept.but(tiling=replace(kept.tiling, swap_ab=not kept.tiling.swap_ab))
         of_kept = list(_in_each_kind(row, gpu, kept, builder))
         if not of_kept:
             raise ValueError(f"no kind takes {kept}")
@@ -202,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with closing(GpuSupervisor(card, Path(cache))) as supervisor:
             gpu, machine = supervisor.target.gpu, machine_of(supervisor.environment())
         with closing(Builder(Path(cache), num_processes=4)) as builder:
-            tools = builder.build(device_text("tools.cu"), gpu.arch).cubin
+            tools = builder.build(tools_source(), gpu.arch).cubin
             variants = variants_of(row, gpu, builder)
         found: list[Json] = apart(measure, tools, card.uuid, row.problem, variants, options.turns)
         with closing(GpuSupervisor(card, Path(cache))) as supervisor:

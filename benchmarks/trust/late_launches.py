@@ -35,7 +35,7 @@ from tuner.core.trial.stats import median
 from tuner.core.trial.torch_time import TorchCalls
 from tuner.errors import InvalidInput
 from tuner.workers.builder.nvrtc import compile_source
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 Json = dict[str, Any]
 
@@ -134,7 +134,7 @@ def measured(problem: Problem, arch: str) -> list[Json]:
     from tuner.workers.gpu.problem_on_card import ProblemOnCard
 
     tools = cupy.cuda.function.Module()
-    tools.load(compile_source(device_text("tools.cu"), arch)[0])
+    tools.load(compile_source(tools_source(), arch)[0])
     prepared = ProblemOnCard(problem, tools, CublasLt(), None)
     graphs = graphs_of(prepared)
 

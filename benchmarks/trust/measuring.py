@@ -38,7 +38,7 @@ from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import CountAnswer
 from tuner.workers.simulated.evaluator import SimulatedEvaluator
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 #: No check begins later, seconds: all must end within six minutes.
 LIMIT_S = 330.0
@@ -152,7 +152,7 @@ def tensor_rows(builder: Builder, gpu: Gpu) -> list[Row]:
     ready = prepare(workload, gpu, fused(chosen), builder, {})
     if ready.refusal:
         raise ValueError(ready.refusal)
-    tools = builder.build(device_text("tools.cu"), gpu.arch).cubin
+    tools = builder.build(tools_source(), gpu.arch).cubin
     answers: list[CountAnswer] = apart(count_works, tools, problem(workload), [ready.work], (TENSOR_METRIC,))
     report = answers[0].report
     if not isinstance(report, CounterReport):
@@ -194,7 +194,7 @@ def check_card(out: Path | None, *, quick: bool, cache: Path) -> list[Row]:
     os.environ["CUDA_VISIBLE_DEVICES"] = card.uuid  # of the processes that check something apart
     with closing(Builder(cache)) as builder, closing(GpuSupervisor(card, cache)) as supervisor:
         gpu = supervisor.target.gpu
-        tools = builder.build(device_text("tools.cu"), gpu.arch).cubin
+        tools = builder.build(tools_source(), gpu.arch).cubin
         out = out or results_file(supervisor.target.id, "measuring")
         checks = Checks(out=out, machine=machine_of(supervisor.environment()))
         repeats = Repeats(supervisor, quick=quick, min_gap_s=0.0 if quick else MIN_GAP_S)

@@ -25,8 +25,9 @@ import numpy as np
 from tuner.core.problem.gpu import Gpu, gpu_from_live
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule, SplitTiles
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.errors import BuildError, IllegalSchedule, PlanError
@@ -93,7 +94,7 @@ def schedules(space: Space, engine: Engine, count: int, seed: int = 0) -> Iterat
         tiling = tilings[i * len(tilings) // count]
         orderings = space.orderings(tiling)
         if len(orderings):
-            yield Schedule(tiling=tiling, ordering=orderings[orderings.draw(rng)])
+            yield Schedule.of(tiling=tiling, ordering=orderings[orderings.draw(rng)])
 
 
 def rare_schedules() -> Iterator[Schedule]:
@@ -102,7 +103,7 @@ def rare_schedules() -> Iterator[Schedule]:
     plain = Tiling(engine=Engine.WGMMA, tiles=(tile, tile), num_stages=2, num_warps=4, input_stages=2)
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=Assignment.STATIC)
     for tiled, ordered in RARE:
-        yield Schedule(tiling=replace(plain, **tiled), ordering=replace(ordering, **ordered))
+        yield Schedule.of(tiling=replace(plain, **tiled), ordering=replace(ordering, **ordered))
 
 
 def candidates(space: Space, each: int) -> Iterator[Candidate]:

@@ -33,7 +33,7 @@ from tuner.workers.builder.prepare import prepare
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
 from tuner.workers.protocol.messages import Work
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 ROWS = ("prefill-swiglu/llama3-70b-tp8/m512", "prefill-plain/llama3-8b/m2048")
 #: Seconds of a turn, and how many turns each chain has.
@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             gpu, machine = supervisor.target.gpu, machine_of(supervisor.environment())
         found = list[Json]()
         with closing(Builder(Path(cache))) as builder:
-            tools = builder.build(device_text("tools.cu"), gpu.arch).cubin
+            tools = builder.build(tools_source(), gpu.arch).cubin
             for row in choose_rows(names=options.row or ROWS):
                 found += rows_of(row, card.uuid, builder, gpu, tools)
                 write_report(options.out or results_file(gpu.id, "settling"), found, machine)

@@ -16,7 +16,8 @@ from math import ceil
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import GemmOp, Workload
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.errors import IllegalSchedule
 
@@ -118,7 +119,7 @@ def schedule_of(workload: Workload, shapes: tuple[Shape, ...], reserved_sms: int
         reserved_sms=reserved_sms,
         part_major=max(parts) > 1 and raster is RasterKind.COLUMN,
     )
-    return Schedule(tiling=tiling, ordering=ordering)
+    return Schedule.of(tiling=tiling, ordering=ordering)
 
 
 def guesses(workload: Workload, gpu: Gpu, count: int, *, row_tiles: int = 0) -> list[tuple[float, Schedule]]:

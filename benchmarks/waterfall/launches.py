@@ -43,7 +43,7 @@ _TRACED = ("two_launches", "two_launches_pdl", "fused", "fused_pdl", "fused_pdl,
 
 def on_all_sms(row: WaterfallRow) -> WaterfallRow:
     """The row with a CTA on each SM: an SM's number then names a queue."""
-    return replace(row, schedule=replace(row.schedule, ordering=replace(row.schedule.ordering, reserved_sms=0)))
+    return replace(row, schedule=row.schedule.but(ordering=replace(row.schedule.ordering, reserved_sms=0)))
 
 
 def ways(row: WaterfallRow, placed: Sequence[int]) -> dict[str, Build]:
@@ -56,7 +56,7 @@ def ways(row: WaterfallRow, placed: Sequence[int]) -> dict[str, Build]:
         found[f"{kind}, late trigger"] = Build(row=own, patches=LATE_TRIGGER)
         for hint in (CacheHint.NORMAL, CacheHint.EVICT_LAST):
             tiling = replace(row.schedule.tiling, weight_hint=hint)
-            hinted = replace(own, schedule=replace(row.schedule, tiling=tiling))
+            hinted = replace(own, schedule=row.schedule.but(tiling=tiling))
             found[f"{kind}, weights {hint}"] = Build(row=hinted)
     if placed:
         for kind in (PlanKind.FUSED, PlanKind.FUSED_PDL):

@@ -224,10 +224,10 @@ def pair_on_card(row: WaterfallRow, arch: str, picked: Any = None) -> Iterator[P
     from tuner.workers.gpu.cublaslt import CublasLt
     from tuner.workers.gpu.problem_on_card import ProblemOnCard
     from tuner.workers.gpu.session import Kernels
-    from tuner.workers.source.render import device_text
+    from tuner.workers.source.tools import tools_source
 
     tools = cupy.cuda.function.Module()
-    tools.load(compile_source(device_text("tools.cu"), arch)[0])
+    tools.load(compile_source(tools_source(), arch)[0])
     kernels = Kernels()
     yield PairOnCard(ProblemOnCard(row.problem, tools, CublasLt(), None, picked), kernels)
     kernels.unload()

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
@@ -72,7 +73,7 @@ def _schedule(
         assignment=Assignment.STATIC,
         reserved_sms=reserved,
     )
-    return Schedule(tiling=tiling, ordering=ordering)
+    return Schedule.of(tiling=tiling, ordering=ordering)
 
 
 #: Row by row; ours of the first, second, third and fifth have CTAs side by side that read the same weights.

@@ -24,8 +24,8 @@ from benchmarks.waterfall.guesses import RING_BYTES, SEATS, guesses
 from benchmarks.waterfall.on_card import Build, Builds, PairOnCard, pair_on_card
 from benchmarks.waterfall.rows import MIDDLE, WaterfallRow
 from tuner.core.legal.legality import check_schedule
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule
 
 Json = dict[str, Any]
@@ -62,7 +62,7 @@ def deeper(row: WaterfallRow) -> Iterator[Schedule]:
         stages = RING_BYTES // stage_bytes
         if stages >= 2 and tiles != tiling.tiles:
             changed = replace(tiling, tiles=tiles, num_stages=stages, input_stages=stages)
-            yield replace(row.schedule, tiling=changed)
+            yield row.schedule.but(tiling=changed)
 
 
 def deeper_of(row: WaterfallRow, builds: Builds) -> Iterator[Asked]:
@@ -84,7 +84,7 @@ def asked_of(row: WaterfallRow, builds: Builds) -> Iterator[Asked]:
         (gang, *one) for gang in SEATS for one in guesses(row.workload, builds.gpu, NUM_TOGETHER, row_tiles=gang)
     ]
     together += [
-        (gang, None, replace(row.schedule, ordering=replace(row.schedule.ordering, reserved_sms=132 - seats)))
+        (gang, None, row.schedule.but(ordering=replace(row.schedule.ordering, reserved_sms=132 - seats)))
         for gang, seats in SEATS.items()
         if gang == -(-row.workload.tile_ops[0].m // row.schedule.tiling.tiles[0].m)
     ]

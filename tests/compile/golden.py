@@ -82,8 +82,9 @@ def generated_source(source: str) -> str:
 
 
 def _additions(name: str, text: str) -> Iterator[str]:
-    """What a source holds beside a device file: in place of its default configuration, or behind it."""
-    before, *rest = re.split(r"^#ifndef TUNER_CONFIG\n.*?^#endif\n", inlined(name), flags=re.MULTILINE | re.DOTALL)
+    """What a source holds beside a device file: in place of its defaults, or behind it."""
+    default = re.compile(r"^#ifndef TUNER_(?:CONFIG|ELEMENT)\n.*?^#endif\n", re.MULTILINE | re.DOTALL)
+    before, *rest = default.split(inlined(name))
     after = rest[0] if rest else ""
     if not text.startswith(before) or after not in text:
         raise ValueError(f"{name} is not in the source as it stands in workers/kernels")

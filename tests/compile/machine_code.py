@@ -17,9 +17,9 @@ from tests.compile import golden
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PagedCache
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.workers.builder.nvrtc import nvrtc_version
 from tuner.workers.source.append import render_append
 from tuner.workers.source.attention import attention_source
@@ -42,7 +42,7 @@ def _product(schedule: Schedule, workload: Workload) -> str:
 
 def _attention(schedule: Schedule, form: str = "", traced_tasks: int = 0) -> str:
     (op,) = (attention.FORMS[form] if form else attention.WORKLOADS["of 128"]).launch_ops
-    return attention_source(op, schedule.attentions[0], traced_tasks=traced_tasks)
+    return attention_source(op, schedule.launch_ops[0], traced_tasks=traced_tasks)
 
 
 _BY_MMA = attention.by_mma(attention.SCHEDULES)

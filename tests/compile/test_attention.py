@@ -18,7 +18,8 @@ from tests.support.lanes import soak_unless, soaked
 from tuner.core.insight.tracing import Stamped, stamped_attention
 from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import AttentionForm, PagedCache
+from tuner.core.problem.attention_form import AttentionForm
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.resources import most_registers
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.attention import AttentionEngine, AttentionTiling

@@ -13,7 +13,8 @@ from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, att
 from tests.support.emulated.attention_launches import run_out_of_range, worst
 from tests.support.lanes import soaked
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import AttentionForm, PagedCache
+from tuner.core.problem.attention_form import AttentionForm
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
 from tuner.workers.builder.nvrtc import parse_log

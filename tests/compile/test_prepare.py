@@ -22,10 +22,11 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
-from tuner.core.schedule.ordering import Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
-from tuner.core.space.attention import AttentionSpace
+from tuner.core.space.joint import JointSpace
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import WorkerError
 from tuner.search.seeds import first_guesses
@@ -35,9 +36,9 @@ from tuner.workers.builder.prepare import PreparedKernel, prepare, try_prepare
 
 WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=128)
 TILING = Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4)
-CANDIDATE = fused(Schedule(tiling=TILING, ordering=Ordering(rasters=(Raster(), Raster()))))
+CANDIDATE = fused(Schedule.of(tiling=TILING, ordering=Ordering(rasters=(Raster(), Raster()))))
 #: More stages than there may be.
-TOO_DEEP = fused(Schedule(tiling=replace(TILING, num_stages=4096), ordering=Ordering(rasters=(Raster(), Raster()))))
+TOO_DEEP = fused(Schedule.of(tiling=replace(TILING, num_stages=4096), ordering=Ordering(rasters=(Raster(), Raster()))))
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
 def test_an_attention_with_its_projection_is_made_ready_for_a_gpu_without_a_copy_engine(builder: Builder) -> None:
     """All that a card would launch, but for the card: proofs, sources, builds without spills, ties."""
     workload, a100 = attention(d_out=512, form={"page_tokens": 16}), CATALOGUE["a100"]
-    guess = next(iter(first_guesses(AttentionSpace(workload, a100), 0)))
+    guess = next(iter(first_guesses(JointSpace(workload, a100), 0)))
     candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=guess)
     prepared = try_prepare(workload, a100, candidate, builder)
     assert isinstance(prepared, PreparedKernel)

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.box_cells import tiles_read
 from tests.support.cases import graphs, small_gpu
 from tests.support.compiled import compile_source
 from tests.support.protocol import kernel as protocol
@@ -36,7 +37,7 @@ from tests.support.protocol.kernel import (
     tables_of,
 )
 from tuner.core.plan.header import FIRST_WAVE, STATIC
-from tuner.core.plan.tile_graph import Region, TileGraph
+from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.two_streams import joined
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import CATALOGUE
@@ -89,13 +90,6 @@ def test_every_kind_of_violation_has_its_words() -> None:
     assert [int(number) for _, number in numbers] == list(KINDS)
 
 
-def overlap(a: Region, b: Region) -> bool:
-    is_apart = (
-        a.row_end <= b.row_begin or b.row_end <= a.row_begin or a.col_end <= b.col_begin or b.col_end <= a.col_begin
-    )
-    return a.tensor == b.tensor and not is_apart
-
-
 def reads_in_its_steps(graph: TileGraph) -> bool:
     """Whether no epilogue reads what an earlier op writes: the protocol's kernel has no epilogue."""
     return not any(op.residual_source or op.norm for op in graph.workload.tile_ops)
@@ -115,16 +109,11 @@ def test_the_tables_name_the_tiles_whose_regions_overlap(graph: TileGraph, strid
         parts = 1 if tile in unsplit else whole.num_parts(tile[0])
         assert tables.num_units(tables.tile(tile)) == parts
         for part in range(parts):
-            in_step = [whole.reads(*tile, step) for step in whole.steps(tile[0], part, parts)]
-            read = [region for regions in in_step for region in regions]
-            expected = [i for i, other in enumerate(tiles) if any(overlap(whole.writes(*other), one) for one in read)]
+            first = tiles_read(whole, tile, part, parts)
+            expected = [i for i, other in enumerate(tiles) if other in first]
             words = [*tile, 0, 0, -1, part, parts]
             assert list(tables.reads[tables.unit(words)]) == expected
-            first = [
-                [any(overlap(whole.writes(*tiles[i]), one) for one in read) for read in in_step].index(True)
-                for i in expected
-            ]
-            assert list(tables.read_steps[tables.unit(words)]) == first
+            assert list(tables.read_steps[tables.unit(words)]) == [first[tiles[i]] for i in expected]
             assert tables.tile(words) == tiles.index(tile)
             units += 1
     assert units == len(tables.reads) == tables.first_unit[-1]

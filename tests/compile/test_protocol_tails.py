@@ -20,13 +20,14 @@ from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Ordering, Schedule, SplitTiles
+from tuner.core.schedule.ordering import Assignment, Ordering, SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 
 #: Of "parts", with a tail.
 SCHEDULES = plain_schedules("parts", SplitTiles.TAIL)
 TICKET = SCHEDULES[f"row1 task {Assignment.TICKET}"]
-SIDES = replace(TICKET, ordering=replace(TICKET.ordering, assignment=Assignment.STATIC, partition=4))
+SIDES = TICKET.but(ordering=replace(TICKET.ordering, assignment=Assignment.STATIC, partition=4))
 
 
 @settings(max_examples=300)
@@ -46,7 +47,7 @@ def test_the_tail_of_a_plan_is_what_the_definition_says(drawn: tuple[TileGraph, 
 
 def planned(chosen: Schedule, which: SplitTiles) -> tuple[Plan, Ordering]:
     ordering = replace(chosen.ordering, split_tiles=which)
-    candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=replace(chosen, ordering=ordering))
+    candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=chosen.but(ordering=ordering))
     (plan,) = plans_for(CASES["parts"][0], GPU, candidate)
     return plan.plan, ordering
 

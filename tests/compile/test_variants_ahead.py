@@ -9,7 +9,8 @@ from tests.support.cases import H200
 from tests.support.waiting import wait_until
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
-from tuner.core.schedule.ordering import Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Ordering, Raster
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.workers.builder.nvrtc import Builder, build_key
 from tuner.workers.builder.prepare import prepare
@@ -23,7 +24,7 @@ WORKLOAD = ffn_pair(m=48, d_in=64, d_hidden=128, d_out=128)
 
 def candidate(columns: int) -> Candidate:
     tiling = Tiling(tiles=(Tile(m=16, n=columns, k=32),) * 2, num_stages=3, num_warps=4)
-    return fused(Schedule(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster()))))
+    return fused(Schedule.of(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster()))))
 
 
 def test_the_fastest_kernels_variants_are_built_ahead_and_no_others(tmp_path: Path) -> None:

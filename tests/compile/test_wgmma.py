@@ -24,8 +24,9 @@ from tuner.core.legal.wgmma import (
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.space.wgmma_tilings import WgmmaTilings
 from tuner.workers.builder.nvrtc import parse_log
@@ -363,7 +364,7 @@ def test_outputs_that_the_copy_engine_stores_have_maps_of_chunks() -> None:
 def test_the_parameter_tells_static_ctas_their_first_task(assignment: Assignment) -> None:
     pair = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096)
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment, reserved_sms=4)
-    schedule = Schedule(tiling=CASES[0][1], ordering=ordering)
+    schedule = Schedule.of(tiling=CASES[0][1], ordering=ordering)
     (plan,) = plans_for(pair, H200, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
     rows = list(struct.iter_unpack("<iibBB?HH", first_tasks(plan)))
     assert len(rows) == 160

@@ -14,7 +14,7 @@ from tuner.core.problem.gpu import Gpu, gpu_from_live
 from tuner.errors import WorkerError
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.host.cards import Card, usable_gpus
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 if TYPE_CHECKING:
     from tests.support.conformance.launching import OnCard
@@ -66,7 +66,7 @@ def session(builder: Builder, gpu: Gpu) -> Session:
     """What the child does, in this process."""
     from tuner.workers.gpu.session import Session
 
-    return Session(builder.build(device_text("tools.cu"), gpu.arch).cubin)
+    return Session(builder.build(tools_source(), gpu.arch).cubin)
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Granularity, Schedule
+from tuner.core.schedule.ordering import Assignment, Granularity
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.outcome import Measured
 from tuner.workers.builder.nvrtc import Builder
@@ -25,7 +26,6 @@ from tuner.workers.builder.prepare import prepare
 pytest.importorskip("cupy")
 
 
-from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.workers.gpu.algorithms import pick_algorithms
 from tuner.workers.gpu.baselines import launchable_of, runner_of
 from tuner.workers.gpu.data import from_bits
@@ -210,7 +210,8 @@ def test_pytorch_computes_the_same_numbers_on_the_same_buffers(
     prepared.stream.synchronize()
     for slot, outputs in enumerate(prepared.data.outputs):
         library, torch = (from_bits(bits, dtype) for bits in (outputs["down"].bits, chain.output(slot)))
-        assert float(cupy.linalg.norm(library - torch)) <= 2 * MAX_REL_ERROR[dtype] * float(cupy.linalg.norm(library))
+        most = 2 * dtype.row.max_rel_error * float(cupy.linalg.norm(library))
+        assert float(cupy.linalg.norm(library - torch)) <= most
     library_us, torch_us = prepared.timer.sample_us(prepared.library_graph), prepared.timer.sample_us(chain)
     assert 0.5 < torch_us / library_us < 4
 

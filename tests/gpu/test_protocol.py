@@ -116,8 +116,7 @@ def test_a_plan_that_splits_other_tiles_shows(
     rig = Rig("parts", builder, gpu)
     for name, chosen in plain_schedules("parts", SplitTiles.TAIL).items():
         (_, tables), (good, _) = (
-            rig.fused(replace(chosen, ordering=replace(chosen.ordering, split_tiles=which)))
-            for which in (asked, launched)
+            rig.fused(chosen.but(ordering=replace(chosen.ordering, split_tiles=which))) for which in (asked, launched)
         )
         record = rig.run(rig.runner(good), tables, 1)
         assert record.abort is None, name

@@ -17,7 +17,6 @@ from tests.support.native.recorder import HERE, compile_c
 from tests.support.packs_on_card import kernel_on_card, pack_of
 from tests.support.repository import ROOT
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.runtime import Artifact, RuntimeFailure, load
@@ -92,7 +91,7 @@ def test_an_artifact_runs_on_a_non_blocking_stream_right_behind_its_loading(buil
 
 def error_over_tolerance(of: Operands, y: Any) -> float:
     """Over the tolerance."""
-    return of.rel_error(y, len(y)) / MAX_REL_ERROR[of.workload.dtype]
+    return of.rel_error(y, len(y)) / of.workload.dtype.row.max_rel_error
 
 
 def test_a_pair_whose_second_launch_fails_is_right_again_after_the_reset(

@@ -55,8 +55,8 @@ class OnCardLayer:
         self.data, shape = self.prepared.data, self.workload.launch_ops[0].shape
         candidate = candidate_of(self.workload, kind, starts)
         assert candidate.schedule
-        attentions = tuple(replace(one, engine=by) for one in candidate.schedule.attentions)
-        candidate = replace(candidate, schedule=replace(candidate.schedule, attentions=attentions))
+        attentions = tuple(replace(one, engine=by) for one in candidate.schedule.launch_ops)
+        candidate = replace(candidate, schedule=candidate.schedule.but(launch_ops=attentions))
         self.kernel = attention_on_card(on_card.builder, on_card.gpu, self.workload, candidate)
         rung = AttentionRung(sequences=shape.sequences, max_length=shape.max_length, kernel=self.kernel)
         entry = LayerEntry(shape=LayerShape.of_workload(self.kernel.manifest["workload"]), rungs=(rung,))

@@ -12,7 +12,7 @@ from tests.support.on_card import problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Dtype, GemmOp, Workload, WorkloadKind
 from tuner.workers.builder.nvrtc import Builder
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 pytest.importorskip("cupy")
 
@@ -24,10 +24,10 @@ NUM_RUNS = 3
 
 
 @pytest.fixture(scope="module")
-def function(builder: Builder, gpu: Gpu) -> Any:
-    tools = cupy.cuda.function.Module()
-    tools.load(builder.build(device_text("tools.cu"), gpu.arch).cubin)
-    return tools.get_function("tuner_squares")
+def tools(builder: Builder, gpu: Gpu) -> Any:
+    module = cupy.cuda.function.Module()
+    module.load(builder.build(tools_source(), gpu.arch).cubin)
+    return module
 
 
 def normed(m: int, k: int, dtype: Dtype) -> Workload:
@@ -41,11 +41,11 @@ def normed(m: int, k: int, dtype: Dtype) -> Workload:
 @pytest.mark.parametrize("dtype", list(Dtype))
 @pytest.mark.parametrize(("m", "k"), [(1, 8192), (3, 96), (16, 8192), (17, 3584), (64, 8192), (130, 1032), (700, 512)])
 def test_they_are_what_numpy_says_behind_what_was_there(
-    function: Any, m: int, k: int, dtype: Dtype, is_programmatic: bool
+    tools: Any, m: int, k: int, dtype: Dtype, is_programmatic: bool
 ) -> None:
     workload = normed(m, k, dtype)
     data = ProblemData(problem(workload), 1 << 20, Stopwatch())
-    squares, stream = InputSquares(workload, function), cupy.cuda.Stream(non_blocking=True)
+    squares, stream = InputSquares(workload, tools), cupy.cuda.Stream(non_blocking=True)
     inputs = data._check_inputs[1]
     inputs["x.squares"][:] = cupy.nan
     cupy.cuda.Device().synchronize()

@@ -23,7 +23,7 @@ from tuner.errors import WorkerError
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.host.cards import Card
-from tuner.workers.source.render import device_text
+from tuner.workers.source.tools import tools_source
 
 pytest.importorskip("cupy")
 
@@ -43,7 +43,7 @@ TINY = schedule(((16, 32, 32), (16, 32, 32)), stages=2)
 def watched(card: Card, builder: Builder, gpu: Gpu) -> Session:
     """What the child does, in this process, with a view of the card."""
     view = CardView(card.uuid)
-    session = Session(builder.build(device_text("tools.cu"), gpu.arch).cubin, view)
+    session = Session(builder.build(tools_source(), gpu.arch).cubin, view)
     view.remember_own()
     return session
 

@@ -13,7 +13,6 @@ import pytest
 
 from benchmarks.chains.rows import LAYERS, block
 from tests.support.on_card import fused, problem, schedule
-from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.core.problem.workload import Activation, Dtype, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -106,7 +105,7 @@ def test_wrong_numbers_of_torch_compile_are_a_reason_and_no_time(session: Sessio
 
     prepared = session._prepare(CHAIN)
     chain = torch_runner(prepared.data, TorchCalls.COMPILED)
-    assert 0 < check_others(prepared.data, prepared.comparer, chain.outputs_of) < MAX_REL_ERROR[Dtype.FP16]
+    assert 0 < check_others(prepared.data, prepared.comparer, chain.outputs_of) < Dtype.FP16.row.max_rel_error
 
     def one_is_off(ops: tuple[OpBuffers, ...]) -> dict[str, Any]:
         outputs = {name: bits.copy() for name, bits in chain.outputs_of(ops).items()}

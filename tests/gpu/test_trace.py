@@ -22,8 +22,9 @@ from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Schedule
+from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.core.trial.outcome import Measured
@@ -108,9 +109,9 @@ def test_no_task_is_ready_before_its_producers_are_stored(supervisor: GpuSupervi
 
 
 def last_producer_ns(graph: TileGraph, span: TaskSpan, ended: dict[tuple[int, int, int], int]) -> int:
-    edge = graph.edges_into(span.op)
-    assert edge is not None
-    rows, columns = range(edge.first[span.tile_m], edge.last[span.tile_m]), range(graph.grids[edge.producer][1])
+    (edge,) = (edge for edge in graph.streams if edge.consumer == span.op)
+    first, last = edge.rows
+    rows, columns = range(first[span.tile_m], last[span.tile_m]), range(graph.grids[edge.producer][1])
     return max(ended[edge.producer, row, column] for row in rows for column in columns)
 
 

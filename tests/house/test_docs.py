@@ -21,11 +21,12 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import ordering as schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.core.trial import job, outcome, records, samples
 from tuner.workers.cupti.metrics import BASE_SET
 
-AXES = (schedule.Tile, schedule.Tiling, schedule.Raster, schedule.Interleave, schedule.Ordering)
+AXES = (Tile, Tiling, schedule.Raster, schedule.Interleave, schedule.Ordering)
 #: Parts that the page describes by their own fields.
 PARTS = {"tiling", "ordering"}
 
@@ -83,7 +84,7 @@ def test_the_words_of_a_schedules_line_are_those_that_schedules_have(root: Path)
         partition=4,
         reserved_sms=4,
     )
-    line = str(schedule.Schedule(tiling=tiling, ordering=ordering))
+    line = str(Schedule.of(tiling, ordering))
     assert f"\n```\n{line}\n```\n" in section
     bands = schedule.Interleave(kind=schedule.InterleaveKind.BANDS, rows=2, lag=1, chunks=3)
     others = [

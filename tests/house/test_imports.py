@@ -17,6 +17,9 @@ import pytest
 LIBRARIES: dict[str, set[str]] = {
     "tuner/core": {"numpy"},
     "tuner/errors.py": set(),
+    "tuner/ops": set(),
+    "tuner/ops/attention/wire.py": {"pydantic"},
+    "tuner/ops/gemm/wire.py": {"pydantic"},
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},
     "tuner/store": {"sqlalchemy", "alembic"},
     "tuner/store/shapes.py": {"numpy", "sqlalchemy"},  # distances to thousands of shapes

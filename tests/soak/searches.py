@@ -18,8 +18,8 @@ from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.gpu import Gpu, parse_target
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.space import Space

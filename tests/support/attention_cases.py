@@ -7,7 +7,8 @@ from typing import Any
 
 from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import AttentionForm, PagedCache
+from tuner.core.problem.attention_form import AttentionForm
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
 

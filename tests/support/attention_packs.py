@@ -16,8 +16,8 @@ from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
 from tuner.packs.attention import AttentionEntry, AttentionRung, AttentionShape
 from tuner.packs.contents import Kernel
@@ -119,11 +119,11 @@ def schedule_of(
     """One of the attention by the engine `by`, and of the product behind it if there is one by `engine`."""
     if not workload.tile_ops:
         return alone(span_tokens=192, engine=by)
-    guesses = (one for one in first_guesses(space_with(workload), 0) if one.attentions[0].next_percent == 0)
+    guesses = (one for one in first_guesses(space_with(workload), 0) if one.launch_ops[0].next_percent == 0)
     guess = next(one for one in guesses if one.tiling.engine is engine)
-    cluster = guess.attentions[0].cluster if by is AttentionEngine.TMA else 1
-    one = replace(guess.attentions[0], span_tokens=64 * cluster, tile_tokens=64, num_stages=4, cluster=cluster)
-    return replace(guess, attentions=(replace(one, math_warps=8, next_percent=next_percent, engine=by),))
+    cluster = guess.launch_ops[0].cluster if by is AttentionEngine.TMA else 1
+    one = replace(guess.launch_ops[0], span_tokens=64 * cluster, tile_tokens=64, num_stages=4, cluster=cluster)
+    return guess.but(launch_ops=(replace(one, math_warps=8, next_percent=next_percent, engine=by),))
 
 
 def _forged(one: AttentionKernel) -> AttentionLaunchable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class Zipped:
 def zip_of(folder: Path, *, d_out: int | None = None, form: dict[str, Any] | None = None, **sizes: Any) -> Zipped:
     """An attention, and behind it a product of `d_out` columns."""
     first = alone(span_tokens=192, num_stages=4)
-    schedule = first if d_out is None else replace(one_tile(wide(((16, 64, 64),))), attentions=first.attentions)
+    schedule = first if d_out is None else one_tile(wide(((16, 64, 64),))).but(launch_ops=first.launch_ops)
     made = make_attention(d_out=d_out, form=form, schedule=schedule, **sizes)
     path = folder / "best.zip"
     buffer = io.BytesIO()

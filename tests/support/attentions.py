@@ -12,8 +12,9 @@ from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import attention_pair
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionSchedule
-from tuner.core.schedule.ordering import NO_ORDERING, NO_TILING, Schedule
-from tuner.core.space.attention import AttentionSpace
+from tuner.core.schedule.levels import NO_ORDERING, NO_TILING
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import JointSpace
 
 SHAPE = {"sequences": 4, "kv_heads": 2, "query_heads": 4, "head_dim": 64, "max_length": 700}
 PLAIN: dict[str, Any] = {
@@ -31,11 +32,11 @@ def attention(
 
 def alone(**fields: Any) -> Schedule:
     """A schedule of an attention without a product."""
-    return Schedule(tiling=NO_TILING, ordering=NO_ORDERING, attentions=(AttentionSchedule(**{**PLAIN, **fields}),))
+    return Schedule.of(tiling=NO_TILING, ordering=NO_ORDERING, launch_ops=(AttentionSchedule(**{**PLAIN, **fields}),))
 
 
-def space_with(workload: Workload) -> AttentionSpace:
+def space_with(workload: Workload) -> JointSpace:
     """On an H200."""
     found = any_space_of(workload, H200)
-    assert isinstance(found, AttentionSpace)
+    assert isinstance(found, JointSpace)
     return found

@@ -13,8 +13,9 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile
 from tuner.core.trial.evaluator import ArtifactFiles, Environment
 from tuner.workers.builder.artifact import assemble
@@ -31,9 +32,9 @@ def candidate_of(
     num_ops = len(workload.tile_ops)
     ordering = Ordering(rasters=(Raster(),) * num_ops, assignment=Assignment.STATIC, run_starts=run_starts)
     early = workload.launch_ops[0].form.knows_tokens_early
-    (attention,) = alone(span_tokens=192, speculative=early, cluster=1).attentions
+    (attention,) = alone(span_tokens=192, speculative=early, cluster=1).launch_ops
     tiling = replace(wgmma((16, 32, 64)), tiles=(Tile(m=16, n=32, k=64),) * num_ops)
-    return Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering, attentions=(attention,)))
+    return Candidate(plan_kind=kind, schedule=Schedule.of(tiling=tiling, ordering=ordering, launch_ops=(attention,)))
 
 
 def artifact_of(workload: Workload, candidate: Candidate) -> tuple[ArtifactFiles, tuple[VerifiedPlan, ...]]:

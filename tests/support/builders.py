@@ -7,8 +7,9 @@ from typing import Any
 from tuner.core.problem.objective import FinalsProcedure
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Budget, JobSpec, Objective, Trial
@@ -70,7 +71,7 @@ def spec(m: int = 16, *, trials: int = 10, seconds: float = 600.0, seed: int = 0
 
 def schedule(stages: int = 2) -> Schedule:
     tiling = Tiling(tiles=(Tile(m=16, n=64, k=64), Tile(m=16, n=64, k=64)), num_stages=stages, num_warps=4)
-    return Schedule(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster())))
+    return Schedule.of(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster())))
 
 
 def measured(time_us: float, **changes: Any) -> Measured:

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from pebble import ProcessPool
 
-from tuner.core.plan.tile_graph import TileGraph, product_tile
+from tuner.core.plan.products import product_tile
+from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.inspection import CounterReport
 from tuner.workers.protocol.messages import CountAnswer, Work

@@ -14,7 +14,6 @@ import cupy
 
 from tests.support import runtime_on_card as on_card
 from tests.support.arrays_on_card import operands
-from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.runtime import RuntimeFailure, load
 
 ROWS = 48
@@ -52,7 +51,7 @@ def main(pack_path: str, library: str) -> None:
         for _ in range(3):
             y = launch()
             stream.synchronize()
-            worst = max(worst, of.rel_error(y, ROWS) / MAX_REL_ERROR[of.workload.dtype])
+            worst = max(worst, of.rel_error(y, ROWS) / of.workload.dtype.row.max_rel_error)
     y = of.output(ROWS)
     cupy.cuda.Device().synchronize()
     stream.begin_capture()
@@ -62,7 +61,7 @@ def main(pack_path: str, library: str) -> None:
     pack.reset(stream.ptr)
     y = launch()
     stream.synchronize()
-    worst = max(worst, of.rel_error(y, ROWS) / MAX_REL_ERROR[of.workload.dtype])
+    worst = max(worst, of.rel_error(y, ROWS) / of.workload.dtype.row.max_rel_error)
     print(json.dumps({"sentences": sentences, "worst": worst, "aborts": pack.aborts()}))
 
 

@@ -13,17 +13,9 @@ from tests.support.repository import ROOT
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import (
-    Assignment,
-    Granularity,
-    Interleave,
-    Ordering,
-    Raster,
-    Schedule,
-    SplitOrder,
-    WaitPosition,
-)
+from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Ordering, Raster, SplitOrder, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
@@ -63,7 +55,7 @@ def schedule(
     split_order: SplitOrder = SplitOrder.CONTIGUOUS,
 ) -> Schedule:
     whole = tuple(Tile(m=m, n=n, k=k) for m, n, k in tiles)
-    return Schedule(
+    return Schedule.of(
         tiling=Tiling(tiles=whole, num_stages=stages, num_warps=warps, split_k=split),
         ordering=Ordering(
             rasters=rasters or tuple(Raster() for _ in tiles),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from typing import NamedTuple
 
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.boxes import STEP, Box
+from tuner.core.plan.tile_graph import TaskGraph, TileGraph
 
 #: Where a wait stands that is for the epilogue.
 EPILOGUE = 2**26
@@ -86,19 +88,19 @@ def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> s
     if table.in_band & ~_able_in_band(graph):
         return {"residency"}
     found = _epoch_faults(table)
-    steps = [_columns_by_step(task, graph, strided=table.strided) for task in table.tasks]
-    for task, mine in zip(table.tasks, steps, strict=True):
+    graph = graph.with_in_band(table.in_band)
+    for task in table.tasks:
         places = [wait[4] for wait in task.waits]
-        reads_late = _reads_in_epilogue(task.op, graph) or table.in_band >> task.op & 1
-        known = {*range(len(mine)), *([EPILOGUE] if reads_late else [])}
+        steps = range(len(steps_of(task, graph, strided=table.strided)))
+        known = {*steps, *([EPILOGUE] if _reads_late(task.op, graph) else [])}
         if places != sorted(places) or not set(places) <= known:
             found.add("safety")  # the device looks for waits step by step, and would pass over one
     # From here on the epilogue is one step more, which comes last.
-    placed = [_epilogue_placed(task, len(mine)) for task, mine in zip(table.tasks, steps, strict=True)]
+    placed = [_epilogue_placed(task, len(steps_of(task, graph, strided=table.strided))) for task in table.tasks]
     table = table._replace(tasks=placed)
     if resident is not None and table.needs_all and words[3] > 0 and table.num_ctas > resident:
         found.add("residency")
-    producers = _producers(table, graph, steps)
+    producers = _producers(table, graph)
     if table.num_assigned:
         return found | ({"liveness"} if wave_can_deadlock(table) else set()) | _explore_ahead(table, producers)
     for num_resident in [table.num_ctas] if table.is_static else range(1, table.num_ctas + 1):
@@ -118,16 +120,23 @@ def _are_words_in_range(words: list[int], table: Table) -> bool:
     return all(0 <= count <= 2**24 for count in counts) and all(0 <= step < 2**26 for step in steps)
 
 
-def _reads_in_epilogue(op: int, graph: TileGraph) -> bool:
-    """Whether the op adds, or norms, what another op of the launch writes."""
-    of_launch = {graph.workload.tile_ops[other].name for other in graph.op_indices}
-    return bool(of_launch & {graph.workload.tile_ops[op].residual_source, graph.workload.tile_ops[op].norm})
+def _written(graph: TaskGraph) -> set[str]:
+    """The tensors that ops of the launch write."""
+    return {box.tensor for space in graph.spaces.values() for box in space.writes}
+
+
+def _reads_late(op: int, graph: TaskGraph) -> bool:
+    """Whether the op reads late what an op of the launch writes."""
+    return any(read.is_late and read.box.tensor in _written(graph) for read in graph.spaces[op].reads)
 
 
 def _able_in_band(graph: TileGraph) -> int:
-    """Bit i: op i reads as A what another op of the launch writes, in a kernel that reads in band."""
-    ops, of_launch = graph.workload.tile_ops, {graph.workload.tile_ops[other].name for other in graph.op_indices}
-    able = (op for op in graph.op_indices if graph.tiling.in_band and ops[op].source in of_launch)
+    """Bit i: op i reads in its steps what another op of the launch writes, in a kernel that reads in band."""
+    able = (
+        op
+        for op, space in graph.spaces.items()
+        if graph.tiling.in_band and any(not read.is_late and read.box.tensor in _written(graph) for read in space.reads)
+    )
     return sum(2**op for op in able)
 
 
@@ -136,7 +145,7 @@ def _epilogue_placed(task: Task, num_steps: int) -> Task:
     return task._replace(waits=waits)
 
 
-def _is_covered(table: Table, graph: TileGraph) -> bool:
+def _is_covered(table: Table, graph: TaskGraph) -> bool:
     """Whether each tile is one task, or each of its parts is one, which have each of its k-steps once, post to the same
     signal and meet in a slot that is no other tile's."""
     tiles: dict[tuple[int, int, int], list[Task]] = {}
@@ -146,15 +155,14 @@ def _is_covered(table: Table, graph: TileGraph) -> bool:
     if set(tiles) != {(op, r, c) for op, (rows, cols) in graph.grids.items() for r in range(rows) for c in range(cols)}:
         return False
     for (op, _, _), parts in tiles.items():
-        most = (graph.tiling.split_k or (1,) * len(graph.workload.tile_ops))[op]
         if [(part.part, part.num_parts) for part in parts] == [(0, 0)]:
             continue
-        if not 1 < len(parts) <= most or {part.num_parts for part in parts} != {len(parts)}:
+        if not 1 < len(parts) <= graph.spaces[op].num_parts or {part.num_parts for part in parts} != {len(parts)}:
             return False
         if sorted(part.part for part in parts) != list(range(len(parts))) or not all(part.num_steps for part in parts):
             return False
         steps = sorted(step for part in parts for step in steps_of(part, graph, strided=table.strided))
-        if steps != list(range(_num_steps(op, graph))):
+        if steps != list(range(graph.spaces[op].num_steps)):
             return False
         if len({(part.post, part.slot) for part in parts}) > 1:
             return False
@@ -162,14 +170,10 @@ def _is_covered(table: Table, graph: TileGraph) -> bool:
     return len(set(taken)) == len(taken) and set(taken) <= set(range(table.num_slots))
 
 
-def _num_steps(op: int, graph: TileGraph) -> int:
-    return len(range(0, graph.workload.tile_ops[op].k, graph.tiling.tiles[op].k))
-
-
-def steps_of(task: Task, graph: TileGraph, *, strided: bool) -> list[int]:
-    """The k-steps of its tile that a task has, in their order."""
+def steps_of(task: Task, graph: TaskGraph, *, strided: bool) -> list[int]:
+    """The steps of its tile that a task has, in their order."""
     if not task.num_parts:
-        return list(range(_num_steps(task.op, graph)))
+        return list(range(graph.spaces[task.op].num_steps))
     return [task.first_step + number * (task.num_parts if strided else 1) for number in range(task.num_steps)]
 
 
@@ -197,48 +201,47 @@ def _epoch_faults(table: Table) -> set[str]:
     return found
 
 
-def _columns_by_step(task: Task, graph: TileGraph, *, strided: bool) -> list[set[int]]:
-    """[k-steps of the task] the columns of A that each reads."""
-    depth, k = graph.tiling.tiles[task.op].k, graph.workload.tile_ops[task.op].k
-    return [set(range(step * depth, min((step + 1) * depth, k))) for step in steps_of(task, graph, strided=strided)]
+def _producers(table: Table, graph: TaskGraph) -> list[list[set[int]]]:
+    """[task] [step] the tasks that write, or help to write, an element of what it reads in that step; and behind these
+    steps, of what it reads late. Whichever part of a tile is the last reads that, so each part counts as one that does.
+    A box that does not go by steps is read in the first one. What is read in band says itself that it is there."""
+    tiles = [graph.spaces[task.op].coordinates(task.row, task.col) for task in table.tasks]
+    written = [
+        [(box.tensor, _sides(box, tile, 0)) for box in graph.spaces[task.op].writes]
+        for task, tile in zip(table.tasks, tiles, strict=True)
+    ]
 
-
-def _producers(table: Table, graph: TileGraph, steps: list[list[set[int]]]) -> list[list[set[int]]]:
-    """[task] [step] the tasks that write, or help to write, an element of what it reads in that k-step; and behind
-    these steps, of what it reads in its epilogue: the residual of its own tile, and whole rows of what it norms.
-    Whichever part of a tile is the last reads that, so each part counts as one that does. What it reads in band says
-    itself that it is there, in each k-step; so that the post says more than that, whole rows of it count as read in the
-    epilogue."""
-    ops, tiles = graph.workload.tile_ops, graph.tiling.tiles
-
-    def columns_written(task: Task) -> set[int]:
-        return set(range(task.col * tiles[task.op].n, (task.col + 1) * tiles[task.op].n))
-
-    def in_band(task: Task) -> bool:
-        return bool(table.in_band >> task.op & 1)
-
-    def rows(task: Task) -> set[int]:
-        height = tiles[task.op].m
-        return set(range(task.row * height, min((task.row + 1) * height, ops[task.op].m)))
-
-    def writers(task: Task, tensor: str, columns: set[int] | None) -> set[int]:
+    def writers(box: Box, tile: tuple[int, ...], step: int) -> set[int]:
+        mine = _sides(box, tile, step)
         return {
             index
-            for index, other in enumerate(table.tasks)
-            if ops[other.op].name == tensor
-            and rows(other) & rows(task)
-            and (columns is None or columns_written(other) & columns & set(range(ops[other.op].n)))
+            for index, boxes in enumerate(written)
+            if any(tensor == box.tensor and _meet(sides, mine) for tensor, sides in boxes)
         }
 
-    return [
-        [
-            *(set() if in_band(task) else writers(task, ops[task.op].source, columns) for columns in mine),
-            writers(task, ops[task.op].residual_source, columns_written(task))
-            | writers(task, ops[task.op].norm, None)
-            | (writers(task, ops[task.op].source, None) if in_band(task) else set()),
-        ]
-        for task, mine in zip(table.tasks, steps, strict=True)
-    ]
+    found = []
+    for task, tile in zip(table.tasks, tiles, strict=True):
+        reads, steps = graph.spaces[task.op].reads, steps_of(task, graph, strided=table.strided)
+        by_step = [set[int]() for _ in (*steps, EPILOGUE)]
+        for read in reads:
+            if read.is_late:
+                by_step[-1] |= writers(read.box, tile, 0)
+                continue
+            goes_by_step = any(STEP in extent.axes for extent in read.box.extents)
+            for number, step in enumerate(steps) if not read.in_band else ():
+                by_step[number if goes_by_step else 0] |= writers(read.box, tile, step)
+        found.append(by_step)
+    return found
+
+
+@cache
+def _sides(box: Box, tile: tuple[int, ...], step: int) -> tuple[tuple[int, int], ...]:
+    return tuple((side.start, side.stop) for side in box.at(tile, step))
+
+
+def _meet(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> bool:
+    sides = zip(one, other, strict=True)
+    return all(max(begin, first) < min(end, last) for (begin, end), (first, last) in sides)
 
 
 def _explore(table: Table, producers: list[list[set[int]]], num_resident: int) -> set[str]:

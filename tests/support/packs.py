@@ -12,8 +12,9 @@ from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
@@ -70,7 +71,7 @@ def make(
     """A kernel of a workload."""
     workload = workload or ffn()
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
-    candidate = Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering))
+    candidate = Candidate(plan_kind=kind, schedule=Schedule.of(tiling=tiling, ordering=ordering))
     plans = plans_for(workload, H200, candidate)
     variants = tuple(
         VariantBuild(variant=variant, launchable=tied(plans, f"\x7fELF {variant}".encode()))

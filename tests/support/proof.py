@@ -114,14 +114,14 @@ def judged_plans(seed: int, count: int) -> Iterator[tuple[Judged, Plan, TileGrap
         resident, mutation = num_ctas, "none"
         if rng.random() < 0.9:
             drawn = rng.choice((*MUTATIONS, *["grid too large"] * 2))
-            if graph.epilogue_edges and rng.random() < 0.35:
+            if graph.late_edges and rng.random() < 0.35:
                 drawn = rng.choice(tuple(OF_EPILOGUES))
             mutant, resident = mutated(plan, drawn, num_ctas, rng)
             if resident != num_ctas or mutant.words.tobytes() != plan.words.tobytes():
                 plan, mutation = mutant, drawn
         faults = frozenset(oracle.faults(plan.words.tolist(), graph, resident))
         verdict = refusal(plan, graph, resident)
-        judged = Judged(mutation=mutation, faults=faults, refusal=verdict, is_chain=bool(graph.epilogue_edges))
+        judged = Judged(mutation=mutation, faults=faults, refusal=verdict, is_chain=bool(graph.late_edges))
         yield judged, plan, graph, resident
 
 

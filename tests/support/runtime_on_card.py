@@ -14,11 +14,11 @@ import cupy
 from tests.support.arrays_on_card import UNTOUCHED, Operands, operands
 from tests.support.packs_on_card import kernel_on_card, pack_of
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.runtime import Pack, load
 from tuner.workers.builder.nvrtc import Builder
@@ -27,7 +27,7 @@ from tuner.workers.builder.nvrtc import Builder
 def candidate(tiling: Tiling, kind: PlanKind, assignment: Assignment = Assignment.STATIC) -> Candidate:
     """A tiling in its plainest order."""
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
-    return Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering))
+    return Candidate(plan_kind=kind, schedule=Schedule.of(tiling=tiling, ordering=ordering))
 
 
 def workload(m: int, dtype: Dtype = Dtype.FP16, *, gated: bool = True, d: int = 512, hidden: int = 1024) -> Workload:
@@ -73,7 +73,7 @@ def every_row_count(pack: Pack, of: Operands, most: int) -> EveryRowCount:
     for rows in range(1, most + 1):
         y = of.output(rows + 8)
         ffn(of.x[:rows], out=y[:rows])
-        errors.append(of.rel_error(y, rows) / MAX_REL_ERROR[of.workload.dtype])
+        errors.append(of.rel_error(y, rows) / of.workload.dtype.row.max_rel_error)
         touched += int((y[rows:] != UNTOUCHED).sum())
     assert pack.aborts() == []
     worst = max(errors)
@@ -112,7 +112,7 @@ def differing_layers(pack: Pack, of: Operands, *, layers: int, replays: int) -> 
         graph.launch(stream)
         stream.synchronize()
         first = [y.copy() for y in outputs]
-        assert of.rel_error(first[0], rows) <= MAX_REL_ERROR[of.workload.dtype]
+        assert of.rel_error(first[0], rows) <= of.workload.dtype.row.max_rel_error
         for _ in range(replays):
             graph.launch(stream)
     stream.synchronize()
@@ -130,7 +130,7 @@ def errors_of_two_strands(pack: Pack, of: Operands, launches: int = 200) -> list
             ffn(of.x, out=y, stream=stream.ptr)
     cupy.cuda.Device().synchronize()
     assert pack.aborts() == []
-    return [of.rel_error(y, rows) / MAX_REL_ERROR[of.workload.dtype] for y in outputs]
+    return [of.rel_error(y, rows) / of.workload.dtype.row.max_rel_error for y in outputs]
 
 
 def shared_workspace(pack: Pack, of: Operands) -> tuple[list[str], float]:
@@ -148,7 +148,7 @@ def shared_workspace(pack: Pack, of: Operands) -> tuple[list[str], float]:
         ffn(of.x, out=y)
     cupy.cuda.Device().synchronize()
     assert pack.aborts() == []
-    return sentences, of.rel_error(y, rows) / MAX_REL_ERROR[of.workload.dtype]
+    return sentences, of.rel_error(y, rows) / of.workload.dtype.row.max_rel_error
 
 
 #: Lets the launch behind it begin at once, works for a while, then writes the weights.
@@ -217,5 +217,5 @@ def injected_abort(pack: Pack, of: Operands) -> InjectedAbort:
     return InjectedAbort(
         reported_s=reported_s,
         sentences=sentences,
-        error_after=of.rel_error(y, rows) / MAX_REL_ERROR[of.workload.dtype],
+        error_after=of.rel_error(y, rows) / of.workload.dtype.row.max_rel_error,
     )

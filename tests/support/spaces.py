@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.space.attention import AnySpace, AttentionSpace
+from tuner.core.space.joint import AnySpace, JointSpace
 from tuner.core.space.space import Space
 
 #: (workload, gpu) -> the space, which changes in nothing but in what it has worked out.
@@ -16,4 +16,4 @@ space_of = lru_cache(maxsize=12)(Space)
 @lru_cache(maxsize=12)
 def any_space_of(workload: Workload, gpu: Gpu) -> AnySpace:
     """Of a workload with an attention too."""
-    return AttentionSpace(workload, gpu) if workload.launch_ops else space_of(workload, gpu)
+    return JointSpace(workload, gpu) if workload.launch_ops else space_of(workload, gpu)

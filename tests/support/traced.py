@@ -8,7 +8,8 @@ from tuner.core.insight.tracing import trace_metrics
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.schedule.candidate import fused
-from tuner.core.schedule.ordering import Ordering, Raster, RasterKind, Schedule
+from tuner.core.schedule.ordering import Ordering, Raster, RasterKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Budget, JobSpec, JobState, Objective, Trial
@@ -30,7 +31,7 @@ def schedule_of(workload: Workload) -> Schedule:
     tiles = (Tile(m=64, n=64, k=64),) * len(workload.tile_ops)
     tiling = Tiling(engine=Engine.MMA, tiles=tiles, num_stages=4, num_warps=4)
     rasters = (Raster(kind=RasterKind.COLUMN),) * len(workload.tile_ops)
-    return Schedule(tiling=tiling, ordering=Ordering(rasters=rasters))
+    return Schedule.of(tiling=tiling, ordering=Ordering(rasters=rasters))
 
 
 def store_traced_job(path: Path, workload: Workload) -> str:

@@ -12,7 +12,7 @@ import pytest
 from tests.support import builders
 from tests.support.repository import ROOT
 from tuner.core.problem.presets import LayerRun, Run, decoder_block, decoder_layer
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
 from tuner.schedule_file import read_schedule
 from tuner.schedule_schema import faults, file_schema, schedule_schema, workload_schema

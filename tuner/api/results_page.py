@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request, Response
 
 from tuner.api.jobs import Cursor, Size, Word
 from tuner.api.rendering import render
+from tuner.core.problem.op import Op
 from tuner.core.trial.job import JobState
-from tuner.core.trial.questions import sized_ops
 from tuner.core.trial.records import Best, JobRecord, Verdict, kernel_row
 from tuner.service import Service
 from tuner.wire.fleet import KnownResult, ResultFilterView, ResultsPage
@@ -35,7 +35,7 @@ def results_page_routes(router: APIRouter, service: Service) -> None:
         page = ResultsPage(
             filter=ResultFilterView(target=target, m=m, n=n, k=k),
             jobs=PageView(items=items, next_cursor=found.next_cursor),
-            shipped=[one for one, _ in shipped],
+            shipped=[one for one, _, _ in shipped],
             shipped_targets=service.overview.shipped_targets(),
         )
         return render(request, "results.html", page)
@@ -48,7 +48,7 @@ def _of_job(job: JobRecord, best: Best) -> KnownResult:
         gpu=best.environment.gpu_name,
         simulated=is_simulated(spec.target_id),
         workload=spec.workload.describe(),
-        m=sized_ops(spec.workload)[0][0],
+        m=spec.workload.ops[0].m,
         dtype=str(spec.workload.dtype),
         objective=f"L2 {spec.objective.l2}, {spec.objective.regime}",
         library_us=job.library_us,
@@ -69,11 +69,11 @@ def _over(library_us: float | None, ours_us: float | None) -> float | None:
     return library_us / ours_us if library_us and ours_us else None
 
 
-def _shipped(service: Service) -> list[tuple[KnownResult, tuple[str, int, int, int]]]:
-    """The fastest of each problem, with its target and the sizes of its first op."""
+def _shipped(service: Service) -> list[tuple[KnownResult, str, Op]]:
+    """The fastest of each problem, with its target and its first op."""
     found = []
     for target_id, one in service.overview.shipped():
-        m, n, k = sized_ops(one.workload)[0]
+        first = one.workload.ops[0]
         finals = service.overview.shipped_finals(target_id).get(one.source)
         ours_us = finals.ours_us if finals else one.time_us
         library_us = finals.library_us if finals else one.time_us * one.speedup
@@ -81,7 +81,7 @@ def _shipped(service: Service) -> list[tuple[KnownResult, tuple[str, int, int, i
             gpu=target_id,
             simulated=is_simulated(target_id),
             workload=one.workload.describe(),
-            m=m,
+            m=first.m,
             dtype=str(one.workload.dtype),
             objective=f"L2 {one.objective.l2}, {one.objective.regime}",
             library_us=library_us,
@@ -96,11 +96,11 @@ def _shipped(service: Service) -> list[tuple[KnownResult, tuple[str, int, int, i
             at=None,
             kernel_version=finals.kernel_version if finals else one.kernel_version,
         )
-        found.append((result, (target_id, m, n, k)))
+        found.append((result, target_id, first))
     return found
 
 
-def _matches(
-    one: tuple[KnownResult, tuple[str, int, int, int]], target: str | None, m: int | None, n: int | None, k: int | None
-) -> bool:
-    return all(asked is None or asked == given for asked, given in zip((target, m, n, k), one[1], strict=True))
+def _matches(one: tuple[KnownResult, str, Op], target: str | None, m: int | None, n: int | None, k: int | None) -> bool:
+    _, target_id, first = one
+    given = (target_id, *(getattr(first, size, None) for size in "mnk"))
+    return all(asked is None or asked == it for asked, it in zip((target, m, n, k), given, strict=True))

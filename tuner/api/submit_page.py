@@ -14,7 +14,7 @@ from tuner.api.forms import Form
 from tuner.api.jobs import default_target_id
 from tuner.api.rendering import render
 from tuner.core.access.caller import Caller
-from tuner.core.problem.attention_form import PAGE_TOKENS
+from tuner.core.problem.kv_cache import PAGE_TOKENS
 from tuner.core.problem.presets import MODELS
 from tuner.core.problem.workload import Activation, Dtype
 from tuner.core.trial.job import PriorsChoice

@@ -7,10 +7,11 @@ from typing import Any
 
 from tuner.client.model_families import FAMILIES, WRAPPED
 from tuner.core.problem.activation_names import of_transformers
+from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Shape
 
-_DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
+_DTYPES = {one.row.array_name: str(one) for one in Dtype}
 #: What is said of a whole model is said of its language model too.
 _QUANTISED = ("quantization_config", "compression_config")
 _OF_THE_WHOLE = ("dtype", "torch_dtype", *_QUANTISED)
@@ -95,7 +96,7 @@ def _check_dense(config: Mapping[str, Any]) -> None:
     for name in _QUANTISED:
         if quantised := config.get(name):
             method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
-            problem = f"says that the layers are quantised by {method}; a kernel here multiplies fp16 or bf16"
+            problem = f"says that the layers are quantised by {method}; a kernel here multiplies {' or '.join(Dtype)}"
             raise InvalidInput(name, problem, "give the config of the model before it was quantised")
     if not isinstance(family, str) or family not in FAMILIES:
         known = ", ".join((*FAMILIES, *WRAPPED))
@@ -148,5 +149,5 @@ def dtype_of(config: Mapping[str, Any]) -> str:
     field = "dtype" if config.get("dtype") else "torch_dtype"
     name = config.get(field)
     if not isinstance(name, str) or name not in _DTYPES:
-        raise InvalidInput(field, f"is {name!r}, and a kernel has fp16 or bf16", "say which by --dtype")
+        raise InvalidInput(field, f"is {name!r}, and a kernel has {' or '.join(Dtype)}", "say which by --dtype")
     return _DTYPES[name]

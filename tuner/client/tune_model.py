@@ -15,7 +15,7 @@ from tuner.client.errors import JobFailed
 from tuner.client.http import Client
 from tuner.client.model_attention import attention_pairs, qkv_attention_chains
 from tuner.client.models import ffn_shapes, merged
-from tuner.client.options import Finite, pack_options
+from tuner.client.options import DTYPES, Finite, pack_options
 from tuner.client.output import plain_console, print_table
 from tuner.client.packs import ladder_table, make, order_of_jobs
 from tuner.client.row_counts import row_counts
@@ -45,7 +45,7 @@ def read_rows(ctx: click.Context, param: click.Parameter, value: str) -> tuple[i
 @click.command("tune-model")
 @click.argument("configs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--tp", type=click.IntRange(min=1), default=1, show_default=True, help="Tensor-parallel ranks.")
-@click.option("--dtype", type=click.Choice(["fp16", "bf16"]), help="By default the config's.")
+@click.option("--dtype", type=click.Choice(DTYPES), help="By default the config's.")
 @click.option("--residual", is_flag=True, help="The kernel adds the residual; on one rank alone.")
 @click.option("--m", "rows", metavar="vllm|LIST", callback=read_rows, default="vllm", show_default=True, help="Rows.")
 @click.option("--context", type=click.IntRange(min=1), help="Tunes the attentions, too: of up to so many tokens.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
 
 
@@ -18,7 +18,7 @@ def source_of(workload: Workload, schedule: Schedule) -> str:
     from tuner.workers.source.attention import attention_source
     from tuner.workers.source.render import render
 
-    pairs = zip(workload.launch_ops, schedule.attentions, strict=True)
+    pairs = zip(workload.launch_ops, schedule.launch_ops, strict=True)
     sources = [attention_source(op, one) for op, one in pairs]
     return "\n".join([*sources, *([render(workload, schedule.tiling)] if schedule.tiling.tiles else [])])
 

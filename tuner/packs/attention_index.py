@@ -10,6 +10,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tuner.core.problem.dtype import ELEMENTS
+
 from .attention import AttentionEntry, AttentionRung, AttentionShape
 from .contents import DTYPES, Kernel
 from .layer import LayerEntry
@@ -38,7 +40,6 @@ LAYER = struct.Struct("<9I2f7I")
 OPERAND = struct.Struct("<6I4I")
 
 #: In the order of their numbers.
-OPERAND_DTYPES = (*DTYPES, "fp32", "int32")
 OPERAND_FLAGS = {"is_paged": 1}
 ATTENTION_FLAGS = {"heads_first": 1}
 PART_FLAGS = {
@@ -131,7 +132,7 @@ class AttentionTables:
             flags = sum(flag for name, flag in OPERAND_FLAGS.items() if getattr(operand, name))
             texts = (self._text(operand.name), self._text(operand.role))
             dims = (*operand.shape, *[0] * (4 - len(operand.shape)))
-            dtype = OPERAND_DTYPES.index(operand.dtype)
+            dtype = ELEMENTS[operand.dtype].number
             self.operands.append(OPERAND.pack(len(self.programs), *texts, dtype, flags, len(operand.shape), *dims))
         self.programs.append(head)
         for fill in program.fills:
@@ -182,4 +183,4 @@ def _attention_figures(shape: AttentionShape, columns: int) -> tuple[Any, ...]:
     flags = sum(flag for name, flag in ATTENTION_FLAGS.items() if getattr(shape, name))
     sizes = (shape.heads, shape.kv_heads, shape.head_dim, shape.new_tokens, shape.page_tokens)
     more = (flags, shape.window, columns, shape.scale, shape.soft_cap)
-    return (DTYPES.index(shape.dtype), *sizes, *more)
+    return (DTYPES[shape.dtype], *sizes, *more)

@@ -10,14 +10,15 @@ from functools import cached_property
 from typing import Any
 
 from tuner.core.problem.attention_op import ATTENTION
+from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
 
 from .attention_launches import check_attention_launches
 from .launches import check_launches
 
-#: In the order of their numbers in `pack.bin`.
-DTYPES = ("fp16", "bf16")
-ACTIVATIONS = ("identity", "relu", "gelu", "silu")
+#: Their numbers in `pack.bin`.
+DTYPES = {str(dtype): dtype.row.number for dtype in Dtype}
+ACTIVATIONS = {"identity": 0, "relu": 1, "gelu": 2, "silu": 3}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.core.problem.dtype import MAP_TYPES
+
 from .attention import AttentionEntry
 from .attention_index import AttentionTables, tensor_number
 from .contents import ACTIVATIONS, DTYPES, Entry, Kernel, Shape
@@ -65,8 +67,6 @@ LAUNCH_FLAGS = {
 OPERANDS = ("a", "w", "c")
 #: Builds of a kernel in the order of their blobs.
 VARIANTS = ("measured", "guarded", "safe")
-#: CUtensorMapDataType. Source: CUDA driver API, "Tensor Map Object Management".
-DATA_TYPES = {"CU_TENSOR_MAP_DATA_TYPE_FLOAT16": 6, "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16": 9}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class _Tables:
     def add_entry(self, entry: Entry, kernels: Mapping[str, int]) -> None:
         shape = entry.shape
         text = self.strings.add(str(shape))
-        numbers = (DTYPES.index(shape.dtype), ACTIVATIONS.index(shape.activation), _flags_of(shape))
+        numbers = (DTYPES[shape.dtype], ACTIVATIONS[shape.activation], _flags_of(shape))
         sizes = (shape.d_in, shape.d_hidden, shape.d_out)
         self.shapes.append(SHAPE.pack(*numbers, *sizes, len(self.rungs), len(entry.rungs), text, 0))
         for rung in entry.rungs:
@@ -197,7 +197,7 @@ class _Tables:
             flags = sum(SHAPE_FLAGS[name] for name in SHAPE_FLAGS if op.get(name))
             source = names.index(op["source"]) if op["source"] in names else NONE
             rows = op["n"] * (2 if op.get("gated") else 1)
-            activation = ACTIVATIONS.index(op["activation"])
+            activation = ACTIVATIONS[op["activation"]]
             self.ops.append(OP.pack(op["n"], op["k"], rows, flags, activation, source, self.strings.add(op["name"]), 0))
 
     def _add_map(self, recipe: dict[str, Any], names: list[str]) -> None:
@@ -210,7 +210,7 @@ class _Tables:
                 names.index(op),
                 OPERANDS.index(operand),
                 rank,
-                DATA_TYPES[recipe["data_type"]],
+                MAP_TYPES[recipe["data_type"]],
                 rows,
                 0,
                 *_filled(recipe["dims"], 5),
@@ -227,7 +227,7 @@ class _Tables:
                 tensor_number(one.tensor),
                 one.offset,
                 len(recipe["dims"]),
-                DATA_TYPES[recipe["data_type"]],
+                MAP_TYPES[recipe["data_type"]],
                 pages,
                 one.rows_per_page,
                 *_filled(recipe["dims"], 5),

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tuner.core.problem.dtype import ELEMENTS
+
 from .attention import is_plain_call
 from .contents import Kernel
 from .parameters import pack_fields, pack_product
@@ -27,7 +29,6 @@ ALIGNMENT = 256
 REFUSED_BEHIND_ABORT = 32
 #: Roles of tensors that only the launches read and write.
 _BETWEEN = ("intermediate", "squares")
-_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 _MAP_BYTES = 128
 #: An address that no field holds by chance.
 _MARK = 0x5A5A_0000_A5A5_0000
@@ -291,4 +292,4 @@ def _offsets(parameter: Json) -> dict[str, int]:
 
 
 def _num_bytes(tensor: Json) -> int:
-    return math.prod(tensor["shape"]) * _BYTES[tensor["dtype"]]
+    return math.prod(tensor["shape"]) * ELEMENTS[tensor["dtype"]].size_bytes

@@ -10,15 +10,27 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
 
+from tuner.core.problem.dtype import ELEMENTS
+
 from .native import RuntimeFailure, WrongOperand
 
-#: Bits of an element by the names that the array libraries give the types. CuPy has no bfloat16: its bits are uint16.
-_NAMES = {"float16": "float16", "bfloat16": "bfloat16", "<f2": "float16", "torch.float16": "float16"}
-_NAMES |= {"torch.bfloat16": "bfloat16", "<u2": "bits", "uint16": "bits", "float32": "float32", "<f4": "float32"}
-_NAMES |= {"torch.float32": "float32", "torch.int32": "int32", "int32": "int32", "<i4": "int32"}
-_BYTES = {"float16": 2, "bfloat16": 2, "bits": 2, "float32": 4, "int32": 4}
-#: Of DLPack's type codes: int, uint, float and bfloat. Source: dlpack.h, DLDataTypeCode.
-_DLPACK_TYPES = {(2, 16): "float16", (4, 16): "bfloat16", (2, 32): "float32", (1, 16): "bits", (0, 32): "int32"}
+#: What bits without a name are called here. Arrays of unsigned integers hold those of a type that their library does
+#: not know, as CuPy has no bfloat16.
+BITS_OF = {16: "bits", **{bits: f"uint{bits}" for bits in (8, 32)}}
+_UINTS = {bits: (f"uint{bits}", "|u1" if bits == 8 else f"<u{bits // 8}") for bits in BITS_OF}
+#: What each type is called here, by the names and type strings that the array libraries have for it.
+_NAMES = {name: BITS_OF[bits] for bits, names in _UINTS.items() for name in names}
+_NAMES |= {
+    name: row.array_name
+    for row in ELEMENTS.values()
+    for name in (row.array_name, f"torch.{row.array_name}", row.typestr)
+    if name
+}
+_BYTES = {name: bits // 8 for bits, name in BITS_OF.items()}
+_BYTES |= {row.array_name: row.size_bytes for row in ELEMENTS.values()}
+#: By DLPack's type code and bits; unsigned integers have code 1. Source: dlpack.h, DLDataTypeCode.
+_DLPACK_TYPES = {(1, bits): name for bits, name in BITS_OF.items()}
+_DLPACK_TYPES |= {row.dlpack: row.array_name for row in ELEMENTS.values() if row.dlpack}
 #: Of DLPack's devices: memory of the host, of a card, and managed memory. Source: dlpack.h, DLDeviceType.
 _DLPACK_DEVICES = {1: "cpu", 2: "cuda:{}", 13: "cuda:{}"}
 

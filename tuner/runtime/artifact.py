@@ -18,6 +18,7 @@ from typing import Any
 
 from tuner.core.plan.header import is_of_older_version
 from tuner.core.problem.attention_op import ATTENTION
+from tuner.core.problem.dtype import ELEMENTS
 from tuner.errors import InvalidInput
 from tuner.packs.attention_launches import check_attention_launches
 from tuner.packs.launches import check_launches
@@ -31,7 +32,6 @@ from .operands import of_manifest
 
 #: The newest format of a manifest that it reads.
 NEWEST_FORMAT = 5
-_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 #: Tensors that only the launches read and write: the artifact has room for them where the caller gives none.
 _BETWEEN = ("intermediate", "squares")
 
@@ -188,7 +188,7 @@ def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
 
 
 def _num_bytes(tensor: Json) -> int:
-    size = _BYTES[tensor["dtype"]]
+    size = ELEMENTS[tensor["dtype"]].size_bytes
     for extent in tensor["shape"]:
         size *= extent
     return size

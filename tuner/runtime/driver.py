@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tuner.core.problem.dtype import MAP_TYPES
+
 from .native import RuntimeFailure
 
 #: CUfunction_attribute.
@@ -17,8 +19,6 @@ MAX_DYNAMIC_SHARED_SIZE_BYTES, PREFERRED_SHARED_MEMORY_CARVEOUT, NON_PORTABLE_CL
 MOST_CARVEOUT = 100
 #: CUlaunchAttributeID.
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
-#: CUtensorMapDataType.
-_DATA_TYPES = {"CU_TENSOR_MAP_DATA_TYPE_FLOAT16": 6, "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16": 9}
 #: No interleave, 128-byte swizzle, 128-byte promotion, zeros out of bounds.
 _MAP_MODES = (0, 3, 2, 0)
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 64
@@ -194,7 +194,7 @@ class Driver:
         self.call(
             "cuTensorMapEncodeTiled",
             ctypes.c_void_p(aligned),
-            _DATA_TYPES[recipe["data_type"]],
+            MAP_TYPES[recipe["data_type"]],
             rank,
             ctypes.c_void_p(address),
             (ctypes.c_uint64 * rank)(*recipe["dims"]),

@@ -12,6 +12,8 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
+from tuner.core.problem.dtype import Dtype
+
 #: The C sources, as they lie in the wheel and, by a link, in a checkout.
 FOLDER = Path(__file__).parent / "c"
 _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=default", "-pthread")
@@ -22,7 +24,7 @@ NO_PDL = 1
 AS_MEASURED, SAFE_WEIGHTS = 1, 2
 GATED, BIAS, RESIDUAL, ROW_SCALE = 1, 2, 4, 8
 HEADS_FIRST = 1
-DTYPES = {"float16": 0, "bfloat16": 1}
+DTYPES = {dtype.row.array_name: dtype.row.number for dtype in Dtype}
 ACTIVATIONS = {"identity": 0, "relu": 1, "gelu": 2, "silu": 3}
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.attention_op import ATTENTION
+from tuner.core.problem.dtype import ELEMENTS, Dtype
 
-from .arrays import NotAnArray, View, view
+from .arrays import BITS_OF, NotAnArray, View, view
 from .native import WrongOperand
 
-#: What a tensor of a manifest's element type may be; ``bits`` are 16 of them without a name.
-_NAMES = {"fp16": ("float16", "bits"), "bf16": ("bfloat16", "bits"), "fp32": ("float32",), "int32": ("int32",)}
+#: What a tensor of a manifest's element type may be; of an operand's type also bits without a name.
+_NAMES: dict[str, tuple[str, ...]] = {name: (row.array_name,) for name, row in ELEMENTS.items()}
+_NAMES |= {str(dtype): (dtype.row.array_name, BITS_OF[dtype.row.bits]) for dtype in Dtype}
 #: Roles of tensors that the launches write.
 _WRITTEN = ("intermediate", "output", "squares")
 

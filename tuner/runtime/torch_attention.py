@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from tuner.core.problem.dtype import Dtype
+
 from .attention import Attention
 from .native import WrongOperand
 from .operands import Operand
@@ -39,7 +41,7 @@ _SCHEMA = (
     "int window, float soft_cap, int number) -> Tensor"
 )
 _library = torch.library.Library("tuner", "FRAGMENT")
-_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+_DTYPES = {str(one): getattr(torch, one.row.array_name, None) for one in Dtype}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tuner.core.problem.dtype import ELEMENTS
+
 from .layer import Layer
 from .native import RuntimeFailure, WrongOperand
 from .operands import Operand
@@ -47,7 +49,7 @@ _SCHEMA = (
     "bool residual, bool heads_first, float scale, int window, float soft_cap, int number) -> Tensor"
 )
 _library = torch.library.Library("tuner", "FRAGMENT")
-_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "int32": torch.int32}
+_DTYPES = {name: getattr(torch, row.array_name, None) for name, row in ELEMENTS.items()}
 _BY_NAME = "call the layer with its tensors by their names"
 #: Options of products that the operator has no argument for.
 _ODD = ("gated", "bias", "row_scale", "norm", "rotary")

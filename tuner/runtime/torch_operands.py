@@ -8,11 +8,14 @@ from typing import Any
 
 import torch
 
+from tuner.core.problem.dtype import Dtype
+
 from .native import WrongOperand
 from .operands import Operand
 
-#: What PyTorch's own products compute in, too; kernels have the first two.
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+#: What PyTorch's own products compute in, too; kernels have the first ones.
+_OURS = {one.row.array_name: getattr(torch, one.row.array_name, None) for one in Dtype}
+_FLOATS = (*_OURS.values(), torch.float32, torch.float64)
 _INFINITE = float("inf")
 
 
@@ -28,7 +31,7 @@ def check_float(name: str, tensor: torch.Tensor) -> None:
         WrongOperand: it has another.
     """
     if tensor.dtype not in _FLOATS:
-        raise WrongOperand(f"{name} is of {name_of(tensor.dtype)}: give float16 or bfloat16")
+        raise WrongOperand(f"{name} is of {name_of(tensor.dtype)}: give {' or '.join(_OURS)}")
 
 
 def check_rows(name: str, tensor: torch.Tensor, lengths: torch.Tensor) -> None:

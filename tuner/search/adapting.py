@@ -13,24 +13,17 @@ from tuner.core.plan.rasters import ROW
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import (
-    Assignment,
-    Granularity,
-    Interleave,
-    Ordering,
-    Schedule,
-    SplitOrder,
-    WaitPosition,
-)
+from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Ordering, SplitOrder, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
-from tuner.core.space.attention import AnySpace, AttentionSpace
+from tuner.core.space.joint import AnySpace, JointSpace
 from tuner.core.space.space import Space
 from tuner.core.trial.priors import Found
 from tuner.errors import IllegalSchedule
-from tuner.search.attention_priors import adapt_attention
-from tuner.search.attention_seeds import attention_beside
+from tuner.search.launch_op import search_of
 from tuner.search.pool import canonical
 from tuner.search.rings import deepest, depths, is_full
 from tuner.search.seeds import forecast_us
@@ -46,8 +39,8 @@ def adapt(space: AnySpace, found: Found) -> Candidate | None:
     """What was found as it suits the space's shape and GPU; None where nothing like it is legal.
 
     Of several forms that are legal, the one with the shortest forecast."""
-    if isinstance(space, AttentionSpace):
-        return _adapt_with_attention(space, found)
+    if isinstance(space, JointSpace):
+        return _adapt_each(space, found)
     kind, schedule = found.candidate.plan_kind, found.candidate.schedule
     assert schedule is not None
     best, best_us = None, math.inf
@@ -61,28 +54,32 @@ def adapt(space: AnySpace, found: Found) -> Candidate | None:
     return best
 
 
-def _adapt_with_attention(space: AttentionSpace, found: Found) -> Candidate | None:
-    """The attention's schedule and the products', each adapted by itself; a chain's that was found without one gets the
-    attention's first guess."""
+def _adapt_each(space: JointSpace, found: Found) -> Candidate | None:
+    """Each launch op's schedule and that of tile ops, adapted by itself; where it was found without launch ops, each of
+    these gets its first guess."""
     kind, schedule = found.candidate.plan_kind, found.candidate.schedule
     assert schedule is not None
     if kind_problem(space.workload, space.gpu, kind) is not None:
         return None
-    if schedule.attentions:
-        attention = adapt_attention(space, schedule.attentions[0], found.workload.launch_ops[0])
-    else:
-        attention = attention_beside(space, schedule)
-    if attention is None:
-        return None
-    if space.products is None:
-        return Candidate(plan_kind=kind, schedule=space.with_product(attention, None))
-    alone = Candidate(plan_kind=_kind_of(kind, len(space.workload.tile_ops)), schedule=replace(schedule, attentions=()))
-    products = adapt(space.products, replace(found, workload=found.workload.products, candidate=alone))
-    return products and Candidate(plan_kind=kind, schedule=space.with_product(attention, products.schedule))
+    own = list[AttentionSchedule]()
+    for index, one in enumerate(space.own):
+        search, around = search_of(one.op), space.around(index)
+        if schedule.launch_ops:
+            fitted = search.adapt(around, schedule.launch_ops[index], found.workload.launch_ops[index])
+        else:
+            fitted = search.first(around, schedule)
+        if fitted is None:
+            return None
+        own.append(fitted)
+    if space.tiles is None:
+        return Candidate(plan_kind=kind, schedule=space.joined(own, None))
+    alone = Candidate(plan_kind=_kind_of(kind, len(space.workload.tile_ops)), schedule=schedule.but(launch_ops=()))
+    tiles = adapt(space.tiles, replace(found, workload=found.workload.products, candidate=alone))
+    return tiles and Candidate(plan_kind=kind, schedule=space.joined(own, tiles.schedule))
 
 
 def _kind_of(kind: PlanKind, num_products: int) -> PlanKind:
-    """The kind that launches so many products as `kind` does them and an attention."""
+    """The kind that launches so many tile ops as `kind` does them and launch ops."""
     if not kind.is_apart or kind.is_for(num_products):
         return kind
     alike = (one for one in PlanKind if one.is_apart and one.is_programmatic is kind.is_programmatic)
@@ -155,7 +152,7 @@ def _first_legal(space: Space, kind: PlanKind, tiling: Tiling, ordering: Orderin
     own = (ordering.ctas_per_sm, ordering.reserved_sms)
     for plainer, (ctas, reserved) in product(_plainer(space, tiling, ordering), dict.fromkeys((own, *grids))):
         of_grid = replace(plainer, ctas_per_sm=ctas, reserved_sms=reserved)
-        schedule = canonical(kind, Schedule(tiling=tiling, ordering=of_grid))
+        schedule = canonical(kind, Schedule.of(tiling=tiling, ordering=of_grid))
         try:
             check_kind(space.workload, space.gpu, kind, schedule)
         except IllegalSchedule:

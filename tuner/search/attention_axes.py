@@ -38,7 +38,11 @@ def attentions_from_params(params: dict[str, Any]) -> tuple[AttentionSchedule, .
     """Inverse of `attention_params`, of all attentions."""
     indices = range(sum(name.startswith(_name(_FIELDS[0], "")) for name in params))
     return tuple(
-        AttentionSchedule.from_json({field: params[_name(field, index)] for field in _FIELDS}) for index in indices
+        AttentionSchedule(
+            **{field: params[_name(field, index)] for field in _FIELDS}
+            | {"engine": AttentionEngine(params[_name("engine", index)])}
+        )
+        for index in indices
     )
 
 

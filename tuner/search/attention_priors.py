@@ -11,8 +11,8 @@ from tuner.core.legal.attention import attention_problem
 from tuner.core.problem.attention_form import AttentionForm
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.schedule.attention import AttentionSchedule
-from tuner.core.space.attention import AttentionSpace
 from tuner.core.space.attention_schedules import with_ring
+from tuner.core.space.joint import AroundOp
 
 #: How far off an attention is by its new tokens, its lengths or its form: these change what a task reads more than how.
 OPTION = 0.1
@@ -40,7 +40,7 @@ def _differences(one: AttentionForm, other: AttentionForm) -> tuple[bool, ...]:
     return pages[0] != pages[1], one.window != other.window, one.soft_cap != other.soft_cap
 
 
-def adapt_attention(space: AttentionSpace, found: AttentionSchedule, before: AttentionOp) -> AttentionSchedule | None:
+def adapt_attention(space: AroundOp, found: AttentionSchedule, before: AttentionOp) -> AttentionSchedule | None:
     """The schedule as it suits the space's attention; None where nothing like it is legal."""
     for one in _forms(space, found, before):
         fitted = with_ring(space.op, space.gpu, one)
@@ -49,7 +49,7 @@ def adapt_attention(space: AttentionSpace, found: AttentionSchedule, before: Att
     return None
 
 
-def _forms(space: AttentionSpace, found: AttentionSchedule, before: AttentionOp) -> Iterator[AttentionSchedule]:
+def _forms(space: AroundOp, found: AttentionSchedule, before: AttentionOp) -> Iterator[AttentionSchedule]:
     """As it was, then with as many spans in ever smaller tiles, with and without what may be illegal there."""
     yield found
     speculative = found.speculative and space.op.form.knows_tokens_early

@@ -19,10 +19,11 @@ from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
 from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.core.schedule.candidate import in_fewest_launches
-from tuner.core.schedule.ordering import Schedule
-from tuner.core.space.attention import AttentionSpace
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.attention_policies import policy_schedules
-from tuner.search.attention_beside import has_launches_of_one, may_ask, schedules_beside
+from tuner.core.space.joint import AroundOp
+from tuner.search.attention_beside import may_ask, schedules_beside
+from tuner.search.sharing import has_launches_of_one
 
 #: Schedules of a cluster's size that are tried first.
 _OF_CLUSTER = 2
@@ -42,7 +43,7 @@ _ASKED = ((50, False), (100, False), (25, True), (50, True))
 _TILE_TOKENS = 64
 
 
-def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> Iterator[Schedule]:
+def attention_guesses(space: AroundOp, products: Iterator[Schedule]) -> Iterator[Schedule]:
     """The best attention of each cluster's size, in turns with other products behind the best; the best with other
     asks for weights; what published policies make of the best of one CTA a task; then what shares SMs, which pays only
     where launches overlap. None twice. `products` are the first guesses of the product behind it, if there is one: the
@@ -51,7 +52,7 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
     ranked = _ranked(times_us)
     best = ranked[0]
     behind = _products(space, products)
-    first, others = (next(behind, None), behind) if space.products else (None, iter(()))
+    first, others = (next(behind, None), behind) if space.tiles else (None, iter(()))
     given: dict[Schedule, None] = {}
 
     def fresh(schedules: Iterable[Schedule]) -> Iterator[Schedule]:
@@ -62,7 +63,7 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
                     yield schedule
 
     leading = list(dict.fromkeys(next(one for one in ranked if one.cluster == size) for size in _clusters(ranked)))
-    of_clusters = (space.with_product(one, first) for one in (*leading, *ranked))
+    of_clusters = (space.joined(one, first) for one in (*leading, *ranked))
     if first is None:
         yield from fresh(of_clusters)
         yield from fresh(_policies(space, ranked, None))
@@ -70,26 +71,26 @@ def attention_guesses(space: AttentionSpace, products: Iterator[Schedule]) -> It
     asking = list(dict.fromkeys((best, _widest(space, times_us) or leading[min(1, len(leading) - 1)])))
     if has_launches_of_one(space.workload):
         few = list(islice(others, NUM_PRODUCTS - 1))
-        mixed = zip_longest(islice(of_clusters, len(leading)), (space.with_product(best, one) for one in few))
+        mixed = zip_longest(islice(of_clusters, len(leading)), (space.joined(best, one) for one in few))
         yield from fresh(one for pair in mixed for one in pair if one is not None)
         sharing = _beside_each_other(space, asking, (first, *few))
     else:
         sharing = schedules_beside(space, best, first)
     asks = (replace(one, next_percent=percent, next_early=early) for percent, early in _ASKED for one in asking)
-    yield from fresh(space.with_product(one, first) for one in asks if may_ask(space, one))
+    yield from fresh(space.joined(one, first) for one in asks if may_ask(space, one))
     yield from fresh(of_clusters)
     yield from fresh(_policies(space, ranked, first))
     yield from fresh(sharing)
     for product in islice(others, NUM_PRODUCTS):
         shallow = _beside(space, best, product)
-        yield from fresh(space.with_product(one, product) for one in (best, shallow) if one)
+        yield from fresh(space.joined(one, product) for one in (best, shallow) if one)
 
 
-def _products(space: AttentionSpace, products: Iterator[Schedule]) -> Iterator[Schedule]:
+def _products(space: AroundOp, products: Iterator[Schedule]) -> Iterator[Schedule]:
     """First guesses of the products; of those with a launch each the shortest forecasts first."""
-    if space.products is None or not has_launches_of_one(space.workload):
+    if space.tiles is None or not has_launches_of_one(space.workload):
         return products
-    workload, few = space.products.workload, list(islice(products, _NUM_FORECAST))
+    workload, few = space.tiles.workload, list(islice(products, _NUM_FORECAST))
     few.sort(key=lambda one: forecast_us(workload, space.gpu, in_fewest_launches(workload, one)))
     return chain(few, products)
 
@@ -98,7 +99,7 @@ def _clusters(ranked: Sequence[AttentionSchedule]) -> Iterable[int]:
     return dict.fromkeys(one.cluster for one in ranked)
 
 
-def _widest(space: AttentionSpace, times_us: Mapping[AttentionSchedule, float]) -> AttentionSchedule | None:
+def _widest(space: AroundOp, times_us: Mapping[AttentionSchedule, float]) -> AttentionSchedule | None:
     """The best with even spans and a CTA on nearly every SM, so that all ask for weights; of about equal ones that with
     the fewest spans. None where there is none."""
     most, least = space.op.shape.max_length, _WIDE_SHARE * space.gpu.num_sms
@@ -114,17 +115,15 @@ def _widest(space: AttentionSpace, times_us: Mapping[AttentionSchedule, float]) 
     return min(equal, key=lambda one: (-one.span_tokens, times_us[one]), default=None)
 
 
-def _policies(
-    space: AttentionSpace, ranked: Sequence[AttentionSchedule], product: Schedule | None
-) -> Iterator[Schedule]:
+def _policies(space: AroundOp, ranked: Sequence[AttentionSchedule], product: Schedule | None) -> Iterator[Schedule]:
     """What published policies make of the best attention of one CTA a task."""
     alone = next((one for one in ranked if one.cluster == 1), ranked[0])
     for _, published in policy_schedules(space.workload, space.gpu, space.op, alone):
-        yield space.with_product(published, product)
+        yield space.joined(published, product)
 
 
 def _beside_each_other(
-    space: AttentionSpace, attentions: Sequence[AttentionSchedule], products: Sequence[Schedule]
+    space: AroundOp, attentions: Sequence[AttentionSchedule], products: Sequence[Schedule]
 ) -> Iterator[Schedule]:
     """Of these attentions and products those that share SMs, in turns: what promises most of each pair comes first. Of
     products that cut the weights into the same tiles one is enough."""
@@ -138,19 +137,19 @@ def _beside_each_other(
         yield from (schedule for schedule in in_turn if schedule)
 
 
-def attention_beside(space: AttentionSpace, product: Schedule) -> AttentionSchedule | None:
+def attention_beside(space: AroundOp, product: Schedule | None) -> AttentionSchedule | None:
     """The attention's first guess in front of a product: where there is one, such that CTAs of both fit an SM."""
     best = next(iter(_ranked(_forecasts_us(space))), None)
-    return best and (_beside(space, best, product) or best)
+    return best and (best if product is None else _beside(space, best, product) or best)
 
 
-def _forecasts_us(space: AttentionSpace) -> dict[AttentionSchedule, float]:
+def _forecasts_us(space: AroundOp) -> dict[AttentionSchedule, float]:
     """Of each cluster, span and kernel that is offered one schedule's forecast, microseconds: the one with the deeper
     ring. The shorter ones come first; of equal ones those by which no CTA of a cluster is left without tokens."""
     early, is_ragged = space.op.form.knows_tokens_early, space.op.lengths is not Lengths.FULL
     plain = [
         one
-        for one in space.attentions
+        for one in space.offered
         if one.speculative == (early and not one.by_length)
         and (is_ragged or not one.by_length)
         and not one.next_percent
@@ -176,19 +175,19 @@ def _ranked(times_us: Mapping[AttentionSchedule, float]) -> list[AttentionSchedu
     return sorted(found, key=ranked.index)
 
 
-def _forecast_us(space: AttentionSpace, one: AttentionSchedule) -> float:
+def _forecast_us(space: AroundOp, one: AttentionSchedule) -> float:
     plan = attention_plan(space.op, one, space.gpu)
     return attention_us(plan, space.op.timed_lengths, space.gpu, tiling=one.tiling_of(space.op.shape))
 
 
-def _beside(space: AttentionSpace, one: AttentionSchedule, product: Schedule) -> AttentionSchedule | None:
+def _beside(space: AroundOp, one: AttentionSchedule, product: Schedule) -> AttentionSchedule | None:
     """The schedule with the deepest ring that leaves an SM room for a CTA of the product, which then fills its own
     ring meanwhile; None where none does."""
     taken = dynamic_smem_bytes(space.workload, product.tiling) + 2 * SMEM_RESERVED_PER_CTA_BYTES
     left = space.gpu.smem_per_sm_bytes - taken
     same = [
         other
-        for other in space.attentions
+        for other in space.offered
         if _order(other) == _order(one)
         and not other.next_percent
         and other.tiling_of(space.op.shape).smem_bytes <= left

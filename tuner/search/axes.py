@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.levels import NO_ORDERING, NO_TILING
 from tuner.core.schedule.ordering import (
-    NO_ORDERING,
-    NO_TILING,
     Assignment,
     Granularity,
     Interleave,
@@ -22,11 +20,11 @@ from tuner.core.schedule.ordering import (
     Ordering,
     Raster,
     RasterKind,
-    Schedule,
     SplitOrder,
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.search.attention_axes import attention_distributions, attention_params, attentions_from_params
 
@@ -100,7 +98,7 @@ def _product_distributions(num_ops: int) -> dict[str, BaseDistribution]:
 def to_params(schedule: Schedule) -> dict[str, Any]:
     """A schedule as a trial's parameters; `from_params` is its inverse."""
     params = _product_params(schedule) if schedule.tiling.tiles else {}
-    for index, attention in enumerate(schedule.attentions):
+    for index, attention in enumerate(schedule.launch_ops):
         params |= attention_params(attention, index)
     return params
 
@@ -153,8 +151,8 @@ def from_params(params: dict[str, Any]) -> Schedule:
     """Inverse of `to_params`."""
     attentions = attentions_from_params(params)
     if "tile_m_0" not in params:
-        return Schedule(tiling=NO_TILING, ordering=NO_ORDERING, attentions=attentions)
-    return replace(_product_from_params(params), attentions=attentions)
+        return Schedule.of(tiling=NO_TILING, ordering=NO_ORDERING, launch_ops=attentions)
+    return _product_from_params(params).but(launch_ops=attentions)
 
 
 def _product_from_params(params: dict[str, Any]) -> Schedule:
@@ -162,7 +160,7 @@ def _product_from_params(params: dict[str, Any]) -> Schedule:
     tiles = tuple(Tile(m=params[f"tile_m_{op}"], n=params[f"tile_n_{op}"], k=params[f"tile_k_{op}"]) for op in ops)
     parts = tuple(params[f"split_k_{op}"] for op in ops)
     rasters = tuple(Raster(kind=RasterKind(params[f"raster_{op}"]), width=params[f"raster_width_{op}"]) for op in ops)
-    return Schedule(
+    return Schedule.of(
         tiling=Tiling(
             engine=Engine(params["engine"]),
             tiles=tiles,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 import optuna
 from optuna.trial import TrialState, create_trial
 
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.attention import AnySpace
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import AnySpace
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.pool import Pool
 from tuner.search.sampler import PoolExhausted, PoolSampler

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.space.attention import any_space_of
+from tuner.core.space.joint import any_space_of
 from tuner.core.trial.job import Trial
 from tuner.search.meanwhile import Begin
 from tuner.search.searcher import Searcher

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tuner.core.schedule.ordering import Assignment, Schedule
-from tuner.core.space.attention import AnySpace, AttentionSpace
+from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import AnySpace
+from tuner.core.space.space import Space
 from tuner.search.kind_search import KindSearch
 from tuner.search.seeds import NUM_SEEDS, policy_guesses, waiting_guesses
 
@@ -29,14 +31,14 @@ class OtherOrders:
         """The best with a first wave and the rest drawn, where that is legal. In jobs on cards no other step was better
         as often (docs/findings/search-choices.md)."""
         best = self._search.best()[:1]
-        waved = (replace(one, ordering=replace(one.ordering, assignment=Assignment.FIRST_WAVE)) for one in best)
+        waved = (one.but(ordering=replace(one.ordering, assignment=Assignment.FIRST_WAVE)) for one in best)
         return [one for one in waved if one.tiling.tiles and self._space.is_legal(one)]
 
     def _orders_of_guesses(self) -> tuple[Schedule, ...]:
         """How else the tasks of the best of the first guesses may wait, and what each policy gives for it; nothing
         before all of these were observed. Which ones were observed first does not change any more, so a search that
         goes on after a restart finds the same."""
-        if isinstance(self._space, AttentionSpace):
+        if not isinstance(self._space, Space):
             return ()
         if self._of_guesses is None:
             first = list(self._search.tried.items())[:NUM_SEEDS]

@@ -10,13 +10,14 @@ from itertools import islice
 
 import numpy as np
 
-from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Schedule, WaitPosition
+from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
-from tuner.core.space.attention import AnySpace
+from tuner.core.space.joint import AnySpace
 from tuner.core.space.run_starts import RunStarts, run_starts_of
-from tuner.search.attention_axes import kernel_features, plan_features
 from tuner.search.axes import Features, ordering_features, tiling_features
+from tuner.search.launch_op import search_of
 from tuner.search.meanwhile import Begin
 
 #: Schedules that are drawn from the whole space; a space that is not larger is in the pool as a whole.
@@ -31,24 +32,24 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
     if kind.is_in_runs or not schedule.tiling.tiles:
         return schedule
     if schedule.ordering.run_starts:
-        schedule = replace(schedule, ordering=replace(schedule.ordering, run_starts=()))
+        schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))
     if kind.is_fused:
         return schedule
-    schedule = replace(schedule, tiling=replace(schedule.tiling, in_band=False))
+    schedule = schedule.but(tiling=replace(schedule.tiling, in_band=False))
     ordering = replace(schedule.ordering, interleave=Interleave(), partition=0)
     if not kind.is_side_by_side:
-        schedule = replace(schedule, tiling=replace(schedule.tiling, ahead_window=0))
+        schedule = schedule.but(tiling=replace(schedule.tiling, ahead_window=0))
         ordering = replace(
             ordering, granularity=Granularity.ROW, sync_width=1, wait_position=WaitPosition.TASK, run_ahead=100
         )
     elif not ordering.assignment.is_static:
         ordering = replace(ordering, assignment=Assignment.STATIC)
-    return replace(schedule, ordering=ordering)
+    return schedule.but(ordering=ordering)
 
 
 def in_runs(schedule: Schedule, starts: RunStarts) -> Schedule:
     """The same, with later runs that begin at these ops."""
-    return replace(schedule, ordering=replace(schedule.ordering, run_starts=starts)) if starts else schedule
+    return schedule.but(ordering=replace(schedule.ordering, run_starts=starts)) if starts else schedule
 
 
 class Pool:
@@ -128,8 +129,8 @@ class Pool:
 
     def _encode(self, schedule: Schedule) -> list[float]:
         workload, gpu = self._space.workload, self._space.gpu
-        pairs = zip(schedule.attentions, workload.launch_ops, strict=True)
-        plans = [feature for one, op in pairs for feature in plan_features(one, op, gpu)]
+        pairs = zip(schedule.launch_ops, workload.launch_ops, strict=True)
+        plans = [feature for one, op in pairs for feature in search_of(op).plan_features(one, op, gpu)]
         return [*self._compiled(schedule), *plans, *ordering_features(schedule.ordering)]
 
     def _compiled(self, schedule: Schedule) -> list[float]:
@@ -138,7 +139,8 @@ class Pool:
         if tiling is None:
             tiling = tiling_features(schedule.tiling, self._space.workload, self._space.gpu)
             self._tilings[schedule.tiling] = tiling
-        return [*tiling, *(feature for one in schedule.attentions for feature in kernel_features(one))]
+        pairs = zip(schedule.launch_ops, self._space.workload.launch_ops, strict=True)
+        return [*tiling, *(feature for one, op in pairs for feature in search_of(op).compiled_features(one))]
 
 
 def draw_elsewhere(

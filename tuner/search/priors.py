@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from tuner.core.problem.workload import MAX_OPS, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind, in_turn
-from tuner.core.space.attention import AnySpace
+from tuner.core.space.joint import AnySpace
 from tuner.core.trial.job import Objective
 from tuner.core.trial.priors import Found, Prior, octaves_of
 from tuner.search.adapting import adapt
-from tuner.search.attention_priors import attention_distance
+from tuner.search.launch_op import distance_of
 from tuner.search.pool import canonical
 
 #: Priors of a search, at most, and the share of a budget that they may take: one trial in so many.
@@ -26,7 +26,7 @@ MAX_DISTANCE = 3.0
 #: How far off a shape is by an option that changes what an epilogue does, by the element type, and by the objective.
 OPTION, DTYPE, CACHE_STATE, REGIME = 0.1, 0.1, 0.5, 0.25
 #: How far off a chain is in front of which no attention stood.
-NO_ATTENTION = 0.5
+NO_LAUNCH_OP = 0.5
 #: How far off what other kernel sources reached is: as far as a tenth more rows.
 OTHER_KERNELS = 0.14
 #: In which order the kinds of one shape are tried; their second bests come behind.
@@ -61,7 +61,7 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
     if any(workload.producers_of(op) != found.workload.producers_of(op) for op in range(len(ops))):
         return math.inf
     has_none = bool(workload.launch_ops) and not found.workload.launch_ops
-    away = NO_ATTENTION if has_none else attention_distance(workload.launch_ops, found.workload.launch_ops)
+    away = NO_LAUNCH_OP if has_none else distance_of(workload.launch_ops, found.workload.launch_ops)
     away += DTYPE * (workload.dtype != found.workload.dtype)
     away += CACHE_STATE * (objective.l2 != found.objective.l2) + REGIME * (objective.regime != found.objective.regime)
     for op, other in zip(ops, others, strict=True):

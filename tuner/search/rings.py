@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from tuner.core.legal.legality import tiling_problem
+from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
+from tuner.core.legal.wgmma import stage_bytes
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.tiling import Tiling
+from tuner.core.schedule.tiling import Engine, Tiling
 
 
 def is_full(workload: Workload, gpu: Gpu, tiling: Tiling) -> bool:
@@ -46,3 +47,26 @@ def _deeper(tiling: Tiling) -> Tiling:
     """With a stage more, in both rings where they are as deep."""
     more, is_even = tiling.num_stages + 1, tiling.num_stages == tiling.input_stages
     return replace(tiling, num_stages=more, input_stages=more if is_even else tiling.input_stages)
+
+
+def fitted(workload: Workload, gpu: Gpu, tiling: Tiling, most_smem_bytes: int) -> Tiling | None:
+    """The tiling with rings that take no more shared memory, of which the inputs' give way first; None where
+    none are legal."""
+    for input_stages in range(tiling.input_stages, 1, -1):
+        for num_stages in range(tiling.num_stages, 3, -1):
+            shorter = replace(tiling, input_stages=input_stages, num_stages=num_stages)
+            if dynamic_smem_bytes(workload, shorter) > most_smem_bytes:
+                continue
+            if input_stages > 2 and num_stages < tiling.num_stages * 2 // 3:
+                break  # fewer inputs first
+            return shorter if tiling_problem(workload, gpu, shorter) is None else None
+    return None
+
+
+def windowed(workload: Workload, gpu: Gpu, tiling: Tiling, window_bytes: int) -> Tiling:
+    """With a window of about so many bytes of weights, where that is shorter than the ring and legal."""
+    window = max(1, round(window_bytes / stage_bytes(workload, tiling)[1]))
+    if tiling.engine is not Engine.WGMMA or window >= tiling.num_stages:
+        return tiling
+    shorter = replace(tiling, window=window)
+    return shorter if tiling_problem(workload, gpu, shorter) is None else tiling

@@ -14,7 +14,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 from threadpoolctl import ThreadpoolController
 
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.search.axes import Features, from_params, to_params
 from tuner.search.pool import Pool, Untried

@@ -22,12 +22,11 @@ from itertools import chain, islice
 
 from tuner.core.legal.legality import kind_problem
 from tuner.core.schedule.candidate import LIBRARY, Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind, in_turn
-from tuner.core.space.attention import AnySpace, AttentionSpace
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import AnySpace
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured
-from tuner.search.attention_beside import sharing_sms
 from tuner.search.kind_search import KindSearch
 from tuner.search.meanwhile import Begin
 from tuner.search.other_orders import OtherOrders
@@ -40,6 +39,7 @@ from tuner.search.seeds import (
     first_guesses,
     runs_by_forecast,
 )
+from tuner.search.sharing import sharing_sms
 from tuner.search.variations import CLEARLY_FASTER, Pair, Variations
 
 #: One trial in so many is not a fused one: a launch per op, and in turn with these a variation.
@@ -221,7 +221,7 @@ class Searcher:
         attention: there a kind tries schedules that gain nothing in another way."""
         kind, base = candidate.plan_kind, candidate.plan_kind.base
         is_new = base is not None and candidate.schedule not in self._kinds[base].given
-        is_other = candidate in self._all_priors or isinstance(self._space, AttentionSpace)
+        is_other = candidate in self._all_priors or bool(self._space.own)
         return is_new and kind.is_programmatic and not is_other
 
     def _next(self) -> Candidate | None:
@@ -247,7 +247,7 @@ class Searcher:
         """A schedule that a kind tries, in the faster way to launch it where that is known. First guesses of fused are
         launched plainly: forecasts are of these."""
         is_guess = kind is self._main and len(self._kinds[kind].given) < NUM_SEEDS
-        is_plain = is_guess or isinstance(self._space, AttentionSpace)
+        is_plain = is_guess or bool(self._space.own)
         faster = None if is_plain else self._variations.faster_way(kind)
         if faster and schedule not in self._variations.values[faster]:
             return Candidate(plan_kind=faster, schedule=schedule)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import product, tee, zip_longest
 
 from tuner.core.legal.wgmma import stage_bytes
 from tuner.core.model import forecast
@@ -27,17 +27,17 @@ from tuner.core.schedule.ordering import (
     Ordering,
     Raster,
     RasterKind,
-    Schedule,
     SplitOrder,
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.core.space.attention import AnySpace, AttentionSpace
+from tuner.core.space.joint import AnySpace, JointSpace
 from tuner.core.space.policy_orders import policy_schedules
 from tuner.core.space.space import Space, read_in_band
 from tuner.errors import IllegalSchedule, PlanError
-from tuner.search.attention_seeds import attention_guesses
+from tuner.search.launch_op import search_of
 
 #: Schedules that are forecast.
 NUM_FORECASTS = 96
@@ -101,11 +101,9 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
 
 def drawn_guesses(space: AnySpace, seed: int) -> list[Schedule]:
     """The schedules of a random draw with the shortest forecasts, each of another tiling: the best one of each engine,
-    and the next best of all. Of an attention's space those of the products around it."""
-    products = space.products if isinstance(space, AttentionSpace) else space
-    if products is None:
-        return []
-    return _best_drawn(products, products.sample(random.Random(f"{seed}/seeds"), NUM_FORECASTS))
+    and the next best of all; of tile ops alone."""
+    tiles = space.tiles
+    return _best_drawn(tiles, tiles.sample(random.Random(f"{seed}/seeds"), NUM_FORECASTS)) if tiles else []
 
 
 def first_guesses(
@@ -113,9 +111,31 @@ def first_guesses(
 ) -> Iterator[Schedule]:
     """What a search of this seed begins with; `drawn` gives its drawn guesses where somebody makes them already."""
     drawn = drawn or partial(drawn_guesses, space, seed)
-    if isinstance(space, AttentionSpace):
-        return attention_guesses(space, seed_schedules(space.products, drawn) if space.products else iter(()))
-    return seed_schedules(space, drawn)
+    if not isinstance(space, JointSpace):
+        return seed_schedules(space, drawn)
+    tiles = seed_schedules(space.tiles, drawn) if space.tiles else iter(())
+    if len(space.own) == 1:
+        return search_of(space.own[0].op).guesses(space.around(0), tiles)
+    return _of_each(space, tiles)
+
+
+def _of_each(space: JointSpace, tiles: Iterator[Schedule]) -> Iterator[Schedule]:
+    """The guesses of each launch op, by turns, the others having their first one. None twice."""
+    searches = [search_of(one.op) for one in space.own]
+    first = [search.first(space.around(index), None) for index, search in enumerate(searches)]
+    settled = [one for one in first if one is not None]
+    if len(settled) < len(first):
+        return
+    guesses = [
+        search.guesses(space.around(index, (*settled[:index], *settled[index + 1 :])), of_tiles)
+        for index, (search, of_tiles) in enumerate(zip(searches, tee(tiles, len(searches)), strict=True))
+    ]
+    given = set[Schedule]()
+    for in_turn in zip_longest(*guesses):
+        for one in in_turn:
+            if one is not None and one not in given:
+                given.add(one)
+                yield one
 
 
 def policy_guesses(space: Space, best: Schedule) -> tuple[Schedule, ...]:
@@ -129,8 +149,8 @@ def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
     stages twice as deep. A forecast knows too little of any."""
     if best.tiling.engine is not Engine.WGMMA:
         return []
-    in_band, wide = read_in_band(best), [replace(best, tiling=tiling) for tiling in space.widened(best.tiling)]
-    deep = [replace(one, tiling=tiling) for one in (wide or [best]) for tiling in space.twice_as_deep(one.tiling)]
+    in_band, wide = read_in_band(best), [best.but(tiling=tiling) for tiling in space.widened(best.tiling)]
+    deep = [one.but(tiling=tiling) for one in (wide or [best]) for tiling in space.twice_as_deep(one.tiling)]
     paced = [_paced(space, one) for one in (in_band, best, *wide)]
     deepest = _shortest(space, (_paced(space, one) for one in deep if space.is_legal(one)))
     return [one for one in (in_band, *paced, *deepest) if space.is_legal(one)]
@@ -139,18 +159,18 @@ def waiting_guesses(space: Space, best: Schedule) -> list[Schedule]:
 def _paced(space: Space, schedule: Schedule) -> Schedule:
     """With about so many bytes of weights under way while a ring fills for a task that waits."""
     ahead = max(1, round(AHEAD_WINDOW_BYTES / stage_bytes(space.workload, schedule.tiling)[1]))
-    return replace(schedule, tiling=replace(schedule.tiling, ahead_window=ahead))
+    return schedule.but(tiling=replace(schedule.tiling, ahead_window=ahead))
 
 
 def by_slice(space: AnySpace, schedule: Schedule) -> list[Schedule]:
     """The kernel of a fused schedule whose tasks wait as those of first guesses do, slice by slice: of a tile without
-    parts each k-step, else each part, for what it reads. None of an attention, nor where that is not legal."""
-    if isinstance(space, AttentionSpace):
+    parts each k-step, else each part, for what it reads. None beside launch ops, nor where that is not legal."""
+    if not isinstance(space, Space):
         return []
     tiling, ordering = schedule.tiling, schedule.ordering
     if not tiling.split_k:
         return list(_sliced(space, [schedule]))
-    found = replace(schedule, ordering=_by_parts(tile_graph(space.workload, tiling), ordering))
+    found = schedule.but(ordering=_by_parts(tile_graph(space.workload, tiling), ordering))
     return [found] if space.is_legal(found) else []
 
 
@@ -160,12 +180,10 @@ def _eager(space: Space, schedule: Schedule) -> list[Schedule]:
 
 
 def runs_by_forecast(space: AnySpace, schedule: Schedule) -> list[Schedule]:
-    """A schedule in each cut into runs that the proof allows, the shortest forecast first. Where there is an attention,
-    the products around it are cut."""
-    if isinstance(space, AttentionSpace):
-        products = replace(schedule, attentions=())
-        behind = runs_by_forecast(space.products, products) if space.products else []
-        return [replace(one, attentions=schedule.attentions) for one in behind]
+    """A schedule in each cut into runs that the proof allows, the shortest forecast first: tile ops are cut."""
+    if isinstance(space, JointSpace):
+        behind = runs_by_forecast(space.tiles, schedule.but(launch_ops=())) if space.tiles else []
+        return [one.but(launch_ops=schedule.launch_ops) for one in behind]
     try:
         ways = ranked_ways(space.workload, space.gpu, schedule)
     except IllegalSchedule:
@@ -223,7 +241,7 @@ def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
         for raster, assigned, (ctas, reserved) in product(rasters, assignments, space.grids(graph)[:num_grids]):
             of_ops = (raster,) * len(tiling.tiles)
             ordering = replace(base, rasters=of_ops, assignment=assigned, ctas_per_sm=ctas, reserved_sms=reserved)
-            if space.is_legal(schedule := Schedule(tiling=tiling, ordering=ordering)):
+            if space.is_legal(schedule := Schedule.of(tiling=tiling, ordering=ordering)):
                 yield schedule
 
     best = _shortest(space, legal(RASTERS, queues, 1))
@@ -234,7 +252,7 @@ def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
 def _with_best_rings(space: Space, plain: list[Schedule]) -> list[Schedule]:
     """The same with the stages and rings of the shortest forecast: a guess for a chain has for each op the stages that
     suit it, as if the rings were its own."""
-    others = [replace(one, tiling=tiling) for one in plain for tiling in space.with_full_rings(one.tiling)]
+    others = [one.but(tiling=tiling) for one in plain for tiling in space.with_full_rings(one.tiling)]
     return _shortest(space, [*plain, *filter(space.is_legal, others)]) if others else plain
 
 
@@ -250,7 +268,7 @@ def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
             ctas_per_sm=ctas,
             reserved_sms=reserved,
         )
-        if space.is_legal(schedule := Schedule(tiling=tiling, ordering=_by_parts(graph, ordering))):
+        if space.is_legal(schedule := Schedule.of(tiling=tiling, ordering=_by_parts(graph, ordering))):
             yield schedule
 
 
@@ -276,7 +294,7 @@ def _sliced(space: Space, plain: Iterable[Schedule]) -> Iterator[Schedule]:
                 sync_width=SLICE_TILES,
                 wait_position=WaitPosition.SLICE,
             )
-            if space.is_legal(sliced := replace(schedule, ordering=ordering)):
+            if space.is_legal(sliced := schedule.but(ordering=ordering)):
                 yield sliced
 
 
@@ -290,11 +308,11 @@ def _streamed(space: Space, tiling: Tiling) -> Iterator[Schedule]:
             assignment=Assignment.STATIC,
             split_tiles=SplitTiles.STREAM,
         )
-        if space.is_legal(schedule := Schedule(tiling=replace(tiling, split_k=split), ordering=ordering)):
+        if space.is_legal(schedule := Schedule.of(tiling=replace(tiling, split_k=split), ordering=ordering)):
             yield schedule
 
 
 def _quarter(graph: TileGraph) -> int:
     """Tiles in a quarter of the widest producer's row."""
-    columns = max((graph.grids[edge.producer][1] for edge in graph.operand_edges), default=1)
+    columns = max((graph.grids[edge.producer][1] for edge in graph.streams), default=1)
     return -(-columns // 4)

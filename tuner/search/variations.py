@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Mapping
 
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.stats import median
 from tuner.search.kind_search import KindSearch
 from tuner.search.pool import canonical

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.space.attention import any_space_of
+from tuner.core.space.joint import any_space_of
 from tuner.core.trial.evaluator import Environment, Preparation, Problem
 from tuner.core.trial.records import JobRecord
 from tuner.dispatch import BuildPool

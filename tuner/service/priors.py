@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tuner.core.space.attention import AnySpace
+from tuner.core.space.joint import AnySpace
 from tuner.core.trial.job import PriorsChoice, Trial
 from tuner.core.trial.priors import Found, KnownWinners, Prior
 from tuner.core.trial.records import JobRecord
@@ -60,6 +60,6 @@ class PriorBook:
     def _known(self, job: JobRecord) -> list[Found]:
         """What is known of the job's target: of a simulated one, what was simulated, and nothing else."""
         with self._store.read() as session:
-            found = priors.known(session, job.spec.workload, job.spec.target_id)
+            found = priors.known(session, job.spec.workload, job.spec.target_id, self._store.shapes)
             found += imports.known(session, job.spec.target_id)
         return [*found, *(self._winners.of(job.spec.target_id) if self._winners else ())]

@@ -11,7 +11,7 @@ from functools import partial
 
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.space.attention import any_space_of
+from tuner.core.space.joint import any_space_of
 from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.priors import KnownWinners, Prior

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from tuner.core.legal.legality import check_kind
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.attention import AnySpace
+from tuner.core.space.joint import AnySpace
 from tuner.core.trial.batch import MOST_SHARED, BatchStep, rows_of
 from tuner.core.trial.job import Trial
 from tuner.core.trial.ladder import Measurement, Option, choose_kernels, kernel_name
@@ -147,10 +147,10 @@ def new_kernels(space: AnySpace, past: Iterable[Trial]) -> Iterator[Candidate]:
     """What a job will try of what has to be built, by now: its own fastest with rings of weights as deep as fits. That
     depends on its rows more than on what others found. None of an attention."""
     for own in _own_fastest(past):
-        if own.schedule is None or own.schedule.attentions:
+        if own.schedule is None or own.schedule.launch_ops:
             continue
         tiling = with_deepest_weights(space.workload, space.gpu, own.schedule.tiling)
-        yield replace(own, schedule=replace(own.schedule, tiling=tiling))
+        yield replace(own, schedule=own.schedule.but(tiling=tiling))
 
 
 def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -160,7 +160,7 @@ def in_orders_of(own: Candidate, others: Iterable[Candidate]) -> Iterator[Candid
     for other in others:
         is_alike = (other.plan_kind.is_fused, other.plan_kind.is_in_runs) == (kind.is_fused, kind.is_in_runs)
         if is_alike and own.schedule is not None and other.schedule is not None:
-            yield replace(own, schedule=replace(own.schedule, ordering=other.schedule.ordering))
+            yield replace(own, schedule=own.schedule.but(ordering=other.schedule.ordering))
 
 
 def _by_slice(space: AnySpace, own: Candidate) -> Iterator[Candidate]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.job import Trial
 from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outcome, Rejected, Stage

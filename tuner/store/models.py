@@ -231,8 +231,7 @@ class ResultKeyRow(Base):
     __tablename__ = "result_keys"
     __table_args__ = (
         Index("ix_result_keys_exact", "workload_digest", "target_id", "objective", "sure_speedup", "num_trials", "seq"),
-        Index("ix_result_keys_form", "form_digest", "is_simulated", "target_id", "first_m", "first_n", "first_k",
-              "second_m", "second_n", "second_k"),
+        Index("ix_result_keys_form", "form_digest", "is_simulated", "target_id", "sizes"),
     )  # fmt: skip
 
     #: The job's: its order of arrival.
@@ -253,13 +252,8 @@ class ResultKeyRow(Base):
     driver: Mapped[str] = mapped_column(String(40))
     cuda: Mapped[str] = mapped_column(String(40))
     kernel_version: Mapped[str] = mapped_column(String(40))
-    #: Sizes of the first two ops, as powers of two; 0 where there is none.
-    first_m: Mapped[float]
-    first_n: Mapped[float]
-    first_k: Mapped[float]
-    second_m: Mapped[float]
-    second_n: Mapped[float]
-    second_k: Mapped[float]
+    #: By which a near shape is found, as powers of two: a list of numbers as JSON.
+    sizes: Mapped[str] = mapped_column(Text)
 
 
 class IdempotencyKeyRow(Base):

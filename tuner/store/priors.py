@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobSpec
 from tuner.core.trial.priors import Found, Prior, PriorUse
+from tuner.core.trial.questions import log_sizes
 from tuner.store import events
 from tuner.store.encoding import candidate_from_json, candidate_to_json, row_to_trial
 from tuner.store.jobs import row_of
-from tuner.store.models import BestRow, JobRow, ResultKeyRow, TrialRow
-from tuner.store.result_keys import distance_to
+from tuner.store.models import BestRow, JobRow, TrialRow
+from tuner.store.shapes import ShapeIndex
 
 #: Results that are looked at, at most: those whose sizes are nearest.
 MAX_RESULTS = 64
@@ -59,21 +60,17 @@ def uses(session: Session, job_id: str) -> list[PriorUse]:
     ]
 
 
-def known(session: Session, workload: Workload, target_id: str) -> list[Found]:
+def known(session: Session, workload: Workload, target_id: str, shapes: ShapeIndex) -> list[Found]:
     """What the finals of jobs on that very target found for workloads of sizes near these."""
-    query = (
-        select(JobRow.id, JobRow.spec, BestRow.finals, BestRow.environment)
-        .join(ResultKeyRow, ResultKeyRow.job_id == JobRow.id)
-        .join(BestRow, BestRow.job_id == JobRow.id)
-        .where(ResultKeyRow.target_id == target_id)
-        .order_by(func.round(distance_to(workload) * 1e6), ResultKeyRow.seq.desc())
-        .limit(MAX_RESULTS)
-    )
-    return [
-        one
-        for job_id, spec, finals, environment in session.execute(query)
-        for one in _found(job_id, JobSpec.from_json(spec), finals, environment["kernel_version"])
-    ]
+    near = shapes.near(session, target_id, log_sizes(workload), MAX_RESULTS)
+    query = select(JobRow.seq, JobRow.id, JobRow.spec, BestRow.finals, BestRow.environment)
+    rows = session.execute(query.join(BestRow, BestRow.job_id == JobRow.id).where(JobRow.seq.in_(near))).all()
+    found: list[Found] = []
+    for _, job_id, spec_json, finals, environment in sorted(rows, key=lambda row: near.index(row[0])):
+        spec = JobSpec.from_json(spec_json)
+        if not spec.workload.unknown_kinds:
+            found += _found(job_id, spec, finals, environment["kernel_version"])
+    return found
 
 
 def _found(job_id: str, spec: JobSpec, finals: list[dict[str, Any]], kernel_version: str) -> list[Found]:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
-from tuner.core.problem.attention_op import ATTENTION
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.trial.job import JobSpec, Objective
-from tuner.core.trial.questions import Question, sized_ops
+from tuner.core.trial.questions import Question, log_sizes
 from tuner.core.trial.records import Best
 from tuner.store.models import ResultKeyRow
-from tuner.store.shapes import SIZES, NearShape, ShapeIndex
+from tuner.store.shapes import NearShape, ShapeIndex, to_text
 
 #: Columns that are fields of an environment too.
 _COMPARED = ("gpu_name", "driver", "cuda", "kernel_version")
@@ -33,17 +31,12 @@ def _digest(value: object) -> str:
 def form_digest(workload: Workload) -> str:
     """16 hex digits that workloads share which differ in sizes alone; of chains, in rows alone. So the sizes of two ops
     tell how far any two of a form are apart."""
-    data = workload.to_json()
-    any_size = {"m": 1} if workload.kind is WorkloadKind.CHAIN else {"m": 1, "n": 1, "k": 1}
-    ops = [_of_any_size(op, any_size) for op in data["ops"]]
+    data, in_chain = workload.to_json(), workload.kind is WorkloadKind.CHAIN
+    pairs = zip(workload.ops, data["ops"], strict=True)
+    ops = [one | dict.fromkeys(op.FREE_IN_CHAIN if in_chain else op.FREE, 1) for op, one in pairs]
     if workload.turned_for is not None:  # its cache is the attention's
         ops = [op | {"rotary": op["rotary"] | {"max_length": 1}} if "rotary" in op else op for op in ops]
     return _digest({**data, "ops": ops})
-
-
-def _of_any_size(op: dict[str, Any], any_size: dict[str, int]) -> dict[str, Any]:
-    """An op without what a search of near shapes looks at: of an attention sequences and longest context."""
-    return {**op, **({"sequences": 1, "max_length": 1} if op.get("op") == ATTENTION else any_size)}
 
 
 def objective_key(
@@ -55,15 +48,9 @@ def objective_key(
     return f"{objective.l2}/{objective.regime}{energy}{'/torch-compile' if torch_compile else ''}"
 
 
-def _log_sizes(workload: Workload) -> list[float]:
-    sizes = [math.log2(size) for op in sized_ops(workload) for size in op]
-    return [*sizes, *[0.0] * (len(SIZES) - len(sizes))]
-
-
 def key_of(seq: int, job_id: str, spec: JobSpec, best: Best) -> ResultKeyRow:
     """The row of a new result; `seq` is its job's."""
     environment = best.environment
-    sizes = {column.key: size for column, size in zip(SIZES, _log_sizes(spec.workload), strict=True)}
     return ResultKeyRow(
         seq=seq,
         job_id=job_id,
@@ -75,7 +62,7 @@ def key_of(seq: int, job_id: str, spec: JobSpec, best: Best) -> ResultKeyRow:
         sure_speedup=best.sure_speedup,
         num_trials=spec.budget.trials,
         **{name: getattr(environment, name) for name in _COMPARED},
-        **sizes,
+        sizes=to_text(log_sizes(spec.workload)),
     )
 
 
@@ -90,7 +77,7 @@ def closest_job(session: Session, question: Question, shapes: ShapeIndex) -> str
     found = session.scalar(_exact(known), facts)
     if found is not None:
         return found
-    asked, refused = (facts["form_digest"], question.target_id, _log_sizes(question.workload)), []
+    asked, refused = (facts["form_digest"], question.target_id, log_sizes(question.workload)), []
     for elsewhere in (False, True):
         shape = shapes.nearest(session, *asked, is_simulated=facts["is_simulated"], elsewhere=elsewhere)
         if shape is not None and shape.distance <= question.max_distance:
@@ -112,15 +99,6 @@ def best_of_each() -> Select[str]:
     return select(ranked.c.job_id).where(ranked.c.rank == 1)
 
 
-def distance_to(workload: Workload) -> ColumnElement[float]:
-    """How far off a result's sizes are from those of a workload, by the factors between them."""
-    sizes = _log_sizes(workload)
-    return sum(
-        (func.abs(column - size) for column, size in zip(SIZES[1:], sizes[1:], strict=True)),
-        start=func.abs(SIZES[0] - sizes[0]),
-    )
-
-
 def _facts(question: Question) -> dict[str, Any]:
     """What is asked, by the columns that have it; of the machine that will run the kernel what the asker knows."""
     simulated = question.target_id.startswith(SIMULATED_PREFIX)
@@ -135,8 +113,7 @@ def _facts(question: Question) -> dict[str, Any]:
 
 
 def _facts_of(shape: NearShape) -> dict[str, Any]:
-    sizes = {column.key: size for column, size in zip(SIZES, shape.sizes, strict=True)}
-    return {"target_id": shape.target_id, **sizes}
+    return {"target_id": shape.target_id, "sizes": shape.sizes}
 
 
 def _same(*names: str) -> list[ColumnElement[bool]]:
@@ -156,6 +133,6 @@ def _exact(known: tuple[str, ...]) -> Select[str]:
 @lru_cache(maxsize=64)
 def _best_of(known: tuple[str, ...]) -> Select[str]:
     """The best of a shape's results; of those first what has the objective and suits the machine."""
-    same = _same("form_digest", "is_simulated", "target_id", *(column.key for column in SIZES))
+    same = _same("form_digest", "is_simulated", "target_id", "sizes")
     unlike = [~condition for condition in _same("objective", *known)]
     return select(ResultKeyRow.job_id).where(*same).order_by(*unlike, *_BEST_FIRST).limit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,21 +16,29 @@ from sqlalchemy.orm import Session
 from tuner.core.trial.questions import DISTANCE_DIGITS
 from tuner.store.models import DeletedJobRow, ResultKeyRow
 
-#: m, n and k of the first two ops, as powers of two. A pair has no more, and chains of a form differ in m alone.
-SIZES = (
-    ResultKeyRow.first_m,
-    ResultKeyRow.first_n,
-    ResultKeyRow.first_k,
-    ResultKeyRow.second_m,
-    ResultKeyRow.second_n,
-    ResultKeyRow.second_k,
+_COLUMNS = (
+    ResultKeyRow.seq,
+    ResultKeyRow.form_digest,
+    ResultKeyRow.is_simulated,
+    ResultKeyRow.target_id,
+    ResultKeyRow.sizes,
 )
-_COLUMNS = (ResultKeyRow.seq, ResultKeyRow.form_digest, ResultKeyRow.is_simulated, ResultKeyRow.target_id, *SIZES)
 #: Rows that one query names.
 _SLICE = 500
 
-#: Results with one form, real or simulated, on one target.
-_Group = tuple[str, bool, str]
+#: Results with one form, real or simulated, on one target, and of so many sizes.
+_Group = tuple[str, bool, str, int]
+
+
+def to_text(sizes: Sequence[float]) -> str:
+    """Sizes as the database has them: the same sizes are the same text."""
+    return json.dumps(list(sizes))
+
+
+def from_text(text: str) -> list[float]:
+    """Inverse of `to_text`."""
+    sizes: list[float] = json.loads(text)
+    return sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +47,7 @@ class NearShape:
 
     target_id: str
     #: As in the database.
-    sizes: tuple[float, ...]
+    sizes: str
     #: From the shape that was asked for, by `shape_distance`.
     distance: float
 
@@ -49,8 +58,8 @@ class _Shapes:
 
     #: [num] of the jobs.
     seqs: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    #: [num, 6]
-    sizes: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, len(SIZES))))
+    #: [num, sizes]
+    sizes: npt.NDArray[np.float64]
 
 
 class ShapeIndex:
@@ -75,10 +84,28 @@ class ShapeIndex:
         found = []
         with self._lock:
             self._follow(session)
-            for (of_form, simulated, of_target), shapes in self._groups.items():
-                if (of_form, simulated) == (form, is_simulated) and (of_target != target) == elsewhere:
+            for (of_form, simulated, of_target, count), shapes in self._groups.items():
+                alike = (of_form, simulated, count) == (form, is_simulated, len(sizes))
+                if alike and (of_target != target) == elsewhere:
                     found.append(_nearest_of(shapes, of_target, sizes))
         return min(found, key=lambda one: one[0], default=(None, None))[1]
+
+    def near(self, session: Session, target: str, sizes: Sequence[float], limit: int) -> list[int]:
+        """Jobs on a target by how near their sizes are, whatever their form, the newest of equals first: so many at
+        most. A size that one of two has not counts as 1."""
+        asked, seqs, distances = np.array(sizes), [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
+        with self._lock:
+            self._follow(session)
+            for (*_, of_target, count), shapes in self._groups.items():
+                if of_target == target:
+                    both = min(count, len(sizes))
+                    distance = np.abs(shapes.sizes[:, :both] - asked[:both]).sum(axis=1)
+                    distance += np.abs(shapes.sizes[:, both:]).sum(axis=1) + np.abs(asked[both:]).sum()
+                    seqs.append(shapes.seqs)
+                    distances.append(np.round(distance, DISTANCE_DIGITS))
+        found = np.concatenate(seqs)
+        order = np.lexsort((-found, np.concatenate(distances)))
+        return [int(seq) for seq in found[order[:limit]]]
 
     def _follow(self, session: Session) -> None:
         """Takes in what has changed."""
@@ -99,11 +126,12 @@ class ShapeIndex:
 
     def _add(self, rows: Iterable[Any]) -> None:
         added: dict[_Group, list[tuple[float, ...]]] = {}
-        for seq, form, is_simulated, target_id, *sizes in rows:
+        for seq, form, is_simulated, target_id, text in rows:
             self._known.add(seq)
-            added.setdefault((form, bool(is_simulated), target_id), []).append((seq, *sizes))
+            sizes = from_text(text)
+            added.setdefault((form, bool(is_simulated), target_id, len(sizes)), []).append((seq, *sizes))
         for group, found in added.items():
-            shapes = self._groups.setdefault(group, _Shapes())
+            shapes = self._groups.setdefault(group, _Shapes(sizes=np.zeros((0, group[-1]))))
             shapes.seqs = np.concatenate([shapes.seqs, np.array([row[0] for row in found], dtype=np.int64)])
             shapes.sizes = np.concatenate([shapes.sizes, np.array([row[1:] for row in found], dtype=np.float64)])
 
@@ -116,5 +144,5 @@ def _nearest_of(shapes: _Shapes, target_id: str, sizes: Sequence[float]) -> tupl
     distances = np.round(exact[near], DISTANCE_DIGITS)
     closest = near[distances == distances.min()]
     at = int(closest[np.argmax(shapes.seqs[closest])])
-    shape = NearShape(target_id=target_id, sizes=tuple(shapes.sizes[at].tolist()), distance=float(distances.min()))
+    shape = NearShape(target_id=target_id, sizes=to_text(shapes.sizes[at].tolist()), distance=float(distances.min()))
     return (shape.distance, -int(shapes.seqs[at])), shape

@@ -17,8 +17,8 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.job import Objective
 from tuner.core.trial.priors import Found, KnownFinals
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import AttentionForm, form_for, form_to_json
-from tuner.core.problem.attention_op import AttentionOp, Lengths
+from tuner.core.problem.attention_form import AttentionForm, form_for
+from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.presets import LayerRun, attention_pair, decoder_attention, decoder_layer
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
-from tuner.wire.fields import DtypeName, Name, Size, Strict
+from tuner.wire.fields import DtypeName, Size, Strict
 
 Count = Annotated[int, Field(ge=1)]
 LengthsName = Annotated[
@@ -94,32 +94,6 @@ class AttentionHeads(AttentionSizes):
             raise InvalidInput("heads", problem, "give fewer heads, or more kv_heads") from error
 
 
-class ChainAttention(AttentionHeads):
-    """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
-
-    op: Literal["attention"] = Field(description="that it is one; a product says nothing")
-    name: Name = Field(description="of the op, and of the tensor that it writes")
-    source: Name = Field(default="q", description="the queries: an earlier op, or any other name for an input")
-
-    def to_op(self, dtype: Dtype) -> AttentionOp:
-        """The op.
-
-        Raises:
-            InvalidInput: names what is wrong with a field, behind the op's name.
-        """
-        try:
-            shape = self.to_shape(dtype)
-            form = self.form_of(shape)
-        except InvalidInput as error:
-            raise InvalidInput(f"{self.name}.{error.field}", error.problem, error.remedy) from error
-        return AttentionOp(name=self.name, source=self.source, lengths=self.lengths, shape=shape, form=form)
-
-    @classmethod
-    def from_op(cls, op: AttentionOp) -> Self:
-        """Inverse of `to_op`."""
-        return cls(op="attention", name=op.name, source=op.source, **_fields_of(op))
-
-
 class Attention(AttentionHeads):
     """Decode attention by its sizes, alone or with the projection of its results."""
 
@@ -175,18 +149,3 @@ class DecoderLayer(AttentionSizes):
                 cache.
         """
         return decoder_layer(**self.model_dump(exclude={"kind"}))
-
-
-def _fields_of(op: AttentionOp) -> dict[str, Any]:
-    shape = op.shape
-    return {
-        "sequences": shape.sequences,
-        "heads": shape.kv_heads * shape.query_heads,
-        "kv_heads": shape.kv_heads,
-        "head_dim": shape.head_dim,
-        "max_length": shape.max_length,
-        "new_tokens": shape.new_tokens,
-        "scale": shape.scale,
-        "lengths": op.lengths,
-        **form_to_json(op.form),
-    }

@@ -11,8 +11,8 @@ from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import parse_target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.job import Objective, default_regime
 from tuner.core.trial.priors import Found
 from tuner.errors import IllegalSchedule, InvalidInput
@@ -89,6 +89,8 @@ def _schedule(index: int, winner: ImportedWinner) -> Schedule:
             raise _refusal(index, f"has the number {str(number)[:20]}, and counts are whole and below 2^31")
     try:
         return Schedule.from_json(winner.schedule)
+    except IllegalSchedule as error:
+        raise _refusal(index, f"is none: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _refusal(index, f"is none: {error!r}") from error
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tuner.core.trial.job import CacheState, JobState, PriorsChoice, Regime
 from tuner.core.trial.records import JobRecord
-from tuner.wire.requests import Pair, pair_of
+from tuner.wire.requests import AnyKept, pair_of
 from tuner.wire.root_path import Link
 from tuner.wire.view import View, is_simulated, moment
 
@@ -66,7 +66,7 @@ class JobView(View):
     state: JobState
     reason: str = Field(description="why it failed, or why an open job waits; empty otherwise")
     workload: str = Field(description="the pair in one line")
-    pair: Pair
+    pair: AnyKept
     target: str
     simulated: bool = Field(description="whether its figures come from the twin and not from a card")
     objective: ObjectiveView

@@ -6,8 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from tuner.core.problem.attention_op import AttentionOp
-from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind
+from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import launches_of
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -102,10 +101,6 @@ class TrialFilterView(View):
     sort: str
 
 
-def _kinds_of(op: GemmOp) -> list[str]:
-    return [name for name in ("gated", "rotary") if getattr(op, name)]
-
-
 class OpRow(View):
     """One op of a chain."""
 
@@ -127,36 +122,20 @@ class OpRow(View):
             return []
         rows, names, launches = [], {op.name for op in workload.ops}, _launches(workload, best)
         for op in workload.ops:
-            if isinstance(op, AttentionOp):
-                rows.append(cls._of_attention(op, names, launches.get(op.name)))
-                continue
-            residual = (op.residual_source or f"{op.name}.residual") if op.residual else ""
+            words = op.words()
             rows.append(
                 cls(
                     name=op.name,
-                    sizes=", ".join([f"{op.m} x {op.result_columns} x {op.k}", *_kinds_of(op)]),
-                    reads=op.source,
-                    reads_ops={read.field: read.tensor for read in op.reads if read.tensor in names},
-                    norm=op.norm or ("a given factor a row" if op.row_scale else ""),
-                    adds=" and ".join(what for what in (residual, "a bias" if op.bias else "") if what),
-                    activation="" if op.activation is Activation.IDENTITY else str(op.activation),
+                    sizes=words.sizes,
+                    reads=words.reads,
+                    reads_ops={field: tensor for field, tensor in words.named.items() if tensor in names},
+                    norm=words.norm,
+                    adds=words.adds,
+                    activation=words.function,
                     launch=launches.get(op.name),
                 )
             )
         return rows
-
-    @classmethod
-    def _of_attention(cls, op: AttentionOp, names: set[str], launch: int | None) -> Self:
-        return cls(
-            name=op.name,
-            sizes=op.describe(),
-            reads=op.source,
-            reads_ops={"source": op.source} if op.source in names else {},
-            norm="",
-            adds="",
-            activation="softmax",
-            launch=launch,
-        )
 
 
 def _launches(workload: Workload, best: Candidate | None) -> dict[str, int]:

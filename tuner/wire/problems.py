@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.errors import InvalidInput
-from tuner.wire.chains import OP_TAGS
+from tuner.wire.ops import OP_TAGS, of_unknown_kind
 
 #: Tags of the union of what may be tuned.
 KINDS = ("ffn", "independent", "chain", "decoder-block", "attention", "decoder-attention", "decoder-layer")
@@ -71,6 +71,9 @@ def of_validation(error: Mapping[str, Any]) -> FieldProblem:
             return FieldProblem(field=field, problem="is not a known field", remedy="check its spelling, or remove it")
         case "union_tag_not_found":
             return FieldProblem(field=f"{field}.kind", problem="is missing", remedy=f"give one of {', '.join(KINDS)}")
+        case "union_tag_invalid" if remedy := of_unknown_kind(context):
+            problem = f"{_echo(error['input']['op'])} is not one of the choices"
+            return FieldProblem(field=f"{field}.op", problem=problem, remedy=remedy)
         case "union_tag_invalid":
             return FieldProblem(
                 field=f"{field}.kind",

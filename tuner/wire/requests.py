@@ -161,8 +161,31 @@ def workload_of(pair: AnyPair) -> Workload:
         raise InvalidInput("pair", f"{error.field}: {error.problem}", error.remedy) from error
 
 
-def pair_of(workload: Workload) -> FfnPair | IndependentPair | Chain:
+class UnknownOps(Strict):
+    """Ops of a job, of which one is of a kind that this server does not know: it keeps them, and cannot run them."""
+
+    kind: Literal["unknown"] = Field(description="an op's kind is not known here")
+    unknown_kinds: list[str] = Field(description="the kinds: install the packages that bring them")
+    ops: list[dict[str, Any]] = Field(description="as the server that took the job kept them")
+    dtype: DtypeName
+
+    @classmethod
+    def from_workload(cls, workload: Workload) -> Self:
+        """What is kept of them."""
+        kinds = list(workload.unknown_kinds)
+        return cls(kind="unknown", unknown_kinds=kinds, ops=workload.to_json()["ops"], dtype=workload.dtype)
+
+
+AnyKept = Annotated[
+    FfnPair | IndependentPair | Chain | UnknownOps,
+    Field(discriminator="kind", description="the ops; a preset, expanded"),
+]
+
+
+def pair_of(workload: Workload) -> FfnPair | IndependentPair | Chain | UnknownOps:
     """Inverse of `workload_of`, but that a preset has become its chain."""
+    if workload.unknown_kinds:
+        return UnknownOps.from_workload(workload)
     forms = {WorkloadKind.FFN: FfnPair, WorkloadKind.INDEPENDENT: IndependentPair, WorkloadKind.CHAIN: Chain}
     form: type[FfnPair] | type[IndependentPair] | type[Chain] = forms[workload.kind]  # type: ignore[assignment]
     return form.from_workload(workload)

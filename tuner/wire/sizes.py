@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tuner.core.problem.gpu import CATALOGUE, SIMULATED_PREFIX
+from tuner.core.problem.op import TILE
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.wire.fields import Strict
@@ -14,7 +15,6 @@ from tuner.wire.fields import Strict
 MOST_SIZE = 2**20
 #: Of all ops. An output of 2^31 elements has half as many.
 MOST_TILES = 2**18
-_TILE = 128
 _SIZES = ("m", "n", "k", "d_in", "d_hidden", "d_out")
 
 
@@ -27,8 +27,8 @@ def check_size(field: str, pair: Strict, workload: Workload, target_id: str) -> 
     for name, size in _sizes(field, pair.model_dump()):
         if size > MOST_SIZE:
             raise InvalidInput(name, f"is {size}, and no size of a product is searched above {MOST_SIZE}", "give less")
-    if (num_tiles := _num_tiles(workload)) > MOST_TILES:
-        problem = f"has {num_tiles} tiles of {_TILE} x {_TILE} outputs, or pairs of a sequence and a KV head"
+    if (num_tiles := sum(op.num_tiles for op in workload.ops)) > MOST_TILES:
+        problem = f"has {num_tiles} tiles of {TILE} x {TILE} outputs, or pairs of a sequence and a KV head"
         remedy = f"keep them at or under {MOST_TILES} in all ops together: give fewer rows or columns"
         raise InvalidInput(field, problem, remedy)
     gpu = CATALOGUE.get(target_id.removeprefix(SIMULATED_PREFIX))  # a card that no data sheet is of tells it itself
@@ -47,11 +47,6 @@ def _sizes(field: str, value: Any, name: str = "") -> Iterator[tuple[str, int]]:
             yield from _sizes(f"{field}.{index}", inner, name)
     elif name in _SIZES and value is not None:
         yield field, value
-
-
-def _num_tiles(workload: Workload) -> int:
-    of_products = sum(-(-op.m // _TILE) * -(-op.n // _TILE) for op in workload.tile_ops)
-    return of_products + sum(op.shape.sequences * op.shape.kv_heads for op in workload.launch_ops)
 
 
 def _gib(num_bytes: int) -> str:

@@ -15,12 +15,12 @@ from tuner.core.schedule.ordering import (
     InterleaveKind,
     Raster,
     RasterKind,
-    Schedule,
     SplitOrder,
     SplitTiles,
     WaitPosition,
 )
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tiling, Warpgroups
 
 _ASSIGNMENTS = {
@@ -55,7 +55,7 @@ def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
     words = [candidate.plan_kind.row.sentence]
     if candidate.schedule is None:
         return words
-    for op, attention in zip(workload.launch_ops, candidate.schedule.attentions, strict=True):
+    for op, attention in zip(workload.launch_ops, candidate.schedule.launch_ops, strict=True):
         words += _attention_words(op, attention, workload)
     if candidate.schedule.tiling.tiles:
         words += _schedule_words(candidate.schedule, workload, candidate.plan_kind)

@@ -15,7 +15,7 @@ from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PRODUCTS_FORMAT
@@ -25,7 +25,7 @@ from ..source.attention import ATTENTION_KERNEL, attention_source
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
-from ..source.tensor_maps import TENSOR_MAP_TYPES, tensor_maps
+from ..source.tensor_maps import tensor_maps
 from ..source.variants import Variant, variants_of
 from .append_artifact import append_recipe
 from .attention_artifact import (
@@ -180,7 +180,7 @@ def _append(one: AttentionKernel, environment: Environment, programmatic: bool) 
 
 def _check_attentions(workload: Workload, schedule: Schedule, attentions: tuple[AttentionKernel, ...]) -> None:
     if tuple((one.workload, one.schedule) for one in attentions) != tuple(
-        (workload, one) for one in schedule.attentions
+        (workload, one) for one in schedule.launch_ops
     ):
         raise LaunchRefused(f"the attentions are not those of {workload.describe()} by {schedule}")
     for one in attentions:
@@ -292,7 +292,7 @@ def _tensor_maps(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
         {
             "name": f"{workload.tile_ops[m.op].name}.{m.operand}_map",
             "tensor": _tensor_of(workload.tile_ops[m.op], m.operand),
-            "data_type": "CU_TENSOR_MAP_DATA_TYPE_" + TENSOR_MAP_TYPES[workload.dtype],
+            "data_type": workload.dtype.row.map_type.name,
             "dims": m.dims,
             "strides_bytes": m.strides_bytes,
             "box": m.box,

@@ -32,7 +32,6 @@ from ..source.attention import (
 )
 from ..source.attention_launchable import AttentionLaunchable
 from ..source.launch_args import MAP_BYTES
-from ..source.tensor_maps import TENSOR_MAP_TYPES
 from .nvrtc import Built
 
 #: Bytes of a task in the table, and of the fields in front of the first tasks.
@@ -127,7 +126,7 @@ def attention_kernels(
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
     """
-    schedules = candidate.schedule.attentions if candidate.schedule else ()
+    schedules = candidate.schedule.launch_ops if candidate.schedule else ()
     plans = attention_plans_for(workload, gpu, candidate)
     return tuple(
         AttentionKernel(
@@ -317,7 +316,7 @@ def _tensor_map(one: AttentionKernel, operand: str) -> dict[str, Any]:
     return {
         "name": f"{operand}_map",
         "tensor": f"{one.op.name}.{operand}",
-        "data_type": f"CU_TENSOR_MAP_DATA_TYPE_{TENSOR_MAP_TYPES[one.workload.dtype]}",
+        "data_type": one.workload.dtype.row.map_type.name,
         "dims": list(found.dims),
         "strides_bytes": list(found.strides_bytes),
         "box": list(found.box),

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.order_of_sums import OrderOfSums, order_of_sums
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 
 from ..source.launch_args import REFUSED_OFFSET_BYTES, WORKSPACE_ALIGNMENT_BYTES, needs_co_residency
 from ..source.variants import reads_weights_before_wait
@@ -70,10 +69,10 @@ def numbers(workload: Workload, plans: Sequence[VerifiedPlan], schedule: Schedul
     texts = [
         f"{op.name}: spans of {one.span_tokens} tokens in tiles of {one.tile_tokens}, {one.math_warps} warps of "
         f"{one.cluster} CTAs"
-        for op, one in zip(workload.launch_ops, schedule.attentions, strict=True)
+        for op, one in zip(workload.launch_ops, schedule.launch_ops, strict=True)
     ]
     return {
-        "max_rel_error": MAX_REL_ERROR[workload.dtype],
+        "max_rel_error": workload.dtype.row.max_rel_error,
         "max_rel_error_meaning": "of ||out - reference|| / ||reference|| against float64",
         "accumulation": "fp32",
         "deterministic": True,
@@ -105,7 +104,7 @@ _ROTARY = (
 
 def aliasing(workload: Workload) -> list[dict[str, str]]:
     """Pairs of tensors that may share one address; no other two may, where one of them is written."""
-    inputs = [op.source for op in workload.ops]
+    inputs = [op.reads[0].tensor for op in workload.ops if op.reads]
     added = {op.name: op.residual_source or f"{op.name}.residual" for op in workload.tile_ops if op.residual}
     return [
         {

@@ -14,7 +14,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Prepared
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
@@ -180,7 +180,7 @@ def _prove(
         attention_plans = attention_plans_for(workload, gpu, candidate)
     with _timed(stage_s, Stage.RENDER):
         source = render(workload, candidate.schedule.tiling, traced=traced) if plans else ""
-        kernels = zip(workload.launch_ops, candidate.schedule.attentions, attention_plans, strict=True)
+        kernels = zip(workload.launch_ops, candidate.schedule.launch_ops, attention_plans, strict=True)
         attention_sources = tuple(
             attention_source(op, one, traced_tasks=plan.most_tasks if traced else 0) for op, one, plan in kernels
         )
@@ -211,7 +211,7 @@ def _build(proven: Proven, builder: Builder, stage_s: dict[str, float]) -> Build
 def _tie(proven: Proven, builds: Builds, stage_s: dict[str, float], spin_limit_cycles: int) -> PreparedKernel:
     """Proves again with what the compiler told."""
     workload, gpu, products = proven.workload, proven.gpu, builds.products
-    tied = zip(proven.schedule.attentions, proven.attention_plans, builds.attentions, strict=True)
+    tied = zip(proven.schedule.launch_ops, proven.attention_plans, builds.attentions, strict=True)
     work = Work(
         plan_kind=proven.candidate.plan_kind,
         launchable=None if products is None else tie(proven.plans, products, workload, traced=proven.traced),

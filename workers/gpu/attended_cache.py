@@ -14,7 +14,6 @@ import numpy as np
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Dtype, GemmOp
 
-from .outputs import NAN_BITS
 from .turned import Inputs, Turned
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
@@ -26,7 +25,7 @@ class AttendedCache(Turned):
     def __init__(self, op: GemmOp, attention: AttentionOp, dtype: Dtype) -> None:
         self._keys, self._values, *_ = attention.operands
         super().__init__(op, attention.name)
-        self._nan_bits = NAN_BITS[dtype]
+        self._nan_bits = dtype.row.nan_bits
 
     def of(self, inputs: Inputs) -> tuple[Array, Array]:
         """The attention's, which are inputs."""

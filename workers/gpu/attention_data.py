@@ -21,9 +21,9 @@ import cupy
 import numpy as np
 
 from tuner.core.plan.attention import CLUSTERS
-from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gemm_op import GemmOp
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.schedule.attention import TILE_TOKENS
 from tuner.core.trial.evaluator import Problem
 
@@ -34,8 +34,7 @@ from .attention_cache import hide_numbers, hide_pages, hide_rows
 from .attention_reference import attend, gathered
 from .data import ProblemData, from_bits
 from .fitting import bytes_of_checks, cache_bytes
-from .outputs import NAN_BITS
-from .reference import ROUNDOFF, SMALLEST_STEP, Reference
+from .reference import Reference
 from .turned import Turned
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
@@ -281,9 +280,9 @@ class AttentionData(ProblemData):
         tables = [cache[name] for name in op.operands[3:]]
         for name in op.operands[:2]:
             if paged is None:
-                hide_rows(cache[name], ends, NAN_BITS[self.workload.dtype])
+                hide_rows(cache[name], ends, self.workload.dtype.row.nan_bits)
             else:
-                hide_pages(cache[name], tables[0], ends, paged, NAN_BITS[self.workload.dtype])
+                hide_pages(cache[name], tables[0], ends, paged, self.workload.dtype.row.nan_bits)
         if paged is not None:
             hide_numbers(tables[0], ends, paged)
         return cache
@@ -302,7 +301,7 @@ class AttentionData(ProblemData):
             widen=lambda bits: from_bits(bits, dtype, as_type=cupy.float64),
         )  # fmt: skip
         wanted, deviation, magnitude = (part.reshape(op.m, op.n) for part in found)
-        roundoff, step = ROUNDOFF[dtype], SMALLEST_STEP[dtype]
+        roundoff, step = dtype.row.roundoff, dtype.row.smallest_step
         tolerance = _DEVIATIONS * roundoff * deviation + _WEIGHTS_ERROR * magnitude
         tolerance += 2 * roundoff * cupy.abs(wanted) + 2 * step
         return {op.name: Reference(values=wanted, tolerance=tolerance.astype(cupy.float32))}

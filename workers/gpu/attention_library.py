@@ -25,7 +25,6 @@ from .attention_data import AttentionAddresses, AttentionData, WithAttentions
 from .attention_products import IN_ORDER
 from .cublaslt import CublasLt
 from .products_around import ProductsAround, WithProducts
-from .torch_baseline import TORCH_NAMES
 
 #: PyTorch's backends by their names there, those that are fused first; the last one takes anything.
 BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
@@ -50,8 +49,8 @@ class AttentionLibrary(WithProducts):
             problem = f"the library's attention is PyTorch's, which cannot be imported ({error})"
             raise WorkerError(f"{problem}: pip install torch") from error
         self._torch, self._data, self._lt_version = torch, data, lt.version
-        self._dtype = getattr(torch, TORCH_NAMES[data.workload.dtype])
-        self._bits = f"int{8 * data.workload.dtype.size_bytes}"
+        self._dtype = getattr(torch, data.workload.dtype.row.array_name)
+        self._bits = f"int{data.workload.dtype.row.bits}"
         self._products = ProductsAround(lt, data, tools)
         self._timed_mask = self._mask(data.inputs_of_slot(0))
         self.backends = self._found_backends()

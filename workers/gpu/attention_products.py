@@ -11,10 +11,10 @@ from typing import Any
 
 import cupy
 
-from tuner.core.problem.workload import Dtype
 from tuner.core.trial.library_recipe import LibraryRecipe
 
 from ..source.launch_args import OpBuffers
+from ..source.tools import kernel_of
 from .attention_data import AttentionData, WithAttentions
 from .batched_gemm import BatchedGemm, BatchedShape
 from .cublaslt import WORKSPACE_BYTES, CublasLt
@@ -29,7 +29,6 @@ NO_FUSED_ATTENTION = (
 NO_TORCH, NO_CAP = "PyTorch is not installed", "PyTorch's have no soft cap of scores"
 IN_ORDER = ", over pages that were put in order before, untimed"
 _THREADS = 256
-_IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 
 
 class AttentionProducts(WithProducts):
@@ -44,8 +43,9 @@ class AttentionProducts(WithProducts):
         Raises:
             WorkerError: the library offers no algorithm.
         """
-        self._data, self._softmax, self._lt_version = data, tools.get_function("tuner_softmax"), lt.version
+        self._data, self._lt_version = data, lt.version
         shape, dtype = data.attention.shape, data.workload.dtype
+        self._softmax = tools.get_function(kernel_of("tuner_softmax", dtype))
         batch, columns, tokens = shape.sequences * shape.kv_heads, shape.columns, shape.max_length
         of_cache = {"batch": batch, "x_stride": tokens * shape.head_dim}
         scores = BatchedShape(m=tokens, n=columns, k=shape.head_dim, is_transposed=True, is_wide=True, **of_cache)
@@ -133,7 +133,6 @@ class AttentionProducts(WithProducts):
             cupy.float32(shape.score_scale),
             cupy.int32(form.window or 0),
             cupy.float32(form.soft_cap or 0.0),
-            cupy.int32(_IS_BF16[self._data.workload.dtype]),
         )
         self._softmax((shape.sequences * shape.kv_heads * shape.columns,), (_THREADS,), args)
 
@@ -149,4 +148,4 @@ class AttentionProducts(WithProducts):
         """Scores and weights."""
         self._products.poison()
         self._wide.fill(cupy.nan)
-        self._weights.fill(0x7FFF)
+        self._weights.fill(self._data.workload.dtype.row.nan_bits)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
+from tuner.core.problem.attention_form import PLAIN, AttentionForm
+from tuner.core.problem.kv_cache import PagedCache
 
 Array = Any  # of NumPy or of CuPy
 

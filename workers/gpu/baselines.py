@@ -15,10 +15,11 @@ from ..protocol.messages import Work
 from ..source.launch_args import OpBuffers, needs_co_residency
 from ..source.launchable import Launchable, LaunchRefused
 from ..source.library_epilogue import Epilogue, split_epilogue
+from ..source.tools import kernel_of
 from ..timing.library_choice import Picked
 from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from .data import ProblemData
-from .launch import IS_BF16, Kernel, PlanOnDevice, check, fill
+from .launch import Kernel, PlanOnDevice, check, fill
 from .library_norms import LibraryNorms
 from .outputs import bits_type
 from .squares import InputSquares, SquaresTables
@@ -202,8 +203,9 @@ class LibraryRunner:
         self._ops = data.workload.tile_ops
         #: Whether the products may run side by side: none reads another's output.
         self.can_run_beside = data.workload.is_independent
-        self._epilogue, self._rotary = (tools.get_function(name) for name in ("tuner_epilogue", "tuner_rotary"))
-        self._norms = LibraryNorms(data.workload, tools.get_function("tuner_norm"))
+        kernels = (kernel_of(name, self._dtype) for name in ("tuner_epilogue", "tuner_rotary"))
+        self._epilogue, self._rotary = map(tools.get_function, kernels)
+        self._norms = LibraryNorms(data.workload, tools)
         self._lt_version = lt.version
         #: Gate and up projection of each gated op, both halves of heads that are turned: [m, 2n].
         self._sums = [
@@ -288,7 +290,7 @@ class LibraryRunner:
         addresses = (sums, buffer.c, at.keys, at.values, at.lengths, at.pages, at.frequencies)
         sizes = (of.heads, of.kv_heads, of.head_dim, of.max_length, of.new_tokens)
         pages = (of.page_tokens or 0, of.heads_first, at.num_pages)
-        numbers = (*sizes, *pages, IS_BF16[self._dtype])
+        numbers = (*sizes, *pages)
         args = (*map(cupy.uint64, addresses), cupy.uint32(op.m), *map(cupy.int32, numbers))
         self._rotary((-(-op.m * op.n // EPILOGUE_WIDTH // _ROTARY_THREADS),), (_ROTARY_THREADS,), args)
 
@@ -308,7 +310,6 @@ class LibraryRunner:
             cupy.uint32(op.n),
             cupy.int32(list(Activation).index(rest.activation)),
             cupy.int32(rest.gated),
-            cupy.int32(IS_BF16[self._dtype]),
         )
         self._epilogue((min(-(-num_vectors // 256), 4096),), (256,), args)
 
@@ -325,4 +326,4 @@ class LibraryRunner:
         self._norms.poison()
         for sums in self._sums:
             if sums is not None:
-                fill(sums, 0x7FFF)
+                fill(sums, self._dtype.row.nan_bits)

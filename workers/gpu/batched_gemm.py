@@ -13,7 +13,6 @@ from tuner.core.problem.workload import Dtype
 
 from .cublaslt import (
     COMPUTE_32F,
-    DATA_TYPES,
     DESC_TRANSA,
     OP_N,
     OP_T,
@@ -49,7 +48,7 @@ class BatchedGemm:
         Raises:
             WorkerError: the library offers none.
         """
-        self._lt, data_type = lt, DATA_TYPES[dtype]
+        self._lt, data_type = lt, dtype.row.library_type.number
         self._descriptor = c_void_p()
         lt.call("cublasLtMatmulDescCreate", byref(self._descriptor), COMPUTE_32F, R_32F)
         transposed = c_int32(OP_T if shape.is_transposed else OP_N)

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.problem.attention_op import AttentionOp
-from tuner.core.problem.tolerance import MAX_REL_ERROR
 from tuner.core.problem.workload import Dtype
 
 from ..protocol.messages import Work
@@ -49,7 +47,7 @@ def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -
         first = {name: data.written(name, seed_index).copy() for name in data.outputs[0]}
         _launch_poisoned(data, run, seed_index)
         for name, before in first.items():  # in order, so that the first one that differs is the cause
-            if not comparer.are_same(before, data.written(name, seed_index)):
+            if not comparer.are_same(before, data.written(name, seed_index), data.workload.dtype):
                 raise WrongNumbers(f"a second launch of {name} gave other bits")
     return worst
 
@@ -66,7 +64,7 @@ def check_others(data: ProblemData, comparer: Comparer, outputs_of: OtherRun) ->
     Raises:
         WrongNumbers: an output is further from its reference than any of ours may be.
     """
-    worst, limit = 0.0, MAX_REL_ERROR[data.workload.dtype]
+    worst, limit = 0.0, data.workload.dtype.row.max_rel_error
     for seed_index in range(NUM_CHECK_SEEDS):
         for name, bits in outputs_of(data.check_ops(seed_index)).items():
             want = data.references[seed_index][name]
@@ -106,7 +104,7 @@ def _compare(data: ProblemData, comparer: Comparer, work: Work, name: str, bits:
             f"{_where(data, work, name, row, column)}: {got:.6g} instead of "
             f"{float(want.values[row, column].get()):.6g} within {float(want.tolerance[row, column].get()):.2g}"
         )
-    limit = MAX_REL_ERROR[dtype]
+    limit = dtype.row.max_rel_error
     if not found.rel_error <= limit:
         raise WrongNumbers(f"{name}: relative error {found.rel_error:.2e}, at most {limit:.0e} is allowed")
     return found.rel_error
@@ -114,26 +112,18 @@ def _compare(data: ProblemData, comparer: Comparer, work: Work, name: str, bits:
 
 def _value(bits: np.ndarray[Any, Any], dtype: Dtype) -> float:
     """The number that the bits of one element are."""
-    match dtype:
-        case Dtype.FP16:
-            return float(bits.view(np.float16))
-        case Dtype.BF16:  # the upper half of a float32
-            return float((bits.astype(np.uint32) << 16).view(np.float32))
+    return float(dtype.row.from_bits(np, bits.reshape(1))[0])
 
 
 def _where(data: ProblemData, work: Work, name: str, row: int, column: int) -> str:
     """The tile and the task that own an element, or its sequence and head; nothing of tiles for the library."""
-    op = data.workload.op_named(name)
-    if isinstance(op, AttentionOp):
-        sequence, token = divmod(row, op.shape.new_tokens)
-        head, dim = divmod(column, op.shape.head_dim)
-        return f" (sequence {sequence}, new token {token}, head {head}, element {dim})"
+    op, op_index = data.workload.op_named(name), data.workload.op_index(name)
+    if op_index is None:
+        return f" ({place})" if (place := op.place_of(row, column)) else ""
     if work.tiling is None:
         return ""
-    op_index = data.workload.tile_ops.index(op)
     shape = work.tiling.tiles[op_index]
-    column = op.rotary.pair_of(column) if op.rotary else column
-    tile = (op_index, row // shape.m, column // shape.n)
+    tile = (op_index, row // shape.m, op.column_of_tiles(column) // shape.n)
     for launch, plan in enumerate(work.plans):
         tasks = np.flatnonzero((plan.plan.tasks[:, :3] == tile).all(axis=1))
         if tasks.size:

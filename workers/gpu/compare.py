@@ -1,4 +1,4 @@
-"""Outputs against what they must be, by kernels of tools.cu.
+"""Outputs against what they must be, by kernels of tools_of_elements.cu.
 
 CuPy would compile a kernel for each of its expressions, in the process that measures. On a machine with an empty cache
 that took ten seconds of the first two trials.
@@ -14,7 +14,7 @@ import numpy as np
 
 from tuner.core.problem.workload import Dtype
 
-from .launch import IS_BF16
+from ..source.tools import kernel_of
 from .reference import Reference
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
@@ -39,21 +39,21 @@ class Comparer:
     """Compares arrays on the card."""
 
     def __init__(self, tools: Any) -> None:
-        """`tools` is the module of tools.cu."""
-        self._compare = tools.get_function("tuner_compare")
-        self._count_different = tools.get_function("tuner_count_different")
+        """`tools` is the module of `tools_source`."""
+        self._tools = tools
 
     def difference(self, bits: Array, dtype: Dtype, want: Reference) -> Difference:
         """`bits` [m, n] of a dtype against what they must be; a NaN is bad."""
         found = cupy.asarray(_NOTHING)
-        args = (bits, want.values, want.tolerance, cupy.uint64(bits.size), cupy.int32(IS_BF16[dtype]), found)
-        self._compare((_CTAS,), (_THREADS,), args)
+        args = (bits, want.values, want.tolerance, cupy.uint64(bits.size), found)
+        self._tools.get_function(kernel_of("tuner_compare", dtype))((_CTAS,), (_THREADS,), args)
         answer: np.ndarray[Any, np.dtype[np.uint64]] = found.get()
         off, norm = np.sqrt(answer[2:].view(np.float64)).tolist()
         return Difference(num_bad=int(answer[0]), first_bad=int(answer[1]), rel_error=off / norm if norm else 0.0)
 
-    def are_same(self, one: Array, other: Array) -> bool:
-        """Whether two arrays of 2-byte elements have the same bits."""
+    def are_same(self, one: Array, other: Array, dtype: Dtype) -> bool:
+        """Whether two arrays of a dtype have the same bits."""
         count = cupy.asarray(np.zeros(1, dtype=np.uint64))
-        self._count_different((_CTAS,), (_THREADS,), (one, other, cupy.uint64(one.size), count))
+        kernel = self._tools.get_function(kernel_of("tuner_count_different", dtype))
+        kernel((_CTAS,), (_THREADS,), (one, other, cupy.uint64(one.size), count))
         return int(count.get()[0]) == 0

@@ -18,7 +18,6 @@ from ..source.library_epilogue import split_epilogue
 
 COMPUTE_32F = 68
 R_32F = 0
-DATA_TYPES = {Dtype.FP16: 2, Dtype.BF16: 14}
 DESC_TRANSA, _DESC_TRANSB, _DESC_EPILOGUE, _DESC_BIAS_POINTER, _DESC_BIAS_DATA_TYPE = 3, 4, 7, 8, 26
 PREFERENCE_MAX_WORKSPACE_BYTES = 1
 OP_N, OP_T = 0, 1
@@ -40,7 +39,6 @@ _EPILOGUE_NAMES = {
     32: "CUBLASLT_EPILOGUE_GELU",
     36: "CUBLASLT_EPILOGUE_GELU_BIAS",
 }
-_DATA_TYPE_NAMES = {Dtype.FP16: "CUDA_R_16F", Dtype.BF16: "CUDA_R_16BF"}
 #: Number and type of each attribute of an algorithm. Source: cublasLtMatmulAlgoConfigAttributes_t.
 ALGORITHM_ATTRIBUTES: dict[str, tuple[int, Any]] = {
     "id": (0, c_int32),
@@ -151,7 +149,7 @@ class LibraryGemm:
         self._lt = lt
         self._dtype = dtype
         self._epilogue, _ = split_epilogue(op)
-        data_type = DATA_TYPES[dtype]
+        data_type = dtype.row.library_type.number
         self._descriptor = c_void_p()
         lt.call("cublasLtMatmulDescCreate", byref(self._descriptor), COMPUTE_32F, R_32F)
         self._set(DESC_TRANSA, c_int32(OP_T))
@@ -199,7 +197,7 @@ class LibraryGemm:
             rows=op.weight_rows,
             columns=op.m,
             k=op.k,
-            data_type=_DATA_TYPE_NAMES[self._dtype],
+            data_type=self._dtype.row.library_type.name,
             epilogue=_EPILOGUE_NAMES[_EPILOGUES[self._epilogue.activation, self._epilogue.bias]],
             beta=int(self._epilogue.residual),
             algorithm=self._attributes(chosen),

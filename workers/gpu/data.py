@@ -36,22 +36,12 @@ NUM_CHECK_SEEDS = NUM_CHECKS - 1
 
 def to_bits(values: Array, dtype: Dtype) -> Array:
     """float32 -> the element type (nearest even) as bits of the same shape."""
-    match dtype:
-        case Dtype.FP16:
-            return values.astype(cupy.float16).view(bits_type(dtype))
-        case Dtype.BF16:  # the upper half of a float32
-            bits = values.astype(cupy.float32).view(cupy.uint32)
-            return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(bits_type(dtype))
+    return dtype.row.to_bits(cupy, values)
 
 
 def from_bits(bits: Array, dtype: Dtype, *, as_type: Any = None) -> Array:
     """The element type as bits -> float32 (or `as_type`) of the same shape."""
-    match dtype:
-        case Dtype.FP16:
-            values = bits.view(cupy.float16)
-        case Dtype.BF16:
-            values = (bits.astype(cupy.uint32) << 16).view(cupy.float32)
-    return values.astype(as_type or cupy.float32)
+    return dtype.row.from_bits(cupy, bits).astype(as_type or cupy.float32)
 
 
 #: Of what a norm reads, where it is odd: one channel of all rows but the small ones, and the size of those. Bytes of a

@@ -16,7 +16,6 @@ from cuda.bindings import driver
 
 from tuner.core.insight.tracing import STAMP_WORDS, Stamps
 from tuner.core.problem.gpu import ASKED_CLUSTERS
-from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.limits import Limits
 from tuner.errors import WorkerError
@@ -54,8 +53,8 @@ def check(result: tuple[Any, ...]) -> Any:
 
 
 def fill(array: Any, bits: int) -> None:
-    """Every element of a contiguous array of 2 or 4 bytes becomes `bits`, by the driver, on the current stream."""
-    set_bits = {2: driver.cuMemsetD16Async, 4: driver.cuMemsetD32Async}[array.itemsize]
+    """Every element of a contiguous array of 1, 2 or 4 bytes becomes `bits`, by the driver, on the current stream."""
+    set_bits = {1: driver.cuMemsetD8Async, 2: driver.cuMemsetD16Async, 4: driver.cuMemsetD32Async}[array.itemsize]
     if array.size:
         check(set_bits(int(array.data.ptr), bits, array.size, cupy.cuda.get_current_stream().ptr))
 
@@ -248,8 +247,6 @@ class Guarded:
         )
 
 
-#: The element type, as kernels of tools.cu are told it.
-IS_BF16 = {Dtype.FP16: False, Dtype.BF16: True}
 #: The bits of an fp32 NaN.
 FP32_NAN = 0x7FFFFFFF
 #: Words of one canary, and what each holds.

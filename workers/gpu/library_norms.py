@@ -15,7 +15,8 @@ from tuner.errors import WorkerError
 
 from ..source.launch_args import OpBuffers
 from ..source.library_epilogue import split_epilogue
-from .launch import IS_BF16, fill
+from ..source.tools import kernel_of
+from .launch import fill
 from .outputs import bits_type
 
 #: Elements that a thread of `tuner_norm` takes at a time where a row is a multiple of it, times, and threads of a CTA.
@@ -25,13 +26,14 @@ _WIDTH, _TIMES, _MAX_THREADS = 8, 4, 1024
 class LibraryNorms:
     """The normed tensors of a workload, and the kernel that makes them."""
 
-    def __init__(self, workload: Workload, kernel: Any) -> None:
-        """`kernel` is `tuner_norm`.
+    def __init__(self, workload: Workload, tools: Any) -> None:
+        """`tools` has the kernel `tuner_norm` of each dtype.
 
         Raises:
             WorkerError: a norm is of what its op does not read, or of too long rows.
         """
-        self._workload, self._kernel = workload, kernel
+        self._workload = workload
+        self._kernel = tools.get_function(kernel_of("tuner_norm", workload.dtype))
         dtype = bits_type(workload.dtype)
         #: By tensor and eps; several ops may read one.
         self._normed: dict[tuple[str, float], Any] = {}
@@ -82,7 +84,7 @@ class LibraryNorms:
     def poison(self) -> None:
         """NaN wherever the next run must write."""
         for array in (*self._normed.values(), *self._sums.values()):
-            fill(array, 0x7FFF)
+            fill(array, self._workload.dtype.row.nan_bits)
 
     def _launch(self, key: tuple[str, float], x: int, residual: int, added: int) -> None:
         out = self._normed[key]
@@ -90,8 +92,7 @@ class LibraryNorms:
         width = _WIDTH if columns % _WIDTH == 0 else 1
         threads = min(_MAX_THREADS, 32 * -(-columns // (32 * width)))
         addresses = (cupy.uint64(address) for address in (x, residual, added, out.data.ptr))
-        dtype = self._workload.dtype
-        args = (*addresses, cupy.uint32(columns), cupy.float32(key[1]), cupy.int32(IS_BF16[dtype]))
+        args = (*addresses, cupy.uint32(columns), cupy.float32(key[1]))
         self._kernel((rows,), (threads,), args)
         self._done.add(key)
 

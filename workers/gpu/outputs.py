@@ -11,8 +11,6 @@ from tuner.core.problem.workload import Dtype
 from .integrity import Region, region
 from .launch import fill
 
-#: The bits of a NaN.
-NAN_BITS = {Dtype.FP16: 0x7FFF, Dtype.BF16: 0x7FFF}
 _CANARY_BYTE = 0xA5
 #: Of one canary, and what its buffer is a multiple of.
 _CANARY_BYTES, _PADDING_BYTES = 2048, 256
@@ -20,14 +18,14 @@ _CANARY_BYTES, _PADDING_BYTES = 2048, 256
 
 def bits_type(dtype: Dtype) -> Any:
     """Unsigned integers of an element's size, which hold its bits."""
-    return cupy.dtype(f"u{dtype.size_bytes}")
+    return cupy.dtype(dtype.row.bits_name)
 
 
 class GuardedOutput:
     """An output [m, n] with canaries in front of it and behind it."""
 
     def __init__(self, m: int, n: int, dtype: Dtype) -> None:
-        self._nan_bits = NAN_BITS[dtype]
+        self._nan_bits = dtype.row.nan_bits
         num_bytes = m * n * dtype.size_bytes
         padded = -(-num_bytes // _PADDING_BYTES) * _PADDING_BYTES
         self._buffer = cupy.full(padded + 2 * _CANARY_BYTES, _CANARY_BYTE, dtype=cupy.uint8)

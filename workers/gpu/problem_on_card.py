@@ -52,7 +52,7 @@ class ProblemOnCard:
         self.timer = Timer(self.data, tools, view)
         self.comparer = Comparer(tools)
         self.library = library_of(lt, self.data, tools)
-        self.input_squares = InputSquares(problem.workload, tools.get_function("tuner_squares"))
+        self.input_squares = InputSquares(problem.workload, tools)
         self.stream = cupy.cuda.Stream(non_blocking=True)
         if picked is not None:
             self.library.use(picked)

@@ -13,10 +13,7 @@ from ..source.library_epilogue import split_epilogue
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
-#: Unit roundoff of each dtype.
-ROUNDOFF = {Dtype.FP16: 2.0**-11, Dtype.BF16: 2.0**-8}
 _FP32_ROUNDOFF = 2.0**-24
-SMALLEST_STEP = {Dtype.FP16: 2.0**-24, Dtype.BF16: 2.0**-133}
 #: Relative error of what is computed in fp32 after the sums.
 _EPILOGUE_ERROR = 1e-6
 #: No activation is steeper (gelu 1.13, silu 1.10).
@@ -98,7 +95,7 @@ def reference(
 
     Source: Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019 (probabilistic error bounds).
     """
-    roundoff, step = ROUNDOFF[dtype], SMALLEST_STEP[dtype]
+    roundoff, step = dtype.row.roundoff, dtype.row.smallest_step
     a, w = operands.a, operands.w
     z = a @ w.T
     deviation = cupy.sqrt((a.astype(cupy.float32) ** 2) @ (w.astype(cupy.float32) ** 2).T)

@@ -15,7 +15,8 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
 
 from ..source.launch_args import WORD_BYTES, OpBuffers
-from .launch import FP32_NAN, IS_BF16, Guarded, check, fill, launch_config, programmatic_attribute
+from ..source.tools import kernel_of
+from .launch import FP32_NAN, Guarded, check, fill, launch_config, programmatic_attribute
 
 #: Threads of a CTA of `tuner_squares`, which takes a row.
 _SQUARES_THREADS = 512
@@ -63,9 +64,10 @@ class InputSquares:
     Who makes such an input may leave them; here nobody does, and the library's time has its norm in it, too.
     """
 
-    def __init__(self, workload: Workload, function: Any) -> None:
-        """`function` is the CuPy function `tuner_squares`."""
-        self._workload, self._function = workload, function.ptr
+    def __init__(self, workload: Workload, tools: Any) -> None:
+        """`tools` has the kernel `tuner_squares` of each dtype."""
+        self._workload = workload
+        self._function = tools.get_function(kernel_of("tuner_squares", workload.dtype)).ptr
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int, *, is_programmatic: bool) -> None:
         """Enqueues it once for each such input; a programmatic one may begin while the launch before it ends."""
@@ -74,7 +76,6 @@ class InputSquares:
                 ctypes.c_void_p(source),
                 ctypes.c_void_p(squares),
                 ctypes.c_uint32(columns),
-                ctypes.c_int(IS_BF16[self._workload.dtype]),
             )
             pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
             config = launch_config(rows, _SQUARES_THREADS, 0, stream)

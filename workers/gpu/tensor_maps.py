@@ -13,9 +13,8 @@ from ..source.launch_args import MAP_BYTES
 from ..source.tensor_maps import TensorMap
 
 _ALIGNMENT_BYTES = 64
-#: CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapL2promotion by the bytes that a miss brings.
+#: CUtensorMapSwizzle, CUtensorMapL2promotion by the bytes that a miss brings.
 #: Source: CUDA driver API, "Tensor Map Object Management".
-_DATA_TYPES = {Dtype.FP16: 6, Dtype.BF16: 9}
 _SWIZZLE_128B, _PROMOTIONS = 3, {128: 2, 256: 3}
 
 
@@ -32,7 +31,7 @@ def encode(tensor_map: TensorMap | CacheMap, dtype: Dtype, address: int, promoti
     aligned = -(-ctypes.addressof(buffer) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
     status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
         ctypes.c_void_p(aligned),
-        _DATA_TYPES[dtype],
+        dtype.row.map_type.number,
         rank,
         ctypes.c_void_p(address),
         (ctypes.c_uint64 * rank)(*tensor_map.dims),

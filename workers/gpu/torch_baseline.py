@@ -14,7 +14,7 @@ from typing import Any
 
 import cupy
 
-from tuner.core.problem.workload import Activation, Dtype, GemmOp
+from tuner.core.problem.workload import Activation, GemmOp
 from tuner.core.trial.torch_time import COMPILE_MODE, TorchCalls
 from tuner.errors import WorkerError
 
@@ -23,7 +23,6 @@ from .data import ProblemData
 from .outputs import bits_type
 
 #: PyTorch's names of the element types.
-TORCH_NAMES = {Dtype.FP16: "float16", Dtype.BF16: "bfloat16"}
 
 
 def torch_runner(data: ProblemData, calls: TorchCalls = TorchCalls.EAGER) -> TorchChain:
@@ -54,9 +53,9 @@ class TorchChain:
         """Warms up and captures; `torch` is the module."""
         self._torch = torch
         self._data = data  # the graph reads its buffers
-        self._dtype = getattr(torch, TORCH_NAMES[data.workload.dtype])
+        self._dtype = getattr(torch, data.workload.dtype.row.array_name)
         #: Signed integers of an element's size, as both libraries know them.
-        self._bits_name = f"int{8 * data.workload.dtype.size_bytes}"
+        self._bits_name = f"int{data.workload.dtype.row.bits}"
         operands = [self._operands_of(data.slot_ops(slot)) for slot in range(data.chain_length)]
         self._call = run = _compiled(torch, self._run) if calls is TorchCalls.COMPILED else self._run
         side = torch.cuda.Stream()

@@ -30,7 +30,8 @@ from ..builder.nvrtc import Builder
 from ..builder.prepare import PreparedKernel, prepare, try_prepare
 from ..protocol import messages
 from ..protocol.stopwatch import Stopwatch
-from ..source.render import device_text, kernel_version
+from ..source.render import kernel_version
+from ..source.tools import tools_source
 from .asking import Asking
 from .cards import Card, compute_pids
 from .finals import hold_finals
@@ -66,7 +67,7 @@ class GpuSupervisor:
         self._has_torch = torch_baseline
         self._builder = builder.share() if builder else Builder(build_cache, limits=self._limits)
         major, minor = card.compute_capability
-        tools_cubin = self._builder.build(device_text("tools.cu"), f"sm_{major}{minor}").cubin
+        tools_cubin = self._builder.build(tools_source(), f"sm_{major}{minor}").cubin
         self._lending = Lending(self._num_others, lambda: self._processes.leave()) if when_idle else None
         self._processes = GpuProcesses(card.uuid, tools_cubin, self._limits, away=self._away)
         self._asking = Asking(self._processes, self._limits)

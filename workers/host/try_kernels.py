@@ -22,8 +22,8 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.attention import attention_digest
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.candidate import LIBRARY, Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.stats import median, paired_ratios
@@ -85,7 +85,7 @@ def _attentions(
     recipes, found = manifest.get("attentions", ()), []
     plans = attention_plans_for(workload, gpu, candidate)
     for index, (recipe, plan) in enumerate(zip(recipes, plans, strict=True)):
-        schedule, cubin = candidate.schedule.attentions[index], _cubin(recipe["kernel"], files, gpu)
+        schedule, cubin = candidate.schedule.launch_ops[index], _cubin(recipe["kernel"], files, gpu)
         _check_same(recipe["tasks"], plan.tasks.astype("<i4").tobytes(), files, gpu)
         ties = _ties(recipe["kernel"], workload, (attention_digest(plan, schedule),), cubin)
         one = AttentionLaunchable(workload=workload, index=index, schedule=schedule, plan=plan, cubin=cubin, ties=ties)

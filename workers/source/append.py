@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.kv_cache import PagedCache
 
-from .render import IS_BF16, device_text, inlined
+from .render import config_types, inlined, with_element
 
 #: The device files in the order in which one includes the other, behind the first lines of config.cuh.
-_FILES = ("ptx.cuh", "config_append.cuh", "append.cuh")
+_FILES = ("ptx.cuh", "element.cuh", "config_append.cuh", "append.cuh")
 #: Name of the kernel.
 APPEND_KERNEL = "tuner_append"
 #: Of a CTA.
@@ -59,20 +59,13 @@ constexpr int kAppendThreads = {APPEND_THREADS};
 constexpr int kPageTokens = {paged.page_tokens if paged else 0};
 [[maybe_unused]] constexpr bool kHeadsFirst = {str(paged is None or paged.heads_first).lower()};
 """
-    texts = [f"// ---- config.cuh\nconstexpr bool kBf16 = {IS_BF16[op.dtype]};\n{_hints()}"]
+    texts = [f"// ---- config.cuh\n{config_types()}"]
     for name in _FILES:
-        before, default, after = inlined(name).partition("#ifndef TUNER_APPEND_CONFIG\n")
+        before, default, after = with_element(inlined(name), op.dtype).partition("#ifndef TUNER_APPEND_CONFIG\n")
         if default:
             before, after = before + config, after.partition("#endif\n")[2]
         texts.append(f"// ---- {name}\n{before}{after}")
     return "\n".join(texts)
-
-
-def _hints() -> str:
-    """What config.cuh says in front of the ops."""
-    types, _, ops = device_text("config.cuh").partition("// One op of the chain")
-    assert ops, "config.cuh has the hints in front of the ops"
-    return types.replace("#pragma once\n", "")
 
 
 def pack_append_args(op: DecodeAttention, buffers: AppendBuffers, paged: PagedCache | None = None) -> bytes:

@@ -13,19 +13,21 @@ from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
+from tuner.core.problem.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule, AttentionTiling
 from tuner.core.trial.limits import Limits
 
 from .launch_args import MAP_BYTES
-from .render import IS_BF16, device_text, inlined, without_comments
+from .render import config_types, device_text, inlined, with_element, without_comments
 
 #: How each engine's queries and cache come to shared memory.
 COPIES = {AttentionEngine.TMA: "copies_tma.cuh", AttentionEngine.MMA: "copies_mma.cuh"}
 _FIRST_FILES = (
     "ptx.cuh",
+    "element.cuh",
     "ptx_hopper.cuh",
     "config_attention.cuh",
     "ptx_attention.cuh",
@@ -280,12 +282,9 @@ constexpr int kTracedTasks = {traced_tasks};
 constexpr int kBoundThreads = {bound_threads(tiling)};
 #define TUNER_ATTENTION_CLUSTER {f"__cluster_dims__({tiling.cluster}, 1, 1)" if tiling.cluster > 1 else ""}
 """
-    types, _, ops = device_text("config.cuh").partition("// One op of the chain")
-    assert ops, "config.cuh has the hints in front of the ops"
-    types = types.replace("#pragma once\n", "")
-    texts = [f"// ---- config.cuh\n{types}constexpr bool kBf16 = {IS_BF16[dtype]};\n"]
+    texts = [f"// ---- config.cuh\n{config_types()}"]
     for name in (*_FIRST_FILES, COPIES[tiling.engine], *_LAST_FILES):
-        before, default, after = inlined(name).partition("#ifndef TUNER_ATTENTION_CONFIG\n")
+        before, default, after = with_element(inlined(name), dtype).partition("#ifndef TUNER_ATTENTION_CONFIG\n")
         if default:
             before, after = before + config, after.partition("#endif\n")[2]
         texts.append(f"// ---- {name}\n{before}{after}")

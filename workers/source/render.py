@@ -12,6 +12,7 @@ from string import Template
 from tuner import __version__
 from tuner.core.legal.mma import COPY_BYTES, warp_grid
 from tuner.core.legal.wgmma import wgmma_columns
+from tuner.core.problem.dtype_row import OperandRow
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
 from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
@@ -20,7 +21,15 @@ from tuner.errors import IllegalSchedule
 from .tensor_maps import has_whole_lines
 from .variants import Variant, with_switches
 
-_BASE_FILES = ("config.cuh", "ptx.cuh", "launch_args.cuh", "dependent_launch.cuh", "trace.cuh", "sync.cuh")
+_BASE_FILES = (
+    "config.cuh",
+    "ptx.cuh",
+    "element.cuh",
+    "launch_args.cuh",
+    "dependent_launch.cuh",
+    "trace.cuh",
+    "sync.cuh",
+)
 #: Of variants alone.
 _GUARD_FILES = ("host_record.cuh", "launch_guard.cuh")
 _SHARED_FILES = ("activation.cuh", "fixup.cuh", "norm.cuh", "rotary.cuh")
@@ -34,6 +43,7 @@ DEVICE_FILES = {
         "scheduler.cuh",
         "copy.cuh",
         "mainloop_mma.cuh",
+        "rotary_pairs.cuh",
         "epilogue.cuh",
         "chain.cuh",
         "start_gate.cuh",
@@ -63,6 +73,7 @@ DEVICE_FILES = {
         "epilogue_wgmma.cuh",
         "epilogue_transposed.cuh",
         "epilogue_tma.cuh",
+        "rotary_pairs.cuh",
         "rotary_wgmma.cuh",
         "cluster_sum.cuh",
         "shared_wgmma.cuh",
@@ -88,9 +99,6 @@ START_GATE_NAME = "tuner_start_gate"
 #: Bytes of the workspace before its signals; `kSignalsOffset` in launch_args.cuh.
 SIGNALS_OFFSET_BYTES = 256
 
-#: The element type, as the configuration and as the instruction name it.
-IS_BF16 = {Dtype.FP16: "false", Dtype.BF16: "true"}
-_WGMMA_KINDS = {Dtype.FP16: "f16", Dtype.BF16: "bf16"}
 _ACTIVATIONS = {
     Activation.IDENTITY: "kIdentity",
     Activation.RELU: "kRelu",
@@ -151,7 +159,6 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     """
     hints = hints_of(workload, tiling)
     config = Template(device_text("config_block.in")).substitute(
-        bf16=IS_BF16[workload.dtype],
         num_stages=tiling.num_stages,
         num_warps=tiling.num_threads // 32,
         num_ops=len(workload.tile_ops),
@@ -174,7 +181,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
         ),
     )
     names = files_of(tiling.engine, variant)
-    texts = [f"// ---- {name}\n{inlined(name, variant)}" for name in names]
+    texts = [f"// ---- {name}\n{with_element(inlined(name, variant), workload.dtype)}" for name in names]
     config += _chain_config(workload, tiling) + _rotary_config(workload)
     config += _in_band_config(workload, tiling) + _engine_config(workload, tiling)
     texts[0] = _with_config(texts[0], config)
@@ -229,7 +236,7 @@ def _rotary_config(workload: Workload) -> str:
 
 def _has_early_residual(workload: Workload, tiling: Tiling, op_index: int) -> bool:
     """Whether an op's residual is an input, or lies above what it reads as A: a tile of A is there only if what it was
-    made of is (`tile_graph.Waits.NEVER`). What is read in band says nothing of what it was made of."""
+    made of is (`cover.Waits.NEVER`). What is read in band says nothing of what it was made of."""
     residual = workload.residual_producer_of(op_index)
     if residual is None:
         return True
@@ -283,7 +290,7 @@ def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: 
 
 def _wgmma_instruction(columns: int, dtype: Dtype) -> str:
     """The specialisation of `Wgmma` for one width; the instruction names each accumulator."""
-    count, kind = columns // 2, _WGMMA_KINDS[dtype]
+    count, kind = columns // 2, dtype.row.tensor_kind
     names = ", ".join(f"%{i}" for i in range(count))
     operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     return Template(device_text("wgmma.in")).substitute(
@@ -305,6 +312,27 @@ def inlined(name: str, variant: Variant = Variant.MEASURED) -> str:
     """A device file as it stands in a source, without its includes."""
     text = with_switches(device_text(name), variant)
     return re.sub(r'^#(pragma once|include ".*")\n', "", text, flags=re.MULTILINE)
+
+
+def config_types() -> str:
+    """What config.cuh says in front of the ops."""
+    types, _, ops = device_text("config.cuh").partition("// One op of the chain")
+    assert ops, "config.cuh has the types of hints in front of the ops"
+    return types.replace("#pragma once\n", "")
+
+
+def element_of(row: OperandRow, name: str = "Element") -> str:
+    """The struct of an element type, as element.cuh declares it."""
+    return (
+        f"struct {name} {{\n  using Bits = u{row.bits};\n"
+        f"  static constexpr Bits kNan = {row.nan_bits:#x};\n{row.device}}};\n"
+    )
+
+
+def with_element(text: str, dtype: Dtype) -> str:
+    """A device file with the element type in the place of what element.cuh declares."""
+    before, found, after = text.partition("#ifndef TUNER_ELEMENT\n")
+    return before + element_of(dtype.row) + after.partition("#endif\n")[2] if found else text
 
 
 def _with_config(text: str, config: str) -> str:

@@ -12,9 +12,6 @@ from tuner.core.legal.wgmma import COLUMNS, LINE_BYTES, PAIR_ROWS, WARP_ROWS, is
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.schedule.tiling import Epilogue, Tiling
 
-#: As cuTensorMapEncodeTiled names them.
-TENSOR_MAP_TYPES = {Dtype.FP16: "FLOAT16", Dtype.BF16: "BFLOAT16"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class TensorMap:

@@ -17,7 +17,7 @@ from tuner.client import Client, ExitCode
 from tuner.client.documents import Trial
 from tuner.client.exports.axes import axes_of
 from tuner.client.exports.t4 import results_of
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 
 
 @pytest.fixture(scope="module")

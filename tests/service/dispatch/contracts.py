@@ -17,8 +17,8 @@ from tests.support.builders import schedule, workload
 from tests.support.waiting import wait_until
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate, fused
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.space import Space
 from tuner.core.trial.evaluator import Environment, Preparation, Prepared, Problem
 from tuner.core.trial.job import Objective
@@ -32,7 +32,7 @@ LIBRARY = Candidate(plan_kind=PlanKind.LIBRARY)
 TARGET = parse_target("simulated:h200")
 SPACE = Space(PROBLEM.workload, TARGET.gpu)
 #: Legal candidates of different tilings.
-OURS = tuple(fused(Schedule(tiling=tiling, ordering=SPACE.orderings(tiling)[0])) for tiling in SPACE.tilings[:6])
+OURS = tuple(fused(Schedule.of(tiling=tiling, ordering=SPACE.orderings(tiling)[0])) for tiling in SPACE.tilings[:6])
 
 
 class Watched(SimulatedEvaluator):

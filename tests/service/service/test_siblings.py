@@ -15,8 +15,9 @@ from tests.support.spaces import any_space_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.gpu import parse_target
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Granularity, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Granularity, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space.space import Space
 from tuner.core.trial.batch import MOST_SHARED
@@ -41,7 +42,7 @@ def ordered(width: int) -> Ordering:
 def in_order(candidate: Candidate, ordering: Ordering, stages: int) -> Candidate:
     assert candidate.schedule
     tiling = replace(candidate.schedule.tiling, num_stages=stages)
-    return replace(candidate, schedule=replace(candidate.schedule, tiling=tiling, ordering=ordering))
+    return replace(candidate, schedule=candidate.schedule.but(tiling=tiling, ordering=ordering))
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_a_job_tries_its_fastest_kernel_in_the_nearest_orders_and_then_the_kerne
     past = lay(store, job, (BY_ROWS, 30.0), (FASTEST, 20.0))
     space = any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu)
     given = Siblings(store).to_try(job, space, past)
-    own = [replace(FASTEST, schedule=replace(FASTEST.schedule, ordering=order)) for order in (ordered(2), ordered(4))]  # type: ignore[arg-type]
+    own = [replace(FASTEST, schedule=FASTEST.schedule.but(ordering=order)) for order in (ordered(2), ordered(4))]  # type: ignore[arg-type]
     assert set(given[:2]) == set(own), "its own fastest kernel, launched as it is, in the orders of both"
     deep = [one for one in new_kernels(space, past) if one not in (FASTEST, BY_ROWS)]
     assert set(given[2:]) == {*deep, of_near, apart, of_far}, "what it had tried itself is not tried again"
@@ -101,7 +102,7 @@ def test_the_fastest_kernels_of_all_and_of_the_fused_are_tried_in_one_launch_wit
     space = any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu)
     assert isinstance(space, Space)
     first, second = (one for one in space.guesses if one.engine is Engine.WGMMA and not one.split_k and not one.swap_ab)
-    plain = [Schedule(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster()))) for tiling in (first, second)]
+    plain = [Schedule.of(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster()))) for tiling in (first, second)]
     lay(store, near, (BY_ROWS, 10.0))
     fastest = (Candidate(plan_kind=kind, schedule=plain[0]), 20.0)
     past = lay(store, job, (Candidate(plan_kind=PlanKind.FUSED, schedule=plain[1]), 30.0), fastest)
@@ -123,8 +124,10 @@ def test_the_fastest_kernels_are_tried_with_rings_of_weights_as_deep_as_fits(
     space = any_space_of(job.spec.workload, parse_target(job.spec.target_id).gpu)
     assert isinstance(space, Space)
     first, second = (one for one in space.guesses if one.engine is Engine.WGMMA and not one.split_k and not one.swap_ab)
-    full, shallow = (Schedule(tiling=one, ordering=Ordering(rasters=(Raster(), Raster()))) for one in (first, second))
-    shallow = replace(shallow, tiling=replace(shallow.tiling, num_stages=2))
+    full, shallow = (
+        Schedule.of(tiling=one, ordering=Ordering(rasters=(Raster(), Raster()))) for one in (first, second)
+    )
+    shallow = shallow.but(tiling=replace(shallow.tiling, num_stages=2))
     past = lay(
         store,
         job,
@@ -134,7 +137,7 @@ def test_the_fastest_kernels_are_tried_with_rings_of_weights_as_deep_as_fits(
     given = Siblings(store).to_try(job, space, past)
     (deep,) = [one for one in given if one.plan_kind is PlanKind.TWO_LAUNCHES_PDL]
     assert deep.schedule is not None
-    assert replace(deep.schedule, tiling=shallow.tiling) == shallow
+    assert deep.schedule.but(tiling=shallow.tiling) == shallow
     more = replace(deep.schedule.tiling, num_stages=deep.schedule.tiling.num_stages + 1)
     assert deep.schedule.tiling.num_stages > 2
     assert tiling_problem(space.workload, space.gpu, more) is not None

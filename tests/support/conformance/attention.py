@@ -11,8 +11,8 @@ from tests.support.conformance.schedules import dots, portable, wide
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.attention import AttentionEngine
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 
 KINDS = (PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL)
 
@@ -58,11 +58,11 @@ SCHEDULES = {
 
 #: Where nothing is known before a length is.
 WAITING = {
-    name: replace(schedule, attentions=(replace(schedule.attentions[0], speculative=False),))
+    name: schedule.but(launch_ops=(replace(schedule.launch_ops[0], speculative=False),))
     for name, schedule in named(SCHEDULES, "spans", "cluster of 4, spans", "tiles of 128").items()
 }
 FEW_THREADS = {
-    name: replace(schedule, attentions=(replace(schedule.attentions[0], math_warps=4, finish_warps=2),))
+    name: schedule.but(launch_ops=(replace(schedule.launch_ops[0], math_warps=4, finish_warps=2),))
     for name, schedule in named(SCHEDULES, "spans", "cluster of 4, spans").items()
 }
 
@@ -70,7 +70,7 @@ FEW_THREADS = {
 def one_tile(schedule: Schedule) -> Schedule:
     """Of the first op alone."""
     tiling = replace(schedule.tiling, tiles=schedule.tiling.tiles[:1])
-    return replace(schedule, tiling=tiling, ordering=replace(schedule.ordering, rasters=schedule.ordering.rasters[:1]))
+    return schedule.but(tiling=tiling, ordering=replace(schedule.ordering, rasters=schedule.ordering.rasters[:1]))
 
 
 #: One for each engine behind, which reads what the attention has written.
@@ -81,9 +81,8 @@ PRODUCTS = {
 }
 PAIR, RAGGED_PAIR = attention(d_out=520), attention(d_out=520, new_tokens=3, lengths=Lengths.UNIFORM, dtype=Dtype.FP16)
 BEHIND = {
-    f"{name}, {asked} % asked for{' early' if early else ''}": replace(
-        one_tile(product),
-        attentions=alone(**FEWER, span_tokens=192, speculative=True, next_percent=asked, next_early=early).attentions,
+    f"{name}, {asked} % asked for{' early' if early else ''}": one_tile(product).but(
+        launch_ops=alone(**FEWER, span_tokens=192, speculative=True, next_percent=asked, next_early=early).launch_ops,
     )
     for name, product in PRODUCTS.items()
     for asked, early in ((0, False), (50, False), (100, False), (100, True))
@@ -93,14 +92,14 @@ BEHIND = {
 def by_mma(schedules: Mapping[str, Schedule]) -> dict[str, Schedule]:
     """Those without clusters, by the engine that has no copy engine."""
     return {
-        f"{name}, by cp.async": replace(one, attentions=(replace(one.attentions[0], engine=AttentionEngine.MMA),))
+        f"{name}, by cp.async": one.but(launch_ops=(replace(one.launch_ops[0], engine=AttentionEngine.MMA),))
         for name, one in schedules.items()
-        if one.attentions[0].cluster == 1
+        if one.launch_ops[0].cluster == 1
     }
 
 
 BEHIND_PAGES = {
-    name: replace(one, attentions=(replace(one.attentions[0], speculative=False),)) for name, one in BEHIND.items()
+    name: one.but(launch_ops=(replace(one.launch_ops[0], speculative=False),)) for name, one in BEHIND.items()
 }
 
 CASES = [

@@ -10,8 +10,8 @@ from typing import Any
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 
 
 class Claim(StrEnum):
@@ -65,7 +65,7 @@ class Case:
         if not self.num_sms or schedule is None:
             return self.candidate
         ordering = replace(schedule.ordering, reserved_sms=gpu.num_sms - self.num_sms)
-        return replace(self.candidate, schedule=replace(schedule, ordering=ordering))
+        return replace(self.candidate, schedule=schedule.but(ordering=ordering))
 
 
 #: Our kernel in every way of launching a pair.

@@ -9,8 +9,9 @@ from tests.support.conformance.case import Case, Claim, cross, named
 from tests.support.conformance.schedules import TICKET, by_copies, dots, in_turns, portable, swapped, wide
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Granularity, Schedule
+from tuner.core.schedule.ordering import Granularity
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 
 BLOCK = block(50)
 #: Ragged rows, a slot of which the last rows are nobody's, and columns of which the last tile has few.
@@ -53,7 +54,7 @@ def kinds_of(workload: Workload) -> tuple[PlanKind, ...]:
 def in_runs(schedules: dict[str, Schedule], *starts: tuple[int, ...]) -> dict[str, Schedule]:
     """The same, launched in runs that begin there."""
     return {
-        f"{name}, from {'+'.join(map(str, one))}": replace(chosen, ordering=replace(chosen.ordering, run_starts=one))
+        f"{name}, from {'+'.join(map(str, one))}": chosen.but(ordering=replace(chosen.ordering, run_starts=one))
         for name, chosen in schedules.items()
         for one in starts
     }
@@ -62,8 +63,7 @@ def in_runs(schedules: dict[str, Schedule], *starts: tuple[int, ...]) -> dict[st
 def unequal(schedules: dict[str, Schedule]) -> dict[str, Schedule]:
     """The same with signals for each tile."""
     return {
-        name: replace(one, ordering=replace(one.ordering, granularity=Granularity.TILE))
-        for name, one in schedules.items()
+        name: one.but(ordering=replace(one.ordering, granularity=Granularity.TILE)) for name, one in schedules.items()
     }
 
 

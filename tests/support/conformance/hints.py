@@ -10,8 +10,8 @@ from tests.support.conformance.workloads import RAGGED
 from tuner.core.legal.legality import engine_problem, tiling_problem
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint
 
 H200 = CATALOGUE["h200"]
@@ -22,7 +22,7 @@ PAIRS = {
 }
 SHAPES = {
     "mma": portable(((64, 64, 64), (64, 32, 64))),
-    "wgmma": replace(wide(((64, 96, 64), (64, 48, 128))), ordering=portable(((64, 96, 64), (64, 48, 128))).ordering),
+    "wgmma": wide(((64, 96, 64), (64, 48, 128))).but(ordering=portable(((64, 96, 64), (64, 48, 128))).ordering),
 }
 
 
@@ -36,7 +36,7 @@ def hinted(name: str, shape: Schedule, workload: Workload) -> dict[str, Schedule
         for between in CacheHint
     }
     return {
-        which: replace(shape, tiling=tiling)
+        which: shape.but(tiling=tiling)
         for which, tiling in asked.items()
         if tiling_problem(workload, H200, tiling) is None
     }

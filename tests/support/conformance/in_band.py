@@ -10,8 +10,9 @@ from tests.support.conformance.chains import in_runs, kinds_of
 from tests.support.conformance.schedules import TICKET, swapped, waved, wide
 from tests.support.on_card import fused
 from tuner.core.problem.workload import Activation, Dtype, ffn_pair
-from tuner.core.schedule.ordering import Granularity, Schedule
+from tuner.core.schedule.ordering import Granularity
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 
 LOW = ((16, 64, 64), (16, 56, 64), (16, 32, 128), (16, 48, 64))
 #: Rings with fewer stages of inputs than there are readers, and with more; one ring for both operands, and two.
@@ -37,7 +38,7 @@ SHAPES = {
 def banded(shapes: dict[str, Schedule], *, ahead_window: int = 0, in_band: bool = True) -> dict[str, Schedule]:
     """The same, read in band or by signals."""
     return {
-        name: replace(one, tiling=replace(one.tiling, in_band=in_band, ahead_window=ahead_window))
+        name: one.but(tiling=replace(one.tiling, in_band=in_band, ahead_window=ahead_window))
         for name, one in shapes.items()
     }
 
@@ -48,15 +49,7 @@ RAGGED = block(8, heads=136, width=320, hidden=200, qkv=104, dtype=Dtype.BF16)
 PAIR = ffn_pair(m=3, d_in=512, d_hidden=1032, d_out=520)
 GATED = ffn_pair(m=8, d_in=512, d_hidden=1032, d_out=520, activation=Activation.SILU, gated=True, bias=True)
 KINDS = kinds_of(SEVERAL)
-OF_PAIRS = {name: replace(one, tiling=replace(one.tiling, tiles=one.tiling.tiles[:2])) for name, one in SHAPES.items()}
-OF_PAIRS = {
-    name: replace(
-        one,
-        tiling=replace(one.tiling, split_k=one.tiling.split_k[:2]),
-        ordering=replace(one.ordering, rasters=one.ordering.rasters[:2]),
-    )
-    for name, one in OF_PAIRS.items()
-}
+OF_PAIRS = {name: replace(one, ops=one.ops[:2]) for name, one in SHAPES.items()}
 PAIR_KINDS = (PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.TWO_LAUNCHES_PDL)
 
 

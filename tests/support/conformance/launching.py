@@ -42,7 +42,7 @@ class OnCard:
         schedule = candidate.schedule
         if schedule is not None and schedule.tiling.engine is Engine.WGMMA and self.gpu.compute_capability != (9, 0):
             pytest.skip(f"{self.gpu.name} has no wgmma")
-        for attention in schedule.attentions if schedule else ():
+        for attention in schedule.launch_ops if schedule else ():
             if reason := attention_engine_problem(attention.engine, self.gpu):
                 pytest.skip(reason)
         if reason := kind_problem(case.workload, self.gpu, candidate.plan_kind):

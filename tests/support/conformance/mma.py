@@ -12,8 +12,9 @@ from tests.support.covering import covering_sample
 from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
-from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering, Raster, RasterKind, Schedule
+from tuner.core.schedule.ordering import Interleave, InterleaveKind, Ordering, Raster, RasterKind
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.ordering_values import SYNCS
 
 SHAPES = [
@@ -77,7 +78,7 @@ def orderings() -> dict[str, Schedule]:
     legal = space_of(ORDERED, CATALOGUE["h200"]).orderings(tiling)
     rng = random.Random(0)
     drawn = [legal[legal.draw(rng)] for _ in range(3000)]
-    return {str(one): Schedule(tiling=tiling, ordering=one) for one in covering_sample(drawn, axes)}
+    return {str(one): Schedule.of(tiling=tiling, ordering=one) for one in covering_sample(drawn, axes)}
 
 
 def unequal_heights() -> dict[str, Schedule]:

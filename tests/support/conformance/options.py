@@ -12,8 +12,8 @@ from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 
 OPTIONS = (GATED, RESIDUAL, {"row_scale": True}, {"gated": True, "bias": True}, EVERY_OPTION)
 #: Rows of k elements aligned to 2, 4, 8 and 16 bytes; columns that leave half a pair, and half a fragment.

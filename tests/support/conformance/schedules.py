@@ -8,7 +8,8 @@ from typing import Any
 from tests.support.cases import simt
 from tests.support.on_card import schedule as portable
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
-from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Raster, RasterKind, Schedule, WaitPosition
+from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Raster, RasterKind, WaitPosition
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 
 __all__ = ["STARTUP_PREFETCHES", "by_copies", "dots", "in_turns", "portable", "prefetching", "swapped", "waved", "wide"]
@@ -61,13 +62,13 @@ def wide(
         partition=partition,
         **ordering,
     )
-    return Schedule(tiling=tiling, ordering=chosen)
+    return Schedule.of(tiling=tiling, ordering=chosen)
 
 
 def in_turns(tiles: Tiles, **fields: Any) -> Schedule:
     """The wgmma engine with two teams that take turns, each of several tasks."""
     shared = wide(tiles, **{**FEW_CTAS, **fields})
-    return replace(shared, tiling=replace(shared.tiling, num_warps=8, warpgroups=Warpgroups.PING_PONG))
+    return shared.but(tiling=replace(shared.tiling, num_warps=8, warpgroups=Warpgroups.PING_PONG))
 
 
 def swapped(
@@ -75,28 +76,28 @@ def swapped(
 ) -> Schedule:
     """The wgmma engine with the weights as operand A, on few CTAs."""
     shared = wide(tiles, **{**FEW_CTAS, **fields})
-    return replace(shared, tiling=replace(shared.tiling, num_warps=warps, warpgroups=warpgroups, swap_ab=True))
+    return shared.but(tiling=replace(shared.tiling, num_warps=warps, warpgroups=warpgroups, swap_ab=True))
 
 
 def by_copies(tiles: Tiles, *, ping_pong: bool = False, **fields: Any) -> Schedule:
     """The wgmma engine with tiles that the copy engine stores."""
     plain = (in_turns if ping_pong else wide)(tiles, **fields)
-    return replace(plain, tiling=replace(plain.tiling, epilogue=Epilogue.TMA))
+    return plain.but(tiling=replace(plain.tiling, epilogue=Epilogue.TMA))
 
 
 def dots(*tiles: tuple[int, int, int], ordering: dict[str, Any] | None = None, **tiling: Any) -> Schedule:
     """The engine of the CUDA cores, in static queues, row by row, where nothing else is asked for."""
     chosen = simt(*tiles, **tiling)
     plain = Ordering(rasters=(Raster(),) * len(chosen.tiles), assignment=Assignment.STATIC)
-    return Schedule(tiling=chosen, ordering=replace(plain, **(ordering or {})))
+    return Schedule.of(tiling=chosen, ordering=replace(plain, **(ordering or {})))
 
 
 def waved(chosen: Schedule, reserved_sms: int = 120) -> Schedule:
     """The first wave dealt, the rest drawn; on few SMs, so that most tasks are drawn."""
     ordering = replace(chosen.ordering, assignment=Assignment.FIRST_WAVE, reserved_sms=reserved_sms)
-    return replace(chosen, ordering=ordering)
+    return chosen.but(ordering=ordering)
 
 
 def prefetching(chosen: Schedule, stages: int = STARTUP_PREFETCHES[-1], **tiling: Any) -> Schedule:
     """Weights of so many stages brought into the L2 at the start."""
-    return replace(chosen, tiling=replace(chosen.tiling, startup_prefetch=stages, **tiling))
+    return chosen.but(tiling=replace(chosen.tiling, startup_prefetch=stages, **tiling))

@@ -78,7 +78,7 @@ def _kernels_of(row: str, workload: Workload, candidate: Candidate) -> list[Kern
         return []
     found: list[Kernel | AttentionKernel] = [
         AttentionKernel(id=f"{row}, {op.name}", tiling=one.tiling_of(op.shape), dtype=workload.dtype)
-        for op, one in zip(workload.launch_ops, schedule.attentions, strict=True)
+        for op, one in zip(workload.launch_ops, schedule.launch_ops, strict=True)
     ]
     return found + ([Kernel(id=row, workload=workload, tiling=schedule.tiling)] if workload.tile_ops else [])
 

@@ -14,11 +14,11 @@ from tuner.core.schedule.ordering import (
     Granularity,
     Interleave,
     InterleaveKind,
-    Schedule,
     SplitOrder,
     SplitTiles,
     WaitPosition,
 )
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 
 #: k-steps of 64: 8 and 17, the last one ragged in both.
@@ -124,7 +124,7 @@ def tailed(shape: str, assignment: Assignment, partition: int, split_tiles: Spli
     """On few SMs, so that a few tiles are left for the last wave, and these alone are split; and on how many."""
     _, tiling, num_sms = TAILED[shape]
     ordering = portable(TILES, assignment=assignment, partition=partition).ordering
-    schedule = Schedule(tiling=tiling, ordering=replace(ordering, split_tiles=split_tiles))
+    schedule = Schedule.of(tiling=tiling, ordering=replace(ordering, split_tiles=split_tiles))
     return schedule, num_sms + 2 * tiling.cluster_size * (split_tiles is SplitTiles.STREAM)
 
 
@@ -160,7 +160,7 @@ def even_shares() -> list[Case]:
         shares, _ = tailed(shape, Assignment.STATIC, 0, SplitTiles.STREAM)
         for kind in (InterleaveKind.PRODUCER_FIRST, InterleaveKind.PROPORTIONAL):
             ordering = replace(shares.ordering, interleave=Interleave(kind=kind))
-            cases += cross("split", "shares", {f"{shape}, {kind}": Schedule(tiling=tiling, ordering=ordering)}, pair)
+            cases += cross("split", "shares", {f"{shape}, {kind}": Schedule.of(tiling=tiling, ordering=ordering)}, pair)
     return cases
 
 

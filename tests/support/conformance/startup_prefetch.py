@@ -10,8 +10,9 @@ from tests.support.conformance.workloads import BOTH, EVERY_OPTION, RAGGED, WHOL
 from tests.support.on_card import fused
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, SplitOrder, WaitPosition
+from tuner.core.schedule.ordering import Assignment, Granularity, SplitOrder, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Epilogue
 
 #: Rings so short that 8 stages beyond them reach the end of some first tasks, and not of others.

@@ -20,7 +20,8 @@ from tests.support.conformance.workloads import (
 )
 from tests.support.on_card import fused
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
-from tuner.core.schedule.ordering import Granularity, RasterKind, Schedule, WaitPosition
+from tuner.core.schedule.ordering import Granularity, RasterKind, WaitPosition
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Epilogue
 
 SHAPES = {
@@ -88,7 +89,7 @@ def optioned() -> dict[str, Workload]:
 
 def hinted() -> dict[str, Schedule]:
     return {
-        str(hint): replace(SHAPES["128 rows"], tiling=replace(SHAPES["128 rows"].tiling, intermediate_hint=hint))
+        str(hint): SHAPES["128 rows"].but(tiling=replace(SHAPES["128 rows"].tiling, intermediate_hint=hint))
         for hint in (CacheHint.NORMAL, CacheHint.EVICT_LAST)
     }
 
@@ -98,7 +99,7 @@ def stored_by_threads() -> list[Case]:
     options = {"bias": True, "residual": True, "row_scale": True}
     pair = ffn_pair(m=150, d_in=136, d_hidden=520, d_out=328, activation=Activation.GELU, **options)
     return [
-        replace(case, others=(fused(replace(shape, tiling=replace(shape.tiling, epilogue=Epilogue.DIRECT))),))
+        replace(case, others=(fused(shape.but(tiling=replace(shape.tiling, epilogue=Epilogue.DIRECT))),))
         for name, shape in SHAPES.items()
         for case in cross(
             "tma", "stored by threads", {name: shape}, by_dtype(pair), claim=Claim.SAME_BITS, num_launches=1

@@ -51,11 +51,11 @@ def layer(**pages: Any) -> Workload:
 LAYER, LAYER_OF_PAGES = layer(), layer(page_tokens=16)
 #: Of a layer: the attention's launch in front.
 IN_LAYERS = {
-    name: replace(one, attentions=alone(num_stages=4, span_tokens=192, speculative=True).attentions)
+    name: one.but(launch_ops=alone(num_stages=4, span_tokens=192, speculative=True).launch_ops)
     for name, one in {**named(SHAPES, "wgmma, 16 rows, tickets", "mma"), **DOTS}.items()
 }
 IN_PAGES = {
-    name: replace(one, attentions=tuple(replace(each, speculative=False) for each in one.attentions))
+    name: one.but(launch_ops=tuple(replace(each, speculative=False) for each in one.launch_ops))
     for name, one in named(IN_LAYERS, "wgmma, 16 rows, tickets", "mma").items()
 }
 KINDS = (PlanKind.FUSED, *APART[-1:])

@@ -47,7 +47,7 @@ class EmulatedBetween(EmulatedChain):
             cache.pages = self.attention.pages
         self.attention.q = self._tensors[self.front.name].reshape(self.attention.q.shape)
         assert candidate.schedule
-        (self._schedule,), (self._plan,) = candidate.schedule.attentions, attention_plans_for(workload, H200, candidate)
+        (self._schedule,), (self._plan,) = candidate.schedule.launch_ops, attention_plans_for(workload, H200, candidate)
         self._tiling = self._schedule.tiling_of(op.shape)
         plans = plans_for(workload, H200, candidate)
         #: The places of the ops of each launch among all.

@@ -17,8 +17,7 @@ inline void ldmatrix(u32* r, u32 a, int count) {
 }
 inline void ldmatrix_x4(u32 (&r)[4], u32 a) { ldmatrix(r, a, 4); }
 inline void ldmatrix_x2(u32 (&r)[2], u32 a) { ldmatrix(r, a, 2); }
-template <bool kIsBf16> inline float unpack_one(u16 b) { return kIsBf16 ? emu::b16(b) : emu::f16(b); }
-template <bool kIsBf16> inline void mma_m16n8k16(float* d, const u32 (&a)[4], const u32 (&b)[2]) {
+template <class Element> inline void emulated_multiply(float* d, const u32 (&a)[4], const u32 (&b)[2]) {
   u64 bb; memcpy(&bb, b, 8);
   const int s = emu::meet(bb, a, 4), l = emu::lane(); auto& w = emu::warp();
   for (int i = 0; i < 4; ++i) {
@@ -26,13 +25,12 @@ template <bool kIsBf16> inline void mma_m16n8k16(float* d, const u32 (&a)[4], co
     for (int k = 0; k < 16; ++k) {
       const u32 aw = (u32)w.more[s][row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2]; const u16 ab = k % 2 ? aw >> 16 : aw;
       const u64 bv = w.values[s][col * 4 + k % 8 / 2]; const u32 bw = k / 8 ? bv >> 32 : bv; const u16 b2 = k % 2 ? bw >> 16 : bw;
-      sum += unpack_one<kIsBf16>(ab) * unpack_one<kIsBf16>(b2);
+      sum += Element::widen(ab) * Element::widen(b2);
     }
     d[i] = sum;
   }
   emu::meet(0);
 }
-template <bool kIsBf16> inline u32 pack_two(float lo, float hi) { return kIsBf16 ? emu::tob16(lo) | (u32)emu::tob16(hi) << 16 : emu::to16(lo) | (u32)emu::to16(hi) << 16; }
 inline float exp2_approx(float x) { return std::exp2(x); }
 inline float sine_approx(float x) { return std::sin(x); }
 inline float cosine_approx(float x) { return std::cos(x); }

@@ -81,10 +81,10 @@ inline u16 operand_element(u32 start, int row, int k) { u16 v; memcpy(&v, emu::a
 template <int n> inline void wgmma_cpu(float* d, u64 a, u64 b) {
   const u32 a0 = (u32)(a & 0x3FFF) << 4, b0 = (u32)(b & 0x3FFF) << 4; const int w = emu::me().thread / 32 % 4, l = emu::lane();
   float av[2][16];
-  for (int h = 0; h < 2; ++h) for (int k = 0; k < 16; ++k) av[h][k] = unpack_one<kBf16>(operand_element(a0, w * 16 + l / 4 + 8 * h, k));
+  for (int h = 0; h < 2; ++h) for (int k = 0; k < 16; ++k) av[h][k] = Element::widen(operand_element(a0, w * 16 + l / 4 + 8 * h, k));
   for (int j = 0; j < n / 8; ++j) for (int c = 0; c < 2; ++c) {
     float s0 = 0, s1 = 0;
-    for (int k = 0; k < 16; ++k) { const float bv = unpack_one<kBf16>(operand_element(b0, j * 8 + l % 4 * 2 + c, k)); s0 += av[0][k] * bv, s1 += av[1][k] * bv; }
+    for (int k = 0; k < 16; ++k) { const float bv = Element::widen(operand_element(b0, j * 8 + l % 4 * 2 + c, k)); s0 += av[0][k] * bv, s1 += av[1][k] * bv; }
     d[4 * j + c] += s0, d[4 * j + 2 + c] += s1;
   }
 }

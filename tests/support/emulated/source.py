@@ -45,6 +45,10 @@ _TRANSPOSED = """const int slot = emu::meet(two), lane = emu::lane();
 #: How a word of the device code is said in C++; assertions about what is not compiled are left out.
 RULES = (
     (r"  u32 turned;\n  asm volatile\(.*?\n  return turned;", "  " + _TRANSPOSED),
+    (r'asm\("cvt\.f32\.f16.*?\);\n', "value = emu::f16(bits);\n"),
+    (r'asm\("cvt\.rn\.f16x2.*?\);\n', "packed = emu::to16(low) | static_cast<u32>(emu::to16(high)) << 16;\n"),
+    (r'asm\("cvt\.rn\.bf16x2.*?\);\n', "packed = emu::tob16(low) | static_cast<u32>(emu::tob16(high)) << 16;\n"),
+    (r'asm volatile\(\s*"mma\.sync.*?\n  }\n', "emulated_multiply<Element>(d, a, b);\n  }\n"),
     (r"extern __shared__ __align__\(\d+\) unsigned char (\w+)\[\];", r"unsigned char* \1 = emu::cta().memory.data();"),
     (r"__shared__ ([\w:]+) (\w+);", r"\1& \2 = emu::static_of<\1>(__LINE__);"),
     (r'asm volatile\("red\.relaxed\.gpu[^;]*;" ::"l"\(address\)[^;]*;', "*address += value;"),

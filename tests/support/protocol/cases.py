@@ -25,11 +25,11 @@ from tuner.core.schedule.ordering import (
     InterleaveKind,
     Ordering,
     Raster,
-    Schedule,
     SplitTiles,
     WaitPosition,
 )
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.ordering_values import SYNCS
 
@@ -104,7 +104,7 @@ def candidates(case: str, gpu: Gpu) -> list[Candidate]:
         if may_split_all and rng.random() < 0.5:
             ordering = replace(ordering, split_tiles=SplitTiles.ALL)
         if kind is not PlanKind.TWO_STREAMS or ordering.assignment.is_static:
-            drawn.append(Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering)))
+            drawn.append(Candidate(plan_kind=kind, schedule=Schedule.of(tiling=tiling, ordering=ordering)))
     return covering_sample(drawn, _axes)
 
 
@@ -148,4 +148,4 @@ def few_ctas(case: str, gpu: Gpu, split_tiles: SplitTiles = SplitTiles.ALL) -> l
 def _ordered(case: str, **changes: Any) -> Schedule:
     tiling = CASES[case][1]
     rasters = tuple(Raster() for _ in tiling.tiles)
-    return Schedule(tiling=tiling, ordering=Ordering(rasters=rasters, **changes))
+    return Schedule.of(tiling=tiling, ordering=Ordering(rasters=rasters, **changes))

@@ -25,8 +25,9 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Ordering, Schedule
+from tuner.core.schedule.ordering import Ordering
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.limits import Limits
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.gpu.baselines import ChainRunner, runner_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import struct
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,10 +16,13 @@ import numpy as np
 
 from tests.support.cases import H200, adds, chain_of_three, decoder_block, fork, gemms, simt, tiling, wgmma
 from tests.support.chain_graphs import CHAIN_GRAPHS
+from tests.support.second_oracle import table
 from tests.support.second_oracle.judge import Verdict, judge, judge_pair
 from tests.support.second_oracle.mutators import MUTATORS, OF_EPILOGUES
 from tests.support.second_oracle.table import Kernel, Op
+from tuner.core.plan.boxes import Box
 from tuner.core.plan.build import make_plan
+from tuner.core.plan.products import lower_product
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import Plan
@@ -104,23 +108,14 @@ class Case:
     @property
     def is_chain(self) -> bool:
         """Whether the launch has three ops or four, with a residual or a norm of one of them."""
-        return len(self.graph.op_indices) > 2 and bool(self.graph.epilogue_edges)
+        return len(self.graph.op_indices) > 2 and bool(self.graph.late_edges)
 
     @property
     def kernel(self) -> Kernel:
         """As the oracle has it."""
         workload, chosen = self.graph.workload, self.graph.tiling
-        ops = []
-        for index, (op, tile) in enumerate(zip(workload.tile_ops, chosen.tiles, strict=True)):
-            names = [other.name if i in self.graph.op_indices else "" for i, other in enumerate(workload.tile_ops)]
-            source, adds, norms = (
-                names.index(tensor) if tensor in names and tensor else -1
-                for tensor in (op.source, op.residual_source, op.norm)
-            )
-            sizes = (op.m, op.n, op.k, tile.m, tile.n, tile.k)
-            ops.append(Op(*sizes, source, (chosen.split_k or (1,) * 9)[index], adds, norms, op.gated))
         return Kernel(
-            ops=tuple(ops),
+            ops=ops_of(workload, chosen, self.graph.op_indices),
             launched=self.graph.op_indices,
             is_wgmma=chosen.engine is Engine.WGMMA,
             stages_ahead=chosen.num_stages - (chosen.engine is not Engine.WGMMA),
@@ -153,6 +148,33 @@ class Case:
         except PlanError as error:
             return error
         return None
+
+
+@lru_cache(maxsize=256)
+def ops_of(workload: Workload, chosen: Tiling, launched: tuple[int, ...]) -> tuple[Op, ...]:
+    """The ops of a kernel, with the boxes of each CTA's tile, of which those in steps do not go by columns of CTAs."""
+    written = {workload.tile_ops[op].name for op in launched}
+    found = []
+    for number, (op, tile, mine) in enumerate(zip(workload.tile_ops, chosen.tiles, chosen.cta_tiles, strict=True)):
+        space, grid = lower_product(op, mine), (-(-op.m // tile.m), -(-op.n // tile.n))
+        writes: dict[tuple[int, int, int], list[table.Box]] = {}
+        reads: dict[tuple[int, int, int], list[list[table.Box]]] = {}
+        late: dict[tuple[int, int, int], list[table.Box]] = {}
+        for row, col, down, right in np.ndindex(*grid, chosen.cluster_m, chosen.cluster_n):
+            at = (row * chosen.cluster_m + down, col * chosen.cluster_n + right)
+            own, is_there = (row, col, down * chosen.cluster_n + right), at[0] < space.grid[0] and at[1] < space.grid[1]
+            writes[own] = [_box(box, at) for box in space.writes] if is_there else []
+            early = [read.box for read in space.reads if not read.is_late]
+            reads[own] = [[_box(b, at, s) for b in early] if is_there else [] for s in range(space.num_steps)]
+            boxes = (read.box for read in space.reads if read.is_late and read.box.tensor in written)
+            late[own] = [_box(box, at) for box in boxes] if is_there else []
+        sums_bytes = 4 * tile.m * tile.n * (1 + op.gated)
+        found.append(Op(grid, space.num_steps, chosen.num_parts(number), sums_bytes, writes, reads, late))
+    return tuple(found)
+
+
+def _box(box: Box, tile: tuple[int, int], step: int = 0) -> table.Box:
+    return table.Box(box.tensor, tuple(range(side.start, side.stop) for side in box.at(tile, step)))
 
 
 def random_case(rng: random.Random) -> Case:
@@ -200,7 +222,7 @@ def is_sound(words: list[int]) -> bool:
 
 def random_ordering(graph: TileGraph, rng: random.Random, *, is_paired: bool = False) -> Ordering:
     """Values of every axis; those that legality would refuse too, where a plan can be made of them."""
-    is_dependent = bool(graph.edges or graph.epilogue_edges)
+    is_dependent = bool(graph.edges)
     merges = [Interleave(), Interleave(kind=InterleaveKind.LONGEST_FIRST)]
     if is_dependent:
         merges += [Interleave(kind=InterleaveKind.BANDS, rows=rows) for rows in (1, 2)]

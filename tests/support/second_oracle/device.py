@@ -5,11 +5,12 @@ A *unit* is one CTA's share of a task. Units are numbered, and a set of units is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from functools import cache
 from typing import NamedTuple
 
-from tests.support.second_oracle.table import EPILOGUE, Kernel, Table, Task, steps_of
+from tests.support.second_oracle.table import EPILOGUE, Box, Kernel, Table, steps_of
 
 WORD = 1 << 32
 
@@ -48,8 +49,7 @@ class Device:
             for rank in range(self.size):
                 key = (*task.tile, self._place(rank))
                 self._writers[key] = self._writers.get(key, 0) | self.unit(number, rank)
-        self._regions = [(key, *self._region(*key)) for key in self._writers]
-        self._written = [(key, self._writers[key], rows, columns) for key, rows, columns in self._regions]
+        self._written = [(kernel.ops[key[0]].writes[key[1:]], units) for key, units in self._writers.items()]
         self.units = [self._unit(number, rank) for number in range(len(table.tasks)) for rank in range(self.size)]
         tiles = {task.tile: task.post for task in table.tasks}
         #: Signals that get posts, and after them one that stands for all others; each gets so many of CTAs in a launch.
@@ -78,35 +78,19 @@ class Device:
         """Which of the CTAs' tiles of a cluster's tile: CTAs that differ along k alone have the same."""
         return rank % (self.kernel.cluster[0] * self.kernel.cluster[1])
 
-    def _region(self, number: int, row: int, col: int, place: int) -> tuple[range, range]:
-        """Rows and columns that a CTA's tile has."""
-        op, (along_m, along_n, _) = self.kernel.ops[number], self.kernel.cluster
-        height, width = op.tile_m // along_m, op.tile_n // along_n
-        top = (row * along_m + place // along_n) * height
-        left = (col * along_n + place % along_n) * width
-        return range(min(top, op.m), min(top + height, op.m)), range(min(left, op.n), min(left + width, op.n))
-
     def _unit(self, number: int, rank: int) -> Unit:
         task = self.table.tasks[number]
         op, along_k = self.kernel.ops[task.op], self.kernel.cluster[2]
-        rank_k = rank // (self.kernel.cluster[0] * self.kernel.cluster[1])
+        rank_k, own = rank // (self.kernel.cluster[0] * self.kernel.cluster[1]), (task.row, task.col, self._place(rank))
         steps = steps_of(task, self.kernel, strided=self.table.strided)[rank_k::along_k]
-        rows, _ = self._region(*task.tile, self._place(rank))
-        reads = []
-        for step in steps:
-            columns = range(step * op.tile_k, min((step + 1) * op.tile_k, op.k))
-            reads.append(
-                sum(
-                    self._writers[key]
-                    for key, their_rows, their_columns in self._regions
-                    if key[0] == op.source and _overlap(rows, their_rows) and _overlap(columns, their_columns)
-                )
-            )
+        reads = [self._writers_of(op.reads[own][step]) for step in steps]
         if in_band := self.table.reads_in_band(task):
             reads = [0] * len(reads)  # each element says itself whether it is there
-        is_late = bool(op.late_sources) or in_band
+        is_late = op.reads_late or in_band
         if is_late:
-            reads.append(self._read_late(task, rank))
+            # The post of what is read in band stands for that, too: all of it counts as read behind the last step.
+            whole = [box for boxes in op.reads[own] for box in boxes] if in_band else []
+            reads.append(self._writers_of([*op.late[own], *whole]))
         waits = []
         for index in range(task.wait_begin, task.wait_end):
             step = self.table.waits[index].step
@@ -117,21 +101,13 @@ class Device:
         same = (other for other in range(self.size) if self._place(other) == self._place(rank))
         return Unit(tuple(reads), tuple(waits), sum(self.unit(number, other) for other in same))
 
-    def _read_late(self, task: Task, rank: int) -> int:
-        """The units that write what a unit reads in its epilogue: its own region of what it adds, and shares of its
-        rows in all columns of what it norms. What it reads in band counts as read there, so that its post stands for
-        that, too."""
-        op, (rows, columns) = self.kernel.ops[task.op], self._region(*task.tile, self._place(rank))
-        return sum(
-            units
-            for (number, *_), units, their_rows, their_columns in self._written
-            if _overlap(rows, their_rows)
-            and (
-                number == op.norms
-                or (number == op.adds and _overlap(columns, their_columns))
-                or (number == op.source and self.table.reads_in_band(task))
-            )
-        )
+    def _writers_of(self, boxes: Sequence[Box]) -> int:
+        """The units that write an element of one of these boxes."""
+        found = 0
+        for written, units in self._written:
+            if any(box.meets(other) for box in boxes for other in written):
+                found |= units
+        return found
 
     def _table_of(self, number: int) -> dict[int, list[bool]]:
         """Place in `signals` -> [posts so far in this launch] whether the wait's test holds."""
@@ -189,7 +165,3 @@ class Device:
     def reads_too_early(self, unit: int, num_steps: int, stored: int) -> bool:
         """Whether one of its first steps reads what is not stored yet."""
         return any(needed & ~stored for needed in self.units[unit].reads[:num_steps])
-
-
-def _overlap(one: range, other: range) -> bool:
-    return max(one.start, other.start) < min(one.stop, other.stop)

@@ -122,7 +122,7 @@ def _stand_wrong(table: Table, kernel: Kernel) -> bool:
     for task in table.tasks:
         stands = [wait.step for wait in table.waits_of(task)]
         num_steps = len(steps_of(task, kernel, strided=table.strided))
-        late = [EPILOGUE] if kernel.ops[task.op].late_sources or table.reads_in_band(task) else []
+        late = [EPILOGUE] if kernel.ops[task.op].reads_late or table.reads_in_band(task) else []
         if stands != sorted(stands) or any(stand >= num_steps and stand not in late for stand in stands):
             return True
     return False

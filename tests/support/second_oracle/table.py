@@ -7,6 +7,7 @@ the first oracle, is imported here.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 STATIC, TICKET, FIRST_WAVE = 0, 1, 3
@@ -18,27 +19,48 @@ EPILOGUE = STEPS
 WGMMA_CTAS, SLOT_BYTES = 160, 512 << 20
 
 
-class Op(NamedTuple):
-    """One op of a kernel: its sizes, its tile, and which op of the launch it reads as A, or -1."""
+class Box(NamedTuple):
+    """Some elements of a tensor: a range of each of its dimensions."""
 
-    m: int
-    n: int
-    k: int
-    tile_m: int
-    tile_n: int
-    tile_k: int
-    source: int
+    tensor: str
+    sides: tuple[range, ...]
+
+    def meets(self, other: Box) -> bool:
+        """Whether they share an element."""
+        return self.tensor == other.tensor and all(
+            max(mine.start, theirs.start) < min(mine.stop, theirs.stop)
+            for mine, theirs in zip(self.sides, other.sides, strict=True)
+        )
+
+
+class Op(NamedTuple):
+    """One op of a kernel: its tiles, and the boxes of each CTA's tile.
+
+    A CTA's tile is named by the row and the column of the cluster's tile, and by its place in that.
+    """
+
+    grid: tuple[int, int]
+    #: Of a tile.
+    num_steps: int
     most_parts: int
-    #: The op of the launch whose output it adds, and the one whose rows' squares it reads; or -1.
-    adds: int = -1
-    norms: int = -1
-    #: Then a part of a tile has the sums of two projections.
-    is_gated: bool = False
+    #: Bytes of the sums of a part.
+    sums_bytes: int
+    #: CTA's tile -> what it writes.
+    writes: Mapping[tuple[int, int, int], Sequence[Box]]
+    #: CTA's tile -> [steps] what it reads in each.
+    reads: Mapping[tuple[int, int, int], Sequence[Sequence[Box]]]
+    #: CTA's tile -> what it reads behind its last step, of what its launch writes.
+    late: Mapping[tuple[int, int, int], Sequence[Box]]
 
     @property
-    def late_sources(self) -> tuple[int, ...]:
-        """Ops that it reads in its epilogue."""
-        return tuple(op for op in (self.adds, self.norms) if op >= 0)
+    def tensors(self) -> set[str]:
+        """That it writes."""
+        return {box.tensor for boxes in self.writes.values() for box in boxes}
+
+    @property
+    def reads_late(self) -> bool:
+        """Whether any of its tiles reads something behind its last step."""
+        return any(self.late.values())
 
 
 class Kernel(NamedTuple):
@@ -61,6 +83,12 @@ class Kernel(NamedTuple):
     def size(self) -> int:
         """CTAs of a cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
+
+    def reads_of_launch(self, op: int) -> bool:
+        """Whether the op reads in its steps what an op of the launch writes."""
+        written = set[str]().union(*(self.ops[other].tensors for other in self.launched))
+        steps = (boxes for by_step in self.ops[op].reads.values() for boxes in by_step)
+        return any(box.tensor in written for boxes in steps for box in boxes)
 
 
 class Wait(NamedTuple):
@@ -169,8 +197,7 @@ def _task(words: tuple[int, ...], num_signals: int, num_waits: int) -> Task:
 def steps_of(task: Task, kernel: Kernel, *, strided: bool) -> list[int]:
     """The k-steps of its tile that a task takes, all ranks of a cluster together."""
     if not task.num_parts:
-        op = kernel.ops[task.op]
-        return list(range((op.k + op.tile_k - 1) // op.tile_k))
+        return list(range(kernel.ops[task.op].num_steps))
     return [task.first_step + i * (task.num_parts if strided else 1) for i in range(task.num_steps)]
 
 
@@ -178,15 +205,13 @@ def capacity_fault(table: Table, kernel: Kernel) -> str:
     """What is larger than what the device has for it; empty where nothing is."""
     if table.held > kernel.stages_ahead:
         return "more stages are held back than the ring has"
-    readers = (op for op in kernel.launched if kernel.has_readers and kernel.ops[op].source in kernel.launched)
-    if table.in_band & ~sum(1 << op for op in readers):
+    if table.in_band & ~sum(1 << op for op in kernel.launched if kernel.has_readers and kernel.reads_of_launch(op)):
         return "an op reads in band what no op of the launch writes, or without readers"
     if kernel.is_wgmma and table.num_ctas > WGMMA_CTAS:
         return "a CTA's first task lies behind those of the parameter"
-    tiles = [-(-op.m // op.tile_m) * -(-op.n // op.tile_n) for op in kernel.ops]
-    if table.num_signals > sum(tiles):
+    if table.num_signals > sum(op.grid[0] * op.grid[1] for op in kernel.ops):
         return "more signals than tiles that could post to them"
-    sums = [4 * op.tile_m * op.tile_n * (1 + op.is_gated) * op.most_parts for op in kernel.ops if op.most_parts > 1]
+    sums = [op.sums_bytes * op.most_parts for op in kernel.ops if op.most_parts > 1]
     if table.num_slots * max(sums, default=0) > SLOT_BYTES:
         return "the slots take more than a workspace has"
     needs_all = table.assignment != TICKET and table.num_signals > 0
@@ -200,9 +225,8 @@ def coverage_fault(table: Table, kernel: Kernel) -> str:
         by_tile.setdefault(task.tile, []).append(task)
     wanted = set()
     for number in kernel.launched:
-        op = kernel.ops[number]
-        for row in range(-(-op.m // op.tile_m)):
-            wanted |= {(number, row, col) for col in range(-(-op.n // op.tile_n))}
+        rows, cols = kernel.ops[number].grid
+        wanted |= {(number, row, col) for row in range(rows) for col in range(cols)}
     if set(by_tile) != wanted:
         return "tiles that are not there, or are nobody's"
     slots: list[int] = []

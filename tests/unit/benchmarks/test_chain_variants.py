@@ -20,7 +20,7 @@ def test_the_schedules_of_a_row_have_figures_and_traces_or_a_reason(tmp_path: Pa
         if one.source == f"shipped chains/{ROW}" and one.candidate.plan_kind is PlanKind.FUSED_PDL
     )
     assert known is not None
-    illegal = replace(known, tiling=replace(known.tiling, num_stages=99))
+    illegal = known.but(tiling=replace(known.tiling, num_stages=99))
     asked = [
         {"row": ROW, "label": label, "kind": "fused_pdl", "schedule": schedule.to_json()}
         for label, schedule in (("known", known), ("too deep", illegal))

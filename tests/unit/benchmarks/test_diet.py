@@ -7,7 +7,8 @@ from typing import Any
 from benchmarks.search.bench import candidate_json
 from benchmarks.search.diet import LEAST_TRIALS, rows_of, tallies, values_of
 from tests.support.on_card import fused, schedule
-from tuner.core.schedule.ordering import Assignment, Schedule
+from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.schedule import Schedule
 
 TILES = (64, 64, 64), (64, 64, 64)
 STATIC = schedule(TILES, stages=4, assignment=Assignment.STATIC)

@@ -18,7 +18,7 @@ from tests.support.spaces import space_of
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space.space import Space
 

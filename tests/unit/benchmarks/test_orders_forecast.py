@@ -15,8 +15,8 @@ from tests.support.spaces import space_of
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.stats import rank_correlation, selection_regret
 
 #: The forecast of every ordering that was timed.

@@ -9,14 +9,14 @@ from typing import Any
 from benchmarks.search.bench import candidate_json
 from benchmarks.search.moves import LEAST_PAIRS, is_asked, rows_of
 from tests.support.on_card import fused, schedule
-from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, WaitPosition
+from tuner.core.schedule.ordering import Assignment, Granularity, WaitPosition
+from tuner.core.schedule.schedule import Schedule
 from tuner.search.seeds import NUM_SEEDS
 
 TILES = (64, 64, 64), (64, 64, 64)
 STATIC = schedule(TILES, stages=4, assignment=Assignment.STATIC)
 TICKET = schedule(TILES, stages=4, assignment=Assignment.TICKET)
-SLICED = replace(
-    STATIC,
+SLICED = STATIC.but(
     ordering=replace(
         STATIC.ordering, granularity=Granularity.CHUNK, sync_width=8, wait_position=WaitPosition.SLICE, run_ahead=100
     ),

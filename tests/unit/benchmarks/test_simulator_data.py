@@ -20,7 +20,7 @@ from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.objective import Regime
 from tuner.core.problem.workload import WorkloadKind, ffn_pair
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
 
 H200 = CATALOGUE["h200"]

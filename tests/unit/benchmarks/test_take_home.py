@@ -22,8 +22,9 @@ from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Dtype, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.order_of_sums import order_of_sums
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.packs.write import write_pack
 from tuner.runtime import Pack, native
 from tuner.workers.source.launch_args import OpBuffers
@@ -91,7 +92,7 @@ def test_the_candidates_of_the_safety_checks_are_legal() -> None:
     for workload, tiling in ((few, safety.FEW), (many, safety.WIDE), (narrow, safety.NARROW)):
         for assignment in (Assignment.STATIC, Assignment.TICKET):
             ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
-            check_schedule(workload, H200, Schedule(tiling=tiling, ordering=ordering))
+            check_schedule(workload, H200, Schedule.of(tiling=tiling, ordering=ordering))
 
 
 def at_rows(gain: float, over_finals: float | None = None) -> AtRows:

@@ -18,8 +18,8 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.attention import attention_digest
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.wire.requests import pair_of, workload_of
 
@@ -35,7 +35,7 @@ def row_of(workload: Workload, candidate: Candidate) -> Row:
     schedule = candidate.schedule
     assert schedule is not None
     plans = plans_for(workload, H200, candidate)
-    pairs = zip(attention_plans_for(workload, H200, candidate), schedule.attentions, strict=True)
+    pairs = zip(attention_plans_for(workload, H200, candidate), schedule.launch_ops, strict=True)
     pair = pair_of(workload)
     asked = JobSpec(
         workload=workload, target_id="h200", objective=Objective(), budget=Budget(trials=60, seconds=600), seed=0

@@ -21,7 +21,7 @@ ADDRESSES = {field[0]: 0x1000000 * (i + 1) for i, field in enumerate(native.Tens
 def c_shape(shape: Shape) -> native.Shape:
     flags = sum(flag for name, flag in SHAPE_FLAGS.items() if getattr(shape, name))
     dtype = ("fp16", "bf16").index(shape.dtype)
-    return native.Shape(dtype, ACTIVATIONS.index(shape.activation), shape.d_in, shape.d_hidden, shape.d_out, flags)
+    return native.Shape(dtype, ACTIVATIONS[shape.activation], shape.d_in, shape.d_hidden, shape.d_out, flags)
 
 
 def tensors(**changed: int) -> native.Tensors:

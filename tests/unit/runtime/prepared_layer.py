@@ -56,8 +56,8 @@ def make_layer(
         kind = PlanKind.TWO_LAUNCHES_PDL
     candidate = candidate_of(workload, kind, run_starts)
     assert candidate.schedule
-    attentions = tuple(replace(one, engine=by) for one in candidate.schedule.attentions)
-    candidate = replace(candidate, schedule=replace(candidate.schedule, attentions=attentions))
+    attentions = tuple(replace(one, engine=by) for one in candidate.schedule.launch_ops)
+    candidate = replace(candidate, schedule=candidate.schedule.but(launch_ops=attentions))
     return made_of(workload, candidate, simulated=simulated)
 
 

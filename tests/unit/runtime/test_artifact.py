@@ -26,8 +26,9 @@ from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment
 from tuner.runtime import Artifact, Attention, RuntimeFailure, load_artifact
 from tuner.workers.builder.artifact import assemble
@@ -63,7 +64,7 @@ def chain(kind: PlanKind, workload: Workload) -> tuple[ArtifactFiles, Any]:
     num_ops = len(workload.tile_ops)
     tiling = replace(TILING, tiles=TILING.tiles[:num_ops])
     ordering = replace(ORDERING, rasters=ORDERING.rasters[:num_ops], run_starts=(1, 3) if kind.is_in_runs else ())
-    candidate = Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering))
+    candidate = Candidate(plan_kind=kind, schedule=Schedule.of(tiling=tiling, ordering=ordering))
     plans = plans_for(workload, H200, candidate)
     cubin = tied(plans, b"\x7fELF measured")
     source = render(workload, tiling)

@@ -13,8 +13,9 @@ from tuner.core.plan.split_k import num_tiles
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Ordering, Schedule
+from tuner.core.schedule.ordering import Ordering
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.trial.job import Objective
 from tuner.core.trial.priors import Found
@@ -29,7 +30,7 @@ def gated(m: int, d_hidden: int, width: int = 8192) -> Workload:
 
 def found(workload: Workload, tiling: Tiling) -> Found:
     """A fused kernel by queues, legal for what it was found for."""
-    schedule = Schedule(tiling=tiling, ordering=Ordering(rasters=(ROW,) * len(tiling.tiles)))
+    schedule = Schedule.of(tiling=tiling, ordering=Ordering(rasters=(ROW,) * len(tiling.tiles)))
     check_schedule(workload, H200, schedule)
     return Found(
         workload=workload,

@@ -20,16 +20,16 @@ from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
-from tuner.core.space.attention import any_space_of
+from tuner.core.space.joint import any_space_of
 from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
-from tuner.search.attention_beside import shares_an_sm
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.priors import Asked, choose_priors, distance
 from tuner.search.searcher import Searcher
 from tuner.search.seeds import first_guesses
+from tuner.search.sharing import shares_an_sm
 from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 ALONE, PAIR = attention(), attention(d_out=512)
@@ -70,8 +70,8 @@ def test_seeds_have_clusters_of_each_size_and_ask_for_weights(workload: Workload
     seeds = list(first_guesses(space_with(workload), 0))
     assert 5 <= len(seeds) <= 40
     assert len(set(seeds)) == len(seeds)
-    assert {schedule.attentions[0].cluster for schedule in seeds} == {1, 2, 4, 8, 16}
-    late = {one.attentions[0].next_percent for one in seeds if not one.attentions[0].next_early}
+    assert {schedule.launch_ops[0].cluster for schedule in seeds} == {1, 2, 4, 8, 16}
+    late = {one.launch_ops[0].next_percent for one in seeds if not one.launch_ops[0].next_early}
     assert late == ({0, 50, 100} if workload.tile_ops else {0})
     assert len({schedule.tiling for schedule in seeds}) >= (3 if workload.tile_ops else 1)
 
@@ -83,9 +83,9 @@ DRAWN = decoder_attention("llama3-8b", sequences=16, max_length=4096, dtype=Dtyp
 def test_where_an_sm_has_no_room_some_seeds_leave_it_and_ask_early() -> None:
     space = space_with(LARGE)
     beside = [one for one in first_guesses(space, 0) if shares_an_sm(space, one)]
-    asked = [(one.attentions[0].next_percent, one.attentions[0].next_early) for one in beside]
+    asked = [(one.launch_ops[0].next_percent, one.launch_ops[0].next_early) for one in beside]
     assert list(dict.fromkeys(asked)) == [(25, True), (0, False), (50, True)]
-    of_kernels = {(one.attentions[0].cluster, one.attentions[0].span_tokens, one.tiling) for one in beside}
+    of_kernels = {(one.launch_ops[0].cluster, one.launch_ops[0].span_tokens, one.tiling) for one in beside}
     assert asked[: len(of_kernels)] == [(25, True)] * len(of_kernels), "each kernel once before any again"
     assert all(0 < one.tiling.window < one.tiling.num_stages for one in beside), "keys come before most of the weights"
     assert not any(shares_an_sm(space_with(ALONE), one) for one in first_guesses(space_with(ALONE), 0))
@@ -96,17 +96,17 @@ FEW = decoder_attention("llama3-70b", tp=8, sequences=1, max_length=512, dtype=D
 
 @pytest.mark.parametrize("workload", [LARGE, FEW], ids=["128 CTAs", "8 CTAs, and others that ask alone"])
 def test_seeds_ask_early_where_many_ctas_do(workload: Workload) -> None:
-    attentions = [one.attentions[0] for one in first_guesses(space_with(workload), 0)]
+    attentions = [one.launch_ops[0] for one in first_guesses(space_with(workload), 0)]
     assert {one.next_percent for one in attentions if one.next_early} == {25, 50}
 
 
 def test_seeds_ask_late_where_many_ctas_do_and_try_a_spread_over_all_sms() -> None:
     space = space_with(decoder_attention("llama3-8b", sequences=1, max_length=2048, dtype=Dtype.BF16))
-    late = [one.attentions[0] for one in first_guesses(space, 0) if one.attentions[0].next_percent]
+    late = [one.launch_ops[0] for one in first_guesses(space, 0) if one.launch_ops[0].next_percent]
     late = [one for one in late if not one.next_early]
     assert {one.next_percent for one in late} == {50, 100}
-    ctas = {attention_plan(space.op, one, H200).num_ctas for one in late}
-    few = [one.attentions[0] for one in first_guesses(space_with(FEW), 0)]
+    ctas = {attention_plan(space.own[0].op, one, H200).num_ctas for one in late}
+    few = [one.launch_ops[0] for one in first_guesses(space_with(FEW), 0)]
     assert not any(one.next_percent for one in few if not one.next_early), "they would ask in front of their own keys"
     assert ctas == {64, 128}, "the best by forecast, and the one with a CTA on nearly every SM"
 
@@ -118,12 +118,12 @@ def test_a_single_row_has_the_guesses_that_were_fastest_on_cards() -> None:
     first = seeds[0]
     assert (first.tiling.engine, first.tiling.swap_ab) == (Engine.WGMMA, True)
     assert first.tiling.tiles[0].n == 32
-    assert first.attentions[0].span_tokens == 512, "no CTA of a cluster is left without tokens"
+    assert first.launch_ops[0].span_tokens == 512, "no CTA of a cluster is left without tokens"
     beside = [one for one in seeds if shares_an_sm(space, one)]
-    assert {one.attentions[0].cluster for one in beside} == {8, 16}
-    shallow = next(one for one in beside if one.attentions[0].cluster == 8 and one.tiling.tiles[0].n == 64)
-    assert (shallow.attentions[0].tile_tokens, shallow.attentions[0].num_stages) == (64, 1)
-    assert shallow.attentions[0].next_early
+    assert {one.launch_ops[0].cluster for one in beside} == {8, 16}
+    shallow = next(one for one in beside if one.launch_ops[0].cluster == 8 and one.tiling.tiles[0].n == 64)
+    assert (shallow.launch_ops[0].tile_tokens, shallow.launch_ops[0].num_stages) == (64, 1)
+    assert shallow.launch_ops[0].next_early
     assert (shallow.tiling.num_stages, shallow.tiling.window) == (9, 3)
     assert all(one.tiling.engine is Engine.WGMMA for one in beside)
     assert {one.tiling.engine for one in seeds} == {Engine.WGMMA, Engine.SIMT}
@@ -133,13 +133,13 @@ def test_two_launches_that_share_sms_are_soon_tried_programmatically_whatever_th
     space, trials = space_with(LARGE), run(LARGE, 20)
     tried = [trial.candidate for trial in trials if trial.candidate.plan_kind is PlanKind.TWO_LAUNCHES_PDL]
     beside = [one.schedule for one in tried if one.schedule and shares_an_sm(space, one.schedule)]
-    assert [one.attentions[0].next_percent for one in beside][:2] == [25, 0]
+    assert [one.launch_ops[0].next_percent for one in beside][:2] == [25, 0]
 
 
 def test_where_lengths_differ_seeds_assign_by_length() -> None:
-    by_length = {one.attentions[0].by_length for one in first_guesses(space_with(DRAWN), 0)}
+    by_length = {one.launch_ops[0].by_length for one in first_guesses(space_with(DRAWN), 0)}
     assert by_length == {False, True}
-    assert {one.attentions[0].by_length for one in first_guesses(space_with(LARGE), 0)} == {False}
+    assert {one.launch_ops[0].by_length for one in first_guesses(space_with(LARGE), 0)} == {False}
 
 
 @ALL
@@ -190,8 +190,8 @@ def test_a_layer_begins_with_what_was_found_for_its_products_alone_and_tries_eve
     asked = Asked(space=space, objective=OBJECTIVE, kernel_version="k", num_trials=60)
     (prior,) = choose_priors(asked, [known])
     assert prior.candidate.schedule is not None
-    assert replace(prior.candidate.schedule, attentions=()) == schedule
-    assert len(prior.candidate.schedule.attentions) == 1
+    assert prior.candidate.schedule.but(launch_ops=()) == schedule
+    assert len(prior.candidate.schedule.launch_ops) == 1
     assert distance(products, OBJECTIVE, replace(known, workload=layer)) == float("inf"), "not the other way round"
     kinds = {trial.candidate.plan_kind for trial in run(layer, 20)}
     launched = {PlanKind.FUSED, PlanKind.FUSED_PDL, PlanKind.RUNS, PlanKind.N_LAUNCHES, PlanKind.N_LAUNCHES_PDL}

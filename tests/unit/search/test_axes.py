@@ -10,7 +10,8 @@ from tests.support.cases import ordering, wgmma
 from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
-from tuner.core.schedule.ordering import Assignment, Schedule
+from tuner.core.schedule.ordering import Assignment
+from tuner.core.schedule.schedule import Schedule
 from tuner.search.axes import distributions, from_params, ordering_features, tiling_features, to_params
 
 WORKLOADS = [
@@ -42,7 +43,7 @@ def test_different_schedules_have_different_features() -> None:
 def test_what_is_offered_around_a_schedule_alone_survives_too_and_has_features_of_its_own() -> None:
     """Cache hints, and what is prefetched at the start."""
     workload, gpu = WORKLOADS[0], CATALOGUE["h200"]
-    best = Schedule(tiling=wgmma((128, 128, 64), num_warps=8), ordering=ordering(assignment=Assignment.STATIC))
+    best = Schedule.of(tiling=wgmma((128, 128, 64), num_warps=8), ordering=ordering(assignment=Assignment.STATIC))
     near = space_of(workload, gpu).neighbours(best)
     assert {2, 4, 8} < {one.tiling.startup_prefetch for one in near}
     assert [from_params(to_params(one)) for one in near] == near

@@ -17,7 +17,7 @@ def trials(count: int) -> list[tuple[int, Candidate, float]]:
     found = []
     for number in range(count):
         one = schedule(stages := 2 + number % 4)
-        one = replace(one, ordering=replace(one.ordering, reserved_sms=(number // 4) % 3))
+        one = one.but(ordering=replace(one.ordering, reserved_sms=(number // 4) % 3))
         found.append((number, Candidate(plan_kind=PlanKind.FUSED, schedule=one), 0.5 + stages / 4 + 1e-4 * number))
     return found
 

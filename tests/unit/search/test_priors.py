@@ -117,7 +117,7 @@ def test_what_older_kernels_did_is_learned_from_as_kernels_do_it_now() -> None:
     one = next(one for one in found_for(llama(16)) if one.candidate.plan_kind is PlanKind.FUSED)
     assert one.candidate.schedule is not None
     ordering = replace(one.candidate.schedule.ordering, assignment=Assignment.STEALING, partition=4)
-    old = replace(one.candidate, schedule=replace(one.candidate.schedule, ordering=ordering))
+    old = replace(one.candidate, schedule=one.candidate.schedule.but(ordering=ordering))
     (prior,) = choose_priors(asked(llama(16)), [replace(one, candidate=old)])
     assert prior.is_adapted
     assert prior.candidate.schedule is not None

@@ -15,8 +15,9 @@ from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Granularity, InterleaveKind, Schedule
+from tuner.core.schedule.ordering import Assignment, Granularity, InterleaveKind
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
 from tuner.core.trial.job import Trial
@@ -180,7 +181,7 @@ def test_the_best_is_soon_tried_with_a_first_wave() -> None:
     trials = take(Searcher(here, seed=2, num_trials=40), judge, 40)
     best = best_of(trials, PlanKind.FUSED).schedule
     assert best
-    waved = replace(best, ordering=replace(best.ordering, assignment=Assignment.FIRST_WAVE))
+    waved = best.but(ordering=replace(best.ordering, assignment=Assignment.FIRST_WAVE))
     assert best == waved or not here.is_legal(waved)
 
 

@@ -12,15 +12,8 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.presets import decoder_block as block_of_a_model
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate, fused
-from tuner.core.schedule.ordering import (
-    Assignment,
-    Granularity,
-    RasterKind,
-    Schedule,
-    SplitOrder,
-    SplitTiles,
-    WaitPosition,
-)
+from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space
 from tuner.search.seeds import (
@@ -98,8 +91,7 @@ def test_the_kernel_of_a_guess_waits_slice_by_slice_with_and_without_parts() -> 
     of_whole, of_parts = _plain(here, whole)[0], _plain(here, parts)[0]
     assert {of_whole.ordering.wait_position, of_parts.ordering.wait_position} == {WaitPosition.TASK}
     (sliced,), (strided,) = by_slice(here, of_whole), by_slice(here, of_parts)
-    assert sliced == replace(
-        of_whole,
+    assert sliced == of_whole.but(
         ordering=replace(
             of_whole.ordering,
             granularity=Granularity.CHUNK,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.support.between import between
 from tests.support.builders import BEST, spec
 from tuner.core.trial.job import JobState
-from tuner.core.trial.questions import Question, sized_ops
+from tuner.core.trial.questions import Question, log_sizes
 from tuner.store import Store, bests, jobs, removal
 from tuner.store.result_keys import form_digest
 from tuner.store.shapes import ShapeIndex
@@ -55,8 +55,20 @@ def test_a_layers_form_has_any_context_and_its_sizes_have_the_context() -> None:
     short, long = between(), between(sizes={"max_length": 1024})
     assert form_digest(short) == form_digest(long) == form_digest(between(sequences=8))
     assert len({form_digest(one) for one in (short, between(rotary=False), between(num_behind=3), short.products)}) == 4
-    assert [sized_ops(one)[1] for one in (short, long)] == [(4, 256, 512), (4, 256, 1024)]
+    assert [log_sizes(one)[3:] for one in (short, long)] == [(2, 8, 9), (2, 8, 10)]
     first = replace(short.tile_ops[0], name="first", n=256, rotary=None)
     qkv = replace(short.tile_ops[0], source="first", norm="first")
     further = replace(short, ops=(first, qkv, *short.ops[1:]))
-    assert sized_ops(further) == [(4, 256, 512), (4, 256, 256)], "an attention behind two products is one of the two"
+    assert log_sizes(further) == (2, 8, 9, 2, 8, 8), "an attention behind two products is one of the two"
+
+
+def test_jobs_of_any_form_are_ordered_by_their_distance_and_the_newest_of_equals_is_first(store: Store) -> None:
+    kept = {m: keep(store, m) for m in (64, 16, 32)}
+    again = keep(store, 16)
+    with store.read() as session:
+        seq = {job_id: jobs.row_of(session, job_id).seq for job_id in (*kept.values(), again)}
+        asked = log_sizes(spec(16).workload)
+        target = spec(16).target_id
+        assert store.shapes.near(session, target, asked, 3) == [seq[again], seq[kept[16]], seq[kept[32]]]
+        assert store.shapes.near(session, target, asked[:3], 1) == [seq[again]]
+        assert store.shapes.near(session, "another", asked, 3) == []

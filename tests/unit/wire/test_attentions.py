@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.attention_op import Lengths
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.presets import decoder_attention, decoder_block
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload

@@ -16,11 +16,11 @@ from tuner.core.schedule.ordering import (
     Ordering,
     Raster,
     RasterKind,
-    Schedule,
     SplitOrder,
     WaitPosition,
 )
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.wire.words import candidate_words
 
@@ -32,7 +32,7 @@ BANDS = Interleave(kind=InterleaveKind.BANDS, rows=2)
 
 
 def words(plan_kind: PlanKind = PlanKind.FUSED, tiling: Tiling = TILING, ordering: Ordering = ORDERING) -> str:
-    schedule = Schedule(tiling=tiling, ordering=ordering)
+    schedule = Schedule.of(tiling=tiling, ordering=ordering)
     return " ".join(candidate_words(Candidate(plan_kind=plan_kind, schedule=schedule), PAIR))
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
 from tuner.client.documents import Candidate, Trial
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 
 #: What an axis can have.
 Value = bool | int | float | str
@@ -22,10 +21,8 @@ def axes_of(candidate: Candidate) -> dict[str, Value]:
     ``attentions_0_cluster``; of the library its plan kind alone."""
     found: dict[str, Value] = {PLAN_KIND: candidate["plan_kind"]}
     if (given := candidate["schedule"]) is not None:
-        whole = asdict(Schedule.from_json(given))
-        attentions = whole.pop("attentions")
-        for half in (*(part for name, part in whole.items() if name in given), {"attentions": attentions}):
-            found |= _flat(half)
+        for name, part in Schedule.from_json(given).spelled_out().items():
+            found |= _flat(part if isinstance(part, dict) else {name: part})
     return found
 
 

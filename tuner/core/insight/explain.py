@@ -6,7 +6,7 @@ All times but the bounds are the simulator's forecast. It ranks, it does not mea
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from tuner.core.insight.explain_attention import explain_attention
 from tuner.core.insight.explain_chain import explain_chain
@@ -19,9 +19,10 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate, in_fewest_launches
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.codec import names_of
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.space.attention import AttentionSpace
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import JointSpace
 from tuner.core.space.policy_orders import policies_of
 from tuner.core.space.space import Space
 from tuner.errors import PlanError
@@ -38,13 +39,13 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
         IllegalSchedule: the schedule is outside the legal space.
     """
     heading = f"{workload.describe()} on {gpu.name}: {schedule}."
-    schedule = replace(schedule, ordering=replace(schedule.ordering, run_starts=()))  # told of are other launches, too
+    schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))  # told of are other launches, too
     if not workload.launch_ops:
         return [heading, *_products(workload, gpu, schedule)]
     if len(workload.tile_ops) <= 1:
-        space = AttentionSpace(workload, gpu)
+        space = JointSpace(workload, gpu)
         return [heading, *explain_attention(workload, gpu, schedule), _next_best_apart(space, schedule)]
-    products = _products(workload, gpu, replace(schedule, attentions=()))
+    products = _products(workload, gpu, schedule.but(launch_ops=()))
     return [heading, *explain_attention(workload, gpu, schedule), *products]
 
 
@@ -147,7 +148,7 @@ def _next_best(workload: Workload, gpu: Gpu, schedule: Schedule, makespan_us: fl
     return f"Next best: {changes}: forecast {best_us:.1f} us, {1 - best_us / makespan_us:.1%} less."
 
 
-def _next_best_apart(space: AttentionSpace, schedule: Schedule) -> str:
+def _next_best_apart(space: JointSpace, schedule: Schedule) -> str:
     """Of a schedule whose ops have a launch each."""
 
     def time_us(one: Schedule) -> float:
@@ -166,11 +167,11 @@ def differences(before: Schedule, after: Schedule) -> list[str]:
     """``interleave bands1 -> bands2`` for each field that differs."""
     changes = []
     halves = [(getattr(before, half), getattr(after, half)) for half in ("tiling", "ordering")]
-    for old, new in (*zip(before.attentions, after.attentions, strict=False), *halves):
-        for field in fields(old):
-            values = [_text(getattr(one, field.name)) for one in (old, new)]
+    for old, new in (*zip(before.launch_ops, after.launch_ops, strict=False), *halves):
+        for name in names_of(type(old)):
+            values = [_text(getattr(one, name)) for one in (old, new)]
             if values[0] != values[1]:
-                changes.append(f"{field.name} {values[0]} -> {values[1]}")
+                changes.append(f"{name} {values[0]} -> {values[1]}")
     return changes
 
 

@@ -13,7 +13,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate, apart_kind
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.attention_policies import policies_of_attention
 
 _WHO_COPIES = {AttentionEngine.TMA: "the copy engine", AttentionEngine.MMA: "cp.async of two warps"}
@@ -33,7 +33,7 @@ def explain_attention(workload: Workload, gpu: Gpu, schedule: Schedule) -> Itera
     )
     times_us: dict[str, float] = {}
     plans = attention_plans_for(workload, gpu, candidate)
-    for op, one, plan in zip(workload.launch_ops, schedule.attentions, plans, strict=True):
+    for op, one, plan in zip(workload.launch_ops, schedule.launch_ops, plans, strict=True):
         num_bytes, num_tasks = loads_of(plan, op.timed_lengths, one.tile_tokens)
         who = "CTAs" if one.cluster == 1 else f"clusters of {one.cluster} CTAs"
         yield (

@@ -14,7 +14,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import launches_of
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 
 #: Ways to launch that are told.
 NUM_WAYS = 3

@@ -138,7 +138,7 @@ def forecast_launches(
     Raises:
         IllegalSchedule, PlanError: the candidate is refused.
     """
-    schedules = candidate.schedule.attentions if candidate.schedule else ()
+    schedules = candidate.schedule.launch_ops if candidate.schedule else ()
     plans = attention_plans_for(workload, gpu, candidate)
     own = [*enumerate(zip(workload.launch_ops, schedules, plans, strict=True), start=len(workload.tile_ops))]
     shared = [(plan.graph.op_indices, plan) for plan in verified]

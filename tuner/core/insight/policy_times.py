@@ -12,7 +12,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import fused
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.policy_orders import policy_plans, same_order
 from tuner.core.trial.job import Trial
 from tuner.core.trial.outcome import Measured

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuner.core.schedule.ordering import NO_TILING
+from tuner.core.schedule.levels import NO_TILING
 from tuner.core.trial.records import Best, FinalRow, Verdict, kernel_row
 from tuner.core.trial.torch_time import TorchCalls
 
@@ -80,7 +80,7 @@ def _speed(row: FinalRow, library: _Library) -> str:
 
 def _has_attention(best: Best) -> bool:
     schedules = (row.candidate.schedule for row in best.finals)
-    return any(schedule.attentions for schedule in schedules if schedule is not None)
+    return any(schedule.launch_ops for schedule in schedules if schedule is not None)
 
 
 def _beside_torch(best: Best) -> str:

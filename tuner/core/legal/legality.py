@@ -31,8 +31,9 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.cache_hints import hint_problem
-from tuner.core.schedule.ordering import Assignment, Schedule, SplitOrder
+from tuner.core.schedule.ordering import Assignment, SplitOrder
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.errors import IllegalSchedule
 
@@ -222,7 +223,7 @@ def is_legal(workload: Workload, gpu: Gpu, schedule: Schedule) -> bool:
 
 
 def _schedule_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
-    problem = gpu_problem(gpu) or attentions_problem(workload, gpu, schedule.attentions)
+    problem = gpu_problem(gpu) or attentions_problem(workload, gpu, schedule.launch_ops)
     if workload.tile_ops:
         problem = problem or _kept_tiling_problem(workload.products, gpu, schedule.tiling)
         problem = problem or _ordering_problem(workload.products, gpu, schedule)
@@ -241,8 +242,6 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
     if problem := split_order_problem(graph, ordering.split_order):
         return problem
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
-    if len(ordering.rasters) != len(workload.tile_ops):
-        return f"{len(ordering.rasters)} rasters for {len(workload.tile_ops)} ops: give one raster per op"
     if problem := interleave_problem(workload, tiles, ordering.interleave):
         return problem
     blocks = merge_blocks(workload, tiles, graph.op_indices, ordering.interleave)

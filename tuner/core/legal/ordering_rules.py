@@ -12,12 +12,15 @@ from functools import lru_cache
 import numpy as np
 
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
+from tuner.core.plan.boxes import Ints
 from tuner.core.plan.build import held_stages
-from tuner.core.plan.edges import Edges, Ints, row_edges
+from tuner.core.plan.edges import Edge
 from tuner.core.plan.exact_rasters import MAX_SIDE
 from tuner.core.plan.interleaves import joined, longest_first, merge_blocks, row_steps
+from tuner.core.plan.needs import Streamed
 from tuner.core.plan.queues import PARTITION_EIGHTHS, num_first_ctas, queue_of_tasks
 from tuner.core.plan.rasters import plain_name
+from tuner.core.plan.row_edges import row_edges
 from tuner.core.plan.signals import column_groups, rows_per_signal
 from tuner.core.plan.tile_graph import TileGraph, part_steps
 from tuner.core.problem.workload import Workload
@@ -209,7 +212,7 @@ def position_problem(graph: TileGraph, granularity: Granularity, width: int, pos
         return "no tile waits for another one: use wait position task"
     if graph.tiling.in_band:
         return "what is read in band is waited for in front of the epilogue: use wait position task"
-    if any(_waits_within(graph, edge, granularity, width) for edge in graph.edges):
+    if any(_waits_within(graph, edge, granularity, width) for edge in graph.early_edges):
         return None
     return (
         f"each task's first k-step reads something of every signal per {granularity} that it waits for, so it waits "
@@ -254,30 +257,23 @@ def startup_prefetch_problem(graph: TileGraph, ordering: Ordering) -> str | None
     return None
 
 
-def _waits_within(graph: TileGraph, edge: Edges, granularity: Granularity, width: int) -> bool:
+def _waits_within(graph: TileGraph, edge: Edge, granularity: Granularity, width: int) -> bool:
     """Whether a reader's later k-steps are the first to read what some signal stands for."""
     num_parts, num_steps = graph.num_parts(edge.consumer), len(graph.steps(edge.consumer))
-    columns = (edge.k, edge.width, edge.depth, graph.grids[edge.producer][1])
-    return _reads_later(*columns, num_steps, num_parts, graph.strided_parts, granularity, width)
+    stream = edge.stream_along_columns
+    return stream is not None and _reads_later(stream, num_steps, num_parts, graph.strided_parts, granularity, width)
 
 
 @lru_cache(maxsize=4096)  # a space asks it of each of its tilings, most of which differ in other numbers
 def _reads_later(
-    k: int,
-    column_width: int,
-    depth: int,
-    num_cols: int,
-    num_steps: int,
-    num_parts: int,
-    strided: bool,
-    granularity: Granularity,
-    width: int,
+    stream: Streamed, num_steps: int, num_parts: int, strided: bool, granularity: Granularity, width: int
 ) -> bool:
     """As `_waits_within`, of the parts of a tile that take its k-steps so."""
+    num_cols = len(stream.lowest)
     groups = np.array(column_groups(granularity, width, num_cols), dtype=np.int64)
     parts = (part_steps(num_steps, part, num_parts, strided=strided) for part in range(num_parts))
     steps = tuple((part.start, part.step, len(part)) for part in parts)
-    for first_reads in _first_reads(k, column_width, depth, steps):
+    for first_reads in _first_reads(stream, steps):
         is_read_first = np.zeros(num_cols, dtype=np.bool_)
         is_read_first[groups[first_reads == 0]] = True
         if not is_read_first[groups[first_reads >= 0]].all():
@@ -286,11 +282,9 @@ def _reads_later(
 
 
 @lru_cache(maxsize=256)
-def _first_reads(k: int, width: int, depth: int, steps: tuple[tuple[int, int, int], ...]) -> Ints:
-    """As `Needs` has them, of the parts of a tile with these k-steps: asked for once a signal that is offered."""
-    nobody = np.zeros(0, dtype=np.int64)
-    edge = Edges(producer=0, consumer=0, first=nobody, last=nobody, k=k, width=width, depth=depth)
-    return edge.needs(np.array(steps, dtype=np.int64)).first_reads
+def _first_reads(stream: Streamed, steps: tuple[tuple[int, int, int], ...]) -> Ints:
+    """Of the parts of a tile with these k-steps: asked for once a signal that is offered."""
+    return stream.first_reads(np.array(steps, dtype=np.int64))
 
 
 def assignment_problem(

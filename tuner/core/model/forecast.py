@@ -46,7 +46,7 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
 
 def attentions_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[float]:
     """Of each attention's launch, less what it saves the launch behind it by asking for weights early."""
-    schedules = candidate.schedule.attentions if candidate.schedule else ()
+    schedules = candidate.schedule.launch_ops if candidate.schedule else ()
     plans = attention_plans_for(workload, gpu, candidate)
     return [
         attention_us(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape))

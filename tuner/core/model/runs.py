@@ -19,8 +19,8 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.errors import PlanError
 
 
@@ -47,7 +47,7 @@ def ranked_ways(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[tuple[
         IllegalSchedule: the schedule is outside the legal space.
     """
     num_ops = len(workload.tile_ops)
-    schedule = replace(schedule, ordering=replace(schedule.ordering, run_starts=()))
+    schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))
     check_schedule(workload, gpu, schedule)
     time_of: dict[tuple[int, int], float | None] = {}
     ranked = []
@@ -62,7 +62,7 @@ def ranked_ways(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[tuple[
             times.append(time_of[run])
         known = [time_us for time_us in times if time_us is not None]
         if len(known) == len(times):
-            launched = replace(schedule, ordering=replace(schedule.ordering, run_starts=starts))
+            launched = schedule.but(ordering=replace(schedule.ordering, run_starts=starts))
             total_us = sum(known) - len(known) * PROGRAMMATIC_GAIN_US
             ranked.append((total_us, Candidate(plan_kind=kind, schedule=launched)))
     return sorted(ranked, key=lambda way: way[0])

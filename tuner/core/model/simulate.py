@@ -28,6 +28,7 @@ from tuner.core.model.memory import Memory, Tile
 from tuner.core.model.rates import Rates, rates_of
 from tuner.core.model.task_costs import OpCosts, PartCosts, costs_of, num_teams, runs_ahead
 from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
+from tuner.core.plan.split_tasks import parts_of
 from tuner.core.plan.task_source import TaskSource
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import Plan
@@ -280,8 +281,7 @@ def _has_even_parts(plan: Plan, graph: TileGraph) -> bool:
     tasks = plan.tasks[plan.tasks[:, 7] > 0]
     part, num_parts = tasks[:, 6], tasks[:, 7]
     first = part if plan.strided_parts else graph.all_steps[tasks[:, 0]] * part // num_parts
-    most = [graph.num_parts(op) for op in range(len(graph.tiling.tiles))]
-    return bool((num_parts == np.array(most)[tasks[:, 0]]).all() and (tasks[:, 9] == first).all())
+    return bool((num_parts == parts_of(graph)[tasks[:, 0]]).all() and (tasks[:, 9] == first).all())
 
 
 def _task_costs(plan: Plan, graph: TileGraph, costs: dict[int, OpCosts]) -> list[PartCosts]:

@@ -11,10 +11,12 @@ import numpy as np
 from tuner.core.legal.mma import warp_grid
 from tuner.core.legal.wgmma import multiplied, num_groups
 from tuner.core.model.rates import EngineRates, Rates
-from tuner.core.plan.edges import Ints
+from tuner.core.plan.boxes import Ints
+from tuner.core.plan.products import product_tile
 from tuner.core.plan.split_k import SUM_BYTES
-from tuner.core.plan.tile_graph import TileGraph, product_tile, tile_graph
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import ROW_SCALE_BYTES, GemmOp, Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
 
@@ -186,13 +188,13 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
     size = graph.workload.dtype.size_bytes
     rows, cols = _extents(op.m, tile.m), _extents(op.n, tile.n)
     slices, widths = _slices(graph, op_index, finer), _widths(graph, op_index, finer)
-    edge = graph.edges_into(op_index)
+    edge = next((edge for edge in graph.streams if edge.consumer == op_index), None)
     if edge is None:
         reads = [[row] for row in panels.sliced(op.source, rows, widths)]
     else:
-        source, height = graph.workload.tile_ops[edge.producer], graph.tile_ms[edge.producer]
+        source, height = graph.workload.tile_ops[edge.producer], graph.tiling.tiles[edge.producer].m
         whole = panels.sliced(source.name, _extents(source.m, height), widths)
-        reads = [whole[a:b] for a, b in zip(edge.first.tolist(), edge.last.tolist(), strict=True)]
+        reads = [whole[a:b] for a, b in zip(*(bound.tolist() for bound in edge.rows), strict=True)]
     weights = panels.sliced(f"{op.name}.weight", [extent * op.rows_per_column for extent in cols], widths)
 
     @lru_cache(maxsize=MAX_KINDS)
@@ -223,18 +225,18 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         store_us=engine.task_us
         + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024 / graph.tiling.cluster_k
         + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu)
-        + rates.l2_latency_us * _reads_of_places(op),
+        + rates.l2_latency_us * _reads_of_places(op.rotary),
         exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
         slot_bytes=slot_bytes * graph.tiling.cluster_size,
     )
 
 
-def _reads_of_places(op: GemmOp) -> int:
+def _reads_of_places(rotary: Rotary | None) -> int:
     """Reads one behind the other that say where the rows of an op go: lengths, and the page of each token."""
-    if op.rotary is None:
+    if rotary is None:
         return 0
-    return 1 if op.rotary.page_tokens is None else 2
+    return 1 if rotary.page_tokens is None else 2
 
 
 def _part_costs(

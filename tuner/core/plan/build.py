@@ -19,7 +19,7 @@ from tuner.core.plan.queues import queue_of_tasks, tail_of
 from tuner.core.plan.rasters import raster_order
 from tuner.core.plan.signals import Signals, signals_of
 from tuner.core.plan.split_tasks import parted, streamed
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.tile_graph import TaskGraph, TileGraph
 from tuner.core.plan.waits import intern_waits
 from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
@@ -99,7 +99,7 @@ def tasks_of(graph: TileGraph, order: tuple[Ints, Ints, Ints], num_ctas: int, or
 
 
 def plan_of(
-    graph: TileGraph,
+    graph: TaskGraph,
     tasks: Words,
     granularity: Granularity,
     sync_width: int,

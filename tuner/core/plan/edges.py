@@ -1,148 +1,82 @@
-"""Edges of a tile graph: who reads whom between two ops of a launch, and which waits that takes."""
+"""Edges of a tile graph: which op of a launch reads what another one writes, or what it wrote itself before."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from tuner.core.problem.workload import Workload
-
-Ints = npt.NDArray[np.int64]
-
-
-class EdgeKind(StrEnum):
-    """As what a task reads the output of another op."""
-
-    #: As A, before the k-steps that take it.
-    OPERAND = "operand"
-    #: As the residual of its own tile, in its epilogue.
-    RESIDUAL = "residual"
-    #: Sums of squares of its tile's rows, in its epilogue.
-    NORM = "norm"
-    #: A, in band: each element says itself that it is there. The wait stands before the epilogue.
-    IN_BAND = "in_band"
+from tuner.core.plan.boxes import Ints, Places, Read, TileSpace
+from tuner.core.plan.needs import Needs, Ranges, Streamed, factors, needs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RowEdges:
-    """Which producer tile rows each consumer tile row reads."""
-
-    #: As what.
-    kind: EdgeKind = EdgeKind.OPERAND
+class Edge:
+    """A read of an op, and an op of the same launch that writes its tensor. Compared by identity."""
 
     #: Op index of the tiles that write.
     producer: int
-    #: Op index of the tiles that read.
+    #: Op index of the tiles that read; the same for an op that reads what earlier tiles of its own wrote.
     consumer: int
-    #: [consumer tile rows], non-decreasing: first producer tile row whose region overlaps what the row reads.
-    first: Ints
-    #: [consumer tile rows], non-decreasing: one past the last such row.
-    last: Ints
+    read: Read
+    reader: TileSpace
+    writer: TileSpace
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it is read behind the last step."""
+        return self.read.is_late
+
+    def needs(self, places: Places, steps: Ints) -> Needs:
+        """What tasks of the consumer, of tiles there, read of the producer's tiles, as `needs.needs` has it."""
+        return needs(self.read, self.writer, places, steps)
+
+    def needs_of_tiles(self) -> Needs:
+        """The same of all of the consumer's tiles, each whole, in the order of their numbers."""
+        steps = np.tile([0, 1, self.reader.num_steps], (self.reader.num_tiles, 1))
+        return self.needs(self.reader.all_places, steps)
+
+    @cached_property
+    def rows(self) -> tuple[Ints, Ints]:
+        """[consumer tile rows] the first tile row of the producer that each reads something of, and one past the
+        last; the same where it reads nothing."""
+        separate = factors(self.read, self.writer)
+        if separate and isinstance(separate[0], Ranges) and separate[0].axes == (0,) and self._has_plain_rows:
+            found = separate[0]
+            return found.bounds[found.of, 0], found.bounds[found.of, 1]
+        (num_rows, num_cols), of_tiles = self.writer.word_grid, self.needs_of_tiles()
+        first = np.full(self.reader.word_grid[0], num_rows, dtype=np.int64)
+        last = first.copy()
+        tiles, of = of_tiles.gathered(of_tiles.of)
+        read, row = of_tiles.tiles[tiles] // num_cols, of // self.reader.word_grid[1]
+        np.minimum.at(first, row, read)
+        last[np.unique(row)] = 0
+        np.maximum.at(last, row, read + 1)
+        return first, last
+
+    @property
+    def stream_along_columns(self) -> Streamed | None:
+        """Which steps read which of the producer's last coordinates, where its boxes are separable so."""
+        last = (factors(self.read, self.writer) or (None,))[-1]
+        return last if isinstance(last, Streamed) else None
+
+    @property
+    def _has_plain_rows(self) -> bool:
+        """Whether a row of either op is one coordinate."""
+        return self.reader.row_axes == 1 and self.writer.row_axes == 1
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Needs:
-    """What some tasks read of a producer's tile columns, each kind of need once."""
-
-    #: [needs, producer tile columns] the k-step, counted in those of the task, in which the need's tasks first read
-    #: something of the column; -1 where they read nothing of it.
-    first_reads: Ints
-    #: [tasks] the need of each.
-    of: Ints
-
-    def columns(self, need: int) -> Ints:
-        """The producer's tile columns that the need's tasks read, ascending."""
-        return np.flatnonzero(self.first_reads[need] >= 0)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Edges(RowEdges):
-    """Who reads whom between two ops, aggregated: the tasks of a consumer tile row with the same k-steps read the same
-    columns of producer tiles."""
-
-    #: Columns of the producer's output, and of a tile of it.
-    k: int
-    width: int
-    #: Depth of a k-step of the consumer.
-    depth: int
-
-    def needs(self, steps: Ints) -> Needs:
-        """What tasks with these k-steps read, as `TileGraph.steps_of` has them."""
-        keys, of = (steps[:, 0] << 40) + (steps[:, 1] << 32) + steps[:, 2], np.zeros(len(steps), dtype=np.int64)
-        if (keys[1:] == keys[:-1]).all():  # no tile is split
-            keys = keys[:1]
-        else:
-            keys, of = np.unique(keys, return_inverse=True)
-        begin, stride, count = (keys >> 40)[:, None], (keys >> 32 & 0xFF)[:, None], (keys & 0xFFFFFFFF)[:, None]
-        column = np.arange(-(-self.k // self.width), dtype=np.int64)
-        lowest = column * self.width // self.depth
-        highest = (np.minimum((column + 1) * self.width, self.k) - 1) // self.depth
-        number = np.maximum(0, -((begin - lowest) // stride))  # of the need's first k-step that is not below `lowest`
-        reads: Ints = np.where((number < count) & (begin + number * stride <= highest), number, -1)
-        return Needs(first_reads=reads, of=of.reshape(-1))
-
-
-class Waits(StrEnum):
-    """Which tasks need a wait for what they read in their epilogue."""
-
-    #: None: it is further up the chain of what they read as A.
-    NEVER = "never"
-    #: Parts of tiles: it is what they read as A, and a part waits for the columns of its own k-steps only.
-    PARTS = "parts"
-    #: All.
-    ALWAYS = "always"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class EpilogueEdges(RowEdges):
-    """Who reads what another op of this launch wrote in its epilogue."""
-
-    #: Tile columns of the producer.
-    num_cols: int
-    #: Columns of a tile of the producer, and of the consumer.
-    producer_width: int
-    consumer_width: int
-    #: Which of the consumer's tasks need a wait for it.
-    waits: Waits
-
-    def columns(self, tile_n: Ints) -> tuple[Ints, Ints]:
-        """The first of the producer's tile columns that tiles of these columns read, and one past the last."""
-        if self.kind is not EdgeKind.RESIDUAL:
-            return np.zeros_like(tile_n), np.full_like(tile_n, self.num_cols)
-        first = tile_n * self.consumer_width // self.producer_width
-        last = -(-(tile_n + 1) * self.consumer_width // self.producer_width)
-        return first, np.minimum(last, self.num_cols)
-
-    def is_waited_for(self, num_parts: Ints) -> npt.NDArray[np.bool_]:
-        """Whether tasks of tiles in so many parts need a wait for it."""
-        return np.asarray(num_parts > 0 if self.waits is Waits.PARTS else num_parts >= 0)
-
-
-@lru_cache(maxsize=256)
-def row_edges(workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[int, ...]) -> tuple[RowEdges, ...]:
-    """Edges of all kinds between the ops `op_indices` for tile heights `tile_ms`, whatever columns are read."""
-    edges = []
-    reads = [
-        (consumer, kind, producer_of(consumer))
-        for consumer in op_indices
-        for kind, producer_of in (
-            (EdgeKind.OPERAND, workload.producer_of),
-            (EdgeKind.RESIDUAL, workload.residual_producer_of),
-            (EdgeKind.NORM, workload.norm_producer_of),
-        )
-    ]
-    for consumer, kind, producer in reads:
-        if producer is None or producer not in op_indices:
-            continue  # an input, or written by an earlier launch: stream order gives that edge
-        num_rows = workload.tile_ops[consumer].m
-        begin = np.arange(0, num_rows, tile_ms[consumer], dtype=np.int64)
-        end = np.minimum(begin + tile_ms[consumer], num_rows)
-        first, last = begin // tile_ms[producer], -(-end // tile_ms[producer])
-        first.setflags(write=False)
-        last.setflags(write=False)
-        edges.append(RowEdges(kind=kind, producer=producer, consumer=consumer, first=first, last=last))
-    return tuple(edges)
+@lru_cache(maxsize=512)
+def edges_between(op_indices: tuple[int, ...], spaces: tuple[TileSpace, ...]) -> tuple[Edge, ...]:
+    """All edges among ops of a launch: by consumer, then by its reads, then by producer. What an earlier launch wrote
+    has none: stream order gives that edge."""
+    ops: Sequence[tuple[int, TileSpace]] = list(zip(op_indices, spaces, strict=True))
+    return tuple(
+        Edge(producer=producer, consumer=consumer, read=read, reader=reader, writer=writer)
+        for consumer, reader in ops
+        for read in reader.reads
+        for producer, writer in ops
+        if any(box.tensor == read.box.tensor for box in writer.writes)
+    )

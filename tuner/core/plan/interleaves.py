@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.core.plan.edges import RowEdges, row_edges
-from tuner.core.plan.tile_graph import product_tile
+from tuner.core.plan.products import product_tile
+from tuner.core.plan.row_edges import RowEdges, row_edges
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.ordering import Interleave, InterleaveKind
 from tuner.core.schedule.tiling import Tile

@@ -64,17 +64,17 @@ class Signals:
         posts, sizes = np.array(counts, dtype=np.int64).T
         return np.repeat(posts, sizes)
 
-    def waits_for(self, first: int, last: int, cols: Ints | None = None, steps: Ints | None = None) -> list[WaitRecord]:
-        """Wait records that cover the tiles of rows [first, last) and these columns, all by default.
+    def waits_for(self, read: Ints, steps: Ints | None = None) -> list[WaitRecord]:
+        """Wait records that cover tiles that post to these signals.
 
-        Column `cols[i]` is first read in k-step `steps[i]`; with no steps, all is waited for before step 0.
-        Neighbouring signals of one step share a record.
+        Tile i is first read in step `steps[i]`; with no steps, all is waited for before step 0. Neighbouring signals of
+        one step share a record.
         """
-        read = self.post[first:last] if cols is None else self.post[first:last, cols]
-        step_of = np.broadcast_to(np.zeros(read.shape[1], dtype=np.int64) if steps is None else steps, read.shape)
         signals, signal_of = np.unique(read, return_inverse=True)
-        step = np.full(signals.size, np.iinfo(np.int64).max)
-        np.minimum.at(step, signal_of.reshape(-1), step_of.reshape(-1))
+        step = np.zeros(signals.size, dtype=np.int64)
+        if steps is not None:
+            step[:] = np.iinfo(np.int64).max
+            np.minimum.at(step, signal_of.reshape(-1), steps)
         order = np.lexsort((signals, step))
         return self.records(signals[order], step[order])
 

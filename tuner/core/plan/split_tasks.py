@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.plan.products import product_tile
 from tuner.core.plan.queues import queue_of_tasks, sides_of, tail_of
-from tuner.core.plan.tile_graph import TileGraph, product_tile
+from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.plan.words import TASK_FIELDS, Words
 from tuner.core.schedule.ordering import Ordering
 

@@ -1,87 +1,85 @@
-"""Waits: the records by which each task waits for what it reads of other ops of its launch.
+"""Waits: the records by which each task waits for what it reads of other ops of its launch, or of its own op.
 
-What a task reads as A it waits for before its k-steps. What it reads in its epilogue it waits for there, unless other
-waits cover that: its own for A, or those of the tiles that these stand for (`tile_graph.Waits`). What it reads in band
-needs no wait before its k-steps, and counts as read in its epilogue. Tasks with the same needs share their records.
+What a task reads in its steps it waits for before these. What it reads late it waits for behind the last step, unless
+other waits cover that: its own for what it reads in its steps, or those of the tiles that these stand for
+(`cover.Waits`). What it reads in band needs no wait. Tasks with the same needs share their records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from tuner.core.plan.boxes import Ints
+from tuner.core.plan.cover import Waits
 from tuner.core.plan.distinct import distinct_rows
-from tuner.core.plan.edges import Edges, EpilogueEdges, Waits
+from tuner.core.plan.edges import Edge
+from tuner.core.plan.needs import Needs
 from tuner.core.plan.signals import Signals, WaitRecord
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.tile_graph import TaskGraph
 from tuner.core.plan.words import EPILOGUE_STEP, WAIT_FIELDS, Words
 
-Ints = npt.NDArray[np.int64]
 
-
-def intern_waits(graph: TileGraph, tasks: Words, signals: Mapping[int, Signals], *, by_slice: bool) -> Words:
+def intern_waits(graph: TaskGraph, tasks: Words, signals: Mapping[int, Signals], *, by_slice: bool) -> Words:
     """Writes each consumer's wait range into `tasks`; [waits, 5] the records."""
     records: list[WaitRecord] = []
     for op in graph.op_indices:
-        operand = None if graph.is_in_band(op) else graph.edges_into(op)
-        epilogue = [edge for edge in graph.epilogue_edges if edge.consumer == op and edge.waits is not Waits.NEVER]
-        if operand is None and not epilogue:
+        edges = [edge for edge in graph.early_edges if edge.consumer == op]
+        num_early = len(edges)
+        edges += [edge for edge in graph.late_edges if edge.consumer == op and graph.waits_for(edge) is not Waits.NEVER]
+        if not edges:
             continue
         mine = np.flatnonzero(tasks[:, 0] == op)
-        reads = _OperandReads(graph, operand, tasks[mine], signals, by_slice=by_slice) if operand else None
-        keys = [reads.keys] if reads else []
-        keys += [_epilogue_keys(edge, tasks[mine]) for edge in epilogue]
-        needs = distinct_rows(np.concatenate(keys, axis=1))
-        begin, end = np.zeros((2, len(needs.rows)), dtype=np.int32)
+        places, steps = graph.spaces[op].places(tasks[mine]), graph.steps_of(tasks[mine])
+        needs = [edge.needs(places, steps) for edge in edges]
+        for place in range(num_early, len(edges)):
+            if graph.waits_for(edges[place]) is Waits.PARTS:
+                needs[place] = _of_parts(needs[place], tasks[mine])
+        lists = distinct_rows(np.stack([need.of for need in needs]).T)
+        begin, end = np.zeros((2, len(lists.rows)), dtype=np.int32)
         shared: dict[tuple[WaitRecord, ...], tuple[int, int]] = {(): (0, 0)}
-        for number, need in enumerate(needs.rows.tolist()):
-            waits = reads.waits(*need[:3]) if reads else []
-            waits += _epilogue_waits(epilogue, need[3 if reads else 0 :], signals, waits)
+        posts = [signals[edge.producer].post.ravel() for edge in edges]
+        for number, numbers in enumerate(lists.rows.tolist()):
+            read = list(zip(edges, needs, posts, numbers, strict=True))
+            waits = _early_waits(read[:num_early], signals, by_slice=by_slice)
+            waits += _late_waits(read[num_early:], signals, waits)
             if tuple(waits) not in shared:
                 shared[tuple(waits)] = len(records), len(records) + len(waits)
                 records.extend(waits)
             begin[number], end[number] = shared[tuple(waits)]
-        tasks[mine, 3], tasks[mine, 4] = begin[needs.of], end[needs.of]
+        tasks[mine, 3], tasks[mine, 4] = begin[lists.of], end[lists.of]
     return np.array(records, dtype=np.int32).reshape(-1, WAIT_FIELDS)
 
 
-class _OperandReads:
-    """What some tasks of an op read as A."""
-
-    def __init__(
-        self, graph: TileGraph, edge: Edges, tasks: Words, signals: Mapping[int, Signals], *, by_slice: bool
-    ) -> None:
-        self._needs, self._signals, self._by_slice = edge.needs(graph.steps_of(tasks)), signals[edge.producer], by_slice
-        rows = tasks[:, 1]
-        #: [tasks, 3] first tile row that it reads, one past the last, and the need.
-        self.keys: Ints = np.stack((edge.first[rows], edge.last[rows], self._needs.of), axis=1)
-
-    def waits(self, first: int, last: int, need: int) -> list[WaitRecord]:
-        """The records of tasks with that key."""
-        cols = self._needs.columns(need)
-        steps = self._needs.first_reads[need, cols] if self._by_slice else None
-        return self._signals.waits_for(first, last, cols, steps)
+#: An edge, what some tasks read of its producer, the signals of the producer's tiles, and the number of a list.
+_Reads = tuple[Edge, Needs, Ints, int]
 
 
-def _epilogue_keys(edge: EpilogueEdges, tasks: Words) -> Ints:
-    """[tasks, 4] tile rows and tile columns that each waits for, half-open; all 0 for one that need not wait."""
-    rows, (first_col, last_col) = tasks[:, 1], edge.columns(tasks[:, 2].astype(np.int64))
-    keys = np.stack((edge.first[rows], edge.last[rows], first_col, last_col), axis=1)
-    return np.where(edge.is_waited_for(tasks[:, 7].astype(np.int64))[:, None], keys, 0)
+def _of_parts(needs: Needs, tasks: Words) -> Needs:
+    """The same, of whole tiles nothing: an empty list comes first."""
+    begin = np.concatenate(([0], needs.begin))
+    return Needs(of=np.where(tasks[:, 7] > 0, needs.of + 1, 0), begin=begin, tiles=needs.tiles, steps=needs.steps)
 
 
-def _epilogue_waits(
-    edges: list[EpilogueEdges], key: list[int], signals: Mapping[int, Signals], before: list[WaitRecord]
+def _early_waits(reads: Sequence[_Reads], signals: Mapping[int, Signals], *, by_slice: bool) -> list[WaitRecord]:
+    """The records for what is read in the steps, in the order of these."""
+    waits: list[WaitRecord] = []
+    for edge, needs, post, number in reads:
+        entries = needs.entries(number)
+        steps = needs.steps[entries] if by_slice else None
+        waits += signals[edge.producer].waits_for(post[needs.tiles[entries]], steps)
+    return sorted(waits, key=lambda record: record[4]) if len(reads) > 1 else waits
+
+
+def _late_waits(
+    reads: Sequence[_Reads], signals: Mapping[int, Signals], before: Sequence[WaitRecord]
 ) -> list[WaitRecord]:
-    """The records of tasks with that key, for what the waits before do not stand for."""
+    """The records for what is read late, and what the waits before do not stand for."""
     covered = {signal for begin, end, *_ in before for signal in range(begin, end)}
     needed: dict[int, set[int]] = {}
-    for number, edge in enumerate(edges):
-        first, last, first_col, last_col = key[4 * number : 4 * number + 4]
-        read = signals[edge.producer].post[first:last, first_col:last_col]
-        needed.setdefault(edge.producer, set()).update(np.unique(read).tolist())
+    for edge, needs, post, number in reads:
+        needed.setdefault(edge.producer, set()).update(np.unique(post[needs.tiles[needs.entries(number)]]).tolist())
     return [
         record
         for producer, wanted in needed.items()

@@ -6,14 +6,12 @@ import math
 from dataclasses import dataclass
 
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.kv_cache import HEAD_DIMS, MOST_NEW_TOKENS, MOST_ROWS
 from tuner.errors import InvalidInput
 
-HEAD_DIMS = (64, 128)
 MOST_QUERY_HEADS = 16
-MOST_NEW_TOKENS = 8
-#: Sequences and KV heads have 16 bits each in a task. Tokens of a cache are rows of a tensor map, whose places have 31.
+#: Sequences and KV heads have 16 bits each in a task.
 MOST_SEQUENCES = 2**15 - 1
-MOST_ROWS = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)

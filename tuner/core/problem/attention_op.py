@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for, form_to_json
+from tuner.core.problem.attention_place import check_attention, check_cache
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op import LaunchOp, Op, OpWords, Tensor, cache, given, output
 from tuner.errors import InvalidInput
 
 #: What says in an op's JSON form that it is an attention; a GEMM says nothing.
@@ -31,12 +34,16 @@ class Lengths(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionOp:
+class AttentionOp(LaunchOp):
     """Out[m, n] of decode attention: a row for each new token of each sequence, the heads side by side.
 
     It reads queries of that shape, and operands of its own: the caches of keys and of values, int32 lengths, and of a
     paged cache the int32 table of its pages.
     """
+
+    KIND: ClassVar[str] = ATTENTION
+    FREE: ClassVar[tuple[str, ...]] = ("sequences", "max_length")
+    FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = FREE
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
@@ -82,16 +89,50 @@ class AttentionOp:
         """Each tensor that it names."""
         return (Read("queries", self.source, (self.m, self.n)),)
 
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """The names of those."""
-        return tuple(read.tensor for read in self.reads)
+    def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
+        """Queries, both caches, lengths, the table of pages, and the output."""
+        shape, paged = self.shape, self.form.paged
+        matrix, within = (self.m, self.n), (0, shape.max_length)
+        found = [given(self.source, matrix, dtype)]
+        found += [cache(f"{self.name}.{name}", self.cache_shape, dtype) for name in ("keys", "values")]
+        found += [given(f"{self.name}.lengths", (shape.sequences,), "int32", range=within)]
+        if paged:
+            table = (shape.sequences, paged.pages_of(shape))
+            found += [given(f"{self.name}.pages", table, "int32", range=(-1, paged.num_pages - 1))]
+        return (*found, output(self.name, matrix, dtype))
+
+    def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
+        """None that count beside the cache: lengths and pages are few."""
+        return 0
 
     @property
-    def operands(self) -> tuple[str, ...]:
-        """The names of tensors of its own."""
-        table = () if self.form.paged is None else ("pages",)
-        return tuple(f"{self.name}.{name}" for name in ("keys", "values", "lengths", *table))
+    def sizes(self) -> tuple[int, ...]:
+        """Rows, columns and the longest context."""
+        return (self.m, self.n, self.shape.max_length)
+
+    @property
+    def num_tiles(self) -> int:
+        """Pairs of a sequence and a KV head."""
+        return self.shape.sequences * self.shape.kv_heads
+
+    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
+        """Whether it may stand where it does.
+
+        Raises:
+            InvalidInput: what would be right.
+        """
+        if self.shape.dtype is not dtype:
+            problem = f"{self.name} is of {self.shape.dtype}, and the workload of {dtype}"
+            raise InvalidInput("dtype", problem, "give all ops one element type")
+        check_attention(self, ops)
+
+    def check_shared(self, ops: Sequence[Op]) -> None:
+        """Whether it reads the very cache that the op in front of it writes to.
+
+        Raises:
+            InvalidInput: what would be right.
+        """
+        check_cache(self, self.shape, self.form, ops)
 
     @property
     def cache_shape(self) -> tuple[int, int, int, int]:
@@ -159,3 +200,13 @@ class AttentionOp:
         rows = f"{shape.sequences} x " if with_rows else ""
         heads = f"{shape.kv_heads * shape.query_heads} heads of {shape.head_dim} over {shape.kv_heads}"
         return f"{rows}{shape.max_length} tokens{drawn}{new}, {heads}{self.form.describe()}"
+
+    def words(self) -> OpWords:
+        """Its row in a table of a chain's ops."""
+        return OpWords(sizes=self.describe(), reads=self.source, named={"source": self.source}, function="softmax")
+
+    def place_of(self, row: int, column: int) -> str:
+        """Whose element of the output it is."""
+        sequence, token = divmod(row, self.shape.new_tokens)
+        head, dim = divmod(column, self.shape.head_dim)
+        return f"sequence {sequence}, new token {token}, head {head}, element {dim}"

@@ -1,87 +1,62 @@
-"""Where an attention may stand among the products of a workload, and which of them writes to its cache."""
+"""Where an attention may stand among the other ops of a workload, and whose cache it reads."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 
-from tuner.core.problem.attention_op import AttentionOp
-from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.gemm_op import GemmOp
+from tuner.core.problem.attention import DecodeAttention
+from tuner.core.problem.attention_form import AttentionForm
+from tuner.core.problem.op import LaunchOp, Op
 from tuner.errors import InvalidInput
 
 
-def check_attentions(ops: Sequence[GemmOp | AttentionOp], dtype: Dtype) -> None:
-    """Whether there is at most one attention, of the workload's element type, and of the products behind it the first
-    one alone reads it, as A alone.
+def check_attention(op: LaunchOp, ops: Sequence[Op]) -> None:
+    """Whether it is the only one, and of the ops behind it the first one alone reads it, as A alone.
 
     Raises:
         InvalidInput: what would be right.
     """
-    attentions = [op for op in ops if isinstance(op, AttentionOp)]
-    if other := next((op for op in attentions if op.shape.dtype is not dtype), None):
-        problem = f"{other.name} is of {other.shape.dtype}, and the workload of {dtype}"
-        raise InvalidInput("dtype", problem, "give all ops one element type")
-    if len(attentions) > 1:
-        problem = f"{len(attentions)} attentions: what is built is one"
+    if (count := sum(isinstance(one, type(op)) for one in ops)) > 1:
+        problem = f"{count} attentions: what is built is one"
         raise InvalidInput("ops", problem, "cut the chain in front of the second one, and tune each run by itself")
-    for first in attentions:
-        for number, product in enumerate(ops[ops.index(first) + 1 :]):
-            _check_behind(first, product, number)
+    for number, behind in enumerate(ops[ops.index(op) + 1 :]):
+        _check_behind(op, behind, number)
 
 
-def _check_behind(first: AttentionOp, product: GemmOp | AttentionOp, number: int) -> None:
+def _check_behind(op: LaunchOp, behind: Op, number: int) -> None:
     """Of the op of that number behind an attention."""
-    fields = [read.field for read in product.reads if read.tensor == first.name]
+    fields = [read.field for read in behind.reads if read.tensor == op.name]
     if fields == (["source"] if number == 0 else []):
         return
     what = f"names it as {' and '.join(fields)}" if fields else "does not read it"
-    problem = f"{product.name} stands behind the attention {first.name}, and {what}"
-    remedy = f"let the first product alone, and its source alone, be {first.name}; or tune them by themselves"
+    problem = f"{behind.name} stands behind the attention {op.name}, and {what}"
+    remedy = f"let the first product alone, and its source alone, be {op.name}; or tune them by themselves"
     raise InvalidInput("ops", problem, remedy)
 
 
-def check_turned(products: Sequence[GemmOp], attentions: Sequence[AttentionOp]) -> None:
-    """That at most one product is turned, and that nobody reads it but an attention of its own cache.
-
-    Raises:
-        InvalidInput: names the op, and what would be right.
-    """
-    turned = [op for op in products if op.rotary]
-    if len(turned) > 1:
-        problem = f"{turned[0].name} and {turned[1].name} both write to a cache, and a kernel has one such op"
-        raise InvalidInput("ops", problem, "cut the chain between them, and tune each run by itself")
-    for op in turned:
-        if reader := next((one.name for one in products if op.name in one.tensors), None):
-            problem = f"{reader} reads {op.name}, whose keys and values go to a cache"
-            remedy = "let an attention behind it read its queries, or leave rotary out"
-            raise InvalidInput("ops", problem, remedy)
-        for attention in attentions:
-            if attention.source == op.name:
-                _check_one_cache(op, attention)
-
-
-def _check_one_cache(op: GemmOp, attention: AttentionOp) -> None:
-    """That the attention reads the cache that the product writes to.
+def check_cache(op: LaunchOp, shape: DecodeAttention, form: AttentionForm, ops: Sequence[Op]) -> None:
+    """That an attention of that shape and form reads the cache of the op in front of it, where that writes to one.
 
     Raises:
         InvalidInput: names the size of the attention that is another's.
     """
-    rotary, shape = op.rotary, attention.shape
-    assert rotary
-    paged = attention.form.paged
+    writer = next((one for one in ops if one.name in op.read_names), None)
+    if writer is None or writer.written_cache is None:
+        return
+    written, paged = writer.written_cache, form.paged
     sizes = (
-        ("page_tokens", None if paged is None else paged.page_tokens, rotary.page_tokens),
-        ("heads_first", paged is None or paged.heads_first, rotary.heads_first),
-        ("kv_heads", shape.kv_heads, rotary.kv_heads),
-        ("heads", shape.kv_heads * shape.query_heads, rotary.heads),
-        ("head_dim", shape.head_dim, rotary.head_dim),
-        ("new_tokens", shape.new_tokens, rotary.new_tokens),
-        ("max_length", shape.max_length, rotary.max_length),
-        ("sequences", shape.sequences, rotary.num_sequences(op.m)),
+        ("page_tokens", None if paged is None else paged.page_tokens, written.page_tokens),
+        ("heads_first", paged is None or paged.heads_first, written.heads_first),
+        ("kv_heads", shape.kv_heads, written.kv_heads),
+        ("heads", shape.kv_heads * shape.query_heads, written.heads),
+        ("head_dim", shape.head_dim, written.head_dim),
+        ("new_tokens", shape.new_tokens, written.new_tokens),
+        ("max_length", shape.max_length, written.max_length),
+        ("sequences", shape.sequences, written.num_sequences(writer.m)),
     )
-    for field, read, written in sizes:
-        if read != written:
-            here, there = (json.dumps(value) for value in (read, written))  # as requests spell them
-            problem = f"is {here}, and {op.name}, whose queries and cache it reads, has {there}"
-            raise InvalidInput(f"{attention.name}.{field}", problem, f"give both {there}, or both {here}")
+    for field, read, there in sizes:
+        if read != there:
+            mine, its = (json.dumps(value) for value in (read, there))  # as requests spell them
+            problem = f"is {mine}, and {writer.name}, whose queries and cache it reads, has {its}"
+            raise InvalidInput(f"{op.name}.{field}", problem, f"give both {its}, or both {mine}")

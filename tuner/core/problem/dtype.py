@@ -1,25 +1,112 @@
-"""Element types of tensors."""
+"""Element types of tensors: a row each, and one that a package adds is a row of its."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from string import Template
+
+from tuner.core.problem.dtype_row import Array, ArrayModule, DtypeRow, OperandRow, VendorType
+from tuner.core.problem.rows import added_rows, check_rows
+
+#: Where packages name theirs.
+GROUP = "tuner.dtypes"
+
+#: What both types of 16 bits have beside `widen`.
+_SIXTEEN_BITS = Template("""\
+  __device__ __forceinline__ static float widen(Bits bits) {
+$widen
+  }
+  __device__ __forceinline__ static u32 narrow_two(float low, float high) {
+    u32 packed;
+    asm("cvt.rn.${kind}x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+  }
+  __device__ __forceinline__ static u32 narrow(float value) { return narrow_two(value, 0.0f); }
+  __device__ __forceinline__ static void multiply(float* d, const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.$kind.$kind.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+""")
+_WIDEN_FP16 = """\
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;"""
+
+
+def _bf16_to_bits(xp: ArrayModule, values: Array) -> Array:
+    """The upper half of a float32, rounded."""
+    bits = values.astype(xp.float32).view(xp.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(xp.uint16)
 
 
 class Dtype(StrEnum):
     """Element type of every tensor; accumulation is always fp32."""
 
-    FP16 = "fp16"
-    BF16 = "bf16"
+    row: OperandRow
+
+    def __new__(cls, row: OperandRow | str) -> Dtype:
+        """The member of a row; a name finds its member, and makes none."""
+        assert isinstance(row, OperandRow), row
+        member = str.__new__(cls, row.name)
+        member._value_, member.row = row.name, row
+        return member
+
+    FP16 = OperandRow(
+        name="fp16",
+        bits=16,
+        number=0,
+        array_name="float16",
+        typestr="<f2",
+        dlpack=(2, 16),
+        roundoff=2.0**-11,
+        smallest_step=2.0**-24,
+        max_rel_error=2e-3,
+        nan_bits=0x7FFF,
+        to_bits=lambda xp, values: values.astype(xp.float16).view(xp.uint16),
+        from_bits=lambda xp, bits: bits.view(xp.float16),
+        device=_SIXTEEN_BITS.substitute(kind="f16", widen=_WIDEN_FP16),
+        tensor_kind="f16",
+        tensor_map=VendorType(name="CU_TENSOR_MAP_DATA_TYPE_FLOAT16", number=6),
+        library=VendorType(name="CUDA_R_16F", number=2),
+    )
+    BF16 = OperandRow(
+        name="bf16",
+        bits=16,
+        number=1,
+        array_name="bfloat16",
+        dlpack=(4, 16),
+        roundoff=2.0**-8,
+        smallest_step=2.0**-133,
+        max_rel_error=1.6e-2,
+        nan_bits=0x7FFF,
+        to_bits=_bf16_to_bits,
+        from_bits=lambda xp, bits: (bits.astype(xp.uint32) << 16).view(xp.float32),
+        device=_SIXTEEN_BITS.substitute(kind="bf16", widen="    return __uint_as_float(static_cast<u32>(bits) << 16);"),
+        tensor_kind="bf16",
+        tensor_map=VendorType(name="CU_TENSOR_MAP_DATA_TYPE_BFLOAT16", number=9),
+        library=VendorType(name="CUDA_R_16BF", number=14),
+    )
+    locals().update({row.name.upper(): row for row in added_rows(GROUP, OperandRow)})
 
     @property
     def size_bytes(self) -> int:
         """Bytes per element."""
-        return _SIZES_BYTES[self]
+        return self.row.size_bytes
 
     def elements(self, num_bytes: int) -> int:
         """How many elements so many bytes hold."""
         return num_bytes // self.size_bytes
 
 
-#: Whatever else depends on the size of an element asks `Dtype`, so that a new type is a row here.
-_SIZES_BYTES = {Dtype.FP16: 2, Dtype.BF16: 2}
+#: Of tensors beside the operands: factors and sums of squares; lengths and pages.
+FP32 = DtypeRow(name="fp32", bits=32, number=2, array_name="float32", typestr="<f4", dlpack=(2, 32))
+INT32 = DtypeRow(name="int32", bits=32, number=3, array_name="int32", typestr="<i4", dlpack=(0, 32))
+_ROWS: tuple[DtypeRow, ...] = (*(one.row for one in Dtype), FP32, INT32)
+check_rows(GROUP, _ROWS)
+#: Every element type that a tensor has, by name.
+ELEMENTS = {row.name: row for row in _ROWS}
+#: CUtensorMapDataType of each that has one, by its name. Source: CUDA driver API, "Tensor Map Object Management".
+MAP_TYPES = {one.row.tensor_map.name: one.row.tensor_map.number for one in Dtype if one.row.tensor_map}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, Self
+from functools import cache
+from typing import Any, ClassVar, Self
 
-from tuner.core.problem.attention import MOST_ROWS
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.rotary import Rotary, plain_rotary
+from tuner.core.problem.kv_cache import MOST_ROWS
+from tuner.core.problem.op import TILE, Op, OpWords, Tensor, TileOp, given, output, weight
+from tuner.core.problem.rotary import Rotary
 from tuner.errors import InvalidInput
 
 #: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
@@ -38,7 +41,7 @@ class Activation(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmOp:
+class GemmOp(TileOp):
     """C[m, n] = activation(s[m] A[m, k] W[n, k]^T + bias[n]) + R[m, n], nn.Linear layout: row-major, k contiguous.
 
     Scale s, bias and residual R are there where the op says so. A gated op has the gate's rows of W and bias above the
@@ -56,6 +59,9 @@ class GemmOp:
     Source: Shazeer, "GLU Variants Improve Transformer", 2020; Zhang, Sennrich, "Root Mean Square Layer Normalization",
     NeurIPS 2019.
     """
+
+    KIND: ClassVar[str] = "gemm"
+    FREE: ClassVar[tuple[str, ...]] = ("m", "n", "k")
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
@@ -178,10 +184,36 @@ class GemmOp:
         own += tuple(f"{self.name}.{name}" for name in self.rotary.operands) if self.rotary else ()
         return (*own, f"{self.norm}.squares") if self.norm else own
 
+    def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
+        """A, weights and bias, what the epilogue reads, what goes to a cache, and C."""
+        added = self.residual_source or f"{self.name}.residual"
+        found = [
+            (True, given(self.source, (self.m, self.k), dtype)),
+            (True, weight(f"{self.name}.weight", (self.weight_rows, self.k), dtype)),
+            (self.bias, weight(f"{self.name}.bias", (self.weight_rows,), dtype)),
+            (self.residual, given(added, (self.m, self.n), dtype)),
+            (self.row_scale, given(f"{self.name}.row_scale", (self.m,), "fp32")),
+            (bool(self.norm), given(self.norm, (self.m, self.k), dtype)),
+            (bool(self.norm), given(f"{self.norm}.squares", (self.m,), "fp32")),
+        ]
+        beside = self.rotary.tensors(self.name, self.m, dtype) if self.rotary else ()
+        read = dict.fromkeys(tensor for is_there, tensor in found if is_there)
+        return (*read, *beside, output(self.name, (self.m, self.c_columns), dtype))
+
+    def weight_bytes(self, dtype: Dtype) -> int:
+        """Those of W; a bias is among `own_bytes`."""
+        return self.weight_rows * self.k * dtype.size_bytes
+
+    def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
+        """Bias, a residual of its own, and factors, or sums of squares of an input's rows."""
+        in_dtype = self.bias * self.weight_rows + (self.residual and not self.residual_source) * self.m * self.n
+        vectors = self.row_scale or (bool(self.norm) and self.norm not in written)
+        return in_dtype * dtype.size_bytes + vectors * self.m * ROW_SCALE_BYTES
+
     @property
-    def tensors(self) -> tuple[str, ...]:
-        """The names of those."""
-        return tuple(read.tensor for read in self.reads)
+    def num_tiles(self) -> int:
+        """Of C; of what is turned, of pairs."""
+        return -(-self.m // TILE) * -(-self.n // TILE)
 
     @property
     def scales_rows(self) -> bool:
@@ -218,18 +250,78 @@ class GemmOp:
         in_dtype = self.bias * self.weight_rows + self.residual * self.m * self.n
         return in_dtype * dtype.size_bytes + self.scales_rows * self.m * ROW_SCALE_BYTES
 
+    @property
+    def written_cache(self) -> Rotary | None:
+        """Where keys and values of what is turned go."""
+        return self.rotary
+
+    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
+        """That no other op writes to a cache, and that no product reads what is turned.
+
+        Raises:
+            InvalidInput: names the op, and what would be right.
+        """
+        if not self.rotary:
+            return
+        writers = [op.name for op in ops if op.written_cache]
+        if len(writers) > 1:
+            problem = f"{writers[0]} and {writers[1]} both write to a cache, and a kernel has one such op"
+            raise InvalidInput("ops", problem, "cut the chain between them, and tune each run by itself")
+        if reader := next((one.name for one in ops if isinstance(one, TileOp) and self.name in one.read_names), None):
+            problem = f"{reader} reads {self.name}, whose keys and values go to a cache"
+            remedy = "let an attention behind it read its queries, or leave rotary out"
+            raise InvalidInput("ops", problem, remedy)
+
+    def describe(self, *, with_rows: bool = True) -> str:
+        """The columns that it makes."""
+        return f"{self.result_columns}{f' {self.rotary.describe()}' if self.rotary else ''}"
+
+    def words(self) -> OpWords:
+        """Its row in a table of a chain's ops."""
+        residual = (self.residual_source or f"{self.name}.residual") if self.residual else ""
+        return OpWords(
+            sizes=", ".join(
+                [
+                    f"{self.m} x {self.result_columns} x {self.k}",
+                    *(name for name in ("gated", "rotary") if getattr(self, name)),
+                ]
+            ),
+            reads=self.source,
+            named={read.field: read.tensor for read in self.reads},
+            norm=self.norm or ("a given factor a row" if self.row_scale else ""),
+            adds=" and ".join(what for what in (residual, "a bias" if self.bias else "") if what),
+            function="" if self.activation is Activation.IDENTITY else str(self.activation),
+        )
+
+    def column_of_tiles(self, column: int) -> int:
+        """Of what is turned tiles have pairs."""
+        return self.rotary.pair_of(column) if self.rotary else column
+
+    @classmethod
+    def extras(cls, ops: Sequence[Self]) -> list[str]:
+        """Activations op by op, then what any of them has."""
+        found = [str(op.activation) for op in ops if op.activation is not Activation.IDENTITY]
+        shown = ("bias", "gated", "residual", "row_scale", "norm")
+        found += [name for name in shown if any(getattr(op, name) for op in ops)]
+        return found + [op.rotary.describe() for op in ops if op.rotary]
+
     def to_json(self) -> dict[str, Any]:
-        """A dict of plain JSON values; `from_json` is its inverse."""
-        data = asdict(self)
-        drop_defaults_of_chains(data)
+        """A dict of plain JSON values; `from_json` is its inverse. It says nothing of its kind, as ever."""
+        data = self.to_job_json()
         for name in _LATER_OP:
             if not data[name]:
                 del data[name]
         return data
 
+    def to_job_json(self) -> dict[str, Any]:
+        """The same with every option that pairs have, set or not."""
+        data = {name: getattr(self, name) for name in _names(type(self))}
+        _drop_defaults_of_chains(data)
+        return data
+
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        """Inverse of `to_json`.
+    def from_json(cls, data: dict[str, Any], dtype: Dtype = Dtype.FP16) -> Self:
+        """Inverse of `to_json`, whatever the element type.
 
         Raises:
             InvalidInput: a size is wrong, or options do not go together.
@@ -238,7 +330,12 @@ class GemmOp:
         return cls(**{**data, "activation": Activation(data["activation"]), "rotary": rotary})
 
 
-def drop_defaults_of_chains(op: dict[str, Any]) -> None:
+@cache
+def _names(cls: type[GemmOp]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls))
+
+
+def _drop_defaults_of_chains(op: dict[str, Any]) -> None:
     """Takes from an op's JSON what chains alone ask for, where it has its default."""
     if not op["norm"]:
         del op["eps"]
@@ -246,4 +343,4 @@ def drop_defaults_of_chains(op: dict[str, Any]) -> None:
         if not op[name]:
             del op[name]
     if rotary := op.get("rotary"):
-        op["rotary"] = rotary.to_json() if isinstance(rotary, Rotary) else plain_rotary(rotary)
+        op["rotary"] = rotary.to_json()

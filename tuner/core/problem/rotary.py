@@ -6,11 +6,12 @@ i + head_dim / 2 of a head are a pair, as in Llama.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from tuner.core.problem.attention import HEAD_DIMS, MOST_NEW_TOKENS
-from tuner.core.problem.attention_form import PagedCache, paged_for
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.kv_cache import HEAD_DIMS, MOST_NEW_TOKENS, PagedCache, paged_for
+from tuner.core.problem.op import Tensor, cache, given, weight
 from tuner.errors import InvalidInput
 
 #: Names of the operands, behind the op's: both caches, int32 lengths of the sequences, of a paged cache the int32 table
@@ -125,6 +126,16 @@ class Rotary:
             return paged.num_rows(self)
         return self.num_sequences(rows) * self.kv_heads * self.max_length
 
+    def tensors(self, name: str, rows: int, dtype: Dtype) -> tuple[Tensor, ...]:
+        """Of an op of that name and so many rows: both caches, lengths, pages, radians a token."""
+        sequences, paged = self.num_sequences(rows), self.paged(rows)
+        found = [cache(f"{name}.{one}", self.cache_shape(rows), dtype) for one in CACHES]
+        found += [given(f"{name}.lengths", (sequences,), "int32", range=(0, self.max_length))]
+        if paged:
+            table = (sequences, paged.pages_of(self))
+            found += [given(f"{name}.pages", table, "int32", range=(-1, paged.num_pages - 1))]
+        return (*found, weight(f"{name}.frequencies", (self.head_dim // 2,), "fp32"))
+
     def describe(self) -> str:
         """E.g. ``rotary``, or ``rotary to pages of 16``."""
         paged = self.paged(self.new_tokens)
@@ -132,7 +143,8 @@ class Rotary:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse."""
-        return plain_rotary(asdict(self))
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in found.items() if name not in _LATER or value != _LATER[name]}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -142,8 +154,3 @@ class Rotary:
             InvalidInput: a field is out of its range.
         """
         return cls(**data)
-
-
-def plain_rotary(data: dict[str, Any]) -> dict[str, Any]:
-    """Of the fields of a `Rotary`, those that its JSON form has."""
-    return {name: value for name, value in data.items() if name not in _LATER or value != _LATER[name]}

@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from tuner.core.problem.attention_op import ATTENTION, AttentionOp
-from tuner.core.problem.attention_place import check_attentions, check_turned
 from tuner.core.problem.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gemm_op import (
@@ -20,10 +18,15 @@ from tuner.core.problem.gemm_op import (
     ROW_SCALE_BYTES,
     Activation,
     GemmOp,
-    drop_defaults_of_chains,
 )
+from tuner.core.problem.op import LaunchOp, Op, TileOp
+from tuner.core.problem.op_kinds import op_from_json
 from tuner.core.problem.rotary import WITH_ATTENTION
+from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from tuner.core.problem.attention_op import AttentionOp
 
 __all__ = [
     "DEFAULT_EPS",
@@ -36,16 +39,12 @@ __all__ = [
     "Op",
     "Workload",
     "WorkloadKind",
-    "drop_defaults_of_chains",
     "ffn_pair",
     "independent_pair",
 ]
 
 #: Most ops of a workload.
 MAX_OPS = 8
-
-#: An op of any kind.
-Op = GemmOp | AttentionOp
 
 
 class WorkloadKind(StrEnum):
@@ -82,26 +81,35 @@ class Workload:
         if len(self.ops) > MAX_OPS:
             problem = f"{len(self.ops)} ops, and a kernel has room for {MAX_OPS}"
             raise InvalidInput("ops", problem, f"give at most {MAX_OPS}: cut the chain, and tune each run by itself")
+        if self.unknown_kinds:
+            return  # who knows them has checked it
         flows = [Flow(op.name, (op.m, op.c_columns), op.reads, self.operands_of(op)) for op in self.ops]
         check_names(flows)
-        check_turned(self.tile_ops, self.launch_ops)
+        for op in self.ops:
+            op.check_shared(self.ops)
         check_dataflow(flows)
-        check_attentions(self.ops, self.dtype)
+        for op in self.ops:
+            op.check_place(self.ops, self.dtype)
+
+    @cached_property
+    def unknown_kinds(self) -> tuple[str, ...]:
+        """Kinds of its ops that are not known here: it can be kept and told, and not be run."""
+        return tuple(dict.fromkeys(op.kind for op in self.ops if isinstance(op, UnknownOp)))
 
     @cached_property
     def tile_ops(self) -> tuple[GemmOp, ...]:
         """Those that may share a launch."""
-        return tuple(op for op in self.ops if isinstance(op, GemmOp))
+        return tuple(cast("GemmOp", op) for op in self.ops if isinstance(op, TileOp))
 
     @cached_property
     def launch_ops(self) -> tuple[AttentionOp, ...]:
         """Those that have launches of their own."""
-        return tuple(op for op in self.ops if isinstance(op, AttentionOp))
+        return tuple(cast("AttentionOp", op) for op in self.ops if isinstance(op, LaunchOp))
 
     @cached_property
     def tile_places(self) -> tuple[int, ...]:
         """Of each tile op the place among `ops`."""
-        return tuple(place for place, op in enumerate(self.ops) if isinstance(op, GemmOp))
+        return tuple(place for place, op in enumerate(self.ops) if isinstance(op, TileOp))
 
     @cached_property
     def launch_places(self) -> tuple[int, ...]:
@@ -110,7 +118,7 @@ class Workload:
 
     def tile_ops_before(self, op: Op) -> int:
         """How many tile ops stand in front of an op."""
-        return sum(isinstance(other, GemmOp) for other in self.ops[: self.ops.index(op)])
+        return sum(isinstance(other, TileOp) for other in self.ops[: self.ops.index(op)])
 
     @cached_property
     def borders(self) -> tuple[int, ...]:
@@ -126,13 +134,13 @@ class Workload:
     def turned_for(self) -> AttentionOp | None:
         """The attention that reads what the turned product makes, and so the cache that this writes to; None where
         that is read by another workload."""
-        turned = {op.name for op in self.tile_ops if op.rotary}
+        turned = {op.name for op in self.ops if op.written_cache}
         return next((one for one in self.launch_ops if one.source in turned), None)
 
     def operands_of(self, op: Op) -> tuple[str, ...]:
         """The names of the op's own tensors. A cache has one name: that of the attention that reads it here."""
         reader = self.turned_for
-        if reader is None or not isinstance(op, GemmOp) or not op.rotary:
+        if reader is None or not op.written_cache:
             return op.operands
         shared = {f"{op.name}.{name}" for name in WITH_ATTENTION}
         return tuple(name for name in op.operands if name not in shared)
@@ -161,7 +169,7 @@ class Workload:
 
     def reader_of(self, attention: AttentionOp) -> GemmOp | None:
         """The tile op that reads the attention's output; None where there is none."""
-        return next((op for op in self.tile_ops if attention.name in op.tensors), None)
+        return next((op for op in self.tile_ops if attention.name in op.read_names), None)
 
     @property
     def num_rows(self) -> int:
@@ -192,8 +200,8 @@ class Workload:
     def producers_of(self, op_index: int) -> tuple[int, ...]:
         """Indices of all ops whose outputs op `op_index` reads, as A or in its epilogue, or through a launch op that
         it reads; ascending."""
-        tensors = set(self.tile_ops[op_index].tensors)
-        tensors |= {tensor for op in self.launch_ops if op.name in tensors for tensor in op.tensors}
+        tensors = set(self.tile_ops[op_index].read_names)
+        tensors |= {tensor for op in self.launch_ops if op.name in tensors for tensor in op.read_names}
         return tuple(i for i, op in enumerate(self.tile_ops) if op.name in tensors)
 
     @property
@@ -210,7 +218,7 @@ class Workload:
     def is_read(self, op_index: int) -> bool:
         """Whether an op of the workload reads the output of op `op_index`: as A, in its epilogue, or as queries."""
         name = self.tile_ops[op_index].name
-        return any(name in op.tensors for op in self.ops)
+        return any(name in op.read_names for op in self.ops)
 
     def op_named(self, name: str) -> Op:
         """The op of that name."""
@@ -218,8 +226,7 @@ class Workload:
 
     def leaves(self, op: Op) -> bool:
         """Whether the caller reads the op's output."""
-        is_output = isinstance(op, GemmOp) and op.is_output
-        return is_output or not any(op.name in other.tensors for other in self.ops)
+        return op.is_output or not any(op.name in other.read_names for other in self.ops)
 
     @property
     def num_flops(self) -> int:
@@ -229,7 +236,7 @@ class Workload:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weight matrices."""
-        return sum(op.weight_rows * op.k for op in self.tile_ops) * self.dtype.size_bytes
+        return sum(op.weight_bytes(self.dtype) for op in self.ops)
 
     @property
     def rotated_bytes(self) -> int:
@@ -238,16 +245,14 @@ class Workload:
 
     @property
     def cache_bytes(self) -> int:
-        """Keys and values that a timed launch of each attention has to read."""
-        return sum(op.cache_bytes for op in self.launch_ops)
+        """Of the caches that a timed launch has to read."""
+        return sum(op.cache_bytes for op in self.ops)
 
     @property
     def compulsory_bytes(self) -> int:
         """Fewest bytes through DRAM with cold caches: each input and weight read once, each final output written
         once; intermediates stay in the cache."""
-        written = (op.result_columns - (0 if self.leaves(op) else op.c_columns) for op in self.tile_ops)
-        outputs = sum(op.m * columns for op, columns in zip(self.tile_ops, written, strict=True))
-        outputs += sum(op.m * op.n for op in self.launch_ops if self.leaves(op))
+        outputs = sum(op.m * (op.result_columns - (0 if self.leaves(op) else op.c_columns)) for op in self.ops)
         return self.compulsory_read_bytes + outputs * self.dtype.size_bytes
 
     @property
@@ -257,22 +262,18 @@ class Workload:
         reads = (read for op in self.ops for read in op.reads if read.field != "norm")
         given = {read.tensor: read.shape[0] * read.shape[1] for read in reads}
         inputs = sum(size for tensor, size in given.items() if tensor not in names) * self.dtype.size_bytes
-        epilogues = sum(map(self.own_epilogue_bytes, range(len(self.tile_ops))))
-        return inputs + epilogues + self.weight_bytes + self.cache_bytes - self._new_cache_bytes
+        own = sum(op.own_bytes(self.dtype, names) for op in self.ops)
+        return inputs + own + self.weight_bytes + self.cache_bytes - self._new_cache_bytes
 
     @property
     def _new_cache_bytes(self) -> int:
-        """Keys and values that an attention reads, and a product of the workload writes: no need to fetch them."""
-        turned = {op.name: op.result_columns - op.c_columns for op in self.tile_ops if op.rotary}
-        return sum(op.m * turned.get(op.source, 0) for op in self.launch_ops) * self.dtype.size_bytes
+        """Of a cache that an op reads, what another op of the workload writes: no need to fetch it."""
+        written = {op.name: op.m * (op.result_columns - op.c_columns) for op in self.ops if op.written_cache}
+        return sum(written.get(name, 0) for op in self.ops for name in op.read_names) * self.dtype.size_bytes
 
     def own_epilogue_bytes(self, op_index: int) -> int:
-        """Bytes of what the epilogue of op `op_index` reads that is no named tensor: bias, a residual of its own, and
-        factors, or sums of squares of an input's rows."""
-        op = self.tile_ops[op_index]
-        in_dtype = op.bias * op.weight_rows + (op.residual and not op.residual_source) * op.m * op.n
-        vectors = op.row_scale or (bool(op.norm) and self.norm_producer_of(op_index) is None)
-        return in_dtype * self.dtype.size_bytes + vectors * op.m * ROW_SCALE_BYTES
+        """Bytes of what the epilogue of tile op `op_index` reads that is no named tensor."""
+        return self.tile_ops[op_index].own_bytes(self.dtype, [op.name for op in self.ops])
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse.
@@ -290,7 +291,7 @@ class Workload:
             InvalidInput: a size, a name or the topological order is wrong.
         """
         dtype = Dtype(data["dtype"])
-        ops = tuple(_op_from_json(op, dtype) for op in data["ops"])
+        ops = tuple(op_from_json(op, dtype) for op in data["ops"])
         return cls(kind=WorkloadKind(data["kind"]), ops=ops, dtype=dtype)
 
     @property
@@ -301,34 +302,19 @@ class Workload:
 
     def describe(self, *, with_rows: bool = True) -> str:
         """One line in words, e.g. ``ffn fp16 M=16 4096 -> 14336 -> 4096 relu``; on demand for any number of rows."""
-        ops = self.tile_ops
         if self.kind is WorkloadKind.INDEPENDENT:
-            shapes = " beside ".join(f"[{op.m}, {op.n}, {op.k}]" for op in ops)
+            shapes = " beside ".join(f"[{op.m}, {op.n}, {op.k}]" for op in self.tile_ops)
             return f"{self.kind} {self.dtype} {shapes}"
+        first = self.ops[0]
+        read = [str(first.reads[0].shape[1])] if isinstance(first, TileOp) else []
         if self.launch_ops:
-            made = [_made(op) if isinstance(op, GemmOp) else op.describe(with_rows=with_rows) for op in self.ops]
-            read = [str(op.k) for op in ops if op is self.ops[0]]
-            return f"attention {self.dtype} {' -> '.join([*read, *made])}"
-        dims = " -> ".join(str(d) for d in (ops[0].k, *(op.result_columns for op in ops)))
-        extras = [str(op.activation) for op in ops if op.activation is not Activation.IDENTITY]
-        shown = ("bias", "gated", "residual", "row_scale", "norm")
-        extras += [name for name in shown if any(getattr(op, name) for op in ops)]
-        extras += [op.rotary.describe() for op in ops if op.rotary]
-        rows = [f"M={ops[0].m}"] if with_rows else []
+            made = (op.describe(with_rows=with_rows) for op in self.ops)
+            return f"{self.launch_ops[0].KIND or self.kind} {self.dtype} {' -> '.join([*read, *made])}"
+        dims = " -> ".join([*read, *(str(op.result_columns) for op in self.ops)])
+        rows = [f"M={first.m}"] if with_rows else []
+        kinds = dict.fromkeys(type(op) for op in self.ops)
+        extras = (word for kind in kinds for word in kind.extras([op for op in self.ops if type(op) is kind]))
         return " ".join([str(self.kind), str(self.dtype), *rows, dims, *extras])
-
-
-def _made(op: GemmOp) -> str:
-    """The columns that it makes."""
-    return f"{op.result_columns}{f' {op.rotary.describe()}' if op.rotary else ''}"
-
-
-def _op_from_json(data: dict[str, Any], dtype: Dtype) -> GemmOp | AttentionOp:
-    if data.get("op") == ATTENTION:
-        return AttentionOp.from_json(data, dtype)
-    if "op" in data:
-        raise InvalidInput("op", f"is {data['op']!r}", f"give {ATTENTION}, or leave it out for a product")
-    return GemmOp.from_json(data)
 
 
 def ffn_pair(

@@ -21,6 +21,7 @@ from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.attention import BLOCK_COLUMNS, AttentionEngine, AttentionSchedule
+from tuner.core.schedule.codec import Frozen
 from tuner.errors import CoverageError, ResourceError, WordError
 
 #: A task has 24 bits for its span and 7 for its block.
@@ -58,7 +59,7 @@ def attention_plan(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> At
 
 def attention_digest(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
     """sha256, hex: of what a launch is told, and of what was proven of it."""
-    sizes = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, schedule)
+    sizes = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, Frozen(schedule))
     later = (plan.by_length, plan.num_asking)  # left out by default, so that digests of before stay as they are
     facts = (*sizes, *later) if any(later) else sizes
     words = plan.tasks.astype("<i4").tobytes() + plan.queues.astype("<i4").tobytes()

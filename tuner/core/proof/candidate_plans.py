@@ -57,7 +57,7 @@ def attention_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> t
         return ()
     check_kind(workload, gpu, candidate.plan_kind, schedule)
     check_schedule(workload, gpu, schedule)
-    pairs = zip(workload.launch_ops, schedule.attentions, strict=True)
+    pairs = zip(workload.launch_ops, schedule.launch_ops, strict=True)
     return tuple(attention_plan(op, one, gpu) for op, one in pairs)
 
 
@@ -104,7 +104,7 @@ def check_launches(workload: Workload, launches: Sequence[tuple[int, ...]]) -> N
     for index, described in enumerate(ops):
         if index not in launch_of:
             raise CoverageError("an op is computed by no launch", described.name)
-        for tensor in described.tensors:
+        for tensor in described.read_names:
             writer = index_of.get(tensor, index)
             if launch_of.get(writer, 0) > launch_of[index]:
                 who = f"{described.name}, of launch {launch_of[index]}, reads {tensor}, of launch {launch_of[writer]}"

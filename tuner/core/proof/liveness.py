@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tuner.core.plan.distinct import distinct_rows
 from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.tile_graph import TaskGraph
 from tuner.core.plan.words import Plan
 from tuner.core.proof.symbolic_run import Progress, Protocol
 from tuner.errors import LivenessError, SafetyError
@@ -30,12 +30,12 @@ Ints = npt.NDArray[np.int64]
 _NEVER = np.iinfo(np.int64).max
 
 
-def task_name(plan: Plan, graph: TileGraph, task: int) -> str:
+def task_name(plan: Plan, graph: TaskGraph, task: int) -> str:
     """``task 7 (down tile 0,3)``, or ``task 7 (down tile 0,3 part 1 of 2)``."""
     op, tile_m, tile_n = plan.tasks[task, :3].tolist()
     part, num_parts = plan.tasks[task, 6:8].tolist()
     parts = f" part {part} of {num_parts}" if num_parts else ""
-    return f"task {task} ({graph.workload.tile_ops[op].name} tile {tile_m},{tile_n}{parts})"
+    return f"task {task} ({graph.name_of(op)} tile {tile_m},{tile_n}{parts})"
 
 
 def used_waits(plan: Plan) -> Ints:
@@ -59,7 +59,7 @@ def range_reduce(ufunc: np.ufunc, values: Ints, begin: Ints, end: Ints) -> Ints:
     return np.asarray(ufunc.reduceat(padded, bounds)[::2], dtype=np.int64)
 
 
-def check_epochs(plan: Plan, graph: TileGraph) -> None:
+def check_epochs(plan: Plan, graph: TaskGraph) -> None:
     """Each wait's `posts_per_launch` is what its signals get, and its threshold is not above that.
 
     Raises:
@@ -127,7 +127,7 @@ def _late_tasks(plan: Plan, position: Ints) -> Ints:
     return waiting[over[lists.of] >= position[waiting]]
 
 
-def check_liveness(plan: Plan, graph: TileGraph, protocol: Protocol | None = None) -> None:
+def check_liveness(plan: Plan, graph: TaskGraph, protocol: Protocol | None = None) -> None:
     """Every task starts, in every interleaving.
 
     Raises:
@@ -145,7 +145,7 @@ def check_liveness(plan: Plan, graph: TileGraph, protocol: Protocol | None = Non
         raise LivenessError("the plan deadlocks", _cycle(plan, graph, progress))
 
 
-def _cycle(plan: Plan, graph: TileGraph, progress: Progress) -> str:
+def _cycle(plan: Plan, graph: TaskGraph, progress: Progress) -> str:
     """Follows from blocked task to the signal that it lacks, to the head of the queue that holds its post, until a
     task repeats."""
     ticket = "a later ticket than"

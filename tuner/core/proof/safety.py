@@ -20,23 +20,31 @@ runs both tasks orders nothing here: each task gets a CTA of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from tuner.core.plan.distinct import distinct_rows
-from tuner.core.plan.edges import Edges, EpilogueEdges, Needs
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.edges import Edge
+from tuner.core.plan.needs import Needs
+from tuner.core.plan.tile_graph import TaskGraph
 from tuner.core.plan.words import EPILOGUE_STEP, Plan
 from tuner.core.proof.implied import Implied, counted_before
-from tuner.core.proof.liveness import post_totals, range_reduce, task_name
+from tuner.core.proof.liveness import post_totals, task_name
 from tuner.core.proof.symbolic_run import Protocol
 from tuner.errors import SafetyError
 
 Ints = npt.NDArray[np.int64]
 
+#: A producer's task, the step that reads it first, and the tasks that come to it too early, as far as waits show.
+_Loose = tuple[int, int, list[int]]
+#: An edge, a task that reads by it, and the step.
+_Read = tuple[Edge, int, int]
 
-def check_safety(plan: Plan, graph: TileGraph) -> None:
+
+def check_safety(plan: Plan, graph: TaskGraph) -> None:
     """Every edge of the tile graph is kept in every interleaving; the plan covers the graph and is live.
 
     Raises:
@@ -44,39 +52,95 @@ def check_safety(plan: Plan, graph: TileGraph) -> None:
             fails to wait for by then; or a wait that stands where the device would not find it.
     """
     check_steps(plan, graph)
-    readers: dict[int, list[tuple[int, int]]] = {}
-    totals = post_totals(plan)
-    for edge in graph.edges:
-        for producer, step, consumers in _uncovered(plan, graph, edge, totals):
-            readers.setdefault(producer, []).extend((consumer, step) for consumer in consumers)
-    if graph.epilogue_edges:
-        implied = Implied(plan, totals)
-        for epilogue_edge in graph.epilogue_edges:
-            for producer, consumers in _uncovered_in_epilogue(plan, graph, epilogue_edge, implied):
-                readers.setdefault(producer, []).extend((consumer, EPILOGUE_STEP) for consumer in consumers)
-    if not readers:
+    early: dict[int, list[_Read]] = {}
+    for edge, (producer, step, consumers) in _all_uncovered(plan, graph):
+        early.setdefault(producer, []).extend((edge, consumer, step) for consumer in consumers)
+    if not early:
         return
     protocol = Protocol(plan)
-    for producer, reads in readers.items():
+    for producer, reads in early.items():
         progress = protocol.run_apart(frozen=producer)
-        racing = next((read for read in reads if progress.reaches(*read)), None)
+        racing = next((read for read in reads if progress.reaches(*read[1:])), None)
         if racing is not None:
-            reader, step = racing
+            edge, reader, step = racing
             signal = int(plan.tasks[producer, 5])
             posts = f"posts to signal {signal}" if signal >= 0 else "posts nothing"
             raise SafetyError(
                 "a read can precede its write",
                 f"{task_name(plan, graph, reader)} can {_what(step)} before {task_name(plan, graph, producer)}"
-                f" is done, which {posts}; the reader's waits {_waits_text(plan, reader)} do not count that post by "
-                "then",
+                f" is done, which {posts}; the reader's waits {_waits_text(plan, reader)} do not count that post by"
+                f" then, when it reads {_box_text(plan, graph, edge, reader, step)}",
             )
+
+
+def _all_uncovered(plan: Plan, graph: TaskGraph) -> Iterator[tuple[Edge, _Loose]]:
+    """What waits alone do not show to be in order: early reads first."""
+    totals = post_totals(plan)
+    implied = Implied(plan, totals) if graph.late_edges else None
+    ops: dict[int, _Tasks] = {}
+    for edge in (*graph.early_edges, *graph.late_edges):
+        for op in (edge.producer, edge.consumer):
+            ops[op] = ops.get(op) or _Tasks(plan, graph, op)
+        readers, writers = ops[edge.consumer], ops[edge.producer]
+        needs = edge.needs(readers.places, readers.steps)
+        if edge.is_late and implied is not None:
+            found = _uncovered_late(readers, writers, needs, implied)
+        else:
+            found = _uncovered(plan, readers, writers, needs, totals)
+        yield from ((edge, one) for one in found)
+
+
+class _Tasks:
+    """The tasks of one op."""
+
+    def __init__(self, plan: Plan, graph: TaskGraph, op: int) -> None:
+        self._num_tiles = graph.spaces[op].num_tiles
+        #: Of the plan.
+        self.numbers: Ints = np.flatnonzero(plan.tasks[:, 0] == op)
+        words = plan.tasks[self.numbers]
+        #: [tasks] the tile of each; where that is in its grid; its steps; and [2, tasks] where its waits begin and end.
+        self.tiles: Ints = graph.spaces[op].numbers(words)
+        self.steps: Ints = graph.steps_of(words)
+        self.places = graph.spaces[op].places(words)
+        self.waits: Ints = words[:, 3:5].T.astype(np.int64)
+        self._posts = words[:, 5]
+
+    @cached_property
+    def by_tile(self) -> Ints:
+        """[tiles + 1] where the tasks of each begin in `in_order`."""
+        return np.concatenate(([0], np.cumsum(np.bincount(self.tiles, minlength=self._num_tiles))))
+
+    @cached_property
+    def in_order(self) -> Ints:
+        """[tasks] their places, tile by tile."""
+        return np.argsort(self.tiles, kind="stable")
+
+    @cached_property
+    def signal_of_tile(self) -> Ints:
+        """[tiles] the signal that each posts to, or -1."""
+        signals = np.full(self._num_tiles, -1, dtype=np.int64)
+        signals[self.tiles] = self._posts
+        return signals
+
+    def of_tile(self, tile: int) -> list[int]:
+        """The tasks of a tile, one or its parts."""
+        mine = self.in_order[self.by_tile[tile] : self.by_tile[tile + 1]]
+        tasks: list[int] = self.numbers[mine].tolist()
+        return tasks
+
+
+def _box_text(plan: Plan, graph: TaskGraph, edge: Edge, reader: int, step: int) -> str:
+    """The box that a task reads in one of its steps, or behind them."""
+    first, stride, _ = graph.steps_of(plan.tasks[[reader]])[0].tolist()
+    tile = edge.reader.coordinates(*plan.tasks[reader, 1:3].tolist())
+    return edge.read.box.text(tile, 0 if step == EPILOGUE_STEP else first + step * stride)
 
 
 def _what(step: int) -> str:
     return "come to its epilogue" if step == EPILOGUE_STEP else f"load its k-step {step}"
 
 
-def check_steps(plan: Plan, graph: TileGraph) -> None:
+def check_steps(plan: Plan, graph: TaskGraph) -> None:
     """The waits of each task stand before k-steps that it has, in the order of these, or then before an epilogue that
     reads what another op of the launch wrote. Elsewhere behind the last k-step a wait protects no read, and engines
     differ in what it holds up: this task, the next one, or nothing.
@@ -92,7 +156,7 @@ def check_steps(plan: Plan, graph: TileGraph) -> None:
     unordered = np.flatnonzero((end > begin) & (falls[end] > falls[np.minimum(begin + 1, end)]))
     waiting = np.flatnonzero(end > begin)
     num_steps = graph.steps_of(plan.tasks)[:, 2]
-    reads_late = np.isin(plan.tasks[waiting, 0], [edge.consumer for edge in graph.epilogue_edges])
+    reads_late = np.isin(plan.tasks[waiting, 0], [edge.consumer for edge in graph.late_edges])
     late = np.concatenate(([0], np.cumsum(step == EPILOGUE_STEP)))
     num_late = late[end[waiting]] - late[begin[waiting]]  # the last of them, where they are in order
     last = end[waiting] - 1 - num_late
@@ -120,99 +184,61 @@ def _place(step: int) -> str:
     return f" before step {step}" if step else ""
 
 
-def _uncovered(plan: Plan, graph: TileGraph, edge: Edges, totals: Ints) -> Iterator[tuple[int, int, list[int]]]:
-    """Producer tasks, the k-step that reads them first, and the consumers that come to it without a wait that counts
-    all posts of the producer's signal."""
-    grid = graph.grids[edge.producer]
-    by_tile, first_of, signal_at = _tiles_of(plan, edge.producer, grid)
-    consumers = np.flatnonzero(plan.tasks[:, 0] == edge.consumer)
-    words = plan.tasks[consumers].astype(np.int64)
-    needs = edge.needs(graph.steps_of(plan.tasks[consumers]))
-    keys = np.column_stack((words[:, (1, 3, 4)], needs.of))
-    distinct = distinct_rows(keys)
-    groups, group_of = distinct.rows, distinct.of
-    loose = np.flatnonzero(~_covered_by_one_wait(plan, edge, needs, groups, signal_at, totals))
+def _uncovered(plan: Plan, readers: _Tasks, writers: _Tasks, needs: Needs, totals: Ints) -> Iterator[_Loose]:
+    """Producer tasks, the step that reads them first, and the consumers that come to it without a wait that counts all
+    posts of the producer's signal."""
+    signals = writers.signal_of_tile[needs.tiles]
+    groups = distinct_rows(np.stack((needs.of, *readers.waits)).T)
+    loose = np.flatnonzero(~_covered_by_one_wait(plan, needs, groups.rows, signals, totals))
     for group in loose.tolist():
-        row, wait_begin, wait_end, need = groups[group].tolist()
-        before = counted_before(plan, wait_begin, wait_end, totals)
-        first_row, cols = int(edge.first[row]), needs.columns(need)
-        read_in = needs.first_reads[need, cols]
-        late = before[signal_at[first_row : edge.last[row], cols]] > read_in
-        if not late.any():
+        number, wait_begin, wait_end = groups.rows[group].tolist()
+        before, entries = counted_before(plan, wait_begin, wait_end, totals), needs.entries(number)
+        late = np.flatnonzero(before[signals[entries]] > needs.steps[entries]) + entries.start
+        if not late.size:
             continue
-        members = consumers[group_of == group].tolist()
-        for below, right in zip(*(axis.tolist() for axis in np.nonzero(late)), strict=True):
-            tile = (first_row + below) * grid[1] + int(cols[right])
-            for producer in by_tile[first_of[tile] : first_of[tile + 1]].tolist():
-                yield producer, int(read_in[right]), members
+        members = readers.numbers[groups.of == group].tolist()
+        for entry in late.tolist():
+            for producer in writers.of_tile(int(needs.tiles[entry])):
+                yield producer, int(needs.steps[entry]), members
 
 
-def _tiles_of(plan: Plan, op: int, grid: tuple[int, int]) -> tuple[Ints, Ints, Ints]:
-    """The op's tasks, tile by tile; where each tile's begin among them; and [tile rows, tile columns] the signal that
-    each tile posts to."""
-    mine = np.flatnonzero(plan.tasks[:, 0] == op)
-    tile_of = np.ravel_multi_index((plan.tasks[mine, 1], plan.tasks[mine, 2]), grid)
-    by_tile = mine[np.argsort(tile_of, kind="stable")]
-    first_of = np.concatenate(([0], np.cumsum(np.bincount(tile_of, minlength=grid[0] * grid[1]))))
-    return by_tile, first_of, plan.tasks[by_tile[first_of[:-1]], 5].astype(np.int64).reshape(grid)
+def _uncovered_late(readers: _Tasks, writers: _Tasks, needs: Needs, implied: Implied) -> Iterator[_Loose]:
+    """Producer tasks, and the consumers that come behind their last step without a wait that stands for them, be it
+    their own or one of a task that they wait for."""
+    signals = writers.signal_of_tile[needs.tiles]
+    groups = distinct_rows(np.stack((implied.list_of[readers.numbers], needs.of)).T)
+    bounds = np.flatnonzero(np.diff(groups.rows[:, 0], prepend=-1, append=-1))
+    for begin, end in pairwise(bounds.tolist()):
+        entries, of = needs.gathered(groups.rows[begin:end, 1])
+        missing = np.flatnonzero(~implied.by_waits(int(groups.rows[begin, 0]), signals[entries]))
+        for entry, group in zip(entries[missing].tolist(), of[missing].tolist(), strict=True):
+            members = readers.numbers[groups.of == begin + group].tolist()
+            for producer in writers.of_tile(int(needs.tiles[entry])):
+                yield producer, EPILOGUE_STEP, members
 
 
-def _uncovered_in_epilogue(
-    plan: Plan, graph: TileGraph, edge: EpilogueEdges, implied: Implied
-) -> Iterator[tuple[int, list[int]]]:
-    """Producer tasks, and the consumers that come to their epilogue without a wait that stands for them, be it their
-    own or one of a task that they wait for."""
-    grid = graph.grids[edge.producer]
-    by_tile, first_of, signal_at = _tiles_of(plan, edge.producer, grid)
-    consumers = np.flatnonzero(plan.tasks[:, 0] == edge.consumer)
-    rows, lists = plan.tasks[consumers, 1].astype(np.int64), implied.list_of[consumers]
-    num_lists = int(lists.max(initial=0)) + 1
-    keys, key_of = np.unique(rows * num_lists + lists, return_inverse=True)
-    is_loose = np.array(
-        [not _has_whole_rows(edge, implied, signal_at, *divmod(key, num_lists)) for key in keys.tolist()]
-    )
-    loose = np.flatnonzero(is_loose[key_of.reshape(-1)])
-    first_col, last_col = edge.columns(plan.tasks[consumers[loose], 2].astype(np.int64))
-    wanted = np.column_stack((rows[loose], lists[loose], first_col, last_col))
-    distinct = distinct_rows(wanted)
-    for group, (row, number, begin, end) in enumerate(distinct.rows.tolist()):
-        first_row = int(edge.first[row])
-        missing = ~implied.by_waits(number, signal_at[first_row : edge.last[row], begin:end])
-        if not missing.any():
-            continue
-        members = consumers[loose[distinct.of == group]].tolist()
-        for below, right in zip(*(axis.tolist() for axis in np.nonzero(missing)), strict=True):
-            tile = (first_row + below) * grid[1] + begin + right
-            for producer in by_tile[first_of[tile] : first_of[tile + 1]].tolist():
-                yield producer, members
-
-
-def _has_whole_rows(edge: EpilogueEdges, implied: Implied, signal_at: Ints, row: int, number: int) -> bool:
-    """Whether tasks of that tile row with that list of waits have all that the producer writes of these rows."""
-    return bool(implied.by_waits(number, signal_at[int(edge.first[row]) : int(edge.last[row])]).all())
-
-
-def _covered_by_one_wait(
-    plan: Plan, edge: Edges, needs: Needs, groups: Ints, signal_at: Ints, totals: Ints
-) -> npt.NDArray[np.bool_]:
-    """[groups of (consumer tile row, wait_begin, wait_end, need)] whether the first wait covers all that is read, from
-    the first k-step on."""
-    covered = np.zeros(len(groups), dtype=np.bool_)
-    if not totals.size:
+def _covered_by_one_wait(plan: Plan, needs: Needs, groups: Ints, signals: Ints, totals: Ints) -> npt.NDArray[np.bool_]:
+    """[groups of (list of tiles, wait_begin, wait_end)] whether the first wait covers all that is read, from the first
+    step on; `signals` has those of all lists in a row."""
+    number, wait_begin, wait_end = groups.T
+    covered: npt.NDArray[np.bool_] = needs.begin[number] == needs.begin[number + 1]
+    waiting = np.flatnonzero(~covered & (wait_end > wait_begin))
+    if not totals.size or not waiting.size:
         return covered
-    for need in range(len(needs.first_reads)):
-        waiting = np.flatnonzero((groups[:, 2] > groups[:, 1]) & (groups[:, 3] == need))
-        if not waiting.size:
-            continue
-        signals = signal_at[:, needs.columns(need)]
-        lowest, highest, most = signals.min(axis=1), signals.max(axis=1), totals[signals].max(axis=1)
-        first, last = edge.first[groups[waiting, 0]], edge.last[groups[waiting, 0]]
-        wait = plan.waits[groups[waiting, 1]].astype(np.int64)
-        covered[waiting] = (
-            (wait[:, 4] == 0)
-            & (wait[:, 0] <= range_reduce(np.minimum, lowest, first, last))
-            & (range_reduce(np.minimum, lowest, first, last) >= 0)
-            & (wait[:, 1] > range_reduce(np.maximum, highest, first, last))
-            & (wait[:, 2] >= range_reduce(np.maximum, most, first, last))
-        )
+    filled = np.flatnonzero(np.diff(needs.begin))
+    lowest, highest, most = np.zeros((3, needs.num_lists), dtype=np.int64)
+    for ufunc, values, found in (
+        (np.minimum, signals, lowest),
+        (np.maximum, signals, highest),
+        (np.maximum, totals[signals], most),
+    ):
+        found[filled] = ufunc.reduceat(values, needs.begin[filled])
+    mine, wait = number[waiting], plan.waits[wait_begin[waiting]].astype(np.int64)
+    covered[waiting] = (
+        (wait[:, 4] == 0)
+        & (wait[:, 0] <= lowest[mine])
+        & (lowest[mine] >= 0)
+        & (wait[:, 1] > highest[mine])
+        & (wait[:, 2] >= most[mine])
+    )
     return covered

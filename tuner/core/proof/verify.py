@@ -10,14 +10,16 @@ from dataclasses import InitVar, dataclass, field, replace
 
 import numpy as np
 
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.tile_graph import TaskGraph, TileGraph
 from tuner.core.plan.two_streams import joined
 from tuner.core.plan.words import Plan, Words
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import Resources
+from tuner.core.proof.box_coverage import check_boxes
 from tuner.core.proof.capacity import check_capacity
 from tuner.core.proof.liveness import check_epochs, check_liveness, task_name
 from tuner.core.proof.safety import check_safety
+from tuner.core.schedule.codec import Frozen
 from tuner.errors import CoverageError, LivenessError
 
 _TOKEN = object()
@@ -55,7 +57,7 @@ def proof_digest(verified: VerifiedPlan) -> str:
     graph = verified.graph
     facts = (
         graph.workload.digest,
-        graph.tiling,
+        Frozen(graph.tiling),
         graph.op_indices,
         verified.resources,
         verified.gpu,
@@ -98,7 +100,7 @@ def verify_paired_launches(
         PlanError: as `verify`, of both together; or the ops are not two, the first launch waits, or the second posts.
     """
     if len(graph.op_indices) != 2:
-        names = ", ".join(graph.workload.tile_ops[op].name for op in graph.op_indices)
+        names = ", ".join(graph.name_of(op) for op in graph.op_indices)
         right = f"two streams run a pair, an op each; this graph has {len(graph.op_indices)} ({names})"
         raise CoverageError("the launches are not of two ops", right)
     launches = Plan.from_words(first.words), Plan.from_words(second.words)
@@ -138,17 +140,18 @@ def recheck(verified: VerifiedPlan, resources: Resources) -> VerifiedPlan:
     return replace(verified, resources=resources, token=_TOKEN)
 
 
-def check_coverage(plan: Plan, graph: TileGraph) -> None:
-    """Every part of every tile of every op of the launch exactly once; a whole tile is all of its parts.
+def check_coverage(plan: Plan, graph: TaskGraph) -> None:
+    """Every part of every tile of every op of the launch exactly once; a whole tile is all of its parts. And the boxes
+    of these tiles are what is written, and all that is read of it.
 
     Raises:
-        CoverageError: names the tile, and the tasks that double it; or a part that is none of its tile's.
+        CoverageError: names the tile, and the tasks that double it; or a part that is none of its tile's; or boxes.
     """
     tasks = plan.tasks
     strange = np.flatnonzero(~np.isin(tasks[:, 0], graph.op_indices))
     if strange.size:
         task = int(strange[0])
-        known = ", ".join(f"{op} ({graph.workload.tile_ops[op].name})" for op in graph.op_indices)
+        known = ", ".join(f"{op} ({graph.name_of(op)})" for op in graph.op_indices)
         raise CoverageError("a task names no op of this launch", f"task {task} names op {tasks[task, 0]}, not {known}")
     for op, (rows, cols) in graph.grids.items():
         mine = np.flatnonzero(tasks[:, 0] == op)
@@ -172,7 +175,7 @@ def check_coverage(plan: Plan, graph: TileGraph) -> None:
         count = np.bincount(tile * most + part, weights=~whole, minlength=rows * cols * most)
         count += np.repeat(np.bincount(tile, weights=whole, minlength=rows * cols), most)
         is_needed = (np.arange(most) < split[:, None]).ravel()
-        name = graph.workload.tile_ops[op].name
+        name = graph.name_of(op)
         for wrong, problem in ((is_needed & (count == 0), "a tile is missing"), (count > 1, "a tile is doubled")):
             if wrong.any():
                 first, missing = divmod(int(np.flatnonzero(wrong)[0]), most)
@@ -180,13 +183,14 @@ def check_coverage(plan: Plan, graph: TileGraph) -> None:
                 how = f"tasks {' and '.join(map(str, doubles))} compute it" if doubles else "no task computes it"
                 which = f" part {missing} of {split[first]}" if split[first] > 1 else ""
                 raise CoverageError(problem, f"{name} tile {first // cols},{first % cols}{which}: {how}")
+    check_boxes(graph)
     _check_parts_agree(plan, graph, 7, "is one of")
     _check_part_steps(plan, graph)
     _check_parts_agree(plan, graph, 5, "posts to signal")
     _check_slots(plan, graph)
 
 
-def _check_parts_agree(plan: Plan, graph: TileGraph, column: int, verb: str) -> None:
+def _check_parts_agree(plan: Plan, graph: TaskGraph, column: int, verb: str) -> None:
     """Whichever part of a tile is done last posts, to the same signal, what it found in the same slot."""
     in_parts = plan.tasks[:, 7] > 0
     other = np.flatnonzero(in_parts & (plan.tasks[:, column] != plan.tasks[plan.leader, column]))
@@ -196,7 +200,7 @@ def _check_parts_agree(plan: Plan, graph: TileGraph, column: int, verb: str) -> 
         raise CoverageError("the parts of a tile disagree", ", ".join(what))
 
 
-def _check_part_steps(plan: Plan, graph: TileGraph) -> None:
+def _check_part_steps(plan: Plan, graph: TaskGraph) -> None:
     """The parts of each tile that is split have each k-step of the tile once, and each of them has one."""
     in_parts = np.flatnonzero(plan.tasks[:, 7] > 0)
     if not in_parts.size:
@@ -219,12 +223,12 @@ def _check_part_steps(plan: Plan, graph: TileGraph) -> None:
     if wrong.size:
         at = int(np.searchsorted(first_of, wrong[0], side="right")) - 1
         op, row, col = plan.tasks[tiles[at], :3].tolist()
-        who, step = f"{graph.workload.tile_ops[op].name} tile {row},{col}", wrong[0] - first_of[at]
+        who, step = f"{graph.name_of(op)} tile {row},{col}", wrong[0] - first_of[at]
         how = f"{times[wrong[0]]} of its parts have" if times[wrong[0]] else "none of its parts has"
         raise CoverageError("the parts of a tile are not the tile", f"{who}: {how} k-step {step}")
 
 
-def _check_slots(plan: Plan, graph: TileGraph) -> None:
+def _check_slots(plan: Plan, graph: TaskGraph) -> None:
     """The parts of each tile that is split meet in a slot that the workspace has, and no others do: sums would be added
     to those of another tile, and parts counted with its parts."""
     _check_parts_agree(plan, graph, 8, "leaves its sums in slot")

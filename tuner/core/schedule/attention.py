@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
 
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.errors import IllegalSchedule
 
 TILE_TOKENS = (16, 32, 64, 128)
@@ -107,7 +107,7 @@ class AttentionTiling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionSchedule:
+class AttentionSchedule(LaunchOpSchedule, kind="attention"):
     """One point of an attention's space. Head, columns and element type follow from the op."""
 
     #: Tokens that arrive together: 16, 32, 64 or 128.
@@ -165,18 +165,6 @@ class AttentionSchedule:
     def num_spans(self, shape: DecodeAttention) -> int:
         """Of the longest context."""
         return -(-shape.max_length // self.span_tokens)
-
-    def to_json(self) -> dict[str, Any]:
-        """A dict of plain JSON values; `from_json` is its inverse. The engine came later: the first one is left out."""
-        data = asdict(self)
-        if self.engine is AttentionEngine.TMA:
-            del data["engine"]
-        return data
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        """Inverse of `to_json`."""
-        return cls(**{**data, "engine": AttentionEngine(data.get("engine", AttentionEngine.TMA))})
 
     def __str__(self) -> str:
         engine = "" if self.engine is AttentionEngine.TMA else f" {self.engine}"

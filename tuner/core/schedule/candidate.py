@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ def in_fewest_launches(workload: Workload, schedule: Schedule) -> Candidate:
     if not forced:
         return fused(schedule)
     if len(workload.tile_ops) > len(forced) + 1:
-        in_runs = replace(schedule, ordering=replace(schedule.ordering, run_starts=forced))
+        in_runs = schedule.but(ordering=replace(schedule.ordering, run_starts=forced))
         return Candidate(plan_kind=PlanKind.RUNS, schedule=in_runs)
     return Candidate(plan_kind=apart_kind(len(workload.ops)), schedule=schedule)
 

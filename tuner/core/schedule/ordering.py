@@ -1,17 +1,9 @@
-"""What is chosen: a tiling (compile time, it changes the source) and an ordering (run time, it changes the plan)."""
+"""What is a table of integers at run time: the order of tasks, their signals, and how they reach the CTAs."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import pickle
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
-from typing import Any, Self
-
-from tuner.core.schedule.attention import AttentionSchedule
-from tuner.core.schedule.tiling import CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 
 
 class RasterKind(StrEnum):
@@ -159,25 +151,29 @@ ASSIGNMENTS = tuple(one for one in Assignment if one is not Assignment.STEALING)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ordering:
-    """All that is a table of integers at run time: thousands of orderings share one compiled kernel."""
+class GridConfig:
+    """How many CTAs a launch of tile ops has, and how tasks reach them."""
 
-    #: One raster per op, in the workload's order.
-    rasters: tuple[Raster, ...]
-    #: Merge of the ops' walks.
-    interleave: Interleave = Interleave()
-    #: What a signal stands for.
-    granularity: Granularity = Granularity.ROW
     #: How tasks reach CTAs.
     assignment: Assignment = Assignment.TICKET
     #: Persistent CTAs per SM, 1 or 2.
     ctas_per_sm: int = 1
     #: SMs left free for others.
     reserved_sms: int = 0
-    #: Tiles of a chunk, the stride, or tile rows of a batch; 1 for the other granularities.
-    sync_width: int = 1
     #: Eighths of the CTAs that run the first op's tiles only, the others running the rest; 0 for no partition.
     partition: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOrder:
+    """What holds between the tile ops of a workload: the merge of their walks, what signals stand for, runs."""
+
+    #: Merge of the ops' walks.
+    interleave: Interleave = Interleave()
+    #: What a signal stands for.
+    granularity: Granularity = Granularity.ROW
+    #: Tiles of a chunk, the stride, or tile rows of a batch; 1 for the other granularities.
+    sync_width: int = 1
     #: Whether a run of tasks of one op takes all tiles' first parts, then all second ones; else a tile's parts follow
     #: each other. Only where an op is split.
     part_major: bool = False
@@ -193,6 +189,15 @@ class Ordering:
     #: Of a chain that is launched run by run: the ops with which its later runs begin, ascending; else empty.
     run_starts: tuple[int, ...] = ()
 
+
+@dataclass(frozen=True, kw_only=True)
+class Ordering(TaskOrder, GridConfig):
+    """All that is a table of integers at run time, as a schedule says it at three levels: thousands of orderings share
+    one compiled kernel."""
+
+    #: One raster per op, in the workload's order.
+    rasters: tuple[Raster, ...]
+
     def __str__(self) -> str:
         rasters = "+".join(str(raster) for raster in self.rasters)
         grid = f"{self.ctas_per_sm}/SM" + (f" less {self.reserved_sms} SMs" if self.reserved_sms else "")
@@ -205,125 +210,3 @@ class Ordering:
         parts += f" split-{self.split_tiles}" if self.split_tiles is not SplitTiles.ALL else ""
         runs = f" runs{'+'.join(map(str, self.run_starts))}" if self.run_starts else ""
         return f"{rasters} {self.interleave}{parts} {sync} {assigned} {grid}{runs}"
-
-
-#: Fields that are in the JSON form only where they differ from these.
-_LATER_TILING: dict[str, Any] = {
-    "input_stages": 0,
-    "window": 0,
-    "ahead_window": 0,
-    "startup_prefetch": 0,
-    "warpgroups": Warpgroups.COOPERATIVE,
-    "swap_ab": False,
-    "in_band": False,
-    "epilogue": Epilogue.DIRECT,
-    "split_k": (),
-    "cluster_m": 1,
-    "cluster_n": 1,
-    "cluster_k": 1,
-    "resident_ctas": 1,
-    "weight_hint": CacheHint.DEFAULT,
-    "intermediate_hint": CacheHint.DEFAULT,
-}
-#: Those of them that are counts.
-_LATER_COUNTS = (
-    *("input_stages", "window", "ahead_window", "startup_prefetch"),
-    *("cluster_m", "cluster_n", "cluster_k", "resident_ctas"),
-)
-_LATER_ORDERING: dict[str, Any] = {
-    "sync_width": 1,
-    "partition": 0,
-    "part_major": False,
-    "wait_position": WaitPosition.TASK,
-    "run_ahead": 100,
-    "split_order": SplitOrder.CONTIGUOUS,
-    "split_tiles": SplitTiles.ALL,
-    "run_starts": (),
-}
-_LATER_INTERLEAVE = {"lag": 0, "chunks": 1}
-
-
-#: Of a workload without products.
-NO_TILING, NO_ORDERING = Tiling(tiles=(), num_stages=0, num_warps=0), Ordering(rasters=())
-
-
-@lru_cache(maxsize=1024)
-def _as_dict(schedule: Schedule) -> bytes:
-    """`asdict`, pickled: pages show the same schedules again and again, and a copy is made sooner than a walk."""
-    return pickle.dumps(asdict(schedule))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """One point of the space: what is compiled, and in which order it runs.
-
-    Tiling and ordering are the products'. Where a workload has none, there are no tiles and no rasters.
-    """
-
-    tiling: Tiling
-    ordering: Ordering
-    #: One for each attention of the workload.
-    attentions: tuple[AttentionSchedule, ...] = ()
-
-    def __str__(self) -> str:
-        products = (f"{self.tiling} | {self.ordering}",) if self.tiling.tiles else ()
-        return " | ".join((*map(str, self.attentions), *products))
-
-    def to_json(self) -> dict[str, Any]:
-        """A dict of plain JSON values; `from_json` is its inverse.
-
-        What came later is left out while it has its default, so that digests outlive new axes.
-        """
-        data: dict[str, Any] = pickle.loads(_as_dict(self))
-        data["attentions"] = [one.to_json() for one in self.attentions]
-        if not self.attentions:
-            del data["attentions"]
-        if not self.tiling.tiles:
-            return {"attentions": data["attentions"]}
-        halves = (data["tiling"], data["ordering"], data["ordering"]["interleave"])
-        for half, defaults in zip(halves, (_LATER_TILING, _LATER_ORDERING, _LATER_INTERLEAVE), strict=True):
-            for name, default in defaults.items():
-                if half[name] == default:
-                    del half[name]
-        return data
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        """Inverse of `to_json`."""
-        attentions = tuple(map(AttentionSchedule.from_json, data.get("attentions", ())))
-        if attentions and "tiling" not in data:
-            return cls(tiling=NO_TILING, ordering=NO_ORDERING, attentions=attentions)
-        tiling, ordering = data["tiling"], data["ordering"]
-        interleave = ordering["interleave"]
-        return cls(
-            tiling=Tiling(
-                engine=Engine(tiling["engine"]),
-                tiles=tuple(Tile(**tile) for tile in tiling["tiles"]),
-                num_stages=tiling["num_stages"],
-                num_warps=tiling["num_warps"],
-                **{name: tiling[name] for name in _LATER_COUNTS if name in tiling},
-                warpgroups=Warpgroups(tiling.get("warpgroups", Warpgroups.COOPERATIVE)),
-                swap_ab=tiling.get("swap_ab", False),
-                in_band=tiling.get("in_band", False),
-                epilogue=Epilogue(tiling.get("epilogue", Epilogue.DIRECT)),
-                split_k=tuple(tiling.get("split_k", ())),
-                weight_hint=CacheHint(tiling.get("weight_hint", CacheHint.DEFAULT)),
-                intermediate_hint=CacheHint(tiling.get("intermediate_hint", CacheHint.DEFAULT)),
-            ),
-            ordering=Ordering(
-                rasters=tuple(Raster(kind=RasterKind(r["kind"]), width=r["width"]) for r in ordering["rasters"]),
-                interleave=Interleave(**{**interleave, "kind": InterleaveKind(interleave["kind"])}),
-                granularity=Granularity(ordering["granularity"]),
-                assignment=Assignment(ordering["assignment"]),
-                ctas_per_sm=ordering["ctas_per_sm"],
-                reserved_sms=ordering["reserved_sms"],
-                **{name: type(value)(ordering[name]) for name, value in _LATER_ORDERING.items() if name in ordering},
-            ),
-            attentions=attentions,
-        )
-
-    @property
-    def digest(self) -> str:
-        """16 hex digits that name this schedule."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The compile-time half of a schedule: engine, tiles, stages, who multiplies; each changes the source."""
+"""What is fixed when a kernel of tile ops is compiled: engine, tiles, stages, warps; each changes the source."""
 
 from __future__ import annotations
 
@@ -70,13 +70,11 @@ class Tile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tiling:
-    """All that is fixed when the kernel is compiled."""
+class KernelConfig:
+    """What is compiled into the kernel that launches of tile ops share, whatever their tiles."""
 
     #: The main loop.
     engine: Engine = Engine.MMA
-    #: One tile per op, in the workload's order.
-    tiles: tuple[Tile, ...]
     #: Depth of the shared-memory ring, >= 2: of the weights for wgmma, else of all operands.
     num_stages: int
     #: Warps per CTA that multiply; 4 or 8, for wgmma also 12.
@@ -99,8 +97,6 @@ class Tiling:
     in_band: bool = False
     #: How finished tiles are stored. For wgmma.
     epilogue: Epilogue = Epilogue.DIRECT
-    #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
-    split_k: tuple[int, ...] = ()
     #: CTAs of a cluster along m and along n, 1, 2 or 4; together they compute one task's tile. For wgmma.
     cluster_m: int = 1
     cluster_n: int = 1
@@ -112,6 +108,16 @@ class Tiling:
     weight_hint: CacheHint = CacheHint.DEFAULT
     #: What it is told about the output of an op that another one reads, where it is stored and where it is read.
     intermediate_hint: CacheHint = CacheHint.DEFAULT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiling(KernelConfig):
+    """All that is fixed when the kernel is compiled: what a schedule says of it at two of its levels."""
+
+    #: One tile per op, in the workload's order.
+    tiles: tuple[Tile, ...]
+    #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
+    split_k: tuple[int, ...] = ()
 
     @property
     def num_threads(self) -> int:

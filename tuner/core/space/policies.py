@@ -29,7 +29,8 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.symbolic_run import Board, Protocol
 from tuner.core.proof.verify import VerifiedPlan, verify
-from tuner.core.schedule.ordering import Granularity, Schedule, SplitTiles
+from tuner.core.schedule.ordering import Granularity, SplitTiles
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule, InvalidInput

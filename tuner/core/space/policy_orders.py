@@ -31,9 +31,9 @@ from tuner.core.schedule.ordering import (
     InterleaveKind,
     Ordering,
     Raster,
-    Schedule,
     SplitTiles,
 )
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.policies import Choice, OpVariant, Planned, append, longest_first, wavefront
 from tuner.errors import IllegalSchedule, PlanError
 
@@ -126,7 +126,7 @@ def _named(workload: Workload, gpu: Gpu, base: Schedule, plan: Plan) -> Schedule
     """The legal schedule that has this order; None where there is none."""
     graph = tile_graph(workload, base.tiling)
     for ordering in _names(base):
-        schedule = Schedule(tiling=base.tiling, ordering=ordering)
+        schedule = Schedule.of(tiling=base.tiling, ordering=ordering)
         try:
             check_schedule(workload, gpu, schedule)
         except IllegalSchedule:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import product
+from typing import Self
 
 from tuner.core.legal.legality import (
     check_schedule,
@@ -37,16 +38,8 @@ from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.cache_hints import without_hints
-from tuner.core.schedule.ordering import (
-    Granularity,
-    Interleave,
-    Ordering,
-    Raster,
-    Schedule,
-    SplitOrder,
-    SplitTiles,
-    WaitPosition,
-)
+from tuner.core.schedule.ordering import Granularity, Interleave, Ordering, Raster, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
@@ -69,6 +62,8 @@ class Space:
         IllegalSchedule: the GPU runs none.
     """
 
+    #: Of launch ops, of which it knows none.
+    own: tuple[()] = ()
     #: Offered percents of a ring that weights fill ahead of a wait, the plainest first.
     run_aheads: tuple[int, ...] = RUN_AHEADS
 
@@ -85,6 +80,11 @@ class Space:
         self._assignments: dict[object, tuple[GridAssignment, ...]] = {}
         self._tails: dict[object, tuple[GridAssignment, ...]] = {}
         self._slices: dict[object, frozenset[tuple[Granularity, int]]] = {}
+
+    @property
+    def tiles(self) -> Self:
+        """Of the tile ops alone."""
+        return self
 
     @cached_property
     def tilings(self) -> tuple[Tiling, ...]:
@@ -239,7 +239,7 @@ class Space:
     def __iter__(self) -> Iterator[Schedule]:
         for tiling in self.tilings:
             for ordering in self.orderings(tiling):
-                yield Schedule(tiling=tiling, ordering=ordering)
+                yield Schedule.of(tiling=tiling, ordering=ordering)
 
     def sample(self, rng: random.Random, count: int) -> list[Schedule]:
         """`count` different legal schedules, or all where there are fewer: the engines take turns, and each engine's
@@ -261,7 +261,7 @@ class Space:
             left = []
             for tiling in tilings:
                 orderings, seen = self.orderings(tiling), taken.setdefault(tiling, set())
-                yield Schedule(tiling=tiling, ordering=orderings[_unseen(rng, orderings, seen)])
+                yield Schedule.of(tiling=tiling, ordering=orderings[_unseen(rng, orderings, seen)])
                 if len(seen) < len(orderings):
                     left.append(tiling)
             tilings = left
@@ -272,13 +272,13 @@ class Space:
         for and where, since neither a finer signal nor a later wait gains anything alone; and with what is read in band
         where tasks wait."""
         candidates = [
-            Schedule(tiling=tiling, ordering=replace(schedule.ordering, split_tiles=split_tiles))
+            Schedule.of(tiling=tiling, ordering=replace(schedule.ordering, split_tiles=split_tiles))
             for tiling in self._near(schedule.tiling)
             for split_tiles in dict.fromkeys((schedule.ordering.split_tiles, self.split_tiles(tiling)[0]))
         ]
-        candidates += [Schedule(tiling=schedule.tiling, ordering=ordering) for ordering in self._reordered(schedule)]
+        candidates += [Schedule.of(tiling=schedule.tiling, ordering=ordering) for ordering in self._reordered(schedule)]
         candidates += [
-            Schedule(
+            Schedule.of(
                 tiling=replace(schedule.tiling, resident_ctas=resident),
                 ordering=replace(schedule.ordering, ctas_per_sm=ctas),
             )
@@ -286,7 +286,7 @@ class Space:
         ]
         candidates.append(read_in_band(schedule))
         if schedule.tiling.in_band:
-            candidates.append(replace(schedule, tiling=replace(schedule.tiling, in_band=False)))
+            candidates.append(schedule.but(tiling=replace(schedule.tiling, in_band=False)))
         others = (candidate for candidate in dict.fromkeys(candidates) if candidate != schedule)
         return [candidate for candidate in others if self.is_legal(candidate)]
 
@@ -339,7 +339,9 @@ class Space:
 def read_in_band(schedule: Schedule) -> Schedule:
     """The same, where intermediates are read in band; it is legal at few rows."""
     tiling = replace(schedule.tiling, in_band=True)
-    return Schedule(tiling=tiling, ordering=replace(schedule.ordering, wait_position=WaitPosition.TASK, run_ahead=100))
+    return Schedule.of(
+        tiling=tiling, ordering=replace(schedule.ordering, wait_position=WaitPosition.TASK, run_ahead=100)
+    )
 
 
 @lru_cache(maxsize=2)  # one of a long search takes 100 MB

@@ -9,10 +9,9 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import Any, Self
 
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.objective import CacheState as CacheState
 from tuner.core.problem.objective import Regime as Regime
-from tuner.core.problem.workload import GemmOp, Workload, drop_defaults_of_chains
+from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.outcome import Outcome
 from tuner.errors import Conflict, InvalidInput
@@ -70,15 +69,6 @@ def _fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in _names(type(value))}  # type: ignore[arg-type]  # a class is hashable
 
 
-def _op_to_json(op: GemmOp | AttentionOp) -> dict[str, Any]:
-    """An op as a job has it: of a product every option that pairs have, set or not."""
-    if isinstance(op, AttentionOp):
-        return op.to_json()
-    data = _fields(op)
-    drop_defaults_of_chains(data)
-    return data
-
-
 @cache
 def _names(kind: type) -> tuple[str, ...]:
     """The fields of a dataclass."""
@@ -117,7 +107,7 @@ class JobSpec:
         # By hand: `asdict` copies every leaf, which takes a tenth of what a submission does.
         data = {name: _fields(value) if is_dataclass(value) else value for name, value in _fields(self).items()}
         del data["workload"]["kept_borders"]  # what is asked for is whole
-        data["workload"]["ops"] = tuple(map(_op_to_json, self.workload.ops))
+        data["workload"]["ops"] = tuple(op.to_job_json() for op in self.workload.ops)
         if self.priors is PriorsChoice.NEAREST:
             del data["priors"]
         if self.budget.patience is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Objective
@@ -18,21 +17,27 @@ DISTANCE_DIGITS = 6
 
 
 def shape_distance(one: Workload, other: Workload) -> float:
-    """How far two shapes are apart: for m, n and k of both ops the factor between them, in powers of two, summed.
+    """How far two shapes of one form are apart: the factors between their sizes, in powers of two, summed.
 
     A pair that differs in its rows alone, by a factor of two, is 2 away: both products have those rows.
     """
-    pairs = zip(sized_ops(one), sized_ops(other), strict=True)
-    factors = [mine / its for a, b in pairs for mine, its in zip(a, b, strict=True)]
-    return round(sum(abs(math.log2(factor)) for factor in factors), DISTANCE_DIGITS)
+    pairs = zip(log_sizes(one), log_sizes(other), strict=True)
+    return round(sum(abs(mine - its) for mine, its in pairs), DISTANCE_DIGITS)
 
 
-def sized_ops(workload: Workload) -> list[tuple[int, int, int]]:
-    """m, n and k of two ops: the first two, or an attention that stands behind these and the first one. Of an attention
-    its rows, its columns and its longest context."""
-    ops = workload.ops[:2]
-    ops = (*(one for one in workload.launch_ops if one not in ops), *ops)[:2]
-    return [(op.m, op.n, op.shape.max_length if isinstance(op, AttentionOp) else op.k) for op in ops]
+def log_sizes(workload: Workload) -> tuple[float, ...]:
+    """Sizes as powers of two: those of two ops, and of each other op what may differ between chains, but for its rows,
+    which are those of all.
+
+    The two are the first ones, or launch ops that stand behind these and the first one.
+    """
+    first = workload.ops[:2]
+    behind = tuple(op for op in workload.launch_ops if op not in first)
+    sized = (*behind, *first)[: max(2, len(behind))]
+    others = (op for op in workload.ops if op not in sized)
+    sizes = [size for op in sized for size in op.sizes]
+    sizes += [getattr(op, name) for op in others for name in op.FREE_IN_CHAIN if name != "m"]
+    return tuple(map(math.log2, sizes))
 
 
 @dataclass(frozen=True, kw_only=True)

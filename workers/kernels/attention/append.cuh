@@ -11,7 +11,7 @@
 // is read or written before griddepcontrol.wait. Frequencies come with the rows, so they cost no latency of their own.
 #pragma once
 #include "config_append.cuh"
-#include "ptx.cuh"
+#include "element.cuh"
 
 struct AppendArgs {
   const u16* qkv;            // [sequences * new tokens, query heads, then KV heads of K, then those of V, kHeadDim]
@@ -42,13 +42,13 @@ __device__ __forceinline__ void rotate(uint4& x, uint4& y, const float (&frequen
     for (int half = 0; half < 2; ++half) {
       float sine, cosine;
       sincosf(position * frequencies[2 * two + half], &sine, &cosine);
-      const float old_x = unpack_one<kBf16>(static_cast<u16>(word_of(x, two) >> 16 * half));
-      const float old_y = unpack_one<kBf16>(static_cast<u16>(word_of(y, two) >> 16 * half));
+      const float old_x = Element::widen(static_cast<u16>(word_of(x, two) >> 16 * half));
+      const float old_y = Element::widen(static_cast<u16>(word_of(y, two) >> 16 * half));
       new_x[half] = old_x * cosine - old_y * sine;
       new_y[half] = old_y * cosine + old_x * sine;
     }
-    turned_x[two] = pack_two<kBf16>(new_x[0], new_x[1]);
-    turned_y[two] = pack_two<kBf16>(new_y[0], new_y[1]);
+    turned_x[two] = Element::narrow_two(new_x[0], new_x[1]);
+    turned_y[two] = Element::narrow_two(new_y[0], new_y[1]);
   }
   x = {turned_x[0], turned_x[1], turned_x[2], turned_x[3]};
   y = {turned_y[0], turned_y[1], turned_y[2], turned_y[3]};

@@ -105,7 +105,7 @@ __device__ inline void end_cta(const AttentionArgs& args, const Ring& ring, bool
     if (threadIdx.x >= kRequester) outlast_copies(args, ring, asked.tasks, asked.tiles);
     const long long rows = static_cast<long long>(args.sequences) * args.new_tokens * args.num_kv_heads * args.query_heads;
     u32* words = reinterpret_cast<u32*>(args.out);
-    constexpr u32 kTwoNans = 0x7FFF7FFF;  // in fp16 and in bf16
+    constexpr u32 kTwoNans = Element::kNan * 0x10001u;
     for (long long i = threadIdx.x; i < rows * (kHeadDim / 2); i += kAttentionThreads) words[i] = kTwoNans;
   }
   if constexpr (kCluster > 1) {

@@ -71,8 +71,8 @@ __device__ __forceinline__ void add_parts(Part& to, const Part (&parts)[kCount])
 __device__ __forceinline__ void store_result(const AttentionArgs& args, const AttentionTask& task, int column, int dim,
                                              const Part& part) {
   const float factor = part.normaliser == 0.0f ? 0.0f : 1.0f / part.normaliser;
-  const u32 low = pack_two<kBf16>(part.sums.x * factor, part.sums.y * factor);
-  const u32 high = pack_two<kBf16>(part.sums.z * factor, part.sums.w * factor);
+  const u32 low = Element::narrow_two(part.sums.x * factor, part.sums.y * factor);
+  const u32 high = Element::narrow_two(part.sums.z * factor, part.sums.w * factor);
   u32* words = reinterpret_cast<u32*>(args.out + column_offset(args, task, task.block() * kColumns + column) + dim);
   words[0] = low, words[1] = high;
 }

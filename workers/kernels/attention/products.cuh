@@ -71,7 +71,7 @@ __device__ __forceinline__ void multiply_keys(u32 tile, int slice, const Queries
     ldmatrix_x4(keys, in_tile(tile, slice * kSliceTokens + lane % 16, 16 * step + lane / 16 * 8));
 #pragma unroll
     for (int group = 0; group < kColumnGroups; ++group)
-      mma_m16n8k16<kBf16>(chains[step % 2][group], keys, queries.words[group][step]);
+      Element::multiply(chains[step % 2][group], keys, queries.words[group][step]);
   }
 #pragma unroll
   for (int group = 0; group < kColumnGroups; ++group) {
@@ -157,7 +157,7 @@ __device__ __forceinline__ void multiply_values(u32 tile, int slice, int first, 
     }
 #pragma unroll
     for (int group = 0; group < kColumnGroups; ++group)
-      mma_m16n8k16<kBf16>(softmax.sums[group][step], values, probabilities[group]);
+      Element::multiply(softmax.sums[group][step], values, probabilities[group]);
   }
 }
 
@@ -178,8 +178,8 @@ __device__ __forceinline__ bool attend_slice(const AttentionArgs& args, const Ri
   u32 probabilities[kColumnGroups][2];
 #pragma unroll
   for (int group = 0; group < kColumnGroups; ++group) {
-    probabilities[group][0] = transpose_in_registers(pack_two<kBf16>(scores[group][0], scores[group][1]));
-    probabilities[group][1] = transpose_in_registers(pack_two<kBf16>(scores[group][2], scores[group][3]));
+    probabilities[group][0] = transpose_in_registers(Element::narrow_two(scores[group][0], scores[group][1]));
+    probabilities[group][1] = transpose_in_registers(Element::narrow_two(scores[group][2], scores[group][3]));
   }
   const bool has_values = wait_phase(args, ring, ring.v_full(stage), parity, kForValues, number);
   if (is_masked) {

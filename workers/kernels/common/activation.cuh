@@ -31,7 +31,7 @@ __device__ __forceinline__ float affine(float sum, float scale, float bias) {
 }
 
 // Two columns from `column` on; those outside the matrix are zero.
-__device__ __forceinline__ void load_two(float (&values)[2], const u16* row, int column, int n) {
-  values[0] = column < n ? unpack_one<kBf16>(row[column]) : 0.0f;
-  values[1] = column + 1 < n ? unpack_one<kBf16>(row[column + 1]) : 0.0f;
+__device__ __forceinline__ void load_two(float (&values)[2], const Element::Bits* row, int column, int n) {
+  values[0] = column < n ? Element::widen(row[column]) : 0.0f;
+  values[1] = column + 1 < n ? Element::widen(row[column + 1]) : 0.0f;
 }

@@ -35,7 +35,6 @@ struct ChainOp {
 #ifndef TUNER_CONFIG
 #define TUNER_CONFIG
 #define TUNER_CONFIG_DEFAULT
-constexpr bool kBf16 = false;
 constexpr int kNumStages = 3;
 constexpr int kNumWarps = 8;
 constexpr int kNumOps = 2;

@@ -2,7 +2,7 @@
 // artifact lists the offsets), so every field has a fixed size and natural alignment.
 #pragma once
 #include "config.cuh"
-#include "ptx.cuh"
+#include "element.cuh"
 
 constexpr int kStaticQueues = 0, kFirstWave = 3;
 
@@ -75,11 +75,11 @@ constexpr int kEpilogueStep = 1 << 26;
 // the op is gated, w is [2n, k] and bias [2n], the gate's half first. Null where the op has none. Where its rows are normed,
 // row_scale is a table of sums of squares [num_slots, stride] (norm.cuh).
 struct OpArgs {
-  const u16* a;
-  const u16* w;
-  const u16* bias;
-  u16* c;
-  const u16* residual;
+  const Element::Bits* a;
+  const Element::Bits* w;
+  const Element::Bits* bias;
+  Element::Bits* c;
+  const Element::Bits* residual;
   const float* row_scale;
   int m, n, k, num_slots;
 };
@@ -141,8 +141,8 @@ struct AllChainArgs<false> {
 
 // What the epilogue of queries, keys and values has beside: rotary.cuh.
 struct RotaryArgs {
-  u16* keys;                 // [sequences, KV heads, max_length, kRotaryHeadDim], or pages as rotary.cuh has them
-  u16* values;               // the same
+  Element::Bits* keys;       // [sequences, KV heads, max_length, kRotaryHeadDim], or pages as rotary.cuh has them
+  Element::Bits* values;     // the same
   const int* lengths;        // of each sequence, its new tokens included
   const float* frequencies;  // [kRotaryHeadDim / 2], radians a token
   int heads, kv_heads, max_length, new_tokens;  // heads of queries

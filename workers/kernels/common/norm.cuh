@@ -45,9 +45,11 @@ __device__ __forceinline__ float* own_slot(const LaunchArgs& args, const Task& t
   return args.chain_of(task.op).squares + slot * squares_stride(args.ops[task.op]);
 }
 
-// Of two neighbours as they are stored.
-__device__ __forceinline__ float squares_of(u32 two) {
-  const float low = unpack_one<kBf16>(static_cast<u16>(two)), high = unpack_one<kBf16>(static_cast<u16>(two >> 16));
+// Of the elements of a word as they are stored: two neighbours, or of another size than 16 bits the first one alone.
+__device__ __forceinline__ float squares_of(u32 word) {
+  const float low = Element::widen(static_cast<Element::Bits>(word));
+  if constexpr (sizeof(Element::Bits) != 2) return low * low;
+  const float high = Element::widen(static_cast<Element::Bits>(word >> 16));
   return low * low + high * high;
 }
 

@@ -192,6 +192,6 @@ __device__ inline void poison_if_aborted(const LaunchArgs& args) {
   if (!__syncthreads_or(aborted)) return;
   for (int op = 0; op < kNumOps; ++op) {
     const int size = args.ops[op].m * num_columns(args, op);
-    for (int i = threadIdx.x; i < size; i += kNumThreads) args.ops[op].c[i] = 0x7FFF;  // a NaN in fp16 and in bf16
+    for (int i = threadIdx.x; i < size; i += kNumThreads) args.ops[op].c[i] = Element::kNan;
   }
 }

@@ -6,7 +6,7 @@
 #include "launch_args.cuh"
 #include "mainloop_mma.cuh"
 #include "norm.cuh"
-#include "rotary.cuh"
+#include "rotary_pairs.cuh"
 
 // Columns come in pairs of neighbours, of which one may be outside. A residual is read by who writes the same element. Plain
 // loads: residual and row scale may be what the launch before has just written.
@@ -78,7 +78,7 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
           if constexpr (kConfig.gated) out[c] *= finished(sums[Tile::index(0, 1) + c], bias[1][c]);
           if constexpr (kConfig.residual) out[c] += residual[c];
         }
-        const u32 packed = pack_two<kBf16>(out[0], out[1]);
+        const u32 packed = Element::narrow_two(out[0], out[1]);
         if constexpr (kLeavesSquares) squares[i][half] += squares_of(packed);
         u16* target = op.c + first;
         if (pairs) {

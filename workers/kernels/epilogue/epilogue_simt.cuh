@@ -72,9 +72,9 @@ __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const L
   float scale = 1.0f, bias[2] = {}, residual = 0.0f;
   if constexpr (kConfig.row_scale) scale = op.row_scale[row];
   if constexpr (kChainOps[kOp].norm) scale = load_shared_float(factors + 4 * tile_row);
-  if constexpr (kConfig.bias) bias[0] = unpack_one<kBf16>(op.bias[column]);
-  if constexpr (kConfig.bias && kConfig.gated) bias[1] = unpack_one<kBf16>(op.bias[op.n + column]);
-  if constexpr (kConfig.residual) residual = unpack_one<kBf16>(op.residual[element]);
+  if constexpr (kConfig.bias) bias[0] = Element::widen(op.bias[column]);
+  if constexpr (kConfig.bias && kConfig.gated) bias[1] = Element::widen(op.bias[op.n + column]);
+  if constexpr (kConfig.residual) residual = Element::widen(op.residual[element]);
   const auto finished = [&](u32 address, float own_bias) {
     return affine<scales_rows(kOp), kConfig.bias>(load_shared_float(address), scale, own_bias);
   };
@@ -82,16 +82,16 @@ __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const L
     const NewToken token = new_token(args, op, row);
     float x = finished(sum, bias[0]), y = finished(sum + 4 * Tile::kTileN, bias[1]);
     turn_pair(x, y, turn_of(args, token, column));
-    store_pairs(args, op, token, column, static_cast<u16>(pack_two<kBf16>(x, 0.0f)),
-                static_cast<u16>(pack_two<kBf16>(y, 0.0f)));
+    store_pairs(args, op, token, column, static_cast<Element::Bits>(Element::narrow(x)),
+                static_cast<Element::Bits>(Element::narrow(y)));
     return;
   }
   float out = activate<kConfig.activation>(finished(sum, bias[0]));
   if constexpr (kConfig.gated) out *= finished(sum + 4 * Tile::kTileN, bias[1]);
   out += residual;
-  const u32 packed = pack_two<kBf16>(out, 0.0f);
-  store_global<kConfig.output_hint>(op.c + element, static_cast<u16>(packed));
-  if constexpr (kChainOps[kOp].squares) store_shared(sum, squares_of(packed));
+  const u32 word = Element::narrow(out);
+  store_global<kConfig.output_hint>(op.c + element, static_cast<Element::Bits>(word));
+  if constexpr (kChainOps[kOp].squares) store_shared(sum, squares_of(word));
 }
 
 template <int kOp>

@@ -27,8 +27,8 @@ __device__ __forceinline__ TileColumn tile_column(const OpArgs& op, int column) 
   TileColumn found = {};
   if constexpr (kConfig.bias) {
     if (column < op.n) {
-      found.bias[0] = unpack_one<kBf16>(op.bias[column]);
-      if constexpr (kConfig.gated) found.bias[1] = unpack_one<kBf16>(op.bias[op.n + column]);
+      found.bias[0] = Element::widen(op.bias[column]);
+      if constexpr (kConfig.gated) found.bias[1] = Element::widen(op.bias[op.n + column]);
     }
   }
   return found;
@@ -45,9 +45,9 @@ __device__ __forceinline__ u32 finish_rows(const float* sums, const TileColumn& 
     out[r] = activate<kConfig.activation>(affine<scales_rows(kOp), kConfig.bias>(sums[r], scale[r], column.bias[0]));
     if constexpr (kConfig.gated)
       out[r] *= affine<scales_rows(kOp), kConfig.bias>(sums[2 + r], scale[r], column.bias[1]);
-    if constexpr (kConfig.residual) out[r] += unpack_one<kBf16>(static_cast<u16>(residual >> 16 * r));
+    if constexpr (kConfig.residual) out[r] += Element::widen(static_cast<u16>(residual >> 16 * r));
   }
-  return pack_two<kBf16>(out[0], out[1]);
+  return Element::narrow_two(out[0], out[1]);
 }
 
 // The tile's columns that a warp holds, as one of its threads sees them.

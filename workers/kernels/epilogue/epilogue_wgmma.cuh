@@ -95,7 +95,7 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
   if constexpr (kConfig.residual && kResidualsInFlight<kOp> == 1 && !EarlyResidual<kOp>::kIsThere) {
     if (row.is_inside) load_two(residual, op.residual + row.first, column, op.n);
   } else if constexpr (kConfig.residual) {
-    residual[0] = unpack_one<kBf16>(static_cast<u16>(word)), residual[1] = unpack_one<kBf16>(static_cast<u16>(word >> 16));
+    residual[0] = Element::widen(static_cast<u16>(word)), residual[1] = Element::widen(static_cast<u16>(word >> 16));
   }
   float out[2];
 #pragma unroll
@@ -105,7 +105,7 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
       out[c] *= affine<scales_rows(kOp), kConfig.bias>(sums[kUp + c], row.scale, bias[1][c]);
     if constexpr (kConfig.residual) out[c] += residual[c];
   }
-  return pack_two<kBf16>(out[0], out[1]);
+  return Element::narrow_two(out[0], out[1]);
 }
 
 // Sums of squares of a thread's rows of a tile, two of each block; of an op that leaves none, nothing.

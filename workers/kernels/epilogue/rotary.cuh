@@ -86,7 +86,7 @@ __device__ __forceinline__ long long line_of(const RotaryArgs& args, const NewTo
 }
 
 // Where the first element of a pair goes; null where it has no place. The second one's lies kHalfHead behind.
-__device__ __forceinline__ u16* place_of(const LaunchArgs& launch, const OpArgs& op, const NewToken& token, int column) {
+__device__ __forceinline__ Element::Bits* place_of(const LaunchArgs& launch, const OpArgs& op, const NewToken& token, int column) {
   const RotaryArgs& args = *launch.rotary_args();
   const int head = column / kHalfHead, pair = column % kHalfHead, kept = head - args.heads;
   if (kept < 0) return op.c + (static_cast<long long>(token.row) * args.heads + head) * kRotaryHeadDim + pair;
@@ -96,11 +96,11 @@ __device__ __forceinline__ u16* place_of(const LaunchArgs& launch, const OpArgs&
   return (is_value ? args.values : args.keys) + line_of(args, token, kv_head) * kRotaryHeadDim + pair;
 }
 
-// Of both halves the same elements: two bytes, a pair of neighbours' or eight's.
+// Of both halves the same elements: one, a pair of neighbours' or eight's.
 template <class Elements>
 __device__ __forceinline__ void store_pairs(const LaunchArgs& launch, const OpArgs& op, const NewToken& token, int column,
                                             const Elements& first, const Elements& second) {
-  u16* place = place_of(launch, op, token, column);
+  Element::Bits* place = place_of(launch, op, token, column);
   if (place == nullptr) return;
   *reinterpret_cast<Elements*>(place) = first;
   *reinterpret_cast<Elements*>(place + kHalfHead) = second;
@@ -128,24 +128,4 @@ __device__ __forceinline__ void turn_pair(float& x, float& y, const Turn& turn) 
   const float old_x = x;
   x = old_x * turn.cosine - y * turn.sine;
   y = y * turn.cosine + old_x * turn.sine;
-}
-
-// Two neighbours of both halves, rounded.
-struct Pairs {
-  u32 first, second;
-};
-
-// The pairs `column` and the next of a row, from the sums of both halves.
-template <int kOp>
-__device__ __forceinline__ Pairs finish_pairs(const LaunchArgs& launch, const NewToken& token, int column, const float* x_sums,
-                                              const float* y_sums, float scale, const float (&x_bias)[2],
-                                              const float (&y_bias)[2]) {
-  float x[2], y[2];
-#pragma unroll
-  for (int c = 0; c < 2; ++c) {
-    x[c] = affine<scales_rows(kOp), kOps[kOp].bias>(x_sums[c], scale, x_bias[c]);
-    y[c] = affine<scales_rows(kOp), kOps[kOp].bias>(y_sums[c], scale, y_bias[c]);
-    turn_pair(x[c], y[c], turn_of(launch, token, column + c));
-  }
-  return {pack_two<kBf16>(x[0], x[1]), pack_two<kBf16>(y[0], y[1])};
 }

@@ -3,7 +3,7 @@
 // heads.
 #pragma once
 #include "epilogue_transposed.cuh"
-#include "rotary.cuh"
+#include "rotary_pairs.cuh"
 
 // Of the tile's groups of columns those from kFirst up to kEnd.
 template <int kOp, int kFirst, int kEnd>
@@ -87,7 +87,7 @@ __device__ __forceinline__ void store_turned_transposed(const float (&acc)[kMaxW
         y[r] = affine<scales_rows(kOp), kOps[kOp].bias>(sums[j * 4 + 2 + r], row.scale, column.bias[1]);
         turn_pair(x[r], y[r], turn_of(launch, token, own_column));
       }
-      return Pairs{transpose_fragment(pack_two<kBf16>(x[0], x[1])), transpose_fragment(pack_two<kBf16>(y[0], y[1]))};
+      return Pairs{transpose_fragment(Element::narrow_two(x[0], x[1])), transpose_fragment(Element::narrow_two(y[0], y[1]))};
     };
 #pragma unroll
     for (int j = kFirst; j < kInFours; j += 4) {

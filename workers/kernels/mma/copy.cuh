@@ -8,7 +8,7 @@
 // lie outside the matrix where zero bytes are read through it.
 #pragma once
 #include "config.cuh"
-#include "ptx.cuh"
+#include "element.cuh"
 
 template <int kTileK>
 struct RowLayout {

@@ -117,7 +117,7 @@ struct MmaTile {
 #pragma unroll
       for (int j = 0; j < kFragsN; ++j) {
         const int column = i % 2 == 0 ? j : kFragsN - 1 - j;  // back every other row: neighbours share an operand
-        mma_m16n8k16<kBf16>(acc + index(i, column), frags.a[i], frags.b[column]);
+        Element::multiply(acc + index(i, column), frags.a[i], frags.b[column]);
       }
     }
   }

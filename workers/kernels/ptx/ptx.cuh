@@ -2,6 +2,7 @@
 #pragma once
 #include "config.cuh"
 
+using u8 = unsigned char;
 using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;
@@ -71,36 +72,6 @@ __device__ __forceinline__ void ldmatrix_x2(u32 (&r)[2], u32 shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(shared));
 }
 
-// d += a b for one 16 x 8 x 16 fragment, fp32 accumulation.
-template <bool kIsBf16>
-__device__ __forceinline__ void mma_m16n8k16(float* d, const u32 (&a)[4], const u32 (&b)[2]) {
-  if constexpr (kIsBf16) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  }
-}
-
-// Two fp32 rounded to nearest even into one 32-bit word, `low` in the low half.
-template <bool kIsBf16>
-__device__ __forceinline__ u32 pack_two(float low, float high) {
-  u32 packed;
-  if constexpr (kIsBf16) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  }
-  return packed;
-}
-
 // Of these two results below 2^-126 are 0.
 __device__ __forceinline__ float exp2_approx(float x) {
   float y;
@@ -130,17 +101,6 @@ __device__ __forceinline__ float max_or_nan(float x, float y) {
   float larger;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(x), "f"(y));
   return larger;
-}
-
-template <bool kIsBf16>
-__device__ __forceinline__ float unpack_one(u16 bits) {
-  if constexpr (kIsBf16) {
-    return __uint_as_float(static_cast<u32>(bits) << 16);
-  } else {
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-    return value;
-  }
 }
 
 __device__ __forceinline__ u32 load_acquire_gpu(const u32* address) {
@@ -327,6 +287,17 @@ __device__ __forceinline__ uint4 load_shared_vector(u32 address) {
                : "r"(address)
                : "memory");
   return value;
+}
+
+template <CacheHint kHint>
+__device__ __forceinline__ void store_global(u8* address, u8 value) {
+  if constexpr (kHint == kNoHint) {
+    *address = value;
+  } else {
+    asm volatile("st.global.L2::cache_hint.u8 [%0], %1, %2;" ::"l"(address), "h"(static_cast<u16>(value)),
+                 "l"(cache_policy<kHint>())
+                 : "memory");
+  }
 }
 
 template <CacheHint kHint>

@@ -1,7 +1,7 @@
 // One-instruction wrappers of sm_90a: mbarriers, bulk tensor copies, wgmma, register budgets. Nothing here decides
 // anything.
 #pragma once
-#include "ptx.cuh"
+#include "element.cuh"
 
 // What cuTensorMapEncodeTiled fills in: 128 opaque bytes, 64-byte aligned.
 struct alignas(64) TensorMap {

@@ -29,12 +29,12 @@
 #include "sync.cuh"
 #include "trace.cuh"
 
-constexpr int kChunkBytes = 16, kChunkElements = 8;
+constexpr int kChunkBytes = 16, kChunkElements = kChunkBytes / sizeof(Element::Bits);
 constexpr int kWarpColumns = 32 * kChunkElements;  // of k, that the lanes of a warp take at a time
 
 // Bytes of one stage: each thread's chunks of weights and of inputs.
 __device__ constexpr int stage_bytes(const OpConfig& op) {
-  return (op.weight_rows() + kNumWarps * op.tile_m) * op.tile_k * 2;
+  return (op.weight_rows() + kNumWarps * op.tile_m) * op.tile_k / kChunkElements * kChunkBytes;
 }
 constexpr int kStageBytes = most_of_ops(stage_bytes);
 
@@ -46,9 +46,14 @@ constexpr int kMaxAccumulators = most_of_ops(num_accumulators);
 __device__ __forceinline__ void unpack_chunk(float (&values)[kChunkElements], const uint4& chunk) {
   const u32 words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    values[2 * i] = unpack_one<kBf16>(static_cast<u16>(words[i]));
-    values[2 * i + 1] = unpack_one<kBf16>(static_cast<u16>(words[i] >> 16));
+  for (int i = 0; i < 4; ++i) {  // one, two or four elements a word
+    values[kChunkElements / 4 * i] = Element::widen(static_cast<Element::Bits>(words[i]));
+    if constexpr (kChunkElements > 4)
+      values[kChunkElements / 4 * i + kChunkElements / 8] = Element::widen(static_cast<Element::Bits>(words[i] >> 16));
+    if constexpr (kChunkElements > 8) {
+      values[4 * i + 1] = Element::widen(static_cast<Element::Bits>(words[i] >> 8));
+      values[4 * i + 3] = Element::widen(static_cast<Element::Bits>(words[i] >> 24));
+    }
   }
 }
 
@@ -88,7 +93,7 @@ struct SimtTile {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int n = column0 + i % kColumns;
-      const u16* row = op.w + static_cast<long long>(n + i / kColumns * op.n) * op.k;
+      const Element::Bits* row = op.w + static_cast<long long>(n + i / kColumns * op.n) * op.k;
       copy_row<false, kWeightHint>(stage + i * kRowBytes, row, n < op.n, k0, op.k);
     }
   }
@@ -98,14 +103,14 @@ struct SimtTile {
 #pragma unroll
     for (int i = 0; i < kTileM; ++i) {
       const int m = task.tile_m * kTileM + i;
-      const u16* row = op.a + static_cast<long long>(m) * op.k;
+      const Element::Bits* row = op.a + static_cast<long long>(m) * op.k;
       copy_row<true, kConfig.input_hint>(stage + (kRows + i) * kRowBytes, row, m < op.m, k0, op.k);
     }
   }
 
   // Chunks outside of the matrix are zero: nothing is read through their pointers.
   template <bool kThroughL1, CacheHint kHint>
-  __device__ __forceinline__ static void copy_row(u32 slot, const u16* row, bool is_inside, int k0, int k) {
+  __device__ __forceinline__ static void copy_row(u32 slot, const Element::Bits* row, bool is_inside, int k0, int k) {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int column = k0 + c * kWarpColumns + lane() * kChunkElements;

@@ -9,12 +9,13 @@ from tuner.core.model.simulate import simulate
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Raster, Schedule, SplitTiles
+from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Raster, SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.policy_orders import policy_schedules
 
 PAIR = ffn_pair(m=512, d_in=1024, d_hidden=4096, d_out=1024)
-SCHEDULE = Schedule(tiling=tiling((64, 128), (64, 128), num_stages=4, k=64), ordering=ordering(bands=2))
+SCHEDULE = Schedule.of(tiling=tiling((64, 128), (64, 128), num_stages=4, k=64), ordering=ordering(bands=2))
 
 
 def test_an_explanation_names_bound_waves_traffic_waits_and_what_binds() -> None:
@@ -30,7 +31,7 @@ def test_an_explanation_names_bound_waves_traffic_waits_and_what_binds() -> None
 
 def test_a_chain_is_told_by_its_ops_boundaries_and_cuts() -> None:
     block = decoder_block(16, 512, 512, 512, heads=512)
-    chosen = Schedule(tiling=wgmma(*[(16, 64, 64)] * 4), ordering=Ordering(rasters=(Raster(),) * 4))
+    chosen = Schedule.of(tiling=wgmma(*[(16, 64, 64)] * 4), ordering=Ordering(rasters=(Raster(),) * 4))
     words = explain(block, H200, chosen)
     text = [sentence for sentence in words if sentence.startswith("Op: ")]
     assert text[0] == "Op: o reads inputs alone."
@@ -44,7 +45,7 @@ def test_a_chain_is_told_by_its_ops_boundaries_and_cuts() -> None:
 def test_launches_are_told_by_their_ops() -> None:
     block = decoder_block(16, 512, 512, 512, heads=512)
     starts = Ordering(rasters=(Raster(),) * 4, run_starts=(1, 3))
-    chosen = Schedule(tiling=wgmma(*[(16, 64, 64)] * 4), ordering=starts)
+    chosen = Schedule.of(tiling=wgmma(*[(16, 64, 64)] * 4), ordering=starts)
     kinds = {PlanKind.RUNS: "[o] [up down] [qkv]", PlanKind.N_LAUNCHES: "[o] [up] [down] [qkv]"}
     for kind, text in {**kinds, PlanKind.FUSED: "[o up down qkv]"}.items():
         assert launches_in_words(block, Candidate(plan_kind=kind, schedule=chosen)) == text
@@ -53,7 +54,7 @@ def test_launches_are_told_by_their_ops() -> None:
 def test_the_edges_are_those_of_the_tasks_that_run() -> None:
     """64 tiles of down read the 32 of their row: as whole ones, or 16 by each part. All of up's 256 tiles are whole."""
     parted = tiling((64, 128), (64, 128), num_stages=4, k=64, split=(2, 2))
-    words = explain(PAIR, H200, Schedule(tiling=parted, ordering=ordering(split_tiles=SplitTiles.TAIL)))
+    words = explain(PAIR, H200, Schedule.of(tiling=parted, ordering=ordering(split_tiles=SplitTiles.TAIL)))
     assert "down has 8 x 8 tiles, 56 of them in 2 parts" in words[3]
     assert words[5].endswith("stand for 2,048 edges.")
 
@@ -77,7 +78,7 @@ def test_the_next_best_differs_in_one_named_axis_and_has_a_shorter_forecast() ->
 
 
 def test_differences_are_named_field_by_field() -> None:
-    other = Schedule(
+    other = Schedule.of(
         tiling=SCHEDULE.tiling,
         ordering=ordering(bands=4, assignment=Assignment.STATIC, granularity=Granularity.CHUNK, sync_width=2),
     )

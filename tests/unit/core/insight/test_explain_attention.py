@@ -66,7 +66,7 @@ def test_products_on_both_sides_are_told_by_their_launches(num_behind: int) -> N
     schedule = next(iter(first_guesses(space_with(workload), 0)))
     text = "\n".join(explain(workload, H200, schedule))
     if num_behind == 3:
-        in_runs = replace(schedule, ordering=replace(schedule.ordering, run_starts=(1, 3)))
+        in_runs = schedule.but(ordering=replace(schedule.ordering, run_starts=(1, 3)))
         assert explain(workload, H200, in_runs)[1:] == text.splitlines()[1:], "whatever the runs it was launched in"
     names = ["qkv", "attention", "o_proj", "gate_up", "down"][: 2 + num_behind]
     forecast = next(line for line in text.splitlines() if line.startswith("Forecast: qkv "))

@@ -14,8 +14,9 @@ from tuner.core.problem.presets import decoder_layer
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
-from tuner.core.schedule.ordering import Ordering, Raster, RasterKind, Schedule
+from tuner.core.schedule.ordering import Ordering, Raster, RasterKind
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.space.policy_orders import RULES, policy_plans, policy_schedules
 from tuner.core.trial.job import Trial
@@ -23,7 +24,7 @@ from tuner.core.trial.outcome import Outcome
 
 PAIR, GPU = ffn_pair(m=70, d_in=64, d_hidden=96, d_out=130), small_gpu(5)
 TILING = Tiling(tiles=(Tile(m=16, n=32, k=32), Tile(m=32, n=64, k=32)), num_stages=3, num_warps=4)
-CHOSEN = Schedule(tiling=TILING, ordering=Ordering(rasters=(Raster(kind=RasterKind.COLUMN),) * 2))
+CHOSEN = Schedule.of(tiling=TILING, ordering=Ordering(rasters=(Raster(kind=RasterKind.COLUMN),) * 2))
 NAMED = policy_schedules(PAIR, GPU, CHOSEN)
 
 
@@ -45,7 +46,7 @@ def test_a_policy_is_measured_where_a_trial_ran_its_order_and_forecast_in_any_ca
 
 
 def test_another_kernel_and_another_way_to_launch_are_no_measure_of_a_policy() -> None:
-    deeper = replace(NAMED["append"], tiling=replace(TILING, num_stages=4))
+    deeper = NAMED["append"].but(tiling=replace(TILING, num_stages=4))
     trials = [
         trial(1, deeper, measured(30.0)),
         trial(2, NAMED["append"], measured(30.0), PlanKind.FUSED_PDL),
@@ -55,7 +56,7 @@ def test_another_kernel_and_another_way_to_launch_are_no_measure_of_a_policy() -
 
 
 def test_the_fastest_trial_of_an_order_counts_and_one_that_ended_early_only_where_there_is_no_other() -> None:
-    ahead = replace(NAMED["append"], ordering=replace(NAMED["append"].ordering, run_ahead=0))
+    ahead = NAMED["append"].but(ordering=replace(NAMED["append"].ordering, run_ahead=0))
     trials = [
         trial(1, NAMED["append"], measured(50.0)),
         trial(2, ahead, measured(45.0)),

@@ -100,7 +100,7 @@ def test_fewer_warps_or_one_team_have_the_registers() -> None:
 
 
 def test_schedules_are_as_many_as_attentions_and_tiles_as_products() -> None:
-    assert "0 attention schedules for 1 attentions" in refusal(attention(), replace(alone(), attentions=()))
+    assert "0 attention schedules for 1 attentions" in refusal(attention(), alone().but(launch_ops=()))
     pair = attention(d_out=512)
     assert "0 tiles for 1 ops" in refusal(pair, alone())
 

@@ -17,8 +17,8 @@ from tuner.core.schedule.ordering import (
     Ordering,
     Raster,
     RasterKind,
-    Schedule,
 )
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
 from tuner.errors import IllegalSchedule
@@ -38,7 +38,7 @@ def refused(
     gpu: Gpu = H200,
 ) -> None:
     with pytest.raises(IllegalSchedule, match=sentence):
-        check_schedule(workload, gpu, Schedule(tiling=tiles, ordering=order or ordering()))
+        check_schedule(workload, gpu, Schedule.of(tiling=tiles, ordering=order or ordering()))
 
 
 def both(kind: RasterKind, width: int = 1) -> Ordering:
@@ -62,11 +62,11 @@ def test_the_plainest_schedule_is_legal_for_every_shape() -> None:
     smallest = tiling((16, 32), (16, 32))
     for m, d_in, d_hidden, d_out in ((1, 1, 1, 1), (7, 5, 3, 2), (16, 4096, 14336, 4096), (3000, 17, 17, 17)):
         workload = ffn_pair(m=m, d_in=d_in, d_hidden=d_hidden, d_out=d_out)
-        check_schedule(workload, H200, Schedule(tiling=smallest, ordering=ordering()))
+        check_schedule(workload, H200, Schedule.of(tiling=smallest, ordering=ordering()))
 
 
 def test_unequal_tile_heights_are_legal() -> None:
-    check_schedule(PAIR, H200, Schedule(tiling=tiling((128, 64), (64, 64)), ordering=ordering(bands=1)))
+    check_schedule(PAIR, H200, Schedule.of(tiling=tiling((128, 64), (64, 64)), ordering=ordering(bands=1)))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_unequal_tile_heights_are_legal() -> None:
         (tiling((64, 64), (64, 64), num_stages=1), "1 stages: use 2 to 8"),
         (tiling((64, 64), (64, 64), num_stages=9), "9 stages: use 2 to 8"),
         (tiling((128, 128), (64, 64), num_stages=8, num_warps=8, k=128), "the stages take 524288 bytes"),
-        (tiling((64, 64)), "1 tiles for 2 ops"),
+        (tiling((64, 64)), "2 rasters for 1 tiles"),
         (tiling((128, 256), (128, 64), num_stages=6, num_warps=8), "6 stages of 32 spill"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_chain_whose_kernel_spilled_with_six_stages_is_refused_and_one_with_fi
         (ordering(reserved_sms=132), "132 reserved SMs of 132"),
         (ordering(ctas_per_sm=2), "2 CTAs per SM less 0 SMs is a grid of 96 CTAs for 96 tasks: use 1 per SM less 0"),
         (ordering(reserved_sms=4), "1 CTAs per SM less 4 SMs is a grid of 96 CTAs for 96 tasks: use 1 per SM less 0"),
-        (ordering(3), "3 rasters for 2 ops"),
+        (ordering(3), "3 rasters for 2 tiles"),
         (both(RasterKind.SNAKE, 0), "raster snake of up: width 0 must be at least 1"),
         (both(RasterKind.SNAKE, 8), "snake8 of up on blocks of 8 x 8 tiles is the row raster: use row"),
         (both(RasterKind.HILBERT, 2), "raster hilbert of up: width 2 must be 1"),
@@ -150,7 +150,7 @@ def test_two_ctas_on_half_the_sms_are_one_cta_on_all() -> None:
     small = tiling((16, 32), (16, 32))
     refused("2 CTAs per SM less 66 SMs is a grid of 132 CTAs for 768 tasks: use 1 per SM less 0",
             tiles=small, order=ordering(ctas_per_sm=2, reserved_sms=66))  # fmt: skip
-    check_schedule(PAIR, H200, Schedule(tiling=small, ordering=ordering(ctas_per_sm=2, reserved_sms=4)))
+    check_schedule(PAIR, H200, Schedule.of(tiling=small, ordering=ordering(ctas_per_sm=2, reserved_sms=4)))
 
 
 def test_bands_that_complete_the_same_consumer_rows_have_one_name() -> None:
@@ -162,7 +162,7 @@ def test_bands_are_not_so_narrow_that_there_are_thousands() -> None:
     tall = ffn_pair(m=100_000, d_in=16, d_hidden=16, d_out=16)
     refused("bands6 over 6250 tile rows makes over 1024 bands: use at least 7 rows",
             tiles=tiling((16, 32), (16, 32)), order=bands(6), workload=tall)  # fmt: skip
-    check_schedule(tall, H200, Schedule(tiling=tiling((16, 32), (16, 32)), ordering=bands(7)))
+    check_schedule(tall, H200, Schedule.of(tiling=tiling((16, 32), (16, 32)), ordering=bands(7)))
 
 
 def test_signals_per_tile_need_rows_of_several_tiles_that_someone_waits_for() -> None:
@@ -175,7 +175,7 @@ def test_two_ctas_per_sm_must_both_fit() -> None:
     roomy = tiling((16, 32), (16, 32), num_stages=8, k=128)
     assert dynamic_smem_bytes(PAIR, roomy) == 8 * (16 + 32) * 128 * 2
     order = ordering(ctas_per_sm=2, assignment=Assignment.STATIC)
-    check_schedule(PAIR, H200, Schedule(tiling=roomy, ordering=order))
+    check_schedule(PAIR, H200, Schedule.of(tiling=roomy, ordering=order))
     refused("shared memory of RTX allow 1 such CTAs per SM, not 2", tiles=tiling((16, 32), (16, 32), num_stages=5,
             k=128), order=order, gpu=replace(H200, name="RTX", smem_per_sm_bytes=102_400))  # fmt: skip
     fat = tiling((128, 128), (128, 128), num_warps=8)
@@ -188,9 +188,9 @@ def test_a_gated_op_takes_the_shared_memory_and_registers_of_twice_the_columns()
     narrow, wide = tiling((64, 64), (64, 64), num_warps=8), tiling((64, 128), (64, 64), num_warps=8)
     assert dynamic_smem_bytes(gated, narrow) == dynamic_smem_bytes(PAIR, wide)
     assert estimated_registers(gated, narrow) == estimated_registers(PAIR, wide)
-    check_schedule(gated, H200, Schedule(tiling=narrow, ordering=ordering()))
+    check_schedule(gated, H200, Schedule.of(tiling=narrow, ordering=ordering()))
     refused("up to 64 x 32, a gate and an up projection wide", workload=gated, tiles=tiling((64, 160), (64, 64)))
-    check_schedule(PAIR, H200, Schedule(tiling=tiling((64, 160), (64, 64)), ordering=ordering()))
+    check_schedule(PAIR, H200, Schedule.of(tiling=tiling((64, 160), (64, 64)), ordering=ordering()))
     full = tiling((128, 64), (128, 128), k=128, num_stages=2)
     refused("warp tiles of 64 x 64 and 32 copies", workload=gated, tiles=full)
 
@@ -207,7 +207,7 @@ def test_the_largest_warp_tile_is_estimated_to_fit_and_estimates_grow_with_it() 
 
 def test_a_depth_may_differ_between_the_ops() -> None:
     tiles = replace(TILES, tiles=(Tile(m=64, n=64, k=32), Tile(m=64, n=64, k=128)))
-    check_schedule(PAIR, H200, Schedule(tiling=tiles, ordering=ordering()))
+    check_schedule(PAIR, H200, Schedule.of(tiling=tiles, ordering=ordering()))
 
 
 def test_curves_on_narrow_blocks_have_plainer_names() -> None:
@@ -219,12 +219,12 @@ def test_curves_on_narrow_blocks_have_plainer_names() -> None:
     refused("morton of up on blocks of 2 x 8 tiles is the panel2 raster", order=of(2, RasterKind.MORTON))
     refused("hilbert of up on blocks of 2 x 8 tiles is the snake1 raster", order=of(2, RasterKind.HILBERT))
     refused("hilbert of up on blocks of 1 x 8 tiles is the row raster", order=of(1, RasterKind.HILBERT))
-    check_schedule(PAIR, H200, Schedule(tiling=TILES, ordering=of(3, RasterKind.HILBERT)))
+    check_schedule(PAIR, H200, Schedule.of(tiling=TILES, ordering=of(3, RasterKind.HILBERT)))
 
 
 def test_exact_paths_are_legal_on_small_grids_where_they_are_no_other_raster() -> None:
     small = ffn_pair(m=192, d_in=64, d_hidden=192, d_out=192)
-    check_schedule(small, H200, Schedule(tiling=TILES, ordering=both(RasterKind.EXACT, 4)))
+    check_schedule(small, H200, Schedule.of(tiling=TILES, ordering=both(RasterKind.EXACT, 4)))
     refused("exact6 of up on blocks of 3 x 3 tiles is the row raster", order=both(RasterKind.EXACT, 6), workload=small)
 
 
@@ -235,7 +235,7 @@ def test_a_partition_has_one_name_and_idles_nobody() -> None:
         return ordering(partition=eighths, assignment=Assignment.STATIC)
 
     narrow = ffn_pair(m=64, d_in=64, d_hidden=128, d_out=512)
-    check_schedule(PAIR, gpu, Schedule(tiling=TILES, ordering=of(1)))
+    check_schedule(PAIR, gpu, Schedule.of(tiling=TILES, ordering=of(1)))
     refused("3 eighths of 6 CTAs are 2 for 64 tasks, 4 for 32, as 2 are: use 2", order=of(3), gpu=gpu)
     refused("4 eighths of 6 CTAs are 3 for 2 tasks, 3 for 8: some would have nothing", order=of(4), gpu=gpu,
             workload=narrow)  # fmt: skip
@@ -248,7 +248,7 @@ def test_a_partition_has_one_name_and_idles_nobody() -> None:
 def test_mixes_of_independent_ops_are_refused_where_they_are_plainer_orders() -> None:
     pair = independent_pair((512, 256, 64), (64, 256, 512))
     for kind in (InterleaveKind.PROPORTIONAL, InterleaveKind.LONGEST_FIRST):
-        check_schedule(pair, H200, Schedule(tiling=TILES, ordering=merge(kind)))
+        check_schedule(pair, H200, Schedule.of(tiling=TILES, ordering=merge(kind)))
     refused("these ops are independent: use proportional", order=merge(InterleaveKind.HALF_ROWS), workload=pair)
     columns = independent_pair((128, 64, 64), (128, 64, 64))
     refused("alternate one by one are the order of bands of 1 row", order=merge(InterleaveKind.PROPORTIONAL),
@@ -258,4 +258,4 @@ def test_mixes_of_independent_ops_are_refused_where_they_are_plainer_orders() ->
 def test_half_rows_need_halves_that_come_between() -> None:
     refused("no half row of one op comes between", order=merge(InterleaveKind.HALF_ROWS), workload=TINY_GRID,
             tiles=tiling((16, 64), (16, 64)))  # fmt: skip
-    check_schedule(PAIR, H200, Schedule(tiling=TILES, ordering=merge(InterleaveKind.HALF_ROWS)))
+    check_schedule(PAIR, H200, Schedule.of(tiling=TILES, ordering=merge(InterleaveKind.HALF_ROWS)))

@@ -24,16 +24,9 @@ from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import (
-    InterleaveKind,
-    Ordering,
-    Raster,
-    RasterKind,
-    Schedule,
-    SplitOrder,
-    WaitPosition,
-)
+from tuner.core.schedule.ordering import InterleaveKind, Ordering, Raster, RasterKind, SplitOrder, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.ordering_values import ASSIGNMENTS, INTERLEAVES, RASTERS, SYNCS
 
@@ -88,7 +81,7 @@ def test_every_pair_of_values_is_proven_and_computes_the_product(workload: Workl
     tensors = random_tensors(workload, 0)
     wanted = plain_product(workload, tensors)
     for seed, ordering in enumerate(covering(workload)):
-        schedule = Schedule(tiling=tiles_of(workload), ordering=ordering)
+        schedule = Schedule.of(tiling=tiles_of(workload), ordering=ordering)
         (verified,) = plans_for(workload, GPU, Candidate(plan_kind=PlanKind.FUSED, schedule=schedule))
         if seed % (8 if workload is PAIR else share) == 0:  # all are proven and timed, a sample is run
             outputs = interpret(verified.plan, verified.graph, tensors, random.Random(seed))

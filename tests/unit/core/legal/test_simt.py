@@ -9,7 +9,7 @@ from tuner.core.legal.legality import check_schedule, engine_problem, estimated_
 from tuner.core.legal.simt import smem_bytes, stage_bytes
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling
 
 PAIR = ffn_pair(m=4, d_in=512, d_hidden=1024, d_out=512)
@@ -54,4 +54,4 @@ def test_a_gated_op_takes_twice_the_weights_and_sums() -> None:
 def test_two_capped_ctas_fit_an_sm_and_more_registers_are_not_promised() -> None:
     capped = simt((4, 32, 256), num_stages=2, resident_ctas=2)
     assert estimated_registers(PAIR, capped) <= 128 < estimated_registers(PAIR, replace(capped, resident_ctas=1))
-    check_schedule(PAIR, replace(H200, num_sms=16), Schedule(tiling=capped, ordering=ordering(ctas_per_sm=2)))
+    check_schedule(PAIR, replace(H200, num_sms=16), Schedule.of(tiling=capped, ordering=ordering(ctas_per_sm=2)))

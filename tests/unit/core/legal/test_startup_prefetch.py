@@ -13,7 +13,8 @@ from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_schedule
 from tuner.core.legal.wgmma import STARTUP_PREFETCHES
 from tuner.core.problem.workload import Workload, ffn_pair
-from tuner.core.schedule.ordering import Assignment, Ordering, Schedule, SplitTiles
+from tuner.core.schedule.ordering import Assignment, Ordering, SplitTiles
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.errors import IllegalSchedule
 
@@ -30,7 +31,7 @@ STATIC = on_few_sms()
 
 
 def check(chosen: Tiling, order: Ordering = STATIC, workload: Workload = PAIR) -> None:
-    check_schedule(workload, H200, Schedule(tiling=chosen, ordering=order))
+    check_schedule(workload, H200, Schedule.of(tiling=chosen, ordering=order))
 
 
 def ring(num_stages: int, stages: int, **fields: Any) -> Tiling:
@@ -100,20 +101,20 @@ def test_other_engines_have_no_such_prefetch() -> None:
 
 
 def test_it_is_in_the_json_form_and_the_line_where_it_is_asked_for() -> None:
-    plain = Schedule(tiling=ring(4, 0), ordering=STATIC)
-    asked = replace(plain, tiling=ring(4, 4, window=2))
+    plain = Schedule.of(tiling=ring(4, 0), ordering=STATIC)
+    asked = plain.but(tiling=ring(4, 4, window=2))
     assert "startup_prefetch" not in plain.to_json()["tiling"]
     assert Schedule.from_json(json.loads(json.dumps(asked.to_json()))) == asked
-    assert asked.digest != replace(asked, tiling=ring(4, 8, window=2)).digest
+    assert asked.digest != asked.but(tiling=ring(4, 8, window=2)).digest
     assert " s4 i3 window2 prefetch4 w4 " in str(asked)
 
 
 def test_it_is_offered_around_a_schedule_alone() -> None:
     space = space_of(PAIR, H200)
     assert {one.startup_prefetch for one in space.tilings} == {0}
-    around = Schedule(tiling=ring(4, 0), ordering=STATIC)
+    around = Schedule.of(tiling=ring(4, 0), ordering=STATIC)
     near = [one for one in space.neighbours(around) if one.tiling.startup_prefetch]
     assert [one.tiling for one in near] == [ring(4, stages) for stages in (2, 4, 8)]
     assert {one.ordering for one in near} == {STATIC}
-    drawn = replace(around, ordering=on_few_sms(Assignment.TICKET))
+    drawn = around.but(ordering=on_few_sms(Assignment.TICKET))
     assert {one.tiling.startup_prefetch for one in space.neighbours(drawn)} == {0}

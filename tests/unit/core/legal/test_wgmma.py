@@ -18,7 +18,8 @@ from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.presets import decoder_block
 from tuner.core.problem.resources import occupancy
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
-from tuner.core.schedule.ordering import Ordering, Schedule
+from tuner.core.schedule.ordering import Ordering
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
@@ -27,7 +28,7 @@ GATED = ffn_pair(m=16, d_in=4096, d_hidden=14336, d_out=4096, gated=True)
 
 
 def check(tiles: Tiling, workload: Workload = LLAMA, gpu: Gpu = H200, order: Ordering | None = None) -> None:
-    check_schedule(workload, gpu, Schedule(tiling=tiles, ordering=order or ordering()))
+    check_schedule(workload, gpu, Schedule.of(tiling=tiles, ordering=order or ordering()))
 
 
 LEGAL = (

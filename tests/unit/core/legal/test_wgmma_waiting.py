@@ -11,7 +11,8 @@ from tests.support.cases import H200, ordering, simt, wgmma
 from tests.support.chains import block
 from tuner.core.legal.legality import check_schedule, tiling_problem
 from tuner.core.problem.workload import Workload, WorkloadKind, ffn_pair
-from tuner.core.schedule.ordering import Assignment, Granularity, Schedule, WaitPosition
+from tuner.core.schedule.ordering import Assignment, Granularity, WaitPosition
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Epilogue, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
@@ -91,10 +92,10 @@ def test_other_engines_have_neither(tiling: dict[str, Any], message: str) -> Non
 def test_there_is_no_wait_to_place_before_the_steps_of_what_is_read_in_band(
     changes: dict[str, Any], message: str
 ) -> None:
-    schedule = Schedule(tiling=PLAIN, ordering=ordering(assignment=Assignment.STATIC, **changes))
+    schedule = Schedule.of(tiling=PLAIN, ordering=ordering(assignment=Assignment.STATIC, **changes))
     check_schedule(FEW, H200, schedule)
     with pytest.raises(IllegalSchedule, match=message):
-        check_schedule(FEW, H200, replace(schedule, tiling=replace(PLAIN, in_band=True)))
+        check_schedule(FEW, H200, schedule.but(tiling=replace(PLAIN, in_band=True)))
 
 
 def test_ping_pong_leaves_no_registers_for_readers() -> None:

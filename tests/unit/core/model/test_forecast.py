@@ -14,8 +14,8 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.stats import rank_correlation
 from tuner.errors import IllegalSchedule
 

@@ -9,8 +9,9 @@ from tuner.core.model.forecast import forecast_us
 from tuner.core.model.runs import ranked_ways, ways_to_launch
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.presets import decoder_block
-from tuner.core.schedule.ordering import Assignment, Schedule
+from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 
 
 def test_the_ways_to_launch_a_chain_are_all_its_divisions_into_runs() -> None:
@@ -24,7 +25,7 @@ def test_each_way_is_ranked_by_its_own_forecast() -> None:
     """Small ops are split along k, so that every SM has weights to stream."""
     block = decoder_block("llama3-70b", m=16, tp=8, has_reduce=False)
     tiles = wgmma(*[(16, 64, 128), (16, 56, 128), (16, 64, 128), (16, 40, 256)], num_stages=6, split_k=(1, 2, 1, 4))
-    schedule = Schedule(tiling=tiles, ordering=ordering(4, assignment=Assignment.STATIC))
+    schedule = Schedule.of(tiling=tiles, ordering=ordering(4, assignment=Assignment.STATIC))
     ranked = ranked_ways(block, H200, schedule)
     assert len(ranked) == 8
     assert [us for us, _ in ranked] == sorted(us for us, _ in ranked)

@@ -56,14 +56,13 @@ def test_a_timeline_keeps_every_queue_and_every_edge(case: tuple[TileGraph, Orde
             assert [span.task for span in lane] == list(range(plan.queues[cta], plan.queues[cta + 1]))
     for lane in timeline.spans:
         for span in lane:
-            op, row = plan.tasks[span.task, :2].tolist()
-            edge = graph.edges_into(op)
-            if edge:
-                cols = edge.needs(graph.steps_of(plan.tasks[[span.task]])).columns(0)
-                rows = range(edge.first[row], edge.last[row])
+            op = int(plan.tasks[span.task, 0])
+            for edge in (edge for edge in graph.streams if edge.consumer == op):
+                task = plan.tasks[[span.task]]
+                read = edge.needs(edge.reader.places(task), graph.steps_of(task)).tiles
                 by_slice = order.wait_position is WaitPosition.SLICE  # then the last of it is read by the last k-steps
                 read_us = span.computed_us if by_slice else span.wait_us
-                assert all(end_us[edge.producer, r, c] <= read_us for r in rows for c in cols)
+                assert all(end_us[edge.producer, *divmod(tile, edge.writer.word_grid[1])] <= read_us for tile in read)
 
 
 @settings(max_examples=60)

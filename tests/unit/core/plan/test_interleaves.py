@@ -60,10 +60,11 @@ def test_no_tile_stands_before_one_that_it_reads(case: tuple[TileGraph, Ordering
     place = {
         tile: i for i, tile in enumerate(zip(*(column.tolist() for column in global_order(graph, order)), strict=True))
     }
-    for edge in graph.edges:
+    for edge in graph.early_edges:
         rows, cols = graph.grids[edge.consumer]
         for row in range(rows):
-            reads = range(int(edge.first[row]), int(edge.last[row]))
+            first, last_row = (int(bound[row]) for bound in edge.rows)
+            reads = range(first, last_row)
             last = max(place[edge.producer, r, c] for r in reads for c in range(graph.grids[edge.producer][1]))
             assert all(place[edge.consumer, row, col] > last for col in range(cols))
 

@@ -22,7 +22,7 @@ def test_waits_name_each_signal_of_the_rows_read_with_all_posts_that_it_gets(
     begin = data.draw(st.integers(0, num_rows - 1))
     end = data.draw(st.integers(begin + 1, num_rows))
     waited: dict[int, int] = {}
-    for signal_begin, signal_end, threshold, per_launch, step in signals.waits_for(begin, end):
+    for signal_begin, signal_end, threshold, per_launch, step in signals.waits_for(signals.post[begin:end].ravel()):
         assert (threshold, step) == (per_launch, 0)
         for signal in range(signal_begin, signal_end):
             assert signal not in waited
@@ -53,5 +53,7 @@ def test_a_reader_of_some_columns_waits_for_the_signals_of_its_tiles_alone(
     row = data.draw(st.integers(0, num_rows - 1))
     row_end = data.draw(st.integers(row + 1, num_rows))
     cols = np.array(sorted(data.draw(st.sets(st.integers(0, num_cols - 1), min_size=1))))
-    waited = [s for begin, end, *_ in signals.waits_for(row, row_end, cols) for s in range(begin, end)]
+    waited = [
+        s for begin, end, *_ in signals.waits_for(signals.post[row:row_end, cols].ravel()) for s in range(begin, end)
+    ]
     assert sorted(waited) == sorted(set(signals.post[row:row_end, cols].ravel().tolist()))

@@ -22,16 +22,9 @@ from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import (
-    Assignment,
-    Granularity,
-    Ordering,
-    Schedule,
-    SplitOrder,
-    SplitTiles,
-    WaitPosition,
-)
+from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.mma_tilings import SPLITS, MmaTilings
 from tuner.errors import CoverageError, IllegalSchedule, LivenessError, PlanError, SafetyError, WordError
@@ -147,7 +140,7 @@ def test_a_split_order_that_is_none_is_refused() -> None:
         tiles = tiling((64, 64), (64, 64), k=64, split=split)
         with pytest.raises(IllegalSchedule) as caught:
             check_schedule(
-                ffn_pair(m=64, d_in=64, d_hidden=512, d_out=128), H200, Schedule(tiling=tiles, ordering=order)
+                ffn_pair(m=64, d_in=64, d_hidden=512, d_out=128), H200, Schedule.of(tiling=tiles, ordering=order)
             )
         return str(caught.value)
 
@@ -159,14 +152,14 @@ def test_a_split_order_that_is_none_is_refused() -> None:
     assert "use wait position task" in problem((1, 4), contiguous)
     workload = ffn_pair(m=64, d_in=64, d_hidden=512, d_out=128)
     legal = replace(contiguous, split_order=SplitOrder.STRIDED)
-    check_schedule(workload, H200, Schedule(tiling=tiling((64, 64), (64, 64), k=64, split=(1, 4)), ordering=legal))
+    check_schedule(workload, H200, Schedule.of(tiling=tiling((64, 64), (64, 64), k=64, split=(1, 4)), ordering=legal))
 
 
 def test_a_split_order_has_a_json_form_where_it_is_not_the_plain_one() -> None:
-    one = Schedule(tiling=PAIR.tiling, ordering=BY_SLICE)
+    one = Schedule.of(tiling=PAIR.tiling, ordering=BY_SLICE)
     assert one.to_json()["ordering"]["split_order"] == "strided"
     assert Schedule.from_json(one.to_json()) == one
-    plain = replace(one, ordering=replace(BY_SLICE, split_order=SplitOrder.CONTIGUOUS))
+    plain = one.but(ordering=replace(BY_SLICE, split_order=SplitOrder.CONTIGUOUS))
     assert "split_order" not in plain.to_json()["ordering"]
     assert Schedule.from_json(plain.to_json()) == plain
     assert "strided-parts" in str(one)
@@ -227,7 +220,7 @@ def test_a_tail_that_is_none_or_everything_is_refused(
     split: tuple[int, ...], num_sms: int, changes: dict[str, Any], sentence: str | None
 ) -> None:
     tiles = tiling((16, 32), (16, 32), split=split)
-    one = Schedule(tiling=tiles, ordering=ordering(split_tiles=SplitTiles.TAIL, **changes))
+    one = Schedule.of(tiling=tiles, ordering=ordering(split_tiles=SplitTiles.TAIL, **changes))
     if sentence is None:
         check_schedule(TWO_WAVES, small_gpu(num_sms), one)
         return
@@ -250,9 +243,9 @@ def test_a_split_tail_takes_little_workspace_and_a_shorter_forecast() -> None:
     tails = replace(both, split_k=(1, 2))
     assert num_tiles(workload.tile_ops[1], tails.tiles[1]) == 544  # and 2,496 of up: 4 of 3,040 are left on 132 SMs
     order = ordering(assignment=Assignment.STATIC, split_tiles=SplitTiles.TAIL)
-    check_schedule(workload, H200, Schedule(tiling=tails, ordering=order))
+    check_schedule(workload, H200, Schedule.of(tiling=tails, ordering=order))
     with pytest.raises(IllegalSchedule, match="the parts' sums take"):
-        check_schedule(workload, H200, Schedule(tiling=replace(both, split_k=(1, 8)), ordering=ordering()))
+        check_schedule(workload, H200, Schedule.of(tiling=replace(both, split_k=(1, 8)), ordering=ordering()))
     (fused,) = plans_for(workload, H200, fused_of(tails, order))
     _, down = plans_for(workload, H200, replace(fused_of(tails, order), plan_kind=PlanKind.TWO_LAUNCHES))
     assert (fused.plan.num_split_tiles, down.plan.num_split_tiles) == (4, 16)
@@ -266,7 +259,7 @@ def test_a_split_tail_takes_little_workspace_and_a_shorter_forecast() -> None:
 
 
 def fused_of(tiles: Tiling, order: Ordering) -> Candidate:
-    return Candidate(plan_kind=PlanKind.FUSED, schedule=Schedule(tiling=tiles, ordering=order))
+    return Candidate(plan_kind=PlanKind.FUSED, schedule=Schedule.of(tiling=tiles, ordering=order))
 
 
 def test_a_tile_may_be_whole_where_its_op_is_split() -> None:
@@ -314,9 +307,9 @@ def test_the_sums_of_all_parts_have_to_fit_the_workspace() -> None:
     assert num_split_tiles(workload, tiles) == 16 * (112 + 32)
     assert slot_bytes(workload, tiles) == 2 * 128 * 128 * 4
     assert slot_bytes(workload, replace(tiles, split_k=(1, 3))) == 3 * 128 * 128 * 4
-    check_schedule(workload, H200, Schedule(tiling=tiles, ordering=ordering()))
+    check_schedule(workload, H200, Schedule.of(tiling=tiles, ordering=ordering()))
     with pytest.raises(IllegalSchedule) as refusal:
-        check_schedule(workload, H200, Schedule(tiling=replace(tiles, split_k=(8, 8)), ordering=ordering()))
+        check_schedule(workload, H200, Schedule.of(tiling=replace(tiles, split_k=(8, 8)), ordering=ordering()))
     problem = str(refusal.value).partition(": ")[2]
     assert problem == "the parts' sums take 1152 MiB of workspace, more than 512: use fewer parts"
 
@@ -341,7 +334,7 @@ def test_the_forecast_gains_by_splitting_a_few_deep_tiles_and_not_many() -> None
         tiles = tiling((16 if m == 16 else 128, 128), (16 if m == 16 else 128, 128), k=64, num_stages=4, split=split)
         tiles = replace(tiles, num_warps=8)
         order = ordering(assignment=Assignment.TICKET)
-        check_schedule(workload, H200, Schedule(tiling=tiles, ordering=order))
+        check_schedule(workload, H200, Schedule.of(tiling=tiles, ordering=order))
         graph = tile_graph(workload, tiles)
         return simulate(verify(make_plan(graph, order, H200), graph, SMALL, H200)).makespan_us
 

@@ -26,8 +26,9 @@ from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import verify
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule, SplitOrder, SplitTiles
+from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, SplitOrder, SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.errors import CoverageError, IllegalSchedule, SafetyError
 
@@ -238,7 +239,7 @@ MANY = ffn_pair(m=16, d_in=384, d_hidden=448, d_out=352)
 def test_shares_that_are_none_or_plainer_ones_are_refused(
     split: tuple[int, ...], num_sms: int, changes: dict[str, Any], sentence: str | None
 ) -> None:
-    one = Schedule(tiling=tiling((16, 32), (16, 32), split=split), ordering=replace(STREAM, **changes))
+    one = Schedule.of(tiling=tiling((16, 32), (16, 32), split=split), ordering=replace(STREAM, **changes))
     problem = ""
     try:
         check_schedule(MANY, small_gpu(num_sms), one)
@@ -252,7 +253,7 @@ def test_a_plainer_name_gives_the_same_tasks() -> None:
     ten = independent_pair((16, 160, 128), (16, 160, 128))
     tiles = tiling((16, 32), (16, 32), split=(2, 2))
     with pytest.raises(IllegalSchedule, match="are whole tiles or even parts: use split_tiles tail"):
-        check_schedule(ten, small_gpu(4), Schedule(tiling=tiles, ordering=STREAM))
+        check_schedule(ten, small_gpu(4), Schedule.of(tiling=tiles, ordering=STREAM))
     graph = tile_graph(ten, tiles)
     plain = make_plan(graph, replace(STREAM, split_tiles=SplitTiles.TAIL), small_gpu(4))
     assert make_plan(graph, STREAM, small_gpu(4)).words.tobytes() == plain.words.tobytes()
@@ -271,7 +272,7 @@ def test_independent_ops_of_unequal_depth_gain_most() -> None:
     static = ordering(assignment=Assignment.STATIC)
 
     def forecast_us(tiles: Tiling, order: Ordering) -> float:
-        candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=Schedule(tiling=tiles, ordering=order))
+        candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=Schedule.of(tiling=tiles, ordering=order))
         (plan,) = plans_for(workload, H200, candidate)
         return simulate(plan).makespan_us
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -10,45 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.box_cells import Tile, tiles_named, tiles_of, tiles_read, writers
 from tests.support.cases import adds, decoder_block, gemms, graphs, tiling
-from tuner.core.plan.edges import EdgeKind, Waits
-from tuner.core.plan.tile_graph import Region, TileGraph, tile_graph
+from tuner.core.plan.cover import Waits
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.workload import ffn_pair, independent_pair
-
-
-def overlap(a: Region, b: Region) -> bool:
-    rows = a.row_begin < b.row_end and b.row_begin < a.row_end
-    return a.tensor == b.tensor and rows and a.col_begin < b.col_end and b.col_begin < a.col_end
-
-
-def tiles_of(graph: TileGraph, op: int) -> list[tuple[int, int, int]]:
-    rows, cols = graph.grids[op]
-    return [(op, row, col) for row in range(rows) for col in range(cols)]
-
-
-Tile = tuple[int, int, int]
-
-
-def tiles_read(graph: TileGraph, tile: Tile, part: int, num_parts: int) -> dict[Tile, int]:
-    """The tiles that a part of a tile reads as A, and in which of its k-steps it does so first."""
-    first: dict[Tile, int] = {}
-    num_operands = 1 + graph.workload.tile_ops[tile[0]].rows_per_column
-    for number, step in enumerate(graph.steps(tile[0], part, num_parts)):
-        for producer in graph.op_indices:
-            for other in tiles_of(graph, producer):
-                if any(overlap(region, graph.writes(*other)) for region in graph.reads(*tile, step)[:num_operands]):
-                    first.setdefault(other, number)
-    return first
-
-
-def tiles_named(graph: TileGraph, tile: Tile, part: int, num_parts: int) -> dict[Tile, int]:
-    edge = graph.edges_into(tile[0])
-    if edge is None:
-        return {}
-    steps = graph.steps(tile[0], part, max(1, num_parts))
-    needs = edge.needs(np.array([(steps.start, steps.step, len(steps))]))
-    rows = range(edge.first[tile[1]], edge.last[tile[1]])
-    return {(edge.producer, row, col): needs.first_reads[0, col] for row in rows for col in needs.columns(0)}
 
 
 @given(graphs(), st.booleans())
@@ -77,41 +42,44 @@ def tasks_of(graph: TileGraph, whole: Callable[[Tile], bool]) -> list[list[int]]
     return tasks
 
 
-@given(graphs())
-def test_an_epilogue_reads_its_own_tile_of_a_residual_and_whole_rows_of_a_norm(graph: TileGraph) -> None:
+@given(graphs(), st.booleans())
+def test_a_late_edge_is_where_a_late_read_overlaps_a_write(graph: TileGraph, in_band: bool) -> None:
+    graph = graph.with_in_band(graph.readers if in_band else 0)
     for tile in (tile for op in graph.op_indices for tile in tiles_of(graph, op)):
-        op = tile[0]
-        named, out = set(), graph.writes(*tile)
-        for edge in (edge for edge in graph.epilogue_edges if edge.consumer == op):
-            (first,), (last,) = edge.columns(np.array([tile[2]]))
-            rows = range(edge.first[tile[1]], edge.last[tile[1]])
-            named |= {(edge.kind, edge.producer, row, col) for row in rows for col in range(first, last)}
-        wide = {EdgeKind.RESIDUAL: out, EdgeKind.NORM: replace(out, col_begin=0, col_end=2**31)}
-        tensors = {EdgeKind.RESIDUAL: "residual_source", EdgeKind.NORM: "norm"}
-        assert named == {
-            (kind, *other)
-            for kind, region in wide.items()
-            for producer in graph.op_indices
-            for other in tiles_of(graph, producer)
-            if overlap(
-                replace(region, tensor=getattr(graph.workload.tile_ops[op], tensors[kind])), graph.writes(*other)
-            )
-        }
+        assert tiles_named(graph, tile, is_late=True) == tiles_read(graph, tile, is_late=True)
 
 
-def test_waits_for_an_epilogue_are_left_out_where_waits_for_a_imply_them() -> None:
+def test_a_product_reads_its_own_tile_of_a_residual_and_whole_rows_of_a_norm_behind_its_last_step() -> None:
+    """By its formula: what the boxes of a block are, without the code that makes them."""
+    graph = tile_graph(decoder_block(40, 50, 60, 70), tiling((16, 32), (32, 16), (16, 48), (48, 32)))
+    (down,) = graph.spaces[2].writes
+    inputs, residual, weights = graph.spaces[2].reads
+    assert (inputs.box.text((1, 0), 1), inputs.is_late) == ("up[16:32, 32:60]", False)
+    assert (residual.box.text((1, 1)), residual.is_late) == ("o[16:32, 48:50]", True)
+    assert (weights.box.text((1, 1), 1), weights.is_late) == ("down.weight[48:50, 32:60]", False)
+    assert down.text((2, 0)) == "down[32:40, 0:48]"
+    inputs, norm, *_ = graph.spaces[3].reads
+    assert (norm.box.text((0, 2)), norm.is_late) == ("down[0:40, 0:50]", True)
+    inputs, *late = graph.with_in_band(8).spaces[3].reads
+    assert (inputs.in_band, inputs.is_late) == (True, False)
+    assert [(read.box.text((0, 2)), read.is_late, read.in_band) for read in late[:2]] == [
+        ("down[0:40, 0:50]", True, False)
+    ] * 2
+
+
+def test_late_waits_are_left_out_where_waits_before_the_steps_imply_them() -> None:
     """Of the decoder block only parts wait, for the norm; of two ops that read one input the second must wait."""
     block = tile_graph(decoder_block(16, 64, 32, 32), tiling(*[(16, 32)] * 4))
-    assert [(edge.kind, edge.producer, edge.consumer, edge.waits) for edge in block.epilogue_edges] == [
-        (EdgeKind.NORM, 0, 1, Waits.PARTS),
-        (EdgeKind.RESIDUAL, 0, 2, Waits.NEVER),
-        (EdgeKind.NORM, 2, 3, Waits.PARTS),
+    assert [(edge.producer, edge.consumer, block.waits_for(edge)) for edge in block.late_edges] == [
+        (0, 1, Waits.PARTS),
+        (0, 2, Waits.NEVER),
+        (2, 3, Waits.PARTS),
     ]
     siblings = gemms(16, ("a", "x", 64, 32, {}), ("b", "x", 64, 32, adds("a")))
     graph = tile_graph(siblings, tiling((16, 32), (16, 32)))
-    assert [edge.waits for edge in graph.epilogue_edges] == [Waits.ALWAYS]
+    assert [graph.waits_for(edge) for edge in graph.late_edges] == [Waits.ALWAYS]
     assert graph.posting_ops == {0}
-    assert tile_graph(siblings, tiling((16, 32), (16, 32)), (1,)).epilogue_edges == ()
+    assert tile_graph(siblings, tiling((16, 32), (16, 32)), (1,)).late_edges == ()
 
 
 def check_edges(graph: TileGraph) -> None:
@@ -119,7 +87,7 @@ def check_edges(graph: TileGraph) -> None:
     for op in graph.op_indices:
         split = [(part, graph.num_parts(op)) for part in range(graph.num_parts(op)) if graph.num_parts(op) > 1]
         for tile, (part, num_parts) in product(tiles_of(graph, op), ((0, 0), *split)):
-            read[*tile, part, num_parts] = tiles_read(graph, tile, part, max(1, num_parts))
+            read[*tile, part, num_parts] = tiles_read(graph, tile, part, num_parts)
             assert read[*tile, part, num_parts] == tiles_named(graph, tile, part, num_parts)
     for whole in (lambda tile: False, lambda tile: sum(tile) % 3 == 0, lambda tile: True):
         tasks = tasks_of(graph, whole)
@@ -144,24 +112,19 @@ def test_the_parts_of_a_tile_read_its_operands_once(graph: TileGraph, strided: b
         ]
         from_words = graph.steps_of(np.array(words, dtype=np.int32)).tolist()
         assert from_words == [[own.start, own.step, len(own)] for own in by_part]
-        num_operands = 1 + graph.workload.tile_ops[index].rows_per_column
-        for operand, whole in enumerate(graph.reads(index, 0, 0)[:num_operands]):
-            pieces = [graph.reads(index, 0, 0, step)[operand] for step in graph.steps(index)]
-            assert all(piece.num_elements > 0 for piece in pieces)
-            assert [piece.col_end for piece in pieces[:-1]] == [piece.col_begin for piece in pieces[1:]]
-            assert (pieces[0].col_begin, pieces[-1].col_end) == (whole.col_begin, whole.col_end)
+        for box in (read.box for read in graph.spaces[index].reads if not read.is_late):
+            pieces = [box.at((0, 0), step)[1] for step in graph.steps(index)]
+            assert all(piece.start < piece.stop for piece in pieces)
+            assert [piece.stop for piece in pieces[:-1]] == [piece.start for piece in pieces[1:]]
+            assert (pieces[0].start, pieces[-1].stop) == (0, graph.workload.tile_ops[index].k)
 
 
 @given(graphs())
 def test_every_output_element_is_written_by_one_tile(graph: TileGraph) -> None:
     for index in graph.op_indices:
         op = graph.workload.tile_ops[index]
-        written = np.zeros((op.m, op.n), dtype=int)
-        for tile in tiles_of(graph, index):
-            out = graph.writes(*tile)
-            assert out.num_elements > 0
-            written[out.row_begin : out.row_end, out.col_begin : out.col_end] += 1
-        assert (written == 1).all()
+        cells = [cell for cell, tile in writers(graph).items() if tile[0] == index]
+        assert sorted(cells) == [(op.name, row, col) for row in range(op.m) for col in range(op.n)]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +141,7 @@ def test_unequal_tile_heights_give_ranges_of_rows(
 ) -> None:
     workload = ffn_pair(m=384, d_in=32, d_hidden=64, d_out=32)
     (edge,) = tile_graph(workload, tiling((producer_m, 32), (consumer_m, 32))).edges
-    assert (edge.first.tolist(), edge.last.tolist()) == (first, last)
+    assert [bound.tolist() for bound in edge.rows] == [first, last]
 
 
 def test_independent_ops_and_single_launches_have_no_edges() -> None:
@@ -206,10 +169,9 @@ def test_a_graph_needs_a_tile_per_op_and_ops_that_exist() -> None:
 def test_a_gated_tile_reads_the_rows_of_both_halves_and_its_residual() -> None:
     pair = ffn_pair(m=40, d_in=24, d_hidden=50, d_out=20, gated=True, residual=True)
     graph = tile_graph(pair, tiling((16, 32), (16, 32)))
-    x, gate, up = graph.reads(0, 2, 1)
-    assert (x.tensor, gate.tensor, up.tensor) == ("x", "up.weight", "up.weight")
-    assert (gate.row_begin, gate.row_end) == (32, 50)
-    assert (up.row_begin, up.row_end) == (82, 100)
-    assert graph.writes(0, 2, 1).num_elements == 8 * 18
-    *_, residual = graph.reads(1, 2, 0)
-    assert residual == replace(graph.writes(1, 2, 0), tensor="down.residual")
+    x, gate, up = (read.box for read in graph.spaces[0].reads)
+    assert x.text((2, 1)) == "x[32:40, 0:24]"
+    assert gate.text((2, 1)) == "up.weight[32:50, 0:24]"
+    assert up.text((2, 1)) == "up.weight[82:100, 0:24]"
+    assert graph.spaces[0].writes[0].text((2, 1)) == "up[32:40, 32:50]"
+    assert graph.spaces[1].reads[1].box.text((2, 0)) == "down.residual[32:40, 0:20]"

@@ -24,8 +24,9 @@ from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import recheck, verify_paired_launches
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule
+from tuner.core.schedule.ordering import Assignment, Granularity, Ordering
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.errors import IllegalSchedule, LivenessError, PlanError, SafetyError
 
 PAIR = tile_graph(ffn_pair(m=32, d_in=32, d_hidden=64, d_out=64), tiling((16, 32), (16, 32)))
@@ -151,7 +152,7 @@ def test_each_broken_pair_is_refused_with_its_reason() -> None:
 
 def candidate(workload: Workload, chosen: Ordering) -> Candidate:
     tiles = tiling(*[(16, 32)] * len(workload.tile_ops))
-    return Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=Schedule(tiling=tiles, ordering=chosen))
+    return Candidate(plan_kind=PlanKind.TWO_STREAMS, schedule=Schedule.of(tiling=tiles, ordering=chosen))
 
 
 def test_a_candidate_is_two_launches_and_each_is_simulated_as_if_the_other_had_ended() -> None:

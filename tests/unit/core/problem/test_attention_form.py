@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.attentions import attention
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache, form_for, form_to_json
+from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for, form_to_json
 from tuner.core.problem.attention_op import Lengths
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 

@@ -16,7 +16,8 @@ from tests.support.attentions import attention as attention_op
 from tests.support.cases import H200
 from tuner.core.plan.attention import AttentionPlan, assign, num_attention_clusters
 from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm, PagedCache
+from tuner.core.problem.attention_form import PLAIN, AttentionForm
+from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.proof.attention import attention_digest, attention_plan, check_attention, check_made_for
 from tuner.errors import CoverageError, InvalidInput, PlanError, ResourceError, WordError
 from tuner.workers.gpu.attention_reference import attention
@@ -63,7 +64,7 @@ def test_what_assign_makes_is_proven(ctas: int, contiguous: bool) -> None:
 def test_clusters_that_ask_early_fill_the_card_and_have_no_tasks() -> None:
     op = attention_op(sequences=1).launch_ops[0]
     late, early = (
-        attention_plan(op, alone(cluster=8, span_tokens=1024, next_percent=50, next_early=one).attentions[0], H200)
+        attention_plan(op, alone(cluster=8, span_tokens=1024, next_percent=50, next_early=one).launch_ops[0], H200)
         for one in (False, True)
     )
     assert (late.num_ctas, late.num_asking) == (late.num_queues * 8, 0)
@@ -295,7 +296,7 @@ OTHERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", [field.name for field in fields(AttentionPlan)])
 def test_the_digest_tells_each_field_of_a_plan(name: str) -> None:
-    schedule = alone().attentions[0]
+    schedule = alone().launch_ops[0]
     changed_plan = replace(plan_of(), **{name: OTHERS[name]})
     assert attention_digest(changed_plan, schedule) != attention_digest(plan_of(), schedule)
 
@@ -311,7 +312,7 @@ def test_the_digest_tells_each_field_of_a_plan(name: str) -> None:
     ],
 )
 def test_a_plan_that_another_kernel_would_run_is_refused(change: dict[str, Any], says: str) -> None:
-    op, schedule = attention_op(sequences=1).launch_ops[0], alone().attentions[0]
+    op, schedule = attention_op(sequences=1).launch_ops[0], alone().launch_ops[0]
     plan = attention_plan(op, schedule, H200)
     check_made_for(plan, schedule)
     with pytest.raises(WordError, match=says):

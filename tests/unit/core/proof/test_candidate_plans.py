@@ -10,12 +10,12 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import check_launches, launches_of, plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.errors import CoverageError, IllegalSchedule
 
 CHAIN = chain_of_three(64, (64, 64, 96, 64))
-SCHEDULE = Schedule(tiling=tiling(*[(16, 32)] * 3), ordering=ordering(3, bands=2))
+SCHEDULE = Schedule.of(tiling=tiling(*[(16, 32)] * 3), ordering=ordering(3, bands=2))
 
 
 def test_the_library_launches_no_plan() -> None:
@@ -48,13 +48,13 @@ def test_programmatic_launches_need_compute_capability_9() -> None:
 def test_a_plan_of_ours_needs_a_legal_schedule() -> None:
     with pytest.raises(ValueError, match="needs a schedule"):
         plans_for(CHAIN, H200, Candidate(plan_kind=PlanKind.FUSED))
-    crooked = replace(SCHEDULE, tiling=replace(SCHEDULE.tiling, num_stages=1))
+    crooked = SCHEDULE.but(tiling=replace(SCHEDULE.tiling, num_stages=1))
     with pytest.raises(IllegalSchedule, match="1 stages"):
         plans_for(CHAIN, H200, Candidate(plan_kind=PlanKind.N_LAUNCHES, schedule=crooked))
 
 
 BLOCK = decoder_block(16, 64, 64, 64)
-IN_RUNS = Schedule(tiling=tiling(*[(16, 32)] * 4), ordering=ordering(4, run_starts=(1, 3)))
+IN_RUNS = Schedule.of(tiling=tiling(*[(16, 32)] * 4), ordering=ordering(4, run_starts=(1, 3)))
 
 
 def test_a_chain_is_launched_run_by_run() -> None:
@@ -79,14 +79,14 @@ def test_a_chain_is_launched_run_by_run() -> None:
 def test_runs_that_are_none_are_refused_with_the_kind_to_use(
     kind: PlanKind, run_starts: tuple[int, ...], problem: str
 ) -> None:
-    schedule = replace(IN_RUNS, ordering=replace(IN_RUNS.ordering, run_starts=run_starts))
+    schedule = IN_RUNS.but(ordering=replace(IN_RUNS.ordering, run_starts=run_starts))
     with pytest.raises(IllegalSchedule, match=problem):
         plans_for(BLOCK, H200, Candidate(plan_kind=kind, schedule=schedule))
 
 
 def test_a_pair_is_not_launched_as_a_longer_chain() -> None:
     pair = ffn_pair(m=16, d_in=64, d_hidden=64, d_out=64)
-    schedule = Schedule(tiling=tiling(*[(16, 32)] * 2), ordering=ordering(2))
+    schedule = Schedule.of(tiling=tiling(*[(16, 32)] * 2), ordering=ordering(2))
     with pytest.raises(IllegalSchedule, match="not for 2 ops: use one of two_launches, two_launches_pdl, two_streams"):
         plans_for(pair, H200, Candidate(plan_kind=PlanKind.N_LAUNCHES, schedule=schedule))
 
@@ -112,7 +112,7 @@ def test_an_attention_between_products_is_launched_between_them() -> None:
     }
     for (workload, kind, starts), launches in orders.items():
         num_ops = len(workload.tile_ops)
-        schedule = Schedule(tiling=tiling(*[(16, 32)] * num_ops), ordering=ordering(num_ops, run_starts=starts))
+        schedule = Schedule.of(tiling=tiling(*[(16, 32)] * num_ops), ordering=ordering(num_ops, run_starts=starts))
         assert launches_of(workload, Candidate(plan_kind=kind, schedule=schedule)) == launches
         check_launches(workload, launches)
 

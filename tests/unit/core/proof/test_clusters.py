@@ -15,7 +15,8 @@ from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import recheck, verify
-from tuner.core.schedule.ordering import Assignment, Ordering, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Epilogue, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule, ResourceError
 
@@ -23,7 +24,7 @@ PAIR = ffn_pair(m=256, d_in=4096, d_hidden=14336, d_out=4096)
 
 
 def check(tiling: Tiling, order: Ordering | None = None) -> None:
-    check_schedule(PAIR, H200, Schedule(tiling=tiling, ordering=order or ordering()))
+    check_schedule(PAIR, H200, Schedule.of(tiling=tiling, ordering=order or ordering()))
 
 
 @pytest.mark.parametrize(
@@ -103,9 +104,9 @@ def test_a_cta_of_a_cluster_takes_what_its_own_tile_takes() -> None:
 def test_each_cta_that_shares_a_tile_s_k_has_a_step_of_it() -> None:
     pair = ffn_pair(m=64, d_in=192, d_hidden=256, d_out=128)
     tilings = [wgmma((64, 64, 64), cluster_k=sharers) for sharers in (2, 4)]
-    check_schedule(pair, H200, Schedule(tiling=tilings[0], ordering=ordering()))
+    check_schedule(pair, H200, Schedule.of(tiling=tilings[0], ordering=ordering()))
     with pytest.raises(IllegalSchedule, match="4 CTAs share the k of up: a tile has 3 k-steps of 64, use no more"):
-        check_schedule(pair, H200, Schedule(tiling=tilings[1], ordering=ordering()))
+        check_schedule(pair, H200, Schedule.of(tiling=tilings[1], ordering=ordering()))
 
 
 @pytest.mark.parametrize(
@@ -236,12 +237,12 @@ def test_reserved_sms_that_take_no_cluster_away_are_a_second_name() -> None:
 
 
 def test_a_cluster_is_said_and_kept() -> None:
-    schedule = Schedule(tiling=wgmma((64, 128, 64), cluster_n=2), ordering=ordering())
+    schedule = Schedule.of(tiling=wgmma((64, 128, 64), cluster_n=2), ordering=ordering())
     assert str(schedule.tiling).endswith("w4 cluster1x2")
     assert Schedule.from_json(schedule.to_json()) == schedule
-    sharing = Schedule(tiling=wgmma((64, 128, 64), cluster_k=2), ordering=ordering())
+    sharing = Schedule.of(tiling=wgmma((64, 128, 64), cluster_k=2), ordering=ordering())
     assert str(sharing.tiling).endswith("w4 cluster1x1x2")
     assert Schedule.from_json(sharing.to_json()) == sharing
-    plain = Schedule(tiling=wgmma((64, 128, 64)), ordering=ordering())
+    plain = Schedule.of(tiling=wgmma((64, 128, 64)), ordering=ordering())
     assert not {"cluster_m", "cluster_n", "cluster_k"} & set(plain.to_json()["tiling"])
     assert len({schedule.digest, sharing.digest, plain.digest}) == 3

@@ -14,8 +14,8 @@ from tuner.core.model.runs import ways_to_launch
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import check_launches, launches_of
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.errors import CoverageError
 
 workloads = st.builds(between, rotary=st.booleans(), norm=st.booleans(), num_behind=st.integers(0, 3))
@@ -59,7 +59,7 @@ def test_every_kind_that_is_legal_has_launches_in_a_right_order(workload: Worklo
     for kind, starts in [*ways, *ways_to_launch(num_ops)]:
         if kind_problem(workload, H200, kind) or runs_problem(num_ops, kind, starts, forced):
             continue
-        schedule = Schedule(tiling=tiling(*[(16, 32)] * num_ops), ordering=ordering(num_ops, run_starts=starts))
+        schedule = Schedule.of(tiling=tiling(*[(16, 32)] * num_ops), ordering=ordering(num_ops, run_starts=starts))
         launches = launches_of(workload, Candidate(plan_kind=kind, schedule=schedule))
         check_launches(workload, launches)
         assert is_right(workload, launches)

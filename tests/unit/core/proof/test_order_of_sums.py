@@ -11,8 +11,9 @@ from tuner.core.problem.workload import Workload, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.order_of_sums import OrderOfSums, order_of_sums
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, Schedule, SplitOrder, SplitTiles
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster, RasterKind, SplitOrder, SplitTiles
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Epilogue, Tiling
 
 
@@ -24,7 +25,7 @@ def order(
     chosen: Tiling, workload: Workload | None = None, kind: PlanKind = PlanKind.FUSED, gpu: Any = H200, **ordering: Any
 ) -> OrderOfSums:
     given = {"rasters": (Raster(), Raster()), "assignment": Assignment.STATIC, **ordering}
-    schedule = Schedule(tiling=chosen, ordering=Ordering(**given))
+    schedule = Schedule.of(tiling=chosen, ordering=Ordering(**given))
     return order_of_sums(plans_for(workload or pair(), gpu, Candidate(plan_kind=kind, schedule=schedule)))
 
 

@@ -21,7 +21,7 @@ from tests.support.second_oracle.cases import GRAPHS, Case, random_case
 from tests.support.second_oracle.device import is_over
 from tests.support.second_oracle.judge import LAUNCHES, judge
 from tests.support.second_oracle.mutators import EXTREMES, MUTATORS, OF_EPILOGUES, any_word
-from tests.support.second_oracle.table import SLOT_BYTES, Op
+from tests.support.second_oracle.table import SLOT_BYTES
 from tuner.core.plan import words as plan_words
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
@@ -60,8 +60,8 @@ def test_the_prover_and_the_oracle_agree_on_plans_of_which_any_word_was_changed(
 def test_both_count_the_sums_of_a_gated_ops_parts_twice() -> None:
     rng = random.Random(1)
     cases = (random_case(rng) for _ in range(5000))
-    case = next(one for one in cases if one.mutation == "none" and any(is_gated_in_parts(op) for op in one.kernel.ops))
-    slot_bytes = max(4 * op.tile_m * op.tile_n * (1 + op.is_gated) * op.most_parts for op in case.kernel.ops)
+    case = next(one for one in cases if one.mutation == "none" and has_gated_parts(one))
+    slot_bytes = max(op.sums_bytes * op.most_parts for op in case.kernel.ops)
     for num_slots, refusal in ((SLOT_BYTES // slot_bytes + 1, "capacity"), (SLOT_BYTES // slot_bytes, None)):
         words = list(struct.unpack(f"<{len(case.raws[0]) // 4}i", case.raws[0]))
         words[NUM_SLOTS] = num_slots
@@ -69,8 +69,11 @@ def test_both_count_the_sums_of_a_gated_ops_parts_twice() -> None:
         assert (judged.refusal, judged.kinds) == (refusal, [])
 
 
-def is_gated_in_parts(op: Op) -> bool:
-    return op.is_gated and op.most_parts > 1 and 4 * op.tile_m * op.tile_n * 2 * op.most_parts > SLOT_BYTES / 2**16
+def has_gated_parts(case: Case) -> bool:
+    pairs = zip(case.graph.workload.tile_ops, case.kernel.ops, strict=True)
+    return any(
+        gemm.gated and op.sums_bytes * op.most_parts * 2**16 > SLOT_BYTES for gemm, op in pairs if op.most_parts > 1
+    )
 
 
 def test_both_oracles_agree_on_plans_of_the_first_ones_mutations() -> None:

@@ -18,7 +18,8 @@ from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import Plan
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.proof.verify import verify
-from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, Schedule, WaitPosition
+from tuner.core.schedule.ordering import Assignment, Granularity, Ordering, WaitPosition
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.errors import IllegalSchedule, SafetyError, WordError
 
@@ -56,7 +57,7 @@ def test_a_tall_reader_waits_step_by_step_for_each_row() -> None:
 
 def refused(words: str, workload: Workload, tiles: Tiling, order: Ordering) -> None:
     with pytest.raises(IllegalSchedule) as caught:
-        check_schedule(workload, H200, Schedule(tiling=tiles, ordering=order))
+        check_schedule(workload, H200, Schedule.of(tiling=tiles, ordering=order))
     assert words in str(caught.value)
 
 
@@ -65,10 +66,10 @@ TILES = tiling((64, 64), (64, 64), k=64)
 
 
 def test_waits_by_slice_are_legal_where_a_later_step_is_the_first_to_read_a_signals_tiles() -> None:
-    check_schedule(PAIR, H200, Schedule(tiling=TILES, ordering=BY_TILE))
+    check_schedule(PAIR, H200, Schedule.of(tiling=TILES, ordering=BY_TILE))
     refused("every signal per row that it waits for", PAIR, TILES, replace(BY_TILE, granularity=Granularity.ROW))
     strided = replace(BY_TILE, granularity=Granularity.STRIDED, sync_width=2)
-    check_schedule(PAIR, H200, Schedule(tiling=TILES, ordering=strided))
+    check_schedule(PAIR, H200, Schedule.of(tiling=TILES, ordering=strided))
     refused("use wait position task", PAIR, tiling((64, 64), (64, 64), k=128), strided)
     refused("use wait position task", PAIR, replace(TILES, split_k=(1, 8)), BY_TILE)
     alone = replace(BY_TILE, granularity=Granularity.ROW)
@@ -82,7 +83,7 @@ def test_run_ahead_has_one_name_for_each_number_of_stages() -> None:
     for stages, held in ((5, {0: 4, 25: 3, 50: 2, 100: 0}), (3, {0: 2, 50: 1, 100: 0})):
         tiles = replace(TILES, num_stages=stages)
         for percent, number in held.items():
-            check_schedule(PAIR, H200, Schedule(tiling=tiles, ordering=of(percent)))
+            check_schedule(PAIR, H200, Schedule.of(tiling=tiles, ordering=of(percent)))
             assert make_plan(tile_graph(PAIR, tiles), of(percent), H200).words[12] == number
     refused("25 percent of 2 stages are 0, as 0 percent are: use run-ahead 0", PAIR, tiles, of(25))
     refused("run-ahead of 75 percent: use 0, 25, 50, 100", PAIR, TILES, of(75))

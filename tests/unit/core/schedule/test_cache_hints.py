@@ -10,7 +10,7 @@ from tests.support.spaces import space_of
 from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.cache_hints import hint_problem, hints_of
-from tuner.core.schedule.ordering import Schedule
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
 
 PAIR = ffn_pair(m=512, d_in=256, d_hidden=512, d_out=256)
@@ -59,9 +59,9 @@ def test_a_hint_for_intermediates_is_for_those_who_store_and_who_read_them() -> 
 
 
 def test_hints_are_in_the_json_form_where_they_are_given() -> None:
-    plain = Schedule(tiling=MMA, ordering=ordering())
+    plain = Schedule.of(tiling=MMA, ordering=ordering())
     assert {"weight_hint", "intermediate_hint"} & plain.to_json()["tiling"].keys() == set()
-    given = replace(plain, tiling=replace(MMA, weight_hint=CacheHint.EVICT_FIRST))
+    given = plain.but(tiling=replace(MMA, weight_hint=CacheHint.EVICT_FIRST))
     assert Schedule.from_json(json.loads(json.dumps(given.to_json()))) == given
     assert given.digest != plain.digest
     assert "weights-evict_first" in str(given)
@@ -70,6 +70,6 @@ def test_hints_are_in_the_json_form_where_they_are_given() -> None:
 def test_the_space_offers_other_hints_around_a_schedule_alone() -> None:
     space = space_of(PAIR, H200)
     assert {one.weight_hint for one in space.tilings} == {CacheHint.DEFAULT}
-    near = {one.tiling for one in space.neighbours(Schedule(tiling=MMA, ordering=ordering()))}
+    near = {one.tiling for one in space.neighbours(Schedule.of(tiling=MMA, ordering=ordering()))}
     assert {one.weight_hint for one in near} == set(CacheHint) - {CacheHint.NORMAL}
     assert {one.intermediate_hint for one in near} == {CacheHint.DEFAULT, CacheHint.EVICT_LAST}

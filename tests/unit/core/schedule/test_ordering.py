@@ -20,8 +20,8 @@ from tuner.core.schedule.ordering import (
     Ordering,
     Raster,
     RasterKind,
-    Schedule,
 )
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 
 PAIR = ffn_pair(m=512, d_in=4096, d_hidden=4096, d_out=4096)
@@ -43,7 +43,7 @@ def test_a_schedule_survives_json_with_its_digest() -> None:
 def test_a_schedule_of_an_older_kernel_is_read_as_it_was() -> None:
     tile = Tile(m=64, n=64, k=64)
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=Assignment.STEALING, partition=4)
-    old = Schedule(tiling=Tiling(tiles=(tile, tile), num_stages=3, num_warps=4), ordering=ordering)
+    old = Schedule.of(tiling=Tiling(tiles=(tile, tile), num_stages=3, num_warps=4), ordering=ordering)
     assert old.to_json()["ordering"]["assignment"] == "stealing"
     assert Schedule.from_json(old.to_json()) == old
     assert "stealing 4/8" in str(old)
@@ -84,16 +84,16 @@ def test_a_digest_outlives_axes_that_came_later() -> None:
     """Recorded before lag, chunks, sync widths and partitions existed."""
     tile = Tile(m=16, n=64, k=128)
     bands = Interleave(kind=InterleaveKind.BANDS, rows=2)
-    schedule = Schedule(
+    schedule = Schedule.of(
         tiling=Tiling(tiles=(tile, tile), num_stages=3, num_warps=8),
         ordering=Ordering(rasters=(Raster(), Raster(kind=RasterKind.PANEL, width=4)), interleave=bands),
     )
     assert schedule.digest == "331c611c04a6a3fe"
-    later = replace(schedule, ordering=replace(schedule.ordering, sync_width=2, granularity=Granularity.CHUNK))
+    later = schedule.but(ordering=replace(schedule.ordering, sync_width=2, granularity=Granularity.CHUNK))
     assert "sync_width" in later.to_json()["ordering"]
     assert "sync_width" not in schedule.to_json()["ordering"]
     assert "split_k" not in schedule.to_json()["tiling"]
-    split = replace(schedule, tiling=replace(schedule.tiling, split_k=(1, 2)))
+    split = schedule.but(tiling=replace(schedule.tiling, split_k=(1, 2)))
     assert Schedule.from_json(json.loads(json.dumps(split.to_json()))) == split
     assert split.digest != schedule.digest
 
@@ -103,8 +103,8 @@ def test_a_wgmma_tiling_tells_its_rings_and_counts_the_warps_that_copy() -> None
     tiling = Tiling(engine=Engine.WGMMA, tiles=(tile, tile), num_stages=6, num_warps=4, input_stages=3, window=4)
     assert str(tiling) == "wgmma 16x112x128+16x112x128 s6 i3 window4 w4"
     assert tiling.num_threads == 256
-    schedule = Schedule(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster())))
+    schedule = Schedule.of(tiling=tiling, ordering=Ordering(rasters=(Raster(), Raster())))
     assert Schedule.from_json(json.loads(json.dumps(schedule.to_json()))) == schedule
-    plain = replace(schedule, tiling=replace(tiling, window=0, input_stages=0))
+    plain = schedule.but(tiling=replace(tiling, window=0, input_stages=0))
     assert {"input_stages", "window"} & plain.to_json()["tiling"].keys() == set()
     assert Schedule.from_json(plain.to_json()) == plain

@@ -14,8 +14,8 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.candidate import Candidate, apart_kind
-from tuner.core.schedule.ordering import Schedule
-from tuner.core.space.attention import AttentionSpace
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import JointSpace
 from tuner.errors import IllegalSchedule
 
 WORKLOADS = {
@@ -35,7 +35,7 @@ def axes_apart(one: AttentionSchedule, other: AttentionSchedule) -> set[str]:
 @pytest.mark.parametrize("gpu", ["h200", "a100", "a40", "rtx4090", "b200"])
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_what_is_drawn_is_legal_proven_and_survives_its_json(name: str, gpu: str) -> None:
-    space = AttentionSpace(WORKLOADS[name], CATALOGUE[gpu])
+    space = JointSpace(WORKLOADS[name], CATALOGUE[gpu])
     drawn = space.sample(random.Random(1), 60)
     assert len(set(drawn)) == len(drawn) == 60
     for schedule in drawn:
@@ -43,13 +43,13 @@ def test_what_is_drawn_is_legal_proven_and_survives_its_json(name: str, gpu: str
         assert Schedule.from_json(schedule.to_json()) == schedule
         candidate = Candidate(plan_kind=apart_kind(len(space.workload.ops)), schedule=schedule)
         (plan,) = attention_plans_for(space.workload, space.gpu, candidate)
-        assert plan.span_tokens == schedule.attentions[0].span_tokens
+        assert plan.span_tokens == schedule.launch_ops[0].span_tokens
         assert len(plans_for(space.workload, space.gpu, candidate)) == len(space.workload.tile_ops)
 
 
 def test_every_axis_is_offered_and_no_schedule_twice() -> None:
     for workload, constant in ((WORKLOADS["alone"], {"next_percent", "next_early"}), (WORKLOADS["pair"], set[str]())):
-        offered = space_with(workload).attentions
+        offered = space_with(workload).own[0].offered
         assert len(set(offered)) == len(offered)
         varied = {f.name for f in fields(offered[0]) if len({getattr(one, f.name) for one in offered}) > 1}
         assert varied == {field.name for field in fields(AttentionSchedule)} - constant - {"engine"}
@@ -57,7 +57,7 @@ def test_every_axis_is_offered_and_no_schedule_twice() -> None:
 
 @pytest.mark.parametrize(("gpu", "engine"), [("h200", "tma"), ("a100", "mma"), ("rtx4090", "mma"), ("b200", "mma")])
 def test_a_gpu_is_offered_the_engine_that_is_for_it(gpu: str, engine: str) -> None:
-    offered = AttentionSpace(WORKLOADS["pair"], CATALOGUE[gpu]).attentions
+    offered = JointSpace(WORKLOADS["pair"], CATALOGUE[gpu]).own[0].offered
     assert {str(one.engine) for one in offered} == {engine}
     assert {one.cluster for one in offered} == ({1, 2, 4, 8, 16} if engine == "tma" else {1})
     assert {one.next_percent for one in offered} == {0, 25, 50, 100}
@@ -72,7 +72,7 @@ def test_neighbours_are_legal_and_differ_in_the_attention_or_in_the_product(name
         assert schedule not in near
         for other in near:
             assert space.is_legal(other)
-            apart = axes_apart(schedule.attentions[0], other.attentions[0])
+            apart = axes_apart(schedule.launch_ops[0], other.launch_ops[0])
             is_other_product = (other.tiling, other.ordering) != (schedule.tiling, schedule.ordering)
             assert bool(apart) != is_other_product
             # With a tile, a cluster or the warps the span and the ring go as far as they must.
@@ -81,12 +81,12 @@ def test_neighbours_are_legal_and_differ_in_the_attention_or_in_the_product(name
 
 def test_iterating_a_pair_gives_each_product_with_each_attention() -> None:
     space = space_with(WORKLOADS["pair"])
-    assert space.products is not None
-    first = list(islice(space, space.products.num_schedules + 1))
-    assert len({schedule.attentions for schedule in first}) == 2
-    assert space.num_schedules == len(space.attentions) * space.products.num_schedules
+    assert space.tiles is not None
+    first = list(islice(space, space.tiles.num_schedules + 1))
+    assert len({schedule.launch_ops for schedule in first}) == 2
+    assert space.num_schedules == len(space.own[0].offered) * space.tiles.num_schedules
 
 
 def test_a_gpu_without_its_instructions_has_no_space() -> None:
     with pytest.raises(IllegalSchedule, match=r"the kernels need 8\.0"):
-        AttentionSpace(WORKLOADS["alone"], replace(CATALOGUE["a100"], compute_capability=(7, 5)))
+        JointSpace(WORKLOADS["alone"], replace(CATALOGUE["a100"], compute_capability=(7, 5)))

@@ -80,6 +80,6 @@ def test_a_policys_schedule_is_known_by_its_name() -> None:
 def test_a_search_tries_both_early(form: dict[str, Any]) -> None:
     workload = attention(sequences=5, max_length=8192, form=form)
     (op,) = workload.launch_ops
-    guesses = [schedule.attentions[0] for schedule in first_guesses(space_with(workload), 0)]
+    guesses = [schedule.launch_ops[0] for schedule in first_guesses(space_with(workload), 0)]
     named = {name for one in guesses for name in policies_of_attention(workload, H200, op, one)}
     assert named == {"flash_decoding", "even_shares"}

@@ -15,8 +15,9 @@ from tuner.core.problem.presets import decoder_block as block_of_a_model
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import fused
-from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Interleave, InterleaveKind, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
 from tuner.core.space.combined import best_together, num_each
 from tuner.core.space.run_starts import near_run_starts, run_starts_of
@@ -61,7 +62,7 @@ def test_tiles_of_a_small_op_are_widened_to_a_slot_of_the_ring_in_parts_that_kee
     assert wide.tiles[:3] == narrow.tiles[:3]
     assert not space.widened(wide), "the slots are full"
     order = ordering(4, assignment=Assignment.STATIC)
-    assert wide in {one.tiling for one in space.neighbours(Schedule(tiling=narrow, ordering=order))}
+    assert wide in {one.tiling for one in space.neighbours(Schedule.of(tiling=narrow, ordering=order))}
     large = Space(block_of_a_model("llama3-8b", m=64), H200)
     assert not large.widened(narrow), "the rings hold a part of each of its ops alone"
     assert not Space(ffn_pair(m=64, d_in=8192, d_hidden=3584, d_out=8192), H200).widened(wgmma(*[(64, 32, 128)] * 2))
@@ -78,9 +79,9 @@ def test_stages_of_a_chain_become_twice_as_deep_with_as_many_bytes_under_way() -
     assert {(one.window, one.ahead_window) for one in deep} == {(2, 1)}
     assert {(6, 4), (5, 6), (5, 8)} <= {(one.num_stages, one.input_stages) for one in deep}
     order = ordering(4, assignment=Assignment.STATIC)
-    near = {one.tiling for one in space.neighbours(Schedule(tiling=flat, ordering=order))}
+    near = {one.tiling for one in space.neighbours(Schedule.of(tiling=flat, ordering=order))}
     assert set(deep) <= near
-    assert all(space.is_legal(Schedule(tiling=one, ordering=order)) for one in deep)
+    assert all(space.is_legal(Schedule.of(tiling=one, ordering=order)) for one in deep)
 
 
 def test_stages_as_deep_as_an_op_has_columns_become_no_deeper() -> None:
@@ -145,7 +146,7 @@ def test_tiles_of_one_input_wait_for_nothing_and_may_be_mixed() -> None:
     assert workload.is_independent
     for kind in (InterleaveKind.PRODUCER_FIRST, InterleaveKind.PROPORTIONAL):
         order = Ordering(rasters=(Raster(),) * 3, interleave=Interleave(kind=kind), assignment=Assignment.STATIC)
-        schedule = Schedule(tiling=tiling, ordering=order)
+        schedule = Schedule.of(tiling=tiling, ordering=order)
         (plan,) = plans_for(workload, H200, fused(schedule))
         assert plan.plan.num_signals == 0
     assert not BLOCK.is_independent

@@ -20,9 +20,9 @@ from tuner.core.schedule.ordering import (
     Ordering,
     Raster,
     RasterKind,
-    Schedule,
     SplitTiles,
 )
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.policy_orders import RULES, policies_of, policy_plans, policy_schedules, same_order
 from tuner.core.space.space import Space
@@ -35,7 +35,7 @@ ROWS = (Raster(), Raster())
 
 def base(tiling: Tiling = TILING, **ordering: object) -> Schedule:
     given = {"rasters": tuple(Raster(kind=RasterKind.COLUMN) for _ in tiling.tiles), **ordering}
-    return Schedule(tiling=tiling, ordering=Ordering(**given))  # type: ignore[arg-type]
+    return Schedule.of(tiling=tiling, ordering=Ordering(**given))  # type: ignore[arg-type]
 
 
 def test_each_rule_has_its_schedule_on_the_kernel_and_the_grid_that_are_there() -> None:
@@ -105,7 +105,7 @@ def test_what_a_rule_gives_is_told_to_be_that_rules_for_every_engine(m: int) -> 
             one = next(iter(space.orderings(tiling)), None)
             if one is None:
                 continue
-            named = policy_schedules(workload, H200, Schedule(tiling=tiling, ordering=one))
+            named = policy_schedules(workload, H200, Schedule.of(tiling=tiling, ordering=one))
             for name, schedule in named.items():
                 assert space.is_legal(schedule)
                 names = policies_of(workload, H200, schedule)
@@ -117,9 +117,9 @@ def test_another_walk_another_grid_and_other_signals_are_no_policys() -> None:
     schedule = policy_schedules(PAIR, gpu, base())["wavefront"]
     assert "wavefront" in policies_of(PAIR, gpu, schedule)
     for changed in ({"rasters": base().ordering.rasters}, {"granularity": Granularity.TILE}):
-        other = replace(schedule, ordering=replace(schedule.ordering, **changed))
+        other = schedule.but(ordering=replace(schedule.ordering, **changed))
         assert policies_of(PAIR, gpu, other) == []
-    fewer = replace(schedule, ordering=replace(schedule.ordering, reserved_sms=1))
+    fewer = schedule.but(ordering=replace(schedule.ordering, reserved_sms=1))
     assert "wavefront" in policies_of(PAIR, gpu, fewer)  # of its own grid
 
 

@@ -33,12 +33,12 @@ from tuner.core.schedule.ordering import (
     Granularity,
     InterleaveKind,
     Ordering,
-    Schedule,
     SplitOrder,
     SplitTiles,
     WaitPosition,
 )
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
@@ -129,13 +129,13 @@ def test_what_no_schedule_near_the_best_uses_is_legal_by_name_and_not_offered() 
     workload, shape = ffn_pair(m=256, d_in=64, d_hidden=256, d_out=256), tiled((16, 32), (16, 32))
     for interleave in INTERLEAVES_BY_NAME:
         assert interleave not in INTERLEAVES
-        check_schedule(workload, H200, Schedule(tiling=shape, ordering=plain(interleave=interleave)))
+        check_schedule(workload, H200, Schedule.of(tiling=shape, ordering=plain(interleave=interleave)))
     for granularity, width in SYNCS_BY_NAME:
         assert (granularity, width) not in SYNCS
         batches = plain(granularity=granularity, sync_width=width)
-        check_schedule(workload, H200, Schedule(tiling=shape, ordering=batches))
+        check_schedule(workload, H200, Schedule.of(tiling=shape, ordering=batches))
     assert set(ALL_ASSIGNMENTS) - set(ASSIGNMENTS) == {Assignment.SHARES}
-    check_schedule(workload, H200, Schedule(tiling=shape, ordering=plain(assignment=Assignment.SHARES)))
+    check_schedule(workload, H200, Schedule.of(tiling=shape, ordering=plain(assignment=Assignment.SHARES)))
 
 
 def test_orderings_are_a_sequence() -> None:
@@ -177,14 +177,14 @@ def test_grids_that_give_each_task_of_an_op_a_cta_are_offered() -> None:
     parted = replace(tiling, split_k=(2, 1))  # 2 x 60 tasks and 128 of 132 SMs
     assert {ordering.reserved_sms for ordering in space.orderings(parted)} == {0, 4, 12}
     assert {ordering.reserved_sms for ordering in space.orderings(tiling)} == {0, 4}
-    near = space.neighbours(Schedule(tiling=parted, ordering=plain()))
+    near = space.neighbours(Schedule.of(tiling=parted, ordering=plain()))
     assert {0, 4, 12} == {other.ordering.reserved_sms for other in near}
 
 
 def test_neighbours_of_a_wgmma_schedule_are_of_its_engine_and_change_one_thing() -> None:
     space = space_of(LLAMA, H200)
     first = wgmma((16, 112, 128), (16, 64, 128), num_stages=6, input_stages=4, split_k=(1, 2))
-    near = space.neighbours(Schedule(tiling=first, ordering=plain()))
+    near = space.neighbours(Schedule.of(tiling=first, ordering=plain()))
     tilings = [other.tiling for other in near if other.tiling != first]
     assert len(set(near)) == len(near)
     assert {tiling.engine for tiling in tilings} == {Engine.WGMMA}
@@ -294,14 +294,14 @@ def test_a_tail_is_offered_to_be_split_where_tiles_fill_more_than_a_wave() -> No
         orderings = space.orderings(tiling)
         drawn = [orderings[orderings.draw(random.Random(seed))] for seed in range(40)]
         assert sum(ordering.split_tiles is SplitTiles.TAIL for ordering in drawn) > 20
-        assert all(space.is_legal(Schedule(tiling=tiling, ordering=ordering)) for ordering in drawn)
+        assert all(space.is_legal(Schedule.of(tiling=tiling, ordering=ordering)) for ordering in drawn)
     one = next(tiling for tiling in tails if 1 in tiling.split_k)
-    some = Schedule(tiling=one, ordering=plain(split_tiles=SplitTiles.TAIL))
+    some = Schedule.of(tiling=one, ordering=plain(split_tiles=SplitTiles.TAIL))
     near = space.neighbours(some)
-    assert replace(some, ordering=plain()) in near
+    assert some.but(ordering=plain()) in near
     whole = replace(one, split_k=())
     assert any(other.tiling == whole and other.ordering == plain() for other in near)
-    again = space.neighbours(Schedule(tiling=whole, ordering=plain()))
+    again = space.neighbours(Schedule.of(tiling=whole, ordering=plain()))
     assert any(other.tiling.split_k and other.ordering.split_tiles is SplitTiles.TAIL for other in again)
 
 

@@ -21,8 +21,9 @@ from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.core.trial.job import Objective
@@ -49,7 +50,7 @@ def artifact(
     workload: Workload = WORKLOAD,
     tiling: Tiling = TILING,
 ) -> ArtifactFiles:
-    schedule = Schedule(
+    schedule = Schedule.of(
         tiling=tiling,
         ordering=Ordering(rasters=(Raster(), Raster()), assignment=assignment),
     )

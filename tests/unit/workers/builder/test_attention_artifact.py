@@ -16,8 +16,8 @@ from tests.support.on_card import problem
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Schedule
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
 from tuner.search.seeds import first_guesses
 from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT
@@ -105,13 +105,13 @@ def test_a_recipe_fills_in_the_parameter_that_our_launches_have(
     d_out: int | None, asked: int, form: dict[str, Any], engine: AttentionEngine
 ) -> None:
     workload = attention(d_out=d_out, new_tokens=2, form=form)
-    guess = next(one for one in first_guesses(space_with(workload), 0) if one.attentions[0].next_percent == 0)
-    cluster = guess.attentions[0].cluster if engine is AttentionEngine.TMA else 1
-    one = replace(guess.attentions[0], span_tokens=64 * cluster, tile_tokens=64, num_stages=4)
+    guess = next(one for one in first_guesses(space_with(workload), 0) if one.launch_ops[0].next_percent == 0)
+    cluster = guess.launch_ops[0].cluster if engine is AttentionEngine.TMA else 1
+    one = replace(guess.launch_ops[0], span_tokens=64 * cluster, tile_tokens=64, num_stages=4)
     one = replace(
         one, cluster=cluster, engine=engine, math_warps=8, next_percent=asked, next_early=asked > 0 and not form
     )
-    schedule = replace(guess, attentions=(one,))
+    schedule = guess.but(launch_ops=(one,))
     (recipe,) = manifest_of(workload, schedule)["attentions"]
     kernel = made(workload, schedule)
     maps = {"keys_map": bytes(range(128)), "values_map": bytes(range(128, 256))}

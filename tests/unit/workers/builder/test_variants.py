@@ -8,8 +8,9 @@ from tests.support.cases import H200, simt, wgmma
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.workers.source.render import DEVICE_FILES, device_text, kernel_version, render, without_comments
 from tuner.workers.source.variants import Variant, variants_of, with_switches
@@ -80,7 +81,7 @@ def test_a_safe_source_waits_before_it_requests_the_first_weights() -> None:
 
 def with_assignment(tiling: Tiling, kind: PlanKind, assignment: Assignment) -> Candidate:
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
-    return Candidate(plan_kind=kind, schedule=Schedule(tiling=tiling, ordering=ordering))
+    return Candidate(plan_kind=kind, schedule=Schedule.of(tiling=tiling, ordering=ordering))
 
 
 @pytest.mark.parametrize(

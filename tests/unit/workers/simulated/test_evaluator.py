@@ -17,8 +17,9 @@ from tuner.core.problem.presets import Run, decoder_block
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused
-from tuner.core.schedule.ordering import Assignment, Ordering, Raster, Schedule
+from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Prepared, Problem, evaluate
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Rejected
@@ -89,7 +90,7 @@ def test_order_alone_changes_the_time() -> None:
     orderings = space.orderings(tiling)
     times = {
         twin.true_us(
-            problem(asked), Candidate(plan_kind=PlanKind.FUSED, schedule=Schedule(tiling=tiling, ordering=ordering))
+            problem(asked), Candidate(plan_kind=PlanKind.FUSED, schedule=Schedule.of(tiling=tiling, ordering=ordering))
         )
         for ordering in orderings[:: len(orderings) // 6]
     }
@@ -122,7 +123,7 @@ def test_faults_occur_at_their_rate_each_with_its_reason_and_always_for_the_same
 
 
 def test_an_illegal_schedule_is_rejected_with_the_sentence_of_the_statement_of_legality() -> None:
-    illegal = replace(schedule(), tiling=replace(schedule().tiling, num_warps=3))
+    illegal = schedule().but(tiling=replace(schedule().tiling, num_warps=3))
     outcome = evaluate(SimulatedEvaluator(TARGET), problem(), Candidate(plan_kind=PlanKind.FUSED, schedule=illegal))
     assert isinstance(outcome, Rejected)
     assert "3 warps: use 4 or 8" in outcome.reason
@@ -168,7 +169,7 @@ def test_latency_is_slept_in_every_trial() -> None:
 def test_a_build_takes_its_time_once_a_tiling_though_several_want_it_at_a_time() -> None:
     space = space_of(problem().workload, TARGET.gpu)
     tilings = space.tilings[:2]
-    ours = [Schedule(tiling=tiling, ordering=space.orderings(tiling)[i]) for tiling in tilings for i in (0, 1, 2)]
+    ours = [Schedule.of(tiling=tiling, ordering=space.orderings(tiling)[i]) for tiling in tilings for i in (0, 1, 2)]
     twin = SimulatedEvaluator(TARGET, build_s=0.2)
     begin_s = time.perf_counter()
     with ThreadPoolExecutor(6) as threads:
@@ -211,7 +212,7 @@ def test_a_trace_that_it_cannot_draw_has_a_reason() -> None:
     twin = SimulatedEvaluator(TARGET, faults=Faults(hang=1, crash=0, wrong_numbers=0))
     assert "never ended" in twin.trace(problem(), candidates(workload(), 1)[0]).reason
     assert "library" in twin.trace(problem(), Candidate(plan_kind=PlanKind.LIBRARY)).reason
-    illegal = replace(schedule(), tiling=replace(schedule().tiling, num_warps=3))
+    illegal = schedule().but(tiling=replace(schedule().tiling, num_warps=3))
     healthy = SimulatedEvaluator(TARGET, faults=HEALTHY)
     refused = healthy.trace(problem(), Candidate(plan_kind=PlanKind.FUSED, schedule=illegal))
     assert "3 warps" in refused.reason
@@ -247,7 +248,7 @@ def test_an_input_that_is_normed_has_a_small_kernel_in_front_and_an_ops_output_h
 def test_every_kind_has_its_forecast_programmatic_launches_save_a_gap_and_two_streams_the_tail() -> None:
     asked = ffn_pair(m=512, d_in=1024, d_hidden=4096, d_out=1024)
     plain = Ordering(rasters=(Raster(), Raster()), assignment=Assignment.STATIC)
-    chosen = Schedule(tiling=space_of(asked, TARGET.gpu).guesses[0], ordering=plain)
+    chosen = Schedule.of(tiling=space_of(asked, TARGET.gpu).guesses[0], ordering=plain)
     us = {
         kind: forecast_us(asked, TARGET.gpu, Candidate(plan_kind=kind, schedule=chosen))
         for kind in PlanKind

@@ -16,8 +16,9 @@ from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan, proof_digest
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.ordering import Assignment, Granularity, Schedule
+from tuner.core.schedule.ordering import Assignment, Granularity
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.workers.source.launchable import Launchable, LaunchRefused
 
@@ -29,7 +30,7 @@ CUBIN = b"\x7fELF of these tiles"
 def plans(
     workload: Workload = PAIR, tiles: Tiling = TILING, kind: PlanKind = PlanKind.TWO_LAUNCHES, **order: Any
 ) -> tuple[VerifiedPlan, ...]:
-    schedule = Schedule(tiling=tiles, ordering=ordering(**order))
+    schedule = Schedule.of(tiling=tiles, ordering=ordering(**order))
     return plans_for(workload, H200, Candidate(plan_kind=kind, schedule=schedule))
 
 

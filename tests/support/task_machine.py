@@ -1,0 +1,179 @@
+"""Runs a plan's words on small arrays, in a random interleaving that the plan allows.
+
+The judge's judge: it reads the words with code of its own, and of an op it knows its boxes alone. What an op computes
+of what is in them is told by an `Arithmetic`. Outputs are NaN before each launch, so a tile that is computed on what is
+not there yet shows in the result. A task waits before each of its steps for what the plan says, and adds to its sums
+what the step reads. The parts of a tile leave their sums side by side; the last of them stores the tile, and posts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.core.plan.boxes import Box
+from tuner.core.plan.header import STATIC
+from tuner.core.plan.tile_graph import TaskGraph
+from tuner.core.plan.words import EPILOGUE_STEP, Plan
+from tuner.core.proof.liveness import task_name
+from tuner.errors import LivenessError
+
+#: Of any number of dimensions.
+Tensor = npt.NDArray[Any]
+Memory = dict[str, Tensor]
+
+
+class Arithmetic(Protocol):
+    """What the tiles of an op compute of what their boxes hold."""
+
+    def outputs(self) -> Memory:
+        """The tensors that they write, all NaN."""
+
+    def add(self, memory: Mapping[str, Tensor], tile: tuple[int, ...], step: int, sums: Any) -> Any:
+        """The sums after one more step of a tile; `sums` is None before the first one."""
+
+    def store(self, memory: Memory, tile: tuple[int, ...], parts: list[Any]) -> None:
+        """Stores a tile, given the sums of its parts in their order."""
+
+
+def block(memory: Mapping[str, Tensor], box: Box, tile: tuple[int, ...], step: int = 0) -> Tensor:
+    """What a box of a tile holds: a view."""
+    return memory[box.tensor][box.at(tile, step)]
+
+
+def launch_plan(
+    plan: Plan,
+    graph: TaskGraph,
+    arithmetic: Mapping[int, Arithmetic],
+    tensors: Mapping[str, Tensor],
+    rng: random.Random,
+    *,
+    num_resident: int | None = None,
+    num_launches: int = 1,
+) -> Memory:
+    """All tensors after `num_launches` launches that keep their signals.
+
+    At a time one CTA, drawn from those whose next step's waits are over, does that step on what is in memory then.
+    Behind its last one it stores the tile, when the waits for what it reads late are over. `num_resident` CTAs hold
+    tasks at a time: fewer than the grid is for tickets only.
+
+    Raises:
+        LivenessError: CTAs hold tasks, and none can go on.
+    """
+    plan = Plan.from_words(plan.words)
+    graph = graph.with_parts(strided=plan.strided_parts).with_in_band(plan.in_band_ops)
+    memory = {name: array.copy() for name, array in tensors.items()}
+    signals = np.zeros(plan.num_signals, dtype=np.int64)
+    for epoch in range(num_launches):
+        for one in arithmetic.values():
+            memory |= one.outputs()
+        _Launch(plan, graph, arithmetic, memory, signals, epoch).run(rng, num_resident or plan.num_ctas)
+    return memory
+
+
+@dataclass(kw_only=True)
+class _Held:
+    """A task that a CTA is at."""
+
+    #: In the plan.
+    index: int
+    #: Its steps, of all that the op's tiles have; how many of them are done.
+    steps: range
+    done: int = 0
+    sums: Any = None
+
+
+class _Launch:
+    """One launch, on memory and signals."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        graph: TaskGraph,
+        arithmetic: Mapping[int, Arithmetic],
+        memory: Memory,
+        signals: npt.NDArray[np.int64],
+        epoch: int,
+    ) -> None:
+        self._plan, self._graph, self._arithmetic = plan, graph, arithmetic
+        self._memory, self._signals, self._epoch = memory, signals, epoch
+        #: Slot -> part -> its sums.
+        self._partial: dict[int, dict[int, Any]] = {}
+
+    def run(self, rng: random.Random, num_resident: int) -> None:
+        """To its end."""
+        plan, queues = self._plan, [list(range(self._plan.num_tasks))] * num_resident  # one list that all draw from
+        if plan.assignment == STATIC:
+            bounds = plan.queues.tolist()
+            queues = [list(range(a, b)) for a, b in pairwise(bounds)]
+        held = [self._begin(queue) for queue in queues]
+        while any(task is not None for task in held):
+            cta, task = -1, None
+            for cta in rng.sample(range(len(held)), len(held)):
+                task = held[cta]
+                if task is not None and self._is_ready(task):
+                    break
+            else:
+                stuck = ", ".join(task_name(plan, self._graph, task.index) for task in held if task is not None)
+                raise LivenessError("the plan deadlocks", f"none of these can go on: {stuck}")
+            assert task is not None
+            op, tile = self._tile_of(task)
+            if task.done < len(task.steps):
+                step = task.steps[task.done]
+                task.sums = self._arithmetic[op].add(self._memory, tile, step, task.sums)
+                task.done += 1
+            if task.done < len(task.steps) or not self._is_ready(task):
+                continue
+            post = plan.tasks[task.index, 5]
+            if self._store(task) and post >= 0:
+                self._signals[post] += 1
+            held[cta] = self._begin(queues[cta])
+
+    def _begin(self, queue: list[int]) -> _Held | None:
+        if not queue:
+            return None
+        index = queue.pop(0)
+        op, *_, num_parts, _, first, num_steps = self._plan.tasks[index].tolist()
+        stride = num_parts if self._plan.strided_parts else 1
+        whole = range(self._graph.spaces[op].num_steps)
+        steps = range(first, first + stride * num_steps, stride) if num_parts else whole
+        return _Held(index=index, steps=steps)
+
+    def _tile_of(self, task: _Held) -> tuple[int, tuple[int, ...]]:
+        op, row, col = self._plan.tasks[task.index, :3].tolist()
+        return op, self._graph.spaces[op].coordinates(row, col)
+
+    def _is_ready(self, task: _Held) -> bool:
+        """Whether what the plan says of the task's next step, and of those before, has come; behind the last one what
+        it says of late reads. What is read in band says so itself."""
+        op, tile = self._tile_of(task)
+        if task.done < len(task.steps):
+            step, reads = task.steps[task.done], self._graph.spaces[op].reads
+            boxes = (read.box for read in reads if read.in_band)
+            if any(np.isnan(block(self._memory, box, tile, step)).any() for box in boxes):
+                return False
+        reached = EPILOGUE_STEP if task.done == len(task.steps) else task.done
+        waits = self._plan.waits[self._plan.tasks[task.index, 3] : self._plan.tasks[task.index, 4]].tolist()
+        return all(
+            bool((self._signals[begin:end] - self._epoch * per_launch >= threshold).all())
+            for begin, end, threshold, per_launch, step in waits
+            if step <= reached
+        )
+
+    def _store(self, task: _Held) -> bool:
+        """Stores a tile whose sums are complete; of a part, leaves its sums and stores the tile if it is the last.
+        Whether the tile is stored."""
+        _, _, _, _, _, _, part, num_parts, slot, *_ = self._plan.tasks[task.index].tolist()
+        arrived = self._partial.setdefault(slot, {}) if num_parts else {}
+        arrived[part] = task.sums
+        if len(arrived) < num_parts:
+            return False
+        op, tile = self._tile_of(task)
+        self._arithmetic[op].store(self._memory, tile, [sums for _, sums in sorted(arrived.items())])
+        return True

@@ -1,0 +1,47 @@
+"""Packages of the tests that bring kinds of ops, installed beside the program: nothing of the program is replaced."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from tests.support.repository import ROOT
+
+TOYS = ROOT / "tests" / "toys"
+
+
+def install(name: str, site: Path) -> Path:
+    """Puts a toy into a folder of packages, as an installer does: its files, and its metadata with entry points."""
+    project = tomllib.loads((TOYS / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    package = f"toy_{name}"
+    shutil.copytree(TOYS / name / package, site / package, ignore=shutil.ignore_patterns("__pycache__"))
+    about = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    groups = project["entry-points"].items()
+    lines = [line for group, points in groups for line in (f"[{group}]", *(f"{k} = {v}" for k, v in points.items()))]
+    (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    return site
+
+
+def run(program: str, *sites: Path, timeout_s: float = 120.0) -> str:
+    """What a fresh process prints that has these folders of packages, too.
+
+    Raises:
+        AssertionError: it failed.
+    """
+    paths = os.pathsep.join([*map(str, sites), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    found = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout

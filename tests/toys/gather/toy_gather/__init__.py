@@ -1,0 +1,1 @@
+"""Some rows of a table, as many as a launch says."""

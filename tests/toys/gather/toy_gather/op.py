@@ -1,0 +1,70 @@
+"""What is asked of a gather."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tuner.core.problem.dataflow import Read
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op import LaunchOp, Tensor, given, output, weight
+from tuner.core.problem.op_kinds import OpKind
+from tuner.errors import InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatherOp(LaunchOp):
+    """Out[i, :] = X[i, :] + T[rows[i], :] for i < count; the rows behind are zero. The count comes with a launch."""
+
+    KIND: ClassVar[str] = "gather"
+    FREE: ClassVar[tuple[str, ...]] = ("m", "table_rows")
+    FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = FREE
+
+    #: Unique name of the op, and of the tensor that it writes.
+    name: str
+    #: Rows of X and of the output.
+    m: int
+    n: int = field(metadata={"doc": "columns of X, of the table and of the output", "ge": 1, "le": 2**15})
+    table_rows: int = field(metadata={"doc": "rows of the table", "ge": 1, "le": 2**20})
+    source: str = field(default="x", metadata={"doc": "what is added to: an earlier op, or a name for an input"})
+
+    def __post_init__(self) -> None:
+        if self.n % 8:
+            raise InvalidInput("n", f"{self.n} columns are no whole vectors of 8", "give a multiple of 8")
+
+    @property
+    def c_columns(self) -> int:
+        """Elements of a row of the output."""
+        return self.n
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """What is added to."""
+        return (Read("source", self.source, (self.m, self.n)),)
+
+    def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
+        """X, the table, its rows that are asked for, how many these are, and the output."""
+        return (
+            given(self.source, (self.m, self.n), dtype),
+            weight(f"{self.name}.table", (self.table_rows, self.n), dtype),
+            given(f"{self.name}.rows", (self.m,), "int32", range=(0, self.table_rows - 1)),
+            given(f"{self.name}.count", (1,), "int32", range=(0, self.m)),
+            output(self.name, (self.m, self.n), dtype),
+        )
+
+    @property
+    def num_flops(self) -> int:
+        """An addition an element."""
+        return self.m * self.n
+
+    def weight_bytes(self, dtype: Dtype) -> int:
+        """Of the table the rows that a timed launch takes."""
+        return self.m * self.n * dtype.size_bytes
+
+    def describe(self, *, with_rows: bool = True) -> str:
+        """A few words, e.g. ``gather of 16 from 4096 x 512``."""
+        rows = f"of {self.m} " if with_rows else ""
+        return f"gather {rows}from {self.table_rows} x {self.n}"
+
+
+KIND = OpKind(op=GatherOp, version=1)

@@ -1,0 +1,101 @@
+"""Edges of boxes of any form are where cells are shared, by either path that finds them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from tests.support.box_cells import tiles_named, tiles_of, tiles_read
+from tests.support.box_graphs import BoxGraph, box_graph, box_graphs
+from tests.support.cases import graphs
+from tuner.core.plan import needs
+from tuner.core.plan.boxes import STEP, Box, Extent, Read, TileSpace, along, whole
+from tuner.core.plan.tile_graph import TileGraph
+
+
+@given(box_graphs())
+def test_an_edge_is_where_a_box_that_is_read_overlaps_one_that_is_written(graph: BoxGraph) -> None:
+    for tile, is_late in product((tile for op in graph.op_indices for tile in tiles_of(graph, op)), (False, True)):
+        assert tiles_named(graph, tile, is_late=is_late) == tiles_read(graph, tile, is_late=is_late)
+        most = graph.num_parts(tile[0])
+        for part in range(most) if most > 1 and not is_late else ():
+            assert tiles_named(graph, tile, part, most) == tiles_read(graph, tile, part, most)
+
+
+def test_the_sample_has_boxes_of_both_forms() -> None:
+    """Else one of the two paths would be held against nothing."""
+    seen: Counter[bool] = Counter()
+
+    @given(box_graphs())
+    def count(graph: BoxGraph) -> None:
+        seen.update(needs.factors(edge.read, edge.writer) is None for edge in graph.edges)
+
+    count()
+    assert min(seen[True], seen[False]) > 20
+
+
+@given(graphs())
+def test_boxes_of_products_are_separable_and_give_the_same_where_each_is_held_against_each(graph: TileGraph) -> None:
+    for edge in graph.edges:
+        assert needs.factors(edge.read, edge.writer) is not None
+        one = edge.needs_of_tiles()
+        steps = np.tile([0, 1, edge.reader.num_steps], (edge.reader.num_tiles, 1))
+        other = needs._of_pairs(edge.read, edge.writer, edge.reader.all_places, steps)
+        for tile in range(edge.reader.num_tiles):
+            mine, theirs = one.entries(one.of[tile]), other.entries(other.of[tile])
+            assert one.tiles[mine].tolist() == other.tiles[theirs].tolist()
+            assert one.steps[mine].tolist() == other.steps[theirs].tolist()
+
+
+@given(box_graphs())
+def test_rows_of_an_edge_are_those_of_its_tiles(graph: BoxGraph) -> None:
+    for edge in graph.edges:
+        first, last = (bound.tolist() for bound in edge.rows)
+        for row in range(edge.reader.word_grid[0]):
+            read: set[int] = set()
+            for col in range(edge.reader.word_grid[1]):
+                tile = (edge.consumer, row, col)
+                reads = tiles_read(box_graph_of(edge.read, graph, edge.consumer), tile, is_late=edge.is_late)
+                read |= {other[1] for other in reads if other[0] == edge.producer}
+            assert list(range(first[row], last[row])) == (list(range(min(read), max(read) + 1)) if read else [])
+
+
+def box_graph_of(read: Read, graph: BoxGraph, consumer: int) -> BoxGraph:
+    """The same ops, of which that one has this read alone, and is not in parts."""
+    ops = [
+        TileSpace(
+            name=space.name,
+            grid=space.grid,
+            num_steps=space.num_steps,
+            writes=space.writes,
+            reads=(read,) if op == consumer else (),
+            row_axes=space.row_axes,
+        )
+        for op, space in graph.spaces.items()
+    ]
+    return box_graph(*ops)
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        (lambda: Extent(axes=(1, 0), begin=np.zeros((2, 2)), end=np.zeros((2, 2))), "must ascend"),
+        (lambda: Extent(axes=(STEP, 0), begin=np.zeros((2, 2)), end=np.zeros((2, 2))), "STEP comes last"),
+        (lambda: Extent(axes=(0,), begin=np.zeros(2), end=np.zeros(3)), "have the shapes"),
+        (lambda: Read(box=Box(tensor="a", extents=(along(STEP, 4, 2),)), is_late=True), "does not go by steps"),
+        (lambda: space_of((along(0, 6, 2),), grid=(4,)), r"must be \(4,\)"),
+        (lambda: space_of((along(STEP, 6, 2),), grid=(3,)), "writes a box of a once"),
+        (lambda: space_of((whole(0),), grid=(3,)), "none is empty"),
+    ],
+)
+def test_boxes_that_fit_no_grid_are_refused(broken: object, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        broken()  # type: ignore[operator]
+
+
+def space_of(extents: tuple[Extent, ...], grid: tuple[int, ...]) -> TileSpace:
+    return TileSpace(name="a", grid=grid, num_steps=3, writes=(Box(tensor="a", extents=extents),), reads=())

@@ -1,0 +1,98 @@
+"""A row says what its type is: by its own conversions, checked value by value."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.core.problem.dtype import ELEMENTS, GROUP, Dtype
+from tuner.core.problem.dtype_row import OperandRow
+from tuner.core.problem.rows import check_rows
+from tuner.errors import InvalidInput
+
+Array = np.ndarray[Any, Any]
+
+
+def values_of(dtype: Dtype) -> Array:
+    """Of every bit pattern, in float64."""
+    bits = np.arange(2**dtype.row.bits, dtype=np.uint64).astype(dtype.row.bits_name)
+    with np.errstate(invalid="ignore"):  # of a NaN that signals
+        return np.asarray(dtype.row.from_bits(np, bits)).astype(np.float64)
+
+
+def rounded(dtype: Dtype, values: Array) -> Array:
+    bits = dtype.row.to_bits(np, values.astype(np.float32))
+    assert bits.dtype == np.dtype(dtype.row.bits_name)
+    return np.asarray(dtype.row.from_bits(np, bits)).astype(np.float64)
+
+
+@pytest.mark.parametrize("dtype", list(Dtype))
+def test_each_value_is_its_own_rounding(dtype: Dtype) -> None:
+    every = values_of(dtype)
+    finite = every[np.isfinite(every)]
+    assert (rounded(dtype, finite) == finite).all()
+
+
+@pytest.mark.parametrize("dtype", list(Dtype))
+def test_what_lies_between_two_goes_to_the_nearest(dtype: Dtype) -> None:
+    every = values_of(dtype)
+    sorted_ = np.unique(every[np.isfinite(every)])
+    rng = np.random.default_rng(0)
+    drawn = rng.standard_normal(20_000).astype(np.float32).astype(np.float64)
+    place = np.searchsorted(sorted_, drawn)
+    nearest = np.minimum(np.abs(sorted_[place] - drawn), np.abs(sorted_[place - 1] - drawn))
+    assert (np.abs(rounded(dtype, drawn) - drawn) == nearest).all()
+
+
+@pytest.mark.parametrize("dtype", list(Dtype))
+def test_roundoff_and_smallest_step_are_those_of_the_values(dtype: Dtype) -> None:
+    every = values_of(dtype)
+    finite = np.unique(every[np.isfinite(every)])
+    from_one = finite[(finite >= 1) & (finite <= 2)]
+    assert np.diff(from_one).max() / 2 == dtype.row.roundoff
+    assert np.diff(finite).min() == dtype.row.smallest_step
+
+
+@pytest.mark.parametrize("dtype", list(Dtype))
+def test_the_bits_of_its_nan_are_one(dtype: Dtype) -> None:
+    bits = np.array([dtype.row.nan_bits], dtype=dtype.row.bits_name)
+    assert np.isnan(np.asarray(dtype.row.from_bits(np, bits)).astype(np.float64)).all()
+
+
+@pytest.mark.parametrize("dtype", list(Dtype))
+def test_a_member_is_one_object_wherever_it_goes(dtype: Dtype) -> None:
+    assert Dtype(str(dtype)) is dtype
+    assert pickle.loads(pickle.dumps(dtype)) is dtype
+    assert copy.deepcopy(dtype) is dtype
+    assert json.dumps(dtype) == f'"{dtype}"'
+
+
+def test_released_names_and_numbers_stay() -> None:
+    """JSON, packs and the C API have them."""
+    numbers = {name: row.number for name, row in ELEMENTS.items() if row.number < 128}
+    assert numbers == {"fp16": 0, "bf16": 1, "fp32": 2, "int32": 3}
+
+
+def test_a_name_of_no_row_says_so() -> None:
+    with pytest.raises(ValueError, match="'fp4' is not a valid Dtype"):
+        Dtype("fp4")
+
+
+@pytest.mark.parametrize("change", [{"name": "fp16"}, {"number": 0}])
+def test_two_rows_of_one_name_or_number_are_refused(change: dict[str, Any]) -> None:
+    other = replace(Dtype.FP16.row, **({"name": "other", "number": 200} | change))
+    with pytest.raises(InvalidInput, match="both are"):
+        check_rows(GROUP, (Dtype.FP16.row, other))
+
+
+@pytest.mark.parametrize("change", [{"bits": 12}, {"bits": 8}])
+def test_a_size_that_no_engine_takes_is_refused(change: dict[str, Any]) -> None:
+    """Of 8 bits with a kind of product that has 16, too."""
+    with pytest.raises(InvalidInput, match="bits"):
+        OperandRow(**{**vars(Dtype.FP16.row), **change})

@@ -1,0 +1,215 @@
+"""What every kind of op gives, and how kinds are found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from tests.support import toys
+from tests.support.between import between
+from tests.support.chains import block
+from tuner.core.problem.dataflow import Read
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op import LaunchOp, Op, Role, Tensor, cache, given, output
+from tuner.core.problem.op_kinds import kind_of, op_kinds
+from tuner.core.problem.workload import Workload
+from tuner.errors import InvalidInput
+
+PAGED = {"page_tokens": 16, "heads_first": False}
+
+
+WORKLOADS = (
+    between(num_behind=3),
+    between(pages=PAGED),
+    between(rotary=False),
+    block(16),
+    block(4, bias=False),
+)
+OPS = [(workload, op) for workload in WORKLOADS for op in workload.ops]
+
+
+@pytest.mark.parametrize(("workload", "op"), OPS, ids=lambda one: getattr(one, "name", ""))
+def test_an_ops_tensors_are_what_it_names_and_its_own_and_its_output_is_the_last(workload: Workload, op: Op) -> None:
+    tensors = op.tensors(workload.dtype)
+    names = [tensor.name for tensor in tensors]
+    assert len(set(names)) == len(names)
+    assert (tensors[-1].name, tensors[-1].role, tensors[-1].shape) == (op.name, Role.OUTPUT, (op.m, op.c_columns))
+    assert all(tensor.role is not Role.OUTPUT for tensor in tensors[:-1])
+    assert {read.tensor: read.shape for read in op.reads}.items() <= {one.name: one.shape for one in tensors}.items()
+    assert set(names) <= {*op.operands, *op.read_names, op.name}
+    always = (".keys", ".values", ".lengths", ".pages", ".frequencies", ".squares")
+    assert {name for name in op.operands if name.endswith(always)} <= set(names)
+    assert all(tensor.range is not None for tensor in tensors if tensor.dtype == "int32"), (
+        "a launch's integers have one"
+    )
+    assert all(tensor.is_early == (tensor.role is Role.WEIGHT) for tensor in tensors)
+
+
+@pytest.mark.parametrize(("workload", "op"), OPS, ids=lambda one: getattr(one, "name", ""))
+def test_an_ops_json_brings_it_back_by_its_kind(workload: Workload, op: Op) -> None:
+    kind = kind_of(op)
+    assert kind is not None
+    for data in (op.to_json(), op.to_job_json()):
+        plain = json.loads(json.dumps(data))
+        assert kind.op.from_json(plain, workload.dtype) == op
+        assert Workload.from_json({**workload.to_json(), "ops": [plain]} | {"kind": "chain"}).ops == (op,)
+
+
+def test_one_kind_alone_is_unnamed_in_json() -> None:
+    assert sum(kind.is_unnamed for kind in op_kinds().values()) == 1
+
+
+class Shade(StrEnum):
+    LIGHT = "light"
+    DARK = "dark"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halo:
+    left: int = 0
+    right: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainOp(LaunchOp):
+    KIND: ClassVar[str] = "plain"
+
+    name: str
+    m: int
+    n: int
+    source: str = "x"
+    factor: float = 1.0
+    shade: Shade = Shade.LIGHT
+    halo: Halo | None = None
+    strides: tuple[int, ...] = ()
+    is_odd: bool = False
+
+    @property
+    def c_columns(self) -> int:
+        return self.n
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        return (Read("source", self.source, (self.m, self.n)),)
+
+    @property
+    def num_flops(self) -> int:
+        return 0
+
+    def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
+        shape = (self.m, self.n)
+        state = cache(f"{self.name}.state", (3, *shape), "fp32")
+        return (given(self.source, shape, dtype), state, output(self.name, shape, dtype))
+
+
+def test_the_json_of_a_new_kind_follows_from_its_fields_and_has_no_defaults() -> None:
+    short = PlainOp(name="a", m=1, n=2)
+    assert short.to_json() == {"op": "plain", "name": "a", "m": 1, "n": 2}
+    long = PlainOp(
+        name="a", m=1, n=2, source="b", factor=0.5, shade=Shade.DARK, halo=Halo(right=1), strides=(1, 2), is_odd=True
+    )
+    data = json.loads(json.dumps(long.to_json()))
+    assert data == {
+        "op": "plain", "name": "a", "m": 1, "n": 2, "source": "b", "factor": 0.5, "shade": "dark",
+        "halo": {"right": 1}, "strides": [1, 2], "is_odd": True,
+    }  # fmt: skip
+    assert [PlainOp.from_json(one.to_json(), Dtype.BF16) for one in (short, long)] == [short, long]
+    assert long.operands == ("a.state",)
+    assert long.tensors(Dtype.FP16)[1].num_bytes == 3 * 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "field", "problem"),
+    [
+        ({"wide": 1}, "wide", "is not a known field"),
+        ({"m": None}, "m", "None"),
+        ({"m": True}, "m", "True"),
+        ({"m": 1.0}, "m", "1.0"),
+        ({"factor": "1"}, "factor", "'1'"),
+        ({"factor": float("nan")}, "factor", "nan"),
+        ({"shade": "blue"}, "shade", "blue"),
+        ({"halo": 1}, "halo", "1"),
+        ({"halo": {"up": 1}}, "halo.up", "is not a known field"),
+        ({"halo": {"left": "1"}}, "halo.left", "'1'"),
+        ({"strides": 1}, "strides", "1"),
+        ({"strides": [1, "2"]}, "strides.1", "'2'"),
+        ({"is_odd": 1}, "is_odd", "1"),
+        ({"name": 7}, "name", "7"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_would_be_right(changed: dict[str, Any], field: str, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem) as caught:
+        PlainOp.from_json({"op": "plain", "name": "a", "m": 1, "n": 2, **changed}, Dtype.FP16)
+    assert caught.value.field == field
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(InvalidInput, match="is missing") as caught:
+        PlainOp.from_json({"op": "plain", "name": "a", "m": 1}, Dtype.FP16)
+    assert caught.value.field == "n"
+
+
+GATHER = {"op": "gather", "name": "embed", "m": 16, "n": 512, "table_rows": 4096}
+
+
+def test_an_op_of_an_unknown_kind_keeps_its_json_and_its_workload_its_digest(tmp_path: Path) -> None:
+    product = {"name": "up", "m": 16, "n": 256, "k": 512, "source": "embed", "activation": "silu", "bias": False}
+    data = {"kind": "chain", "ops": [GATHER, product], "dtype": "bf16"}
+    workload = Workload.from_json(data)
+    assert (workload.unknown_kinds, workload.to_json()) == (("gather",), data)
+    assert "an op of kind gather, which is not known here" in workload.describe()
+    program = f"""
+from tuner.core.problem.workload import Workload
+one = Workload.from_json({data!r})
+print(one.unknown_kinds, one.digest)
+"""
+    assert toys.run(program, toys.install("gather", tmp_path)).split() == ["()", workload.digest]
+
+
+def test_a_kind_of_another_package_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    program = f"""
+from tuner.core.problem.op_kinds import op_kinds, part_of
+from tuner.core.problem.workload import Workload
+one = Workload.from_json({{"kind": "chain", "ops": [{GATHER!r}], "dtype": "bf16"}})
+print(sorted(op_kinds()), one.unknown_kinds, one.describe(), one.compulsory_bytes, sep="; ")
+print(part_of("gather", "op").KIND.version, part_of("gather", "nothing"), part_of("another", "op"))
+"""
+    known, part = toys.run(program, toys.install("gather", tmp_path)).splitlines()
+    rows = 16 * 512 * 2
+    assert known == (
+        f"['attention', 'gather', 'gemm']; (); gather bf16 gather of 16 from 4096 x 512; {3 * rows + 16 * 4 + 4}"
+    )
+    assert part == "1 None None"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("KIND = 1", "toy_gather.op:KIND is not the one kind that is called gather"),
+    ],
+)
+def test_a_kind_that_cannot_be_imported_is_told_and_keeps_nobody_from_the_others(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    site = toys.install("gather", tmp_path)
+    (site / "toy_gather" / "op.py").write_text(text)
+    program = "from tuner.core.problem import op_kinds as k\nprint(sorted(k.op_kinds()), dict(k.broken_kinds()))"
+    assert toys.run(program, site).strip() == f"['attention', 'gemm'] { ({'gather': reason})!r}"
+
+
+def test_a_kind_is_of_the_standard_library_alone() -> None:
+    """A client has no other."""
+    program = """
+import sys
+from tuner.core.problem.op_kinds import op_kinds
+assert len(op_kinds()) >= 2
+own = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names - {"tuner", "__main__", "_virtualenv"}
+print(sorted(name for name in own if not name.startswith("_")))
+"""
+    assert toys.run(program).strip() == "[]"

@@ -1,0 +1,127 @@
+"""A schedule's three levels: its views, its JSON in both forms, and an axis that only a kind of op knows."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+
+from tests.support.attentions import alone
+from tests.support.cases import orderings, tiling
+from tuner.core.problem.workload import ffn_pair
+from tuner.core.schedule import levels
+from tuner.core.schedule.codec import Frozen
+from tuner.core.schedule.levels import LaunchOpSchedule, TileOpSchedule
+from tuner.core.schedule.ordering import Ordering, Raster, RasterKind
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.schedule.tiling import Epilogue, Tile, Tiling
+from tuner.errors import IllegalSchedule
+
+PAIR = ffn_pair(m=512, d_in=256, d_hidden=512, d_out=256)
+PLAIN = Schedule.of(tiling((64, 64), (64, 32)), Ordering(rasters=(Raster(), Raster())))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halo(TileOpSchedule, kind="halo"):
+    """Of a tile op with an axis of its own."""
+
+    halo_rows: int
+    direction: RasterKind = RasterKind.ROW
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange(LaunchOpSchedule, kind="exchange"):
+    """Of a launch op."""
+
+    num_lanes: int = 4
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgotten() -> Iterator[None]:
+    """No other test sees these kinds."""
+    yield
+    for kind in (Halo, Exchange):
+        levels._KINDS.pop(kind.kind)
+
+
+def mixed() -> Schedule:
+    """Of a product, a halo and an exchange."""
+    product = PLAIN.tile_ops[0]
+    halo = Halo(tile=Tile(m=64, n=32, k=32), parts=2, halo_rows=1)
+    return replace(PLAIN, ops=(product, halo, Exchange(num_lanes=2)))
+
+
+@given(orderings(PAIR))
+def test_the_views_are_what_the_levels_were_made_of(order: Ordering) -> None:
+    split = replace(PLAIN.tiling, split_k=(1, 2), epilogue=Epilogue.TMA)
+    made = Schedule.of(split, order, alone().launch_ops)
+    apart = pickle.loads(pickle.dumps(made))
+    assert (apart.tiling, apart.ordering, apart.launch_ops) == (split, order, alone().launch_ops)
+    assert apart == made
+    assert hash(apart) == hash(made)
+    assert Schedule.from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 0), (2, 1, 0), (2, 2, 3)])
+def test_views_of_other_numbers_of_ops_are_no_schedule(numbers: tuple[int, int, int]) -> None:
+    num_tiles, num_rasters, num_parts = numbers
+    tiles = replace(PLAIN.tiling, tiles=PLAIN.tiling.tiles[:num_tiles], split_k=(2,) * num_parts)
+    order = Ordering(rasters=(Raster(),) * num_rasters)
+    with pytest.raises(IllegalSchedule, match="give one of each per op"):
+        Schedule.of(tiles, order)
+
+
+def test_all_parts_of_one_are_no_parts() -> None:
+    assert PLAIN.but(tiling=replace(PLAIN.tiling, split_k=(1, 1))).tiling.split_k == ()
+
+
+def test_the_json_of_a_new_kind_follows_from_its_fields() -> None:
+    one = mixed()
+    data = json.loads(json.dumps(one.to_json()))
+    assert data["ops"] == [
+        {"tile": {"m": 64, "n": 64, "k": 32}},
+        {"op": "halo", "tile": {"m": 64, "n": 32, "k": 32}, "parts": 2, "halo_rows": 1},
+        {"op": "exchange", "num_lanes": 2},
+    ]
+    assert Schedule.from_json(data) == one
+    assert one.spelled_out()["ops"][1]["direction"] == "row"
+    other = {**data, "ops": [*data["ops"][:2], {"op": "exchange"}]}
+    assert Schedule.from_json(other).ops[2] == Exchange()
+
+
+@pytest.mark.parametrize(
+    ("op", "error", "words"),
+    [
+        ({"op": "sieve"}, IllegalSchedule, "no such kind is known here"),
+        ({"op": "exchange", "num_lane": 2}, TypeError, "num_lane is no axis: there are num_lanes"),
+        ({"op": "halo", "tile": {"m": 64, "n": 32, "k": 32}}, KeyError, "halo_rows"),
+        ({"op": "halo", "tile": {"m": 64, "n": 32, "k": 32}, "halo_rows": 1, "direction": "up"}, ValueError, "up"),
+    ],
+)
+def test_what_is_no_schedule_of_a_kind_is_refused(op: object, error: type[Exception], words: str) -> None:
+    data = mixed().to_json() | {"ops": [op]}
+    with pytest.raises(error, match=words):
+        Schedule.from_json(data)
+
+
+def test_an_axis_of_a_kind_outlives_a_change_of_what_all_tile_ops_have() -> None:
+    tiles = (Tile(m=64, n=64, k=32), Tile(m=32, n=32, k=32))
+    other = mixed().but(tiling=replace(mixed().tiling, tiles=tiles))
+    assert other.tile_ops[1] == Halo(tile=tiles[1], parts=2, halo_rows=1)
+    assert other.ops[2] == Exchange(num_lanes=2)
+
+
+def test_a_proof_is_not_named_by_axes_that_came_later() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Later(Tiling):
+        neighbours: int = 1
+
+    values = vars(PLAIN.tiling)
+    Later.__name__ = "Tiling"
+    assert repr(Frozen(Later(**values, neighbours=2))).endswith(", neighbours=2)")
+    assert "neighbours" not in repr(Frozen(Later(**values)))
+    assert repr(Frozen(PLAIN.tiling)).startswith("Tiling(engine=<Engine.MMA: 'mma'>, tiles=(Tile(m=64, n=64, k=32), ")

@@ -1,0 +1,113 @@
+"""A cache of keys and values: what its rows follow from, and its pages, whoever reads or writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from tuner.errors import InvalidInput
+
+HEAD_DIMS = (64, 128)
+MOST_NEW_TOKENS = 8
+#: Tokens of a cache are rows of a tensor map, whose places have 31 bits.
+MOST_ROWS = 2**31 - 1
+PAGE_TOKENS = (16, 32, 64)
+
+
+class CacheSizes(Protocol):
+    """What a cache's rows follow from."""
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys, and of values."""
+
+    @property
+    def head_dim(self) -> int:
+        """Elements of a head."""
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest context."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PagedCache:
+    """Pages of a cache, which a table gives to sequences.
+
+    Keys, and values, are [num_pages, kv_heads, page_tokens, head_dim] where heads come first, else [num_pages,
+    page_tokens, kv_heads, head_dim]. The table is int32 [sequences, pages_of(op)], and known when a launch runs.
+    """
+
+    #: That the cache has; a launch may bring another number.
+    num_pages: int
+    #: Tokens of a page: 16, 32 or 64.
+    page_tokens: int
+    #: Whether a page's heads come before its tokens.
+    heads_first: bool = True
+
+    def __post_init__(self) -> None:
+        """Checks each field.
+
+        Raises:
+            InvalidInput: a field is out of its range, and what would be right.
+        """
+        if self.page_tokens not in PAGE_TOKENS:
+            known = ", ".join(map(str, PAGE_TOKENS))
+            raise InvalidInput("page_tokens", f"{self.page_tokens!r} has no kernel", f"give one of {known}")
+        if self.num_pages < 1:
+            raise InvalidInput("num_pages", f"{self.num_pages!r} pages hold nothing", "give 1 or more")
+
+    def pages_of(self, op: CacheSizes) -> int:
+        """Pages of the longest context."""
+        return -(-op.max_length // self.page_tokens)
+
+    def shape(self, op: CacheSizes) -> tuple[int, int, int, int]:
+        """Of keys, and of values."""
+        middle = (op.kv_heads, self.page_tokens) if self.heads_first else (self.page_tokens, op.kv_heads)
+        return (self.num_pages, *middle, op.head_dim)
+
+    def num_rows(self, op: CacheSizes) -> int:
+        """Rows of a head that a kernel counts: those of all pages, and of one behind them, which stands for none."""
+        return (self.num_pages + 1) * self.page_tokens * op.kv_heads
+
+    def describe(self) -> str:
+        """E.g. ``pages of 16, tokens first``."""
+        return f"pages of {self.page_tokens}{'' if self.heads_first else ', tokens first'}"
+
+
+class WrittenCache(CacheSizes, Protocol):
+    """The cache of an op that writes to it."""
+
+    @property
+    def heads(self) -> int:
+        """Heads of queries."""
+
+    @property
+    def new_tokens(self) -> int:
+        """Of each sequence, that an op's rows are."""
+
+    @property
+    def page_tokens(self) -> int | None:
+        """Of a page; None for a contiguous cache."""
+
+    @property
+    def heads_first(self) -> bool:
+        """Whether a page's heads come before its tokens."""
+
+    def num_sequences(self, rows: int) -> int:
+        """Of so many new tokens."""
+
+
+def paged_for(op: CacheSizes, sequences: int, *, page_tokens: int | None, heads_first: bool) -> PagedCache | None:
+    """As many pages as the longest contexts of so many sequences have; None for a contiguous cache.
+
+    Raises:
+        InvalidInput: there are no such pages, or an order of what has none.
+    """
+    if page_tokens is None:
+        if not heads_first:
+            problem = "a contiguous cache is [sequences, kv_heads, max_length, head_dim]: heads come before tokens"
+            raise InvalidInput("heads_first", problem, "give page_tokens too, or leave it out")
+        return None
+    one = PagedCache(num_pages=1, page_tokens=page_tokens, heads_first=heads_first)
+    return PagedCache(num_pages=sequences * one.pages_of(op), page_tokens=page_tokens, heads_first=heads_first)

@@ -1,0 +1,104 @@
+"""JSON of an op by its fields: what a kind has that says nothing else of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tuner.errors import InvalidInput
+
+T = TypeVar("T")
+
+#: Types of values, and what they are called in JSON.
+_PLAIN: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+
+
+def fields_to_json(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass that do not have their default, as plain JSON values."""
+    found = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {field.name: _plain(found[field.name]) for field in fields(value) if found[field.name] != _default(field)}
+
+
+def fields_from_json(cls: type[T], data: dict[str, Any]) -> T:
+    """Inverse of `fields_to_json`.
+
+    Raises:
+        InvalidInput: names the field that is unknown, missing, or of another type, and what would be right.
+    """
+    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+    if other := next((name for name in data if name not in known), None):
+        raise InvalidInput(other, "is not a known field", f"give some of {', '.join(known)}")
+    if missing := next((name for name, one in known.items() if name not in data and _default(one) is MISSING), None):
+        raise InvalidInput(missing, "is missing", "add it")
+    hints = hints_of(cls)  # type: ignore[arg-type]  # a class is hashable
+    return cls(**{name: _typed(name, value, hints[name]) for name, value in data.items()})
+
+
+@cache
+def hints_of(cls: type) -> dict[str, Any]:
+    """The types of a dataclass' fields, by name."""
+    return get_type_hints(cls)
+
+
+def _default(field: Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return fields_to_json(value)
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, StrEnum) else value
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    """A value of JSON as the type of its field.
+
+    Raises:
+        InvalidInput: it is of another type.
+    """
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        others = [one for one in args if one is not NoneType]
+        return None if value is None and len(others) < len(args) else _typed(name, value, others[0])
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise InvalidInput(name, f"is {value!r}", "give a list")
+        kinds = args[:1] * len(value) if args[1:] == (...,) else args
+        if len(kinds) != len(value):
+            raise InvalidInput(name, f"has {len(value)} entries", f"give {len(kinds)}")
+        return tuple(_typed(f"{name}.{i}", one, kind) for i, (one, kind) in enumerate(zip(value, kinds, strict=True)))
+    if is_dataclass(hint):
+        return _nested(name, value, hint)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        if value not in list(hint):
+            raise InvalidInput(name, f"is {value!r}", f"give one of {', '.join(hint)}")
+        return hint(value)
+    return _number_or_text(name, value, hint)
+
+
+def _nested(name: str, value: Any, hint: Any) -> Any:
+    if not isinstance(value, dict):
+        raise InvalidInput(name, f"is {value!r}", "give a JSON object")
+    try:
+        return fields_from_json(hint, value)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}.{error.field}", error.problem, error.remedy) from error
+
+
+def _number_or_text(name: str, value: Any, hint: Any) -> Any:
+    if hint not in _PLAIN:
+        raise TypeError(f"{name} is of type {hint}, which has no form in JSON")
+    fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
+    if not fits or (isinstance(value, bool) and hint is not bool):
+        raise InvalidInput(name, f"is {value!r}", f"give {_PLAIN[hint]}")
+    if hint is float and not math.isfinite(value):
+        raise InvalidInput(name, f"is {value!r}", "give a finite number")
+    return value

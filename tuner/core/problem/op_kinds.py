@@ -1,0 +1,136 @@
+"""The kinds of ops that are known: the folders of `tuner.ops`, and what other packages bring by an entry point.
+
+A package declares its kind in the group `GROUP`, as ``name = "package.op:KIND"``. The other files of the kind lie
+beside that module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import pkgutil
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op import Op
+from tuner.core.problem.unknown_op import UnknownOp
+from tuner.errors import InvalidInput
+
+#: Of entry points.
+GROUP = "tuner.op_kinds"
+#: Where the kinds lie that come with the program.
+_OWN = "tuner.ops"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpKind:
+    """What is known of a kind."""
+
+    #: The dataclass of its ops.
+    op: type[Op]
+    #: Of its kernels: results of another version are no exact match. It rises with a change of what they compute, or
+    #: of how fast they do.
+    version: int
+    #: Whether the JSON of its ops leaves out the kind: that of one kind does, as it did when there was no other.
+    is_unnamed: bool = False
+
+    @property
+    def name(self) -> str:
+        """What JSON calls it."""
+        return self.op.KIND
+
+
+class _Registry:
+    """Found once, when somebody asks. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kinds: dict[str, OpKind] | None = None
+        self._packages: dict[str, str] = {}
+        #: Why a kind that is installed cannot be used, by its name.
+        self.broken: dict[str, str] = {}
+
+    def kinds(self) -> Mapping[str, OpKind]:
+        with self._lock:
+            if self._kinds is None:
+                self._find()
+            return MappingProxyType(self._kinds or {})
+
+    def package_of(self, name: str) -> str:
+        self.kinds()
+        return self._packages[name]
+
+    def _find(self) -> None:
+        found: dict[str, OpKind] = {}
+        for name, module, attribute in _declared():
+            try:
+                kind = getattr(importlib.import_module(module), attribute)
+            except ImportError as error:
+                self.broken[name] = f"{type(error).__name__}: {error}"
+                continue
+            if not isinstance(kind, OpKind) or kind.name != name or name in found:
+                self.broken[name] = f"{module}:{attribute} is not the one kind that is called {name}"
+                continue
+            found[name], self._packages[name] = kind, module.rpartition(".")[0]
+        self._kinds = found
+
+
+def _declared() -> Iterator[tuple[str, str, str]]:
+    """Name, module and attribute of each kind: those of the program first."""
+    own = importlib.import_module(_OWN)
+    for module in sorted(pkgutil.iter_modules(own.__path__), key=lambda one: one.name):
+        yield module.name, f"{_OWN}.{module.name}.op", "KIND"
+    for point in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda one: one.name):
+        yield point.name, point.module, point.attr
+
+
+_REGISTRY = _Registry()
+
+
+def op_kinds() -> Mapping[str, OpKind]:
+    """All kinds that are known, by name."""
+    return _REGISTRY.kinds()
+
+
+def broken_kinds() -> Mapping[str, str]:
+    """Why kinds that are installed cannot be used, by name."""
+    op_kinds()
+    return _REGISTRY.broken
+
+
+def kind_of(op: Op) -> OpKind | None:
+    """The op's kind; None where it is not known here."""
+    return op_kinds().get(op.KIND) if not isinstance(op, UnknownOp) else None
+
+
+def part_of(kind: str, part: str) -> ModuleType | None:
+    """A file of a kind, by its name without an ending; None where the kind has no such file, or is not known.
+
+    Raises:
+        ImportError: the file is there, and cannot be imported.
+    """
+    if kind not in op_kinds():
+        return None
+    module = f"{_REGISTRY.package_of(kind)}.{part}"
+    return importlib.import_module(module) if importlib.util.find_spec(module) else None
+
+
+def op_from_json(data: Mapping[str, Any], dtype: Dtype) -> Op:
+    """An op of any kind; one of a kind that is not known here keeps its JSON, and says so.
+
+    Raises:
+        InvalidInput: a field is unknown, is missing, or is out of its range.
+    """
+    name = data.get("op")
+    if name is None:
+        kind = next((kind for kind in op_kinds().values() if kind.is_unnamed), None)
+    elif isinstance(name, str):
+        kind = op_kinds().get(name)
+    else:
+        raise InvalidInput("op", f"is {name!r}", "give the name of a kind of op")
+    return UnknownOp.of(data) if kind is None else kind.op.from_json(dict(data), dtype)

@@ -1,0 +1,206 @@
+"""Schedules as JSON and as text, in the forms that were released: the only place that knows them.
+
+Three things leave the program. *JSON* has products in two halves, `tiling` and `ordering`, and beside them a list of
+`attentions`; digests are of it. A schedule with an op of another kind has the form of its levels instead, which follows
+from the fields of its dataclasses. The *text* of a tiling, and that of an attention, is what names a proof. What came
+later is left out of each while it has its default, so that digests outlive new axes.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import StrEnum
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.levels import (
+    OP_SCHEDULES,
+    LaunchConfig,
+    LaunchOpSchedule,
+    OpSchedule,
+    TileOpSchedule,
+    launch_of,
+    order_of,
+    ordering_of,
+    tile_ops_of,
+    tiling_of,
+)
+from tuner.core.schedule.ordering import Interleave, Ordering, Raster, TaskOrder
+from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.errors import IllegalSchedule
+
+T = TypeVar("T")
+#: The parts of the released form, by name; each may be missing.
+PARTS: Mapping[str, Any] = {"tiling": Tiling, "ordering": Ordering, "attentions": tuple[AttentionSchedule, ...]}
+#: Fields in the order in which they were released, of the classes whose own order is another one. What came with the
+#: first form is always there; what is not named here came later than all of these.
+_ORDER: dict[type, tuple[str, ...]] = {
+    Tiling: (
+        *("engine", "tiles", "num_stages", "num_warps", "input_stages", "window", "ahead_window", "startup_prefetch"),
+        *("warpgroups", "swap_ab", "in_band", "epilogue", "split_k", "cluster_m", "cluster_n", "cluster_k"),
+        *("resident_ctas", "weight_hint", "intermediate_hint"),
+    ),
+    Ordering: (
+        *("rasters", "interleave", "granularity", "assignment", "ctas_per_sm", "reserved_sms", "sync_width"),
+        *("partition", "part_major", "wait_position", "run_ahead", "split_order", "split_tiles", "run_starts"),
+    ),
+    AttentionSchedule: (
+        *("tile_tokens", "num_stages", "math_warps", "finish_warps", "cluster", "parts_at_once", "span_tokens"),
+        *("contiguous", "speculative", "by_length", "next_percent", "next_early", "engine"),
+    ),
+}
+#: How many of these, the first ones, are always there.
+_FIRST = {Tiling: 4, Ordering: 6, AttentionSchedule: 12, Interleave: 2, Raster: 2, Tile: 3}
+#: Those of them without which a document is refused, whatever defaults there are.
+_NEEDED = {Tiling: 4, Ordering: 6, Raster: 2}
+#: Those that may have keys that are not known here: they were axes once.
+_OPEN = (Tiling, Ordering, Raster)
+
+
+class Levels(NamedTuple):
+    """A schedule's fields."""
+
+    ops: tuple[OpSchedule, ...]
+    launch: LaunchConfig | None
+    order: TaskOrder | None
+
+
+def to_json(levels: Levels) -> dict[str, Any]:
+    """A dict of plain JSON values; `from_json` is its inverse."""
+    data: dict[str, Any] = pickle.loads(_kept_json(levels))
+    return data
+
+
+@lru_cache(maxsize=1024)
+def _kept_json(levels: Levels) -> bytes:
+    """Pickled: pages show the same schedules again and again, and a copy is made sooner than a walk."""
+    return pickle.dumps(_released(levels) if _is_released(levels.ops) else _by_level(levels))
+
+
+def _is_released(ops: Iterable[OpSchedule]) -> bool:
+    return all(type(op) in (TileOpSchedule, AttentionSchedule) for op in ops)
+
+
+def spelled_out(levels: Levels) -> dict[str, Any]:
+    """As `to_json`, with all that has its default."""
+    return (_released if _is_released(levels.ops) else _by_level)(levels, is_whole=True)
+
+
+def _released(levels: Levels, *, is_whole: bool = False) -> dict[str, Any]:
+    encode = partial(_encode, is_whole=is_whole)
+    own = [encode(op) for op in levels.ops if isinstance(op, LaunchOpSchedule)]
+    data = {"attentions": own} if own else {}
+    if levels.launch is None or levels.order is None:
+        return data
+    shared = tuple(op for op in levels.ops if isinstance(op, TileOpSchedule))
+    tiling, ordering = tiling_of(shared, levels.launch), ordering_of(shared, levels.launch, levels.order)
+    return {"tiling": encode(tiling), "ordering": encode(ordering)} | data
+
+
+def _by_level(levels: Levels, *, is_whole: bool = False) -> dict[str, Any]:
+    encode = partial(_encode, is_whole=is_whole)
+    ops = [{"op": op.kind} | encode(op) if op.kind else encode(op) for op in levels.ops]
+    named = {"launch": levels.launch, "order": levels.order}
+    return {"ops": ops} | {name: encode(level) for name, level in named.items() if level is not None}
+
+
+def from_json(data: Mapping[str, Any]) -> Levels:
+    """Inverse of `to_json`.
+
+    Raises:
+        IllegalSchedule: the numbers of tiles, parts and rasters differ, or a kind of op is not known.
+        KeyError, TypeError, ValueError, AttributeError: it is no schedule.
+    """
+    if "ops" in data:
+        ops = tuple(_decode(_kind(one), {name: one[name] for name in one if name != "op"}) for one in data["ops"])
+        launch = _decode(LaunchConfig, data["launch"]) if "launch" in data else None
+        return Levels(ops, launch, _decode(TaskOrder, data["order"]) if "order" in data else None)
+    own = tuple(_decode(AttentionSchedule, one) for one in data.get("attentions", ()))
+    if own and "tiling" not in data:
+        return Levels(own, None, None)
+    tiling, ordering = _decode(Tiling, data["tiling"]), _decode(Ordering, data["ordering"])
+    shared = tile_ops_of(tiling, ordering)
+    return Levels((*shared, *own), launch_of(tiling, ordering), order_of(ordering))
+
+
+def names_of(kind: type) -> tuple[str, ...]:
+    """The axes of a level or a view, in the order in which they came."""
+    return tuple(_defaults(kind))
+
+
+class Frozen:
+    """What names a proof: its `repr` is that of before axes came that have their defaults."""
+
+    def __init__(self, chosen: Tiling | AttentionSchedule) -> None:
+        kind: Any = type(chosen)
+        shown, released = {one.name for one in fields(chosen) if one.repr}, _ORDER.get(kind, ())
+        values = {name: getattr(chosen, name) for name in _defaults(kind) if name in shown}
+        kept = (
+            f"{name}={value!r}" for name, value in values.items() if name in released or value != _defaults(kind)[name]
+        )
+        self._text = f"{kind.__name__}({', '.join(kept)})"
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _kind(one: Mapping[str, Any]) -> type[OpSchedule]:
+    if "op" not in one:
+        return TileOpSchedule
+    if (found := OP_SCHEDULES.get(one["op"])) is None:
+        known = ", ".join(sorted(OP_SCHEDULES))
+        raise IllegalSchedule(f"op {one['op']!r}: no such kind is known here, use one of {known}")
+    return found
+
+
+@cache
+def _defaults(kind: type) -> dict[str, Any]:
+    """Of each field, as released, the default; `MISSING` where there is none."""
+    own = {one.name: one for one in fields(kind)}
+    names = dict.fromkeys((*_ORDER.get(kind, ()), *own))
+    return {name: own[name].default for name in names}
+
+
+def _encode(value: Any, *, is_whole: bool = False) -> Any:
+    """As plain JSON values; of a dataclass, what has not its default, or was always there, or all where `is_whole`."""
+    if isinstance(value, tuple):
+        return tuple(_encode(one, is_whole=is_whole) for one in value)
+    if not is_dataclass(value):
+        return value
+    kind: Any = type(value)
+    first = _FIRST.get(kind, 0)
+    return {
+        name: _encode(inner, is_whole=is_whole)
+        for number, (name, default) in enumerate(_defaults(kind).items())
+        if (inner := getattr(value, name)) != default or number < first or is_whole
+    }
+
+
+def _decode(kind: type[T], data: Mapping[str, Any]) -> T:
+    """Inverse of `_encode`."""
+    known: Any = kind
+    decoders, defaults = _decoders(known), _defaults(known)
+    if kind not in _OPEN and (strange := [name for name in data if name not in decoders]):
+        raise TypeError(f"{strange[0]} is no axis: there are {', '.join(decoders)}")
+    for number, (name, default) in enumerate(defaults.items()):
+        if name not in data and (default is MISSING or number < _NEEDED.get(kind, 0)):
+            raise KeyError(name)
+    return kind(**{name: decoders[name](data[name]) for name in defaults if name in data})
+
+
+@cache
+def _decoders(kind: type) -> dict[str, Callable[[Any], Any]]:
+    return {name: _decoder(hint) for name, hint in get_type_hints(kind).items() if name in _defaults(kind)}
+
+
+def _decoder(hint: Any) -> Callable[[Any], Any]:
+    if get_origin(hint) is tuple:
+        one = _decoder(get_args(hint)[0])
+        return lambda values: tuple(map(one, values))
+    if is_dataclass(hint):
+        assert isinstance(hint, type)
+        return partial(_decode, hint)
+    return hint if issubclass(hint, StrEnum) else lambda value: value

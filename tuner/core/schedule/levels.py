@@ -1,0 +1,118 @@
+"""The three levels at which a schedule chooses: an op, the launches that tile ops share, the workload.
+
+A kind of op with axes of its own adds a subclass of what is chosen of an op; its JSON follows from its fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import repeat
+from types import MappingProxyType
+from typing import ClassVar
+
+from tuner.core.schedule.ordering import GridConfig, Ordering, Raster, TaskOrder
+from tuner.core.schedule.tiling import KernelConfig, Tile, Tiling
+from tuner.errors import IllegalSchedule
+
+_BY_ROWS = Raster()
+_KINDS: dict[str, type[OpSchedule]] = {}
+#: By the name of a kind of op, what is chosen of an op of it.
+OP_SCHEDULES: Mapping[str, type[OpSchedule]] = MappingProxyType(_KINDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpSchedule:
+    """What is chosen of one op: a `TileOpSchedule` or a `LaunchOpSchedule`."""
+
+    #: The name of the kind of op, as JSON has it; empty of a product of matrices, as in that of a workload.
+    kind: ClassVar[str] = ""
+
+    def __init_subclass__(cls, *, kind: str = "") -> None:
+        """Makes a kind's class known by the kind's name."""
+        super().__init_subclass__()
+        cls.kind = kind
+        if kind:
+            _KINDS[kind] = cls
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileOpSchedule(OpSchedule):
+    """What is chosen of an op whose tiles may share a launch with those of others."""
+
+    #: The piece of the op that one task computes.
+    tile: Tile
+    #: Parts into which the k-steps of each of its tiles are split; 1 where they are not.
+    parts: int = 1
+    #: The order in which its tiles are walked.
+    raster: Raster = _BY_ROWS
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOpSchedule(OpSchedule):
+    """What is chosen of an op with a launch of its own, and of that launch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchConfig(KernelConfig, GridConfig):
+    """What the launches of tile ops share: one kernel is compiled for all of them, and each has a grid of its form."""
+
+
+KERNEL_FIELDS, GRID_FIELDS, ORDER_FIELDS = (
+    tuple(one.name for one in fields(level)) for level in (KernelConfig, GridConfig, TaskOrder)
+)
+#: Of a workload without tile ops.
+NO_TILING, NO_ORDERING = Tiling(tiles=(), num_stages=0, num_warps=0), Ordering(rasters=())
+
+
+def tile_ops_of(
+    tiling: Tiling, ordering: Ordering, before: Sequence[TileOpSchedule] = ()
+) -> tuple[TileOpSchedule, ...]:
+    """What the views say of each tile op; what only a kind knows is as it was `before`, where that is given.
+
+    Raises:
+        IllegalSchedule: the views are of different numbers of ops.
+    """
+    tiles, num_parts, rasters = tiling.tiles, tiling.split_k or (1,) * len(tiling.tiles), ordering.rasters
+    for number, what in ((len(rasters), "rasters"), (len(num_parts), "numbers of parts")):
+        if number != len(tiles):
+            raise IllegalSchedule(f"{number} {what} for {len(tiles)} tiles: give one of each per op")
+    chosen = zip(tiles, num_parts, rasters, before if len(before) == len(tiles) else repeat(None), strict=False)
+    return tuple(
+        TileOpSchedule(tile=tile, parts=parts, raster=raster)
+        if one is None or type(one) is TileOpSchedule
+        else replace(one, tile=tile, parts=parts, raster=raster)
+        for tile, parts, raster, one in chosen
+    )
+
+
+def launch_of(tiling: Tiling, ordering: Ordering) -> LaunchConfig:
+    """What the views say of launches."""
+    compiled, at_run_time = vars(tiling), vars(ordering)
+    return LaunchConfig(
+        **{name: compiled[name] for name in KERNEL_FIELDS}, **{name: at_run_time[name] for name in GRID_FIELDS}
+    )
+
+
+def order_of(ordering: Ordering) -> TaskOrder:
+    """What the view says of the workload."""
+    values = vars(ordering)
+    return TaskOrder(**{name: values[name] for name in ORDER_FIELDS})
+
+
+def tiling_of(tile_ops: Sequence[TileOpSchedule], launch: LaunchConfig) -> Tiling:
+    """All that is compiled."""
+    values, parts = vars(launch), tuple(op.parts for op in tile_ops)
+    return Tiling(
+        **{name: values[name] for name in KERNEL_FIELDS},
+        tiles=tuple(op.tile for op in tile_ops),
+        split_k=parts if max(parts) > 1 else (),
+    )
+
+
+def ordering_of(tile_ops: Sequence[TileOpSchedule], launch: LaunchConfig, order: TaskOrder) -> Ordering:
+    """All that is a table at run time."""
+    values = vars(launch)
+    return Ordering(
+        **vars(order), **{name: values[name] for name in GRID_FIELDS}, rasters=tuple(op.raster for op in tile_ops)
+    )

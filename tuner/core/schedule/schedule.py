@@ -1,0 +1,141 @@
+"""What is chosen, at three levels: of each op, of the launches that tile ops share, and of the workload."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Self, cast
+
+from tuner.core.schedule import codec
+from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.levels import (
+    NO_ORDERING,
+    NO_TILING,
+    LaunchConfig,
+    LaunchOpSchedule,
+    OpSchedule,
+    TileOpSchedule,
+    launch_of,
+    order_of,
+    ordering_of,
+    tile_ops_of,
+    tiling_of,
+)
+from tuner.core.schedule.ordering import Ordering, TaskOrder
+from tuner.core.schedule.tiling import Tiling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """One point of the space: each choice at its own level. `tiling` and `ordering` are views of it, by when a choice
+    is made: what is compiled, and what is a table at run time."""
+
+    #: One for each op: those of tile ops in the workload's order, and behind them those of launch ops in it.
+    ops: tuple[OpSchedule, ...]
+    #: None where there is no tile op.
+    launch: LaunchConfig | None = None
+    #: What holds between tile ops; None where there is none.
+    order: TaskOrder | None = None
+
+    @classmethod
+    def of(
+        cls,
+        tiling: Tiling,
+        ordering: Ordering,
+        launch_ops: Sequence[LaunchOpSchedule] = (),
+        *,
+        before: Sequence[TileOpSchedule] = (),
+    ) -> Self:
+        """The schedule with these views and launch ops; what only a kind of tile op knows is as it was `before`.
+
+        Raises:
+            IllegalSchedule: the views are of different numbers of ops.
+        """
+        tile_ops = tile_ops_of(tiling, ordering, before)
+        if not tile_ops:
+            return cls(ops=tuple(launch_ops))
+        made = cls(ops=(*tile_ops, *launch_ops), launch=launch_of(tiling, ordering), order=order_of(ordering))
+        if not tiling.split_k or max(tiling.split_k) > 1:
+            vars(made).update(tiling=tiling, ordering=ordering)  # the views are asked for at once
+        return made
+
+    def but(
+        self,
+        *,
+        tiling: Tiling | None = None,
+        ordering: Ordering | None = None,
+        launch_ops: Sequence[LaunchOpSchedule] | None = None,
+    ) -> Self:
+        """The same with another view, or with other launch ops."""
+        own = self.launch_ops if launch_ops is None else launch_ops
+        return self.of(tiling or self.tiling, ordering or self.ordering, own, before=self.tile_ops)
+
+    @cached_property
+    def tile_ops(self) -> tuple[TileOpSchedule, ...]:
+        """Of the ops that may share a launch."""
+        return tuple(op for op in self.ops if isinstance(op, TileOpSchedule))
+
+    @cached_property
+    def launch_ops(self) -> tuple[AttentionSchedule, ...]:
+        """Of the ops that have launches of their own, typed as the one kind that the program itself has."""
+        return tuple(cast(AttentionSchedule, op) for op in self.ops if not isinstance(op, TileOpSchedule))
+
+    @cached_property
+    def tiling(self) -> Tiling:
+        """What is compiled into the kernel of tile ops; without tiles where there is none."""
+        return tiling_of(self.tile_ops, self.launch) if self.launch else NO_TILING
+
+    @cached_property
+    def ordering(self) -> Ordering:
+        """What is a table at run time; without rasters where there is no tile op."""
+        return ordering_of(self.tile_ops, self.launch, self.order) if self.launch and self.order else NO_ORDERING
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.ops, self.launch, self.order))
+
+    def __hash__(self) -> int:
+        return self._hash  # kept: a search looks each schedule up again and again
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what follows from it; a hash is this process's alone."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def __str__(self) -> str:
+        shared = (f"{self.tiling} | {self.ordering}",) if self.launch else ()
+        return " | ".join((*map(str, self.launch_ops), *shared))
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON values; `from_json` is its inverse.
+
+        What came later is left out while it has its default, so that digests outlive new axes.
+        """
+        return codec.to_json(self._levels)
+
+    def spelled_out(self) -> dict[str, Any]:
+        """As `to_json`, with every axis."""
+        return codec.spelled_out(self._levels)
+
+    @property
+    def _levels(self) -> codec.Levels:
+        return codec.Levels(self.ops, self.launch, self.order)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Inverse of `to_json`.
+
+        Raises:
+            IllegalSchedule: it has not one tile, raster and number of parts for each op.
+            KeyError, TypeError, ValueError, AttributeError: it is no schedule.
+        """
+        ops, launch, order = codec.from_json(data)
+        return cls(ops=ops, launch=launch, order=order)
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that name this schedule."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

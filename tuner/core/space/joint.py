@@ -1,0 +1,160 @@
+"""The space of a workload with ops that have launches of their own: the schedules of each, and those of tile ops."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import islice, product
+from math import prod
+
+from tuner.core.legal.legality import gpu_problem, is_legal
+from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.attention import AttentionSpace
+from tuner.core.space.space import Space
+from tuner.errors import IllegalSchedule
+
+#: Of a launch op's neighbours and of those of what comes behind it, so many in turn.
+_IN_TURN = 4
+
+
+class JointSpace:
+    """Every legal schedule of the offered values.
+
+    Raises:
+        IllegalSchedule: the GPU runs none.
+    """
+
+    def __init__(self, workload: Workload, gpu: Gpu) -> None:
+        if problem := gpu_problem(gpu):
+            raise IllegalSchedule(problem)
+        self.workload = workload
+        self.gpu = gpu
+        #: Of each launch op.
+        self.own = tuple(AttentionSpace(workload=workload, gpu=gpu, op=op) for op in workload.launch_ops)
+        #: Of the tile ops alone; None where there are none.
+        self.tiles = Space(workload.products, gpu) if workload.tile_ops else None
+
+    @cached_property
+    def num_schedules(self) -> int:
+        """Legal schedules of the offered values."""
+        return prod(len(one.offered) for one in self.own) * (self.tiles.num_schedules if self.tiles else 1)
+
+    def joined(self, own: Sequence[AttentionSchedule], tiles: Schedule | None) -> Schedule:
+        """What is chosen of each launch op, and of tile ops where there are any, as one schedule."""
+        return Schedule(ops=tuple(own)) if tiles is None else tiles.but(launch_ops=own)
+
+    def __iter__(self) -> Iterator[Schedule]:
+        for own in product(*(one.offered for one in self.own)):
+            for tiles in self.tiles or (None,):
+                yield self.joined(own, tiles)
+
+    def sample(self, rng: random.Random, count: int) -> list[Schedule]:
+        """Different legal schedules, at most `count`: each with another launch, as long as there are others."""
+        offered = [one.offered for one in self.own]
+        if self.tiles is None:
+            drawn = zip(*(_some(rng, one, count, self.num_schedules) for one in offered), strict=True)
+            return list(dict.fromkeys(self.joined(own, None) for own in drawn))
+        tiles = self.tiles.sample(rng, count)
+        return list(dict.fromkeys(self.joined([rng.choice(one) for one in offered], one) for one in tiles))
+
+    def neighbours(self, schedule: Schedule) -> list[Schedule]:
+        """The legal schedules that differ in one axis of one launch op, or of the tile ops; all in turns."""
+        others: list[Schedule] = []
+        if self.tiles is not None:
+            alone = self.tiles.neighbours(schedule.but(launch_ops=()))
+            others = [self.joined(schedule.launch_ops, one) for one in alone]
+        for index, one in reversed(list(enumerate(self.own))):
+            chosen = schedule.launch_ops
+            near = [
+                schedule.but(launch_ops=(*chosen[:index], other, *chosen[index + 1 :]))
+                for other in one.near(chosen[index])
+            ]
+            others = list(_in_turns(near, others))
+        return others
+
+    def is_legal(self, schedule: Schedule) -> bool:
+        """Whether the schedule is legal, offered or not."""
+        return is_legal(self.workload, self.gpu, schedule)
+
+    def around(self, index: int, others: Sequence[AttentionSchedule] = ()) -> AroundOp:
+        """As launch op `index` sees it, where `others` were chosen of the other launch ops, in order."""
+        return AroundOp(space=self, index=index, others=tuple(others))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AroundOp:
+    """A space as one of its launch ops sees it: what is chosen of the others is settled."""
+
+    space: JointSpace
+    #: Among the launch ops.
+    index: int
+    #: Of the others, in order.
+    others: tuple[AttentionSchedule, ...] = ()
+
+    @property
+    def workload(self) -> Workload:
+        """Of all ops."""
+        return self.space.workload
+
+    @property
+    def gpu(self) -> Gpu:
+        """Where it runs."""
+        return self.space.gpu
+
+    @property
+    def op(self) -> AttentionOp:
+        """The one that sees it."""
+        return self.space.own[self.index].op
+
+    @property
+    def offered(self) -> tuple[AttentionSchedule, ...]:
+        """Of that one."""
+        return self.space.own[self.index].offered
+
+    @property
+    def tiles(self) -> Space | None:
+        """Of the tile ops alone; None where there are none."""
+        return self.space.tiles
+
+    def joined(self, one: AttentionSchedule, tiles: Schedule | None) -> Schedule:
+        """That one's choice and what is chosen of tile ops, with the others."""
+        return self.space.joined((*self.others[: self.index], one, *self.others[self.index :]), tiles)
+
+    def is_legal(self, schedule: Schedule) -> bool:
+        """Whether the schedule is legal, offered or not."""
+        return self.space.is_legal(schedule)
+
+
+#: What a search may choose from.
+AnySpace = Space | JointSpace
+
+
+@lru_cache(maxsize=2)  # as `Space`'s
+def any_space_of(workload: Workload, gpu: Gpu) -> AnySpace:
+    """The space of any workload, shared by all who ask for it.
+
+    Raises:
+        IllegalSchedule: the GPU runs none.
+    """
+    return JointSpace(workload, gpu) if workload.launch_ops else Space(workload, gpu)
+
+
+def _some(rng: random.Random, offered: tuple[AttentionSchedule, ...], count: int, most: int) -> list[AttentionSchedule]:
+    """As many as all launch ops together have at most: different ones as far as there are."""
+    count = min(count, most)
+    some = rng.sample(offered, min(count, len(offered)))
+    return some + rng.choices(offered, k=count - len(some))
+
+
+def _in_turns(near: Sequence[Schedule], others: Sequence[Schedule]) -> Iterator[Schedule]:
+    rest = iter(others)
+    for begin in range(0, len(near), _IN_TURN):
+        yield from near[begin : begin + _IN_TURN]
+        yield from islice(rest, _IN_TURN)
+    yield from rest

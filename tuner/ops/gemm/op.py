@@ -1,0 +1,8 @@
+"""What is asked of a product of matrices."""
+
+from __future__ import annotations
+
+from tuner.core.problem.gemm_op import GemmOp
+from tuner.core.problem.op_kinds import OpKind
+
+KIND = OpKind(op=GemmOp, version=1, is_unnamed=True)

@@ -1,0 +1,33 @@
+"""Schedules by which a CTA of each of several launches fits an SM, so that one fills its rings while another runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tuner.core.legal.legality import dynamic_smem_bytes
+from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import AnySpace, JointSpace
+
+
+def has_launches_of_one(workload: Workload) -> bool:
+    """Whether there is a tile op, and no launch computes two."""
+    return max(map(len, workload.sides), default=0) == 1
+
+
+def sharing_sms(space: AnySpace, guesses: Iterable[Schedule]) -> list[Schedule]:
+    """Of launch ops and tile ops with a launch each those whose CTAs fit an SM together; of all else none."""
+    if not isinstance(space, JointSpace) or not has_launches_of_one(space.workload):
+        return []
+    return [schedule for schedule in guesses if shares_an_sm(space, schedule)]
+
+
+def shares_an_sm(space: JointSpace, schedule: Schedule) -> bool:
+    """Whether a CTA of each launch op fits an SM beside one of the tile ops' kernel."""
+    if space.tiles is None:
+        return False
+    shared = dynamic_smem_bytes(space.tiles.workload, schedule.tiling)
+    pairs = zip(space.workload.launch_ops, schedule.launch_ops, strict=True)
+    most = max(one.tiling_of(op.shape).smem_bytes for op, one in pairs)
+    return most + shared + 2 * SMEM_RESERVED_PER_CTA_BYTES <= space.gpu.smem_per_sm_bytes

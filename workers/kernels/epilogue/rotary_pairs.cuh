@@ -1,0 +1,23 @@
+// The rotary epilogue of engines whose threads hold neighbours of both halves: the values, rounded and two in a word.
+#pragma once
+#include "rotary.cuh"
+
+// Two neighbours of both halves, rounded.
+struct Pairs {
+  u32 first, second;
+};
+
+// The pairs `column` and the next of a row, from the sums of both halves.
+template <int kOp>
+__device__ __forceinline__ Pairs finish_pairs(const LaunchArgs& launch, const NewToken& token, int column, const float* x_sums,
+                                              const float* y_sums, float scale, const float (&x_bias)[2],
+                                              const float (&y_bias)[2]) {
+  float x[2], y[2];
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    x[c] = affine<scales_rows(kOp), kOps[kOp].bias>(x_sums[c], scale, x_bias[c]);
+    y[c] = affine<scales_rows(kOp), kOps[kOp].bias>(y_sums[c], scale, y_bias[c]);
+    turn_pair(x[c], y[c], turn_of(launch, token, column + c));
+  }
+  return {Element::narrow_two(x[0], x[1]), Element::narrow_two(y[0], y[1])};
+}

@@ -1,0 +1,19 @@
+// The element type of the tensors: its row's functions. A generated source puts them in the place of these declarations,
+// which say what a row gives, and let each file compile alone.
+#pragma once
+#include "ptx.cuh"
+
+#ifndef TUNER_ELEMENT
+#define TUNER_ELEMENT
+struct Element {
+  using Bits = u16;  // how it is stored: an unsigned integer of its size
+  static constexpr Bits kNan = 0x7FFF;
+  __device__ static float widen(Bits bits);
+  // To nearest even: the bits in a word, behind zeros.
+  __device__ static u32 narrow(float value);
+  // For the engines of tensor cores, whose elements have 16 bits. Two into one word, `low` in the low half.
+  __device__ static u32 narrow_two(float low, float high);
+  // d += a b for one 16 x 8 x 16 fragment, fp32 accumulation.
+  __device__ static void multiply(float* d, const u32 (&a)[4], const u32 (&b)[2]);
+};
+#endif

@@ -1,0 +1,24 @@
+"""The source of the measuring protocol's kernels."""
+
+from __future__ import annotations
+
+from tuner.core.problem.workload import Dtype
+
+from .render import config_types, device_text, element_of, inlined
+
+
+def tools_source() -> str:
+    """For any card: kernels that know no element type, and for each type those of `kernel_of`."""
+    of_elements = (_named(dtype) for dtype in Dtype)
+    return "\n".join([config_types(), inlined("ptx.cuh"), device_text("tools.cu"), *of_elements])
+
+
+def kernel_of(name: str, dtype: Dtype) -> str:
+    """What a kernel of tools_of_elements.cu is called for an element type."""
+    return f"{name}_{dtype}"
+
+
+def _named(dtype: Dtype) -> str:
+    text = element_of(dtype.row) + device_text("tools_of_elements.cu")
+    macro = f"#define TUNER_KERNEL(name) {kernel_of('name##', dtype)}"
+    return f"namespace of_{dtype} {{\n{macro}\n{text}#undef TUNER_KERNEL\n}}\n"
