@@ -21,6 +21,7 @@ from tuner.api.health import health_routes
 from tuner.api.imports import import_routes
 from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
+from tuner.api.login.proxied import ProxyLogin
 from tuner.api.orders import order_routes
 from tuner.api.origin import OriginGuard
 from tuner.api.packs import pack_routes
@@ -56,11 +57,12 @@ def create_app(
     request_deadline_s: float = DEFAULT_REQUEST_DEADLINE_S,
     requests_per_s: float = DEFAULT_REQUESTS_PER_S,
     root_path: str = "",
+    login: ProxyLogin | None = None,
 ) -> FastAPI:
     """The ASGI application around `service`, which the caller starts and closes.
 
     It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`. A body must
-    arrive in `request_deadline_s`. A token may send `requests_per_s`.
+    arrive in `request_deadline_s`. A token may send `requests_per_s`. `login` says which proxies may name the user.
     Links lead below `root_path`, where a proxy gives the service a part of a site.
     """
     servers = [{"url": root_path}] if root_path else None
@@ -93,7 +95,7 @@ def create_app(
     app.add_middleware(BodyGuard, deadline_s=request_deadline_s)
     app.add_middleware(HeadAsGet)
     app.add_middleware(DropEmptyFields)
-    app.add_middleware(AccessGuard, service=service, rates=rates)
+    app.add_middleware(AccessGuard, service=service, rates=rates, login=login)
     app.add_middleware(OriginGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(WireVersion)
     app.add_middleware(SecurityHeaders)

@@ -25,13 +25,14 @@ _MAX_REMEMBERED = 10_000
 class Access:
     """The tokens of one store; thread-safe."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time, *, always_asks: bool = False) -> None:
+        """`always_asks` has nobody let in who does not say who he is, though no token was made."""
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
         #: By secret's digest, or token's id and session: the token, and when it was looked up, by the monotonic clock.
         self._seen: dict[str, tuple[Token, float]] = {}
-        self._is_on = False
+        self._is_on = always_asks
         self._asked_at = float("-inf")
         self._session_key: bytes | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tuner.core.access.names import is_name
 from tuner.errors import InvalidInput
 
 #: The quota of every owner, or of every project, that has none of its own.
@@ -33,7 +34,7 @@ class Quota:
     card_hours_per_day: float | None
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.name) <= 64 or not self.name.isprintable() or self.name != self.name.strip():
+        if not is_name(self.name):
             raise InvalidInput("name", f"{self.name[:80]!r} is no name", "give 1 to 64 printable characters, or `*`")
         if self.open_jobs is None and self.card_hours_per_day is None:
             raise InvalidInput("open_jobs", "no limit is given", "give open_jobs, card_hours_per_day, or both")
