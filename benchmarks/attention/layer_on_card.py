@@ -118,7 +118,7 @@ class LayerOnCard:
             worst = max(worst, check_numbers(prepared.data, prepared.comparer, run, one))
             runners.append(runner)
         squares = InputSquares(self.data.workload, self._tools)
-        products = runner_of(work, kernels.load(work), input_squares=squares) if work.launchable else None
+        products = runner_of(work, kernels.load(work), input_squares=squares) if work.shared else None
         inner = AttentionRunner(kernels.load_attentions(work), products)
         worst = max(worst, check_numbers(self.data, Comparer(self._tools), partial(self._run_once, inner), work))
         return Behind(partial(self._in_front, runners), inner), worst

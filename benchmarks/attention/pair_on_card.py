@@ -154,7 +154,7 @@ class Workshop:
                 prepared = prepare(workload, self.gpu, candidate, self._builder, {})
             except (TunerError, LaunchRefused) as error:
                 return str(error)
-            return prepared.refusal or prepared.work.launchable or "nothing to launch"
+            return prepared.refusal or prepared.work.shared or "nothing to launch"
 
         return dict(zip(schedules, self._threads.map(made, schedules), strict=True))
 

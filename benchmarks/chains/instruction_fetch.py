@@ -131,10 +131,10 @@ def measured(bench: Workbench, builder: Builder, row: ChainRow, repeats: int) ->
     """A row of the results."""
     candidate = candidate_of(row, bench.evaluator.target.id)
     prepared = prepare(row.workload, bench.gpu, candidate, builder, {}, traced=True)
-    assert prepared.built is not None
+    assert prepared.shared is not None
     fresh, kept = traced(row, prepared, bench.gpu.arch, repeats)
     named = {"row": row.name, "kind": str(candidate.plan_kind), "schedule": str(candidate.schedule)}
-    return named | {"cubin_bytes": len(prepared.built.cubin)} | figures_of(fresh, kept)
+    return named | {"cubin_bytes": len(prepared.shared.built.cubin)} | figures_of(fresh, kept)
 
 
 def main() -> None:

@@ -59,8 +59,8 @@ class BuildingModel(SimulatedEvaluator):
         ready = try_prepare(problem.workload, self.target.gpu, candidate, self._builder)
         if not isinstance(ready, PreparedKernel):
             return ready
-        if ready.built is not None:
-            self.sources.setdefault(ready.built.key, ready.source)
+        for kernel in ready.kernels:
+            self.sources.setdefault(kernel.built.key, kernel.source)
         model = super().prepare(problem, candidate)
         return replace(model, stage_s={**model.stage_s, **ready.stage_s}) if isinstance(model, Prepared) else model
 

@@ -75,8 +75,8 @@ def at_winner(rounds: Rounds, pack: Pack, one: Chosen, kernel: Kernel, gpu: Gpu)
     from tuner.workers.gpu.launch import Kernel as Loaded
 
     work, prepared = work_of(kernel.files, gpu), rounds.problem(one.workload)
-    assert work.launchable is not None
-    loaded = Loaded(work.launchable)
+    assert work.shared is not None
+    loaded = Loaded(work.shared)
     with closing(PackRunner(pack, one.workload.tile_ops[0].m)) as op:
         library_us, finals_us, op_us = times_us(prepared, [prepared.library, runner_of(work, loaded), op], NUM_ROUNDS)
     loaded.unload()

@@ -142,13 +142,13 @@ def make(
         if ready.refusal:
             return ready.refusal
         appends = build_appends(workload, gpu, builder)
-        attentions = attention_kernels(workload, gpu, candidate, ready.work.attentions, appends)
+        attentions = attention_kernels(workload, gpu, candidate, ready.work.own, appends)
         made = assemble(
             Problem(workload=workload, objective=Objective()),
             candidate,
             ready.plans,
             ready.source,
-            ready.work.launchable,
+            ready.work.shared,
             Environment(gpu_name=gpu.name, simulated=False, driver=driver, cuda=builder.compiler_version),
             {"provenance": {"source": source}},
             ready.work.spin_limit_cycles,

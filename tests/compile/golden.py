@@ -83,12 +83,15 @@ def generated_source(source: str) -> str:
 
 def _additions(name: str, text: str) -> Iterator[str]:
     """What a source holds beside a device file: in place of its defaults, or behind it."""
-    default = re.compile(r"^#ifndef TUNER_(?:CONFIG|ELEMENT)\n.*?^#endif\n", re.MULTILINE | re.DOTALL)
-    before, *rest = default.split(inlined(name))
-    after = rest[0] if rest else ""
-    if not text.startswith(before) or after not in text:
-        raise ValueError(f"{name} is not in the source as it stands in workers/kernels")
-    yield from text.removeprefix(before).rstrip().removesuffix(after.rstrip()).strip().splitlines()
+    switches = "CONFIG|ELEMENT|ACTIVATIONS|ACTIVATE"
+    default = re.compile(rf"^#ifndef TUNER_(?:{switches})\n.*?^#endif\n", re.MULTILINE | re.DOTALL)
+    rest = text
+    for number, part in enumerate(one.strip() for one in default.split(inlined(name))):
+        addition, found, rest = rest.partition(part) if part else (rest, "", "")
+        if (part and not found) or (number == 0 and addition.strip()):
+            raise ValueError(f"{name} is not in the source as it stands in workers/kernels")
+        yield from addition.strip().splitlines()
+    yield from rest.strip().splitlines()
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.attentions import attention
+from tests.support.between import two_attentions
 from tests.support.cases import H200
 from tests.support.rogues import ENDLESS
 from tuner.core.model.forecast import forecast_us
@@ -30,6 +31,7 @@ from tuner.core.space.joint import JointSpace
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import WorkerError
 from tuner.search.seeds import first_guesses
+from tuner.workers.builder import kernels
 from tuner.workers.builder import prepare as here
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel, prepare, try_prepare
@@ -55,14 +57,16 @@ def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
     def not_here(*_: Any, **__: Any) -> Any:
         raise AssertionError("the interpreter that serves jobs did it")
 
-    for name in ("plans_for", "attention_plans_for", "render", "attention_source", "tie", "forecast_us"):
+    for name in ("kernels_of", "forecast_us"):
         monkeypatch.setattr(here, name, not_here)
+    for name in ("plans_for", "attention_plans_for", "render", "attention_source", "tie"):
+        monkeypatch.setattr(kernels, name, not_here)
     prepared = try_prepare(WORKLOAD, H200, CANDIDATE, builder)
     assert isinstance(prepared, PreparedKernel)
-    assert prepared.work.launchable is not None
-    assert expected.work.launchable is not None
-    assert prepared.work.launchable.ties == expected.work.launchable.ties
-    prepared.work.launchable.check()
+    assert prepared.work.shared is not None
+    assert expected.work.shared is not None
+    assert prepared.work.shared.ties == expected.work.shared.ties
+    prepared.work.shared.check()
     assert prepared.source == expected.source
     assert prepared.forecast_us == forecast_us(WORKLOAD, H200, CANDIDATE)
     assert set(prepared.stage_s) == {"verify", "render", "build"}
@@ -76,10 +80,10 @@ def test_an_attention_with_its_projection_is_made_ready_for_a_gpu_without_a_copy
     candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=guess)
     prepared = try_prepare(workload, a100, candidate, builder)
     assert isinstance(prepared, PreparedKernel)
-    (launchable,) = prepared.work.attentions
+    (launchable,) = prepared.work.own
     launchable.check()
     assert launchable.tiling.engine is AttentionEngine.MMA
-    assert prepared.work.launchable is not None
+    assert prepared.work.shared is not None
 
 
 def test_a_refusal_comes_from_there_with_its_stage(builder: Builder) -> None:
@@ -125,3 +129,18 @@ def test_on_few_cores_the_thread_that_asks_does_what_is_short(
     with closing(Builder(tmp_path, num_processes=num_processes)) as builder:
         assert (builder.run(os.getpid) == os.getpid()) == is_here
         assert isinstance(try_prepare(WORKLOAD, H200, CANDIDATE, builder), PreparedKernel)
+
+
+def test_a_chain_of_two_attentions_is_made_ready_in_the_order_of_its_ops(builder: Builder) -> None:
+    workload = two_attentions()
+    guess = next(iter(first_guesses(JointSpace(workload, H200), 0)))
+    prepared = try_prepare(workload, H200, Candidate(plan_kind=PlanKind.N_LAUNCHES_PDL, schedule=guess), builder)
+    assert isinstance(prepared, PreparedKernel)
+    of_tile_ops, first, second = prepared.work.launchables
+    assert of_tile_ops is prepared.work.shared
+    assert prepared.work.own == (first, second)
+    assert [one.op.name for one in prepared.work.own] == ["attention1", "attention2"]
+    for one in prepared.work.launchables:
+        one.check()
+    assert len(prepared.kernels) == 3
+    assert prepared.shared is prepared.kernels[0]

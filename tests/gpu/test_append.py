@@ -45,7 +45,7 @@ def test_new_rows_are_turned_and_appended_and_no_other_row_is_written(on_card: O
     appends = build_appends(workload, on_card.gpu, on_card.builder)
     files = assemble(
         problem(workload), candidate, (), "", None, Environment(gpu_name=on_card.gpu.name, simulated=False), {}, 55,
-        attentions=attention_kernels(workload, on_card.gpu, candidate, made.work.attentions, appends),
+        attentions=attention_kernels(workload, on_card.gpu, candidate, made.work.own, appends),
     ).files  # fmt: skip
     case = EmulatedAppend(op=op.shape, lengths=LENGTHS, paged=op.form.paged)
     given = {

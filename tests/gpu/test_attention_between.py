@@ -340,7 +340,7 @@ def test_a_trace_has_the_attention_where_it_runs(
     made = prepare(workload, on_card.gpu, candidate, on_card.builder, {}, traced=True)
     answer = on_card.session.trace(problem(workload), made.work)
     assert answer.reason == ""
-    attentions = [one.plan for one in made.work.attentions]
+    attentions = [one.plan for one in made.work.own]
     trace = trace_from_stamps(workload, attentions, made.plans, answer.stamps)
     assert trace.reason == ""
     gantt = gantt_of_trace(trace, made.plans, on_card.gpu.num_sms)
@@ -366,9 +366,9 @@ def test_the_runtime_runs_an_artifact_in_the_same_order(on_card: OnCard, name: s
     last = workload.ops[-1].name
     wanted = data.outputs[0][last].bits.copy()
     files = assemble(
-        problem(workload), candidate, made.plans, made.source, made.work.launchable,
+        problem(workload), candidate, made.plans, made.source, made.work.shared,
         Environment(gpu_name=on_card.gpu.name, simulated=False), {}, made.work.spin_limit_cycles,
-        attentions=attention_kernels(workload, on_card.gpu, candidate, made.work.attentions),
+        attentions=attention_kernels(workload, on_card.gpu, candidate, made.work.own),
     ).files  # fmt: skip
     out = cupy.full(wanted.shape, 0x7FFF, dtype=cupy.uint16)
     given = dict(data._check_inputs[0]) | {last: out}

@@ -275,8 +275,8 @@ def test_work_of_another_workload_is_refused(on_card: OnCard) -> None:
 
 def test_a_cubin_that_was_changed_is_not_loaded(on_card: OnCard) -> None:
     work = on_card.ready(ALONE, SPANS).work
-    forged = replace(work.attentions[0], cubin=work.attentions[0].cubin[:-1] + b"x")
-    outcome = on_card.session.evaluate(problem(ALONE), replace(work, attentions=(forged,))).outcome
+    forged = replace(work.own[0], cubin=work.own[0].cubin[:-1] + b"x")
+    outcome = on_card.session.evaluate(problem(ALONE), replace(work, launchables=(forged,))).outcome
     assert "is not the one that was built" in outcome.reason  # type: ignore[union-attr]
 
 

@@ -73,7 +73,7 @@ def lagging(on_card: OnCard, workload: Workload, candidate: Candidate, *, withou
     source = planted_source(LAG, ready.source)
     assert without in source
     cubin = on_card.builder.build(source.replace(without, "") if without else source, on_card.gpu.arch).cubin
-    launchable = with_others(ready.work, cubin=cubin).launchable
+    launchable = with_others(ready.work, cubin=cubin).shared
     assert launchable is not None
     return launchable
 

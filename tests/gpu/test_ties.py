@@ -36,7 +36,7 @@ def test_a_cubin_that_was_not_built_for_the_plan_is_not_loaded(session: Session,
     mixed = replace(good, cubin=other.cubin)
     with pytest.raises(LaunchRefused, match="the cubin is not the one that was built"):
         Kernel(mixed)
-    outcome = session.evaluate(problem(PAIR), replace(work(builder, gpu), launchable=mixed)).outcome
+    outcome = session.evaluate(problem(PAIR), replace(work(builder, gpu), launchables=(mixed,))).outcome
     assert isinstance(outcome, Rejected)
     assert "the cubin is not the one that was built" in outcome.reason
     assert isinstance(session.evaluate(problem(PAIR), work(builder, gpu)).outcome, Measured)

@@ -29,7 +29,7 @@ def kernels(gpu: Gpu, builder: Builder, tmp_path: Path) -> Path:
     candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=schedule(((16, 64, 64), (16, 64, 64))))
     made = prepare(asked.workload, gpu, candidate, builder, {})
     here, spin = Environment(gpu_name=gpu.name, simulated=False), made.work.spin_limit_cycles
-    files = assemble(asked, candidate, made.plans, made.source, made.work.launchable, here, {}, spin).files
+    files = assemble(asked, candidate, made.plans, made.source, made.work.shared, here, {}, spin).files
     for name, cubin in (("a", files["kernel.cubin"]), ("b", b"no cubin")):
         (tmp_path / "kernels" / name).mkdir(parents=True)
         for file, content in {**files, "kernel.cubin": cubin}.items():

@@ -58,3 +58,21 @@ def between(
         ops=(qkv, attention, *behind[:num_behind]),
         dtype=dtype,
     )
+
+
+def two_attentions(*, sequences: int = 4, hidden: int = 256, max_length: int = 512) -> Workload:
+    """q1 -> attention1 -> o1 (+ x) -> q2 -> attention2 -> o2 (+ o1): caches that somebody else has written."""
+    shape = DecodeAttention(sequences=sequences, query_heads=2, dtype=Dtype.FP16, **SIZES | {"max_length": max_length})
+    ops, stream = list[GemmOp | AttentionOp](), "x"
+    for layer in (1, 2):
+        attention = AttentionOp(name=f"attention{layer}", shape=shape, source=f"q{layer}")
+        m, width = attention.m, attention.n
+        ops += [
+            GemmOp(name=f"q{layer}", m=m, n=width, k=hidden, source=stream),
+            attention,
+            GemmOp(
+                name=f"o{layer}", m=m, n=hidden, k=width, source=attention.name, residual=True, residual_source=stream
+            ),
+        ]
+        stream = f"o{layer}"
+    return Workload(kind=WorkloadKind.CHAIN, ops=tuple(ops))

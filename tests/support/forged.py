@@ -41,10 +41,10 @@ def tied(plans: tuple[VerifiedPlan, ...], cubin: bytes, smem_bytes: int = 0, bui
 
 def with_others(work: Work, *, plans: tuple[VerifiedPlan, ...] = (), cubin: bytes = b"", **fields: Any) -> Work:
     """The same work with other plans or another cubin, tied by hand."""
-    assert work.launchable
-    old = work.launchable
+    assert work.shared
+    old = work.shared
     new = tied(plans or old.plans, cubin or old.cubin, old.smem_bytes, old.ties.build)
-    return replace(work, launchable=new, **fields)
+    return replace(work, launchables=tuple(new if one is old else one for one in work.launchables), **fields)
 
 
 def passed_off(work: Work, workload: Workload) -> Work:

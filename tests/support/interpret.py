@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,18 +17,8 @@ from tuner.core.problem.workload import Activation, GemmOp, Workload
 Matrix = npt.NDArray[np.float64]
 
 
-def _gelu(x: Matrix) -> Matrix:
-    """Source: Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016 (the tanh approximation)."""
-    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
-
-
-#: All propagate NaN.
-ACTIVATIONS: dict[Activation, Callable[[Matrix], Matrix]] = {
-    Activation.IDENTITY: lambda x: x,
-    Activation.RELU: lambda x: np.maximum(x, 0),
-    Activation.GELU: _gelu,
-    Activation.SILU: lambda x: x / (1 + np.exp(-x)),
-}
+def _activated(activation: Activation, x: Matrix) -> Matrix:
+    return np.asarray(activation.row.host(np, x))
 
 
 def random_tensors(workload: Workload, seed: int) -> dict[str, Matrix]:
@@ -83,9 +73,9 @@ def plain_product(workload: Workload, tensors: Mapping[str, Matrix]) -> dict[str
             out = _turned(op, np.hsplit(out, 2), known[f"{op.name}.angles"], slice(0, op.n))
         elif op.gated:
             gate, up = np.hsplit(out, 2)
-            out = ACTIVATIONS[op.activation](gate) * up
+            out = _activated(op.activation, gate) * up
         else:
-            out = ACTIVATIONS[op.activation](out)
+            out = _activated(op.activation, out)
         known[op.name] = out + known.get(op.residual_source or f"{op.name}.residual", 0.0)
     return {op.name: known[op.name] for op in workload.tile_ops}
 
@@ -148,7 +138,7 @@ class ProductTiles:
         if op.rotary:
             memory[op.name][rows, columns] = _turned(op, sums, memory[f"{op.name}.angles"][rows], columns)
             return
-        made = ACTIVATIONS[op.activation](sums[0]) * (sums[1] if op.gated else 1.0)
+        made = _activated(op.activation, sums[0]) * (sums[1] if op.gated else 1.0)
         if op.residual:
             made = made + memory[op.residual_source or f"{op.name}.residual"][rows, columns]
         memory[op.name][rows, columns] = made

@@ -103,11 +103,11 @@ def check_artifact(
         candidate,
         prepared.plans,
         prepared.source,
-        prepared.work.launchable,
+        prepared.work.shared,
         here,
         {},
         prepared.work.spin_limit_cycles,
-        attentions=attention_kernels(asked.workload, gpu, candidate, prepared.work.attentions),
+        attentions=attention_kernels(asked.workload, gpu, candidate, prepared.work.own),
     )
     files = made.files
     if manifest_format == 1:

@@ -75,7 +75,7 @@ def read(words: list[int]) -> Table:
     )
 
 
-def faults(words: list[int], graph: TileGraph, resident: int | None = None) -> set[str]:
+def faults(words: list[int], graph: TaskGraph, resident: int | None = None) -> set[str]:
     """Of words, coverage, liveness, safety, residency: what the plan breaks where `resident` CTAs fit at once.
 
     Queues and first waves, with signals, are launched cooperatively, which a device refuses where not all CTAs fit.
@@ -130,12 +130,14 @@ def _reads_late(op: int, graph: TaskGraph) -> bool:
     return any(read.is_late and read.box.tensor in _written(graph) for read in graph.spaces[op].reads)
 
 
-def _able_in_band(graph: TileGraph) -> int:
+def _able_in_band(graph: TaskGraph) -> int:
     """Bit i: op i reads in its steps what another op of the launch writes, in a kernel that reads in band."""
     able = (
         op
         for op, space in graph.spaces.items()
-        if graph.tiling.in_band and any(not read.is_late and read.box.tensor in _written(graph) for read in space.reads)
+        if isinstance(graph, TileGraph)
+        and graph.tiling.in_band
+        and any(not read.is_late and read.box.tensor in _written(graph) for read in space.reads)
     )
     return sum(2**op for op in able)
 

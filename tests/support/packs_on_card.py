@@ -31,7 +31,7 @@ def kernel_on_card(
     limit = {"spin_limit_cycles": spin_limit_cycles} if spin_limit_cycles else {}
     ready = prepare(workload, gpu, candidate, builder, {}, **limit)
     assert not ready.refusal, ready.refusal
-    launchable = ready.work.launchable
+    launchable = ready.work.shared
     assert launchable is not None
     variants = build_variants(launchable.plans, builder, programmatic=candidate.plan_kind.is_programmatic)
     assert all(not one.refusal for one in variants), [one.refusal for one in variants]
@@ -72,10 +72,10 @@ def attention_on_card(builder: Builder, gpu: Gpu, workload: Workload, candidate:
         candidate,
         work.plans,
         ready.source,
-        work.launchable,
+        work.shared,
         Environment(gpu_name=gpu.name, simulated=False, cuda=builder.compiler_version),
         {},
         work.spin_limit_cycles,
-        attentions=attention_kernels(workload, gpu, candidate, work.attentions),
+        attentions=attention_kernels(workload, gpu, candidate, work.own),
     )
     return Kernel(files=made.files)

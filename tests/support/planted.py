@@ -184,4 +184,4 @@ PROCESS_FAULTS = (
 def with_deed(fault: ProcessFault, prepared: PreparedKernel) -> PreparedKernel:
     """The same candidate in a message that does the deed when the child reads it."""
     deed = cast(Launchable, _Deed(fault.function, *fault.arguments))
-    return replace(prepared, work=replace(prepared.work, launchable=deed))
+    return replace(prepared, work=replace(prepared.work, launchables=(deed,)))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.client.model_families import FAMILIES, WRAPPED
-from tuner.core.problem.activation_names import of_transformers
+from tuner.core.problem.activation import of_transformers
 from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Shape

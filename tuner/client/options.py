@@ -12,7 +12,7 @@ import click
 from tuner.client.row_counts import row_counts
 from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import MODELS, LayerRun, Run
-from tuner.core.problem.workload import Dtype
+from tuner.core.problem.workload import Activation, Dtype
 from tuner.errors import InvalidInput
 from tuner.json_file import read_json
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
@@ -80,7 +80,7 @@ def pair_options(command: F) -> F:
             click.option("--d-in", type=_SIZE, help="Columns of X."),
             click.option("--d-hidden", type=_SIZE, help="Columns of the intermediate."),
             click.option("--d-out", type=_SIZE, help="Columns of Y."),
-            click.option("--activation", type=click.Choice(["identity", "relu", "gelu", "silu"])),
+            click.option("--activation", type=click.Choice([str(one) for one in Activation])),
             click.option("--bias/--no-bias", default=None, help="Whether both products add a bias vector."),
             click.option("--gated/--no-gated", default=None, help="Whether the intermediate is act(gate) * up."),
             click.option("--residual/--no-residual", default=None, help="Whether a residual is added to Y."),

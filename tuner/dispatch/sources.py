@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
@@ -15,19 +16,18 @@ def source_of(workload: Workload, schedule: Schedule) -> str:
     Raises:
         IllegalSchedule: no warp grid fits a tile.
     """
-    from tuner.workers.source.attention import attention_source
     from tuner.workers.source.render import render
 
     pairs = zip(workload.launch_ops, schedule.launch_ops, strict=True)
-    sources = [attention_source(op, one) for op, one in pairs]
+    sources = [part.source_of(op, one) for op, one in pairs if (part := part_of(op.KIND, "source"))]
     return "\n".join([*sources, *([render(workload, schedule.tiling)] if schedule.tiling.tiles else [])])
 
 
 def kernel_version_for(environment: Environment, workload: Workload) -> str:
-    """The digest of the kernel sources that a workload's figures rest on: an attention has sources of its own."""
-    if not workload.launch_ops:
+    """The digest of the kernel sources that a workload's figures rest on: a launch op has sources of its own."""
+    kinds = dict.fromkeys(op.KIND for op in workload.launch_ops)
+    if not kinds:
         return environment.kernel_version
-    from tuner.workers.source.attention import attention_version
-
-    both = f"{environment.kernel_version} {attention_version()}"
-    return hashlib.sha256(both.encode()).hexdigest()[: len(environment.kernel_version)]
+    versions = [part.version() for kind in kinds if (part := part_of(kind, "source"))]
+    text = " ".join([environment.kernel_version, *versions])
+    return hashlib.sha256(text.encode()).hexdigest()[: len(environment.kernel_version)]

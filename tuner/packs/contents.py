@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tuner.core.problem.activation import Activation
 from tuner.core.problem.attention_op import ATTENTION
 from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
@@ -18,7 +19,7 @@ from .launches import check_launches
 
 #: Their numbers in `pack.bin`.
 DTYPES = {str(dtype): dtype.row.number for dtype in Dtype}
-ACTIVATIONS = {"identity": 0, "relu": 1, "gelu": 2, "silu": 3}
+ACTIVATIONS = {str(one): one.row.number for one in Activation}
 
 
 @dataclass(frozen=True, kw_only=True)

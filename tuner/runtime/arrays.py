@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
 
+from tuner.core.problem.activation import canonical
+from tuner.core.problem.activation_row import ActivationRow
 from tuner.core.problem.dtype import ELEMENTS
+from tuner.errors import InvalidInput
 
 from .native import RuntimeFailure, WrongOperand
 
@@ -232,17 +235,7 @@ class _Torch:
         return int(self._torch.cuda.current_stream(like.device).cuda_stream)
 
     def activate(self, z: Any, activation: str) -> Any:
-        functions = self._torch.nn.functional
-        match activation:
-            case "identity":
-                return z
-            case "relu":
-                return functions.relu(z)
-            case "gelu":
-                return functions.gelu(z, approximate="tanh")
-            case "silu":
-                return functions.silu(z)
-        raise _unknown(activation)
+        return _row(activation).torch(self._torch.nn.functional, z)
 
 
 class _Cupy:
@@ -259,24 +252,15 @@ class _Cupy:
         return int(self._cupy.cuda.get_current_stream().ptr)
 
     def activate(self, z: Any, activation: str) -> Any:
-        cupy = self._cupy
-        wide = z.astype(cupy.float32)
-        match activation:
-            case "identity":
-                return z
-            case "relu":
-                wide = cupy.maximum(wide, 0)
-            case "gelu":
-                wide = 0.5 * wide * (1 + cupy.tanh(0.7978845608028654 * (wide + 0.044715 * wide**3)))
-            case "silu":
-                wide = wide / (1 + cupy.exp(-wide))
-            case _:
-                raise _unknown(activation)
-        return wide.astype(z.dtype)
+        wide = z.astype(self._cupy.float32)
+        return _row(activation).host(self._cupy, wide).astype(z.dtype)
 
 
-def _unknown(activation: str) -> RuntimeFailure:
-    return RuntimeFailure(-1, f"activation: is {activation!r}, which no kernel here has")
+def _row(activation: str) -> ActivationRow:
+    try:
+        return canonical(activation).row
+    except InvalidInput as error:
+        raise RuntimeFailure(-1, str(error)) from error
 
 
 def library_of(array: Any) -> Library | None:

@@ -12,6 +12,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
+from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
 
 #: The C sources, as they lie in the wheel and, by a link, in a checkout.
@@ -25,7 +26,7 @@ AS_MEASURED, SAFE_WEIGHTS = 1, 2
 GATED, BIAS, RESIDUAL, ROW_SCALE = 1, 2, 4, 8
 HEADS_FIRST = 1
 DTYPES = {dtype.row.array_name: dtype.row.number for dtype in Dtype}
-ACTIVATIONS = {"identity": 0, "relu": 1, "gelu": 2, "silu": 3}
+ACTIVATIONS = {str(one): one.row.number for one in Activation}
 
 
 class RuntimeFailure(RuntimeError):

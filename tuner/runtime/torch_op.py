@@ -22,8 +22,7 @@ from typing import Any
 
 import torch
 
-from tuner.core.problem.activation_names import canonical, names_of
-from tuner.core.problem.gemm_op import Activation
+from tuner.core.problem.activation import Activation, canonical, names_of
 from tuner.errors import InvalidInput
 
 from . import torch_compiled
@@ -115,16 +114,8 @@ def forget(number: int) -> None:
 
 
 def _activate(z: torch.Tensor, activation: str) -> torch.Tensor:
-    functions = torch.nn.functional
-    match canonical(activation):
-        case Activation.IDENTITY:
-            return z
-        case Activation.RELU:
-            return functions.relu(z)
-        case Activation.GELU:
-            return functions.gelu(z, approximate="tanh")
-        case Activation.SILU:
-            return functions.silu(z)
+    found: torch.Tensor = canonical(activation).row.torch(torch.nn.functional, z)
+    return found
 
 
 @at_its_own_precision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.core.problem.activation_names import canonical
+from tuner.core.problem.activation import canonical
 from tuner.errors import InvalidInput
 
 from . import native

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.problem.op import LaunchOp
+from tuner.core.problem.op_kinds import part_of
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import AroundOp
-from tuner.search.attention_axes import kernel_features, plan_features
-from tuner.search.attention_priors import adapt_attention, attention_distance
-from tuner.search.attention_seeds import attention_beside, attention_guesses
+from tuner.errors import NotFound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,34 +21,29 @@ class LaunchOpSearch:
     #: First guesses of the whole workload, given those of its tile ops.
     guesses: Callable[[AroundOp, Iterator[Schedule]], Iterator[Schedule]]
     #: The op's first guess in front of that schedule of tile ops; None where nothing is legal.
-    first: Callable[[AroundOp, Schedule | None], AttentionSchedule | None]
+    first: Callable[[AroundOp, Schedule | None], Any | None]
     #: What was found for another op of the kind, as it suits this one; None where nothing like it is legal.
-    adapt: Callable[[AroundOp, AttentionSchedule, AttentionOp], AttentionSchedule | None]
+    adapt: Callable[[AroundOp, Any, Any], Any | None]
     #: How alike two workloads' ops of the kind are: 0 for the same, infinity where one teaches nothing of the other.
-    distance: Callable[[Sequence[AttentionOp], Sequence[AttentionOp]], float]
+    distance: Callable[[Sequence[Any], Sequence[Any]], float]
     #: For the model: what is compiled, and what a launch is told.
-    compiled_features: Callable[[AttentionSchedule], list[float]]
-    plan_features: Callable[[AttentionSchedule, AttentionOp, Gpu], list[float]]
+    compiled_features: Callable[[Any], list[float]]
+    plan_features: Callable[[Any, Any, Gpu], list[float]]
 
 
-#: By the class of the op.
-_SEARCHES = {
-    AttentionOp: LaunchOpSearch(
-        guesses=attention_guesses,
-        first=attention_beside,
-        adapt=adapt_attention,
-        distance=attention_distance,
-        compiled_features=kernel_features,
-        plan_features=plan_features,
-    )
-}
+def search_of(op: LaunchOp) -> LaunchOpSearch:
+    """The record of the op's kind: `SEARCH` of its file ``search``.
+
+    Raises:
+        NotFound: the kind has none.
+    """
+    part = part_of(op.KIND, "search")
+    if part is None:
+        raise NotFound(f"{op.describe()}: its kind says nothing of how to search its schedules")
+    found: LaunchOpSearch = part.SEARCH
+    return found
 
 
-def search_of(op: AttentionOp) -> LaunchOpSearch:
-    """The record of the op's kind."""
-    return _SEARCHES[type(op)]
-
-
-def distance_of(ops: Sequence[AttentionOp], others: Sequence[AttentionOp]) -> float:
+def distance_of(ops: Sequence[LaunchOp], others: Sequence[LaunchOp]) -> float:
     """How alike the launch ops of two workloads are, as `LaunchOpSearch.distance`."""
     return search_of(ops[0]).distance(ops, others) if ops else (float("inf") if others else 0.0)

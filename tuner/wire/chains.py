@@ -15,7 +15,7 @@ RunName = Annotated[Run, Field(strict=False, description="the whole block, or th
 
 
 class Chain(Strict):
-    """Up to eight GEMMs in topological order, one attention among them at most."""
+    """Up to eight ops in topological order: GEMMs and attentions, each behind what it reads."""
 
     kind: Literal["chain"] = Field(description="up to eight ops, each of which reads inputs and earlier ops")
     m: Size = Field(description="rows of every tensor")

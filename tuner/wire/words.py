@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -55,31 +54,11 @@ def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
     words = [candidate.plan_kind.row.sentence]
     if candidate.schedule is None:
         return words
-    for op, attention in zip(workload.launch_ops, candidate.schedule.launch_ops, strict=True):
-        words += _attention_words(op, attention, workload)
+    for op, chosen in zip(workload.launch_ops, candidate.schedule.launch_ops, strict=True):
+        part = part_of(op.KIND, "words")
+        words += part.schedule_words(op, chosen, workload) if part else [f"{op.name}: {chosen}."]
     if candidate.schedule.tiling.tiles:
         words += _schedule_words(candidate.schedule, workload, candidate.plan_kind)
-    return words
-
-
-def _attention_words(op: AttentionOp, one: AttentionSchedule, workload: Workload) -> list[str]:
-    spans, shared = one.num_spans(op.shape), f", shared by a cluster of {one.cluster} CTAs" if one.cluster > 1 else ""
-    number = "the whole context at once" if spans == 1 else f"{spans} of the longest context"
-    order = "neighbours" if one.contiguous else "tasks in turns"
-    order = "its share of those alone that the lengths leave" if one.by_length else order
-    finish = f"{one.finish_warps} that end tasks" if one.finish_warps else "which end tasks too"
-    early = ", the first tiles before a length is known" if one.speculative else ""
-    words = [
-        f"Attention {op.name}: spans of {one.span_tokens} tokens, {number}{shared}; each queue has {order}.",
-        f"Its kernel: tiles of {one.tile_tokens} tokens, {one.num_stages} of keys and of values in the ring{early}, "
-        f"brought by {'the copy engine' if one.engine is AttentionEngine.TMA else 'cp.async'}; "
-        f"{one.math_warps} warps that multiply, {finish}.",
-    ]
-    reader = workload.reader_of(op)
-    if reader is not None and one.next_percent:
-        share = "all" if one.next_percent == 100 else f"{one.next_percent} %"
-        when = "before the launch before it has ended" if one.next_early else "when all that it reads is there"
-        words.append(f"It brings {share} of the weights of {reader.name} into the L2, {when}.")
     return words
 
 

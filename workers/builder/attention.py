@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import REGISTER_UNIT_PER_WARP
@@ -17,14 +15,6 @@ from ..source.attention import attention_source
 from ..source.attention_launchable import AttentionLaunchable
 from ..source.launchable import LaunchRefused, Ties, cubin_digest
 from .nvrtc import Builder, Built, build_key
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuiltAttention:
-    """The build of one attention's kernel."""
-
-    source: str
-    built: Built
 
 
 def build_appends(workload: Workload, gpu: Gpu, builder: Builder) -> tuple[Built, ...]:

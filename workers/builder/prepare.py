@@ -8,25 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tuner.core.model.forecast import forecast_us
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
-from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Prepared
 from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import BuildError, IllegalSchedule, PlanError
 
 from ..protocol.messages import Work
-from ..source.attention import attention_source
 from ..source.launchable import LaunchRefused
-from ..source.render import render
-from .attention import BuiltAttention, tie_attention
+from .kernels import BuiltKernel, Kernel, kernels_of
 from .nvrtc import Builder, BuildTimeout, Built
-from .tie import tie
 from .variants import refusal_of
 
 
@@ -35,24 +29,26 @@ class PreparedKernel(Prepared):
     """All that the card, and an artifact, need of a candidate."""
 
     work: Work
-    source: str = ""
-    #: Of the products' kernel; None for the library, and where there is no product.
-    built: Built | None = None
-    #: Of the attentions' kernels.
-    attentions: tuple[BuiltAttention, ...] = ()
+    #: Of each of the work's launchables, its source and build; none of the library.
+    kernels: tuple[BuiltKernel, ...] = ()
     #: Why the build may not be launched; empty where it may.
     refusal: str = ""
 
     @property
     def plans(self) -> tuple[VerifiedPlan, ...]:
-        """With the resources that the compiler told; none for the library."""
+        """Of the launches of tile ops, with the resources that the compiler told; none for the library."""
         return self.work.plans
 
     @property
-    def builds(self) -> tuple[Built, ...]:
-        """Of all kernels."""
-        products = () if self.built is None else (self.built,)
-        return (*(one.built for one in self.attentions), *products)
+    def shared(self) -> BuiltKernel | None:
+        """Of tile ops; None for the library, and where there is no tile op."""
+        pairs = zip(self.work.launchables, self.kernels, strict=True)
+        return next((kernel for one, kernel in pairs if one is self.work.shared), None)
+
+    @property
+    def source(self) -> str:
+        """Of that kernel; empty where there is none."""
+        return self.shared.source if self.shared else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,31 +58,13 @@ class Proven:
     workload: Workload
     gpu: Gpu
     candidate: Candidate
-    plans: tuple[VerifiedPlan, ...]
-    attention_plans: tuple[AttentionPlan, ...]
-    #: Of the products' kernel; empty where there is no product.
-    source: str
-    #: Of each attention's kernel.
-    attention_sources: tuple[str, ...]
-    #: Whether the build is to stamp its tasks.
+    kernels: tuple[Kernel, ...]
+    #: Of each kernel.
+    sources: tuple[str, ...]
+    #: Whether the builds are to stamp their tasks.
     traced: bool
     #: Seconds by stage.
     stage_s: dict[str, float]
-
-    @property
-    def schedule(self) -> Schedule:
-        """The candidate's."""
-        assert self.candidate.schedule is not None
-        return self.candidate.schedule
-
-
-@dataclass(frozen=True, kw_only=True)
-class Builds:
-    """Of one candidate."""
-
-    #: Of the products' kernel; None where there is no product.
-    products: Built | None
-    attentions: tuple[BuiltAttention, ...]
 
 
 def prepare(
@@ -158,7 +136,7 @@ def _try_prove(workload: Workload, gpu: Gpu, candidate: Candidate) -> Proven | R
 
 
 def _try_tie(
-    proven: Proven, builds: Builds, stage_s: dict[str, float], spin_limit_cycles: int
+    proven: Proven, builds: tuple[Built, ...], stage_s: dict[str, float], spin_limit_cycles: int
 ) -> PreparedKernel | Rejected:
     """As `_tie`, in a process, with the forecast."""
     try:
@@ -176,60 +154,43 @@ def _prove(
     """Proves a candidate of ours, and renders it."""
     assert candidate.schedule is not None
     with _timed(stage_s, Stage.VERIFY):
-        plans = plans_for(workload, gpu, candidate)
-        attention_plans = attention_plans_for(workload, gpu, candidate)
+        kernels = kernels_of(workload, gpu, candidate, candidate.schedule)
     with _timed(stage_s, Stage.RENDER):
-        source = render(workload, candidate.schedule.tiling, traced=traced) if plans else ""
-        kernels = zip(workload.launch_ops, candidate.schedule.launch_ops, attention_plans, strict=True)
-        attention_sources = tuple(
-            attention_source(op, one, traced_tasks=plan.most_tasks if traced else 0) for op, one, plan in kernels
-        )
+        sources = tuple(kernel.source(traced=traced) for kernel in kernels)
     return Proven(
         workload=workload,
         gpu=gpu,
         candidate=candidate,
-        plans=plans,
-        attention_plans=attention_plans,
-        source=source,
-        attention_sources=attention_sources,
+        kernels=kernels,
+        sources=sources,
         traced=traced,
         stage_s=stage_s,
     )
 
 
-def _build(proven: Proven, builder: Builder, stage_s: dict[str, float]) -> Builds:
-    arch = proven.gpu.arch
+def _build(proven: Proven, builder: Builder, stage_s: dict[str, float]) -> tuple[Built, ...]:
+    """Of each kernel."""
     with _timed(stage_s, Stage.BUILD):
-        return Builds(
-            products=builder.build(proven.source, arch) if proven.plans else None,
-            attentions=tuple(
-                BuiltAttention(source=source, built=builder.build(source, arch)) for source in proven.attention_sources
-            ),
-        )
+        return tuple(builder.build(source, proven.gpu.arch) for source in proven.sources)
 
 
-def _tie(proven: Proven, builds: Builds, stage_s: dict[str, float], spin_limit_cycles: int) -> PreparedKernel:
+def _tie(
+    proven: Proven, builds: tuple[Built, ...], stage_s: dict[str, float], spin_limit_cycles: int
+) -> PreparedKernel:
     """Proves again with what the compiler told."""
-    workload, gpu, products = proven.workload, proven.gpu, builds.products
-    tied = zip(proven.schedule.launch_ops, proven.attention_plans, builds.attentions, strict=True)
-    work = Work(
-        plan_kind=proven.candidate.plan_kind,
-        launchable=None if products is None else tie(proven.plans, products, workload, traced=proven.traced),
-        attentions=tuple(
-            tie_attention(workload, index, one, plan, gpu, kernel.built, traced=proven.traced)
-            for index, (one, plan, kernel) in enumerate(tied)
+    tied = zip(proven.kernels, builds, strict=True)
+    made = zip(proven.sources, builds, strict=True)
+    refusals = (refusal for built in builds if (refusal := refusal_of(built.resources)))
+    return PreparedKernel(
+        work=Work(
+            plan_kind=proven.candidate.plan_kind,
+            launchables=tuple(kernel.tied(built, traced=proven.traced) for kernel, built in tied),
+            spin_limit_cycles=spin_limit_cycles,
         ),
-        spin_limit_cycles=spin_limit_cycles,
-    )
-    made = PreparedKernel(
-        work=work,
-        source=proven.source,
-        built=products,
-        attentions=builds.attentions,
+        kernels=tuple(BuiltKernel(source=source, built=built) for source, built in made),
         stage_s=dict(stage_s),
+        refusal=next(refusals, ""),
     )
-    refusals = (refusal for build in made.builds if (refusal := refusal_of(build.resources)))
-    return replace(made, refusal=next(refusals, ""))
 
 
 @contextmanager

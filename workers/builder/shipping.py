@@ -1,6 +1,6 @@
 """A kernel that was prepared on one machine and is measured on another: what travels, and how it is taken in.
 
-The build travels. The proof does not: whoever measures proves the candidate again, which takes milliseconds, so that no
+The builds travel. The proof does not: whoever measures proves the candidate again, which takes milliseconds, so that no
 plan is run that this machine has not proven.
 """
 
@@ -14,7 +14,8 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import Prepared
 from tuner.errors import WorkerError
 
-from .nvrtc import Built, keep_build
+from .kernels import BuiltKernel
+from .nvrtc import keep_build
 from .prepare import PreparedKernel
 
 _KEY = re.compile("[0-9a-f]{64}")
@@ -22,33 +23,31 @@ _KEY = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class ShippedKernel(Prepared):
-    """A candidate and its build."""
+    """A candidate and the builds of its kernels."""
 
     candidate: Candidate
-    #: Both are empty for the library.
-    source: str
-    built: Built | None
+    #: None of the library.
+    kernels: tuple[BuiltKernel, ...]
 
 
 def ship(candidate: Candidate, prepared: PreparedKernel) -> ShippedKernel:
     """What another machine needs of `prepared`."""
     return ShippedKernel(
         candidate=candidate,
-        source=prepared.source,
-        built=prepared.built,
+        kernels=prepared.kernels,
         stage_s=dict(prepared.stage_s),
         forecast_us=prepared.forecast_us,
     )
 
 
 def adopt(shipped: ShippedKernel, build_cache: Path) -> None:
-    """Puts the build where this machine's builder finds it. It does where its compiler is of the same version; else it
-    builds once more.
+    """Puts the builds where this machine's builder finds them. It does where its compiler is of the same version; else
+    it builds once more.
 
     Raises:
         WorkerError: what came is no build.
     """
-    if shipped.built is not None:
-        if not _KEY.fullmatch(shipped.built.key):  # it names files
+    for kernel in shipped.kernels:
+        if not _KEY.fullmatch(kernel.built.key):  # it names files
             raise WorkerError("a build came whose key is no sha256")
-        keep_build(build_cache, shipped.built, shipped.source)
+        keep_build(build_cache, kernel.built, kernel.source)

@@ -11,13 +11,8 @@ from tuner.core.problem.objective import Regime
 from tuner.errors import WorkerError
 
 from ..timing.library_choice import Choices, Picked, Rounds, first_of, pick, pick_adds, pick_streams, with_one
-from .attention_library import AttentionLibrary
-from .attention_products import AttentionProducts
-from .baselines import LibraryRunner
+from .card_side import Library
 from .timing import Timer
-
-#: A baseline whose ops each have algorithms to choose from.
-Library = LibraryRunner | AttentionLibrary | AttentionProducts
 
 #: Rounds of one way of using the library against another.
 CONTEST_ROUNDS = {Regime.BURST: 15, Regime.SUSTAINED: 5}

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import cupy
 from cuda.bindings import driver
 
-from tuner.core.problem.workload import Activation, GemmOp
+from tuner.core.problem.workload import GemmOp
 from tuner.core.trial.library_recipe import LibraryRecipe
 
 from ..protocol.messages import Work
@@ -88,9 +88,9 @@ def launchable_of(work: Work) -> Launchable:
     Raises:
         LaunchRefused: it is the library's, which has nothing of the kind.
     """
-    if work.launchable is None:
+    if work.shared is None:
         raise LaunchRefused(f"a {work.plan_kind} candidate has no kernel of ours to launch")
-    return work.launchable
+    return work.shared
 
 
 class ChainRunner:
@@ -308,7 +308,7 @@ class LibraryRunner:
             cupy.uint64(buffer.row_scale if rest.row_scale else 0),
             cupy.uint32(op.m),
             cupy.uint32(op.n),
-            cupy.int32(list(Activation).index(rest.activation)),
+            cupy.int32(rest.activation.row.number),
             cupy.int32(rest.gated),
         )
         self._epilogue((min(-(-num_vectors // 256), 4096),), (256,), args)

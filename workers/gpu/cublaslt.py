@@ -10,7 +10,7 @@ from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint16, c_uint32,
 from functools import cache
 from typing import Any
 
-from tuner.core.problem.workload import Activation, Dtype, GemmOp
+from tuner.core.problem.workload import Dtype, GemmOp
 from tuner.core.trial.library_recipe import LibraryCall
 from tuner.errors import WorkerError
 
@@ -21,24 +21,6 @@ R_32F = 0
 DESC_TRANSA, _DESC_TRANSB, _DESC_EPILOGUE, _DESC_BIAS_POINTER, _DESC_BIAS_DATA_TYPE = 3, 4, 7, 8, 26
 PREFERENCE_MAX_WORKSPACE_BYTES = 1
 OP_N, OP_T = 0, 1
-#: Epilogue by (activation, bias).
-_EPILOGUES = {
-    (Activation.IDENTITY, False): 1,
-    (Activation.RELU, False): 2,
-    (Activation.IDENTITY, True): 4,
-    (Activation.RELU, True): 6,
-    (Activation.GELU, False): 32,
-    (Activation.GELU, True): 36,
-}
-#: As cublasLt.h and library_types.h name them.
-_EPILOGUE_NAMES = {
-    1: "CUBLASLT_EPILOGUE_DEFAULT",
-    2: "CUBLASLT_EPILOGUE_RELU",
-    4: "CUBLASLT_EPILOGUE_BIAS",
-    6: "CUBLASLT_EPILOGUE_RELU_BIAS",
-    32: "CUBLASLT_EPILOGUE_GELU",
-    36: "CUBLASLT_EPILOGUE_GELU_BIAS",
-}
 #: Number and type of each attribute of an algorithm. Source: cublasLtMatmulAlgoConfigAttributes_t.
 ALGORITHM_ATTRIBUTES: dict[str, tuple[int, Any]] = {
     "id": (0, c_int32),
@@ -149,12 +131,15 @@ class LibraryGemm:
         self._lt = lt
         self._dtype = dtype
         self._epilogue, _ = split_epilogue(op)
+        fused = self._epilogue.activation.row.library
+        assert fused is not None, "split_epilogue leaves to it what it has"
+        self._fused = fused[self._epilogue.bias]
         data_type = dtype.row.library_type.number
         self._descriptor = c_void_p()
         lt.call("cublasLtMatmulDescCreate", byref(self._descriptor), COMPUTE_32F, R_32F)
         self._set(DESC_TRANSA, c_int32(OP_T))
         self._set(_DESC_TRANSB, c_int32(OP_N))
-        self._set(_DESC_EPILOGUE, c_uint32(_EPILOGUES[self._epilogue.activation, self._epilogue.bias]))
+        self._set(_DESC_EPILOGUE, c_uint32(self._fused.number))
         if self._epilogue.bias:
             self._set(_DESC_BIAS_POINTER, c_void_p(bias_address))
             self._set(_DESC_BIAS_DATA_TYPE, c_int32(data_type))
@@ -198,7 +183,7 @@ class LibraryGemm:
             columns=op.m,
             k=op.k,
             data_type=self._dtype.row.library_type.name,
-            epilogue=_EPILOGUE_NAMES[_EPILOGUES[self._epilogue.activation, self._epilogue.bias]],
+            epilogue=self._fused.name,
             beta=int(self._epilogue.residual),
             algorithm=self._attributes(chosen),
             heuristic_index=algorithm,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -13,28 +12,15 @@ from tuner.core.trial.evaluator import Problem
 from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers
 from ..timing.library_choice import Picked
-from .algorithms import Library, pick_algorithms
-from .attention_data import AttentionData
-from .attention_library import AttentionLibrary
-from .attention_products import AttentionProducts
-from .baselines import LibraryRunner, Runner
+from .algorithms import pick_algorithms
+from .baselines import Runner
 from .card import CardView
+from .card_side import card_side_of
 from .compare import Comparer
 from .cublaslt import CublasLt
-from .data import ProblemData
 from .integrity import Integrity, Overwritten
 from .squares import InputSquares
 from .timing import Timer
-
-
-def library_of(lt: CublasLt, data: ProblemData, tools: Any) -> Library:
-    """The baseline of a problem: of an attention PyTorch's, and batched products where that is not installed or has no
-    fused kernel."""
-    if isinstance(data, AttentionData):
-        if importlib.util.find_spec("torch") is None or data.attention.form.soft_cap is not None:
-            return AttentionProducts(lt, data, tools)
-        return AttentionLibrary(lt, data, tools)
-    return LibraryRunner(lt, data, tools)
 
 
 class ProblemOnCard:
@@ -47,11 +33,11 @@ class ProblemOnCard:
         watch = Stopwatch()
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.problem = problem
-        kind = AttentionData if problem.workload.launch_ops else ProblemData
-        self.data = kind(problem, int(properties["l2CacheSize"]), watch)
+        card_side = card_side_of(problem.workload)
+        self.data = card_side.data_of(problem, int(properties["l2CacheSize"]), watch)
         self.timer = Timer(self.data, tools, view)
         self.comparer = Comparer(tools)
-        self.library = library_of(lt, self.data, tools)
+        self.library = card_side.library_of(lt, self.data, tools)
         self.input_squares = InputSquares(problem.workload, tools)
         self.stream = cupy.cuda.Stream(non_blocking=True)
         if picked is not None:

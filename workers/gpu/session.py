@@ -298,9 +298,7 @@ class Kernels:
         """The kernels of its attentions."""
         programmatic = work.plan_kind.is_programmatic
         limit = work.spin_limit_cycles
-        loaded = tuple(
-            AttentionOnDevice(one, programmatic=programmatic, spin_limit_cycles=limit) for one in work.attentions
-        )
+        loaded = tuple(AttentionOnDevice(one, programmatic=programmatic, spin_limit_cycles=limit) for one in work.own)
         self._loaded += loaded
         return loaded
 
@@ -322,7 +320,7 @@ def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels, *, traced
         return prepared.library
     _check_asked(prepared, work)
     attentions = kernels.load_attentions(work)
-    if attentions and work.launchable is None:
+    if attentions and work.shared is None:
         return AttentionRunner(attentions, None)
     squares = None if traced else prepared.input_squares  # those that come with the input are there
     products = runner_of(work, kernels.load(work), traced=traced, input_squares=squares)

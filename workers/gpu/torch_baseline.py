@@ -14,7 +14,7 @@ from typing import Any
 
 import cupy
 
-from tuner.core.problem.workload import Activation, GemmOp
+from tuner.core.problem.workload import GemmOp
 from tuner.core.trial.torch_time import COMPILE_MODE, TorchCalls
 from tuner.errors import WorkerError
 
@@ -123,9 +123,9 @@ class TorchChain:
             z = self._torch.nn.functional.linear(a, tensors["w"], tensors["bias"])
             if op.gated:
                 gate, up = z.chunk(2, dim=-1)
-                y = self._activate(gate, op.activation) * up
+                y = op.activation.row.torch(self._torch.nn.functional, gate) * up
             else:
-                y = self._activate(z, op.activation)
+                y = op.activation.row.torch(self._torch.nn.functional, z)
             added = workload.residual_producer_of(index)
             residual = tensors["residual"] if added is None else outputs[added]
             outputs.append(y if residual is None else y + residual)
@@ -135,18 +135,6 @@ class TorchChain:
         """As models write it, in fp32 and rounded at the end."""
         wide = a.float()
         return (wide * self._torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(self._dtype)
-
-    def _activate(self, z: Any, activation: Activation) -> Any:
-        functional = self._torch.nn.functional
-        match activation:
-            case Activation.RELU:
-                return functional.relu(z)
-            case Activation.GELU:
-                return functional.gelu(z, approximate="tanh")
-            case Activation.SILU:
-                return functional.silu(z)
-            case Activation.IDENTITY:
-                return z
 
 
 def _compiled(torch: Any, run: Callable[[list[dict[str, Any]]], Any]) -> Callable[[list[dict[str, Any]]], Any]:

@@ -189,7 +189,7 @@ class GpuSupervisor:
             candidate,
             work.plans,
             prepared.source,
-            work.launchable,
+            work.shared,
             self._environment,
             extra,
             work.spin_limit_cycles,
@@ -198,7 +198,7 @@ class GpuSupervisor:
                 problem.workload,
                 self._target.gpu,
                 candidate,
-                work.attentions,
+                work.own,
                 build_appends(problem.workload, self._target.gpu, self._builder),
                 spin_limit_cycles=work.spin_limit_cycles,
             ),
@@ -254,7 +254,7 @@ class GpuSupervisor:
             answer = self._asking.ask(problem, request, messages.TraceAnswer, deadline_s, "the trace")
         except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
             return no_trace(str(error), simulated=False)
-        attentions = tuple(one.plan for one in prepared.work.attentions)
+        attentions = tuple(one.plan for one in prepared.work.own)
         return trace_from_stamps(problem.workload, attentions, prepared.plans, answer.stamps, answer.reason)
 
     def close(self) -> None:
@@ -345,7 +345,7 @@ class GpuSupervisor:
 
 def _build_metrics(prepared: PreparedKernel) -> tuple[Metric, ...]:
     """Of all kernels: most registers, and the others' sums; none of the library."""
-    if not (builds := prepared.builds):
+    if not (builds := [kernel.built for kernel in prepared.kernels]):
         return ()
     registers = max(built.resources.registers_per_thread for built in builds)
     return (

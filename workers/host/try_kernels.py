@@ -21,6 +21,7 @@ from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.attention import attention_digest
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
@@ -59,14 +60,13 @@ def work_of(files: Mapping[str, bytes], gpu: Gpu) -> Work:
     manifest = json.loads(files["manifest.json"])
     kind, workload = PlanKind(manifest["plan_kind"]), Workload.from_json(manifest["workload"])
     candidate = Candidate(plan_kind=kind, schedule=Schedule.from_json(manifest["schedule"]))
-    return Work(
-        plan_kind=kind,
-        launchable=_products(manifest, files, gpu, workload, candidate) if manifest["kernel"] else None,
-        attentions=_attentions(manifest, files, gpu, workload, candidate),
-    )
+    own = _own(manifest, files, gpu, workload, candidate)
+    shared = [_shared(manifest, files, gpu, workload, candidate)] if manifest["kernel"] else []
+    in_order = in_launch_order(workload, ((one.plans[0].graph.op_indices, one) for one in shared), own)
+    return Work(plan_kind=kind, launchables=tuple(one for _, one in in_order))
 
 
-def _products(
+def _shared(
     manifest: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu, workload: Workload, candidate: Candidate
 ) -> Launchable:
     assert candidate.schedule is not None
@@ -78,7 +78,7 @@ def _products(
     return Launchable(plans=plans, cubin=cubin, smem_bytes=smem_bytes, ties=ties)
 
 
-def _attentions(
+def _own(
     manifest: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu, workload: Workload, candidate: Candidate
 ) -> tuple[AttentionLaunchable, ...]:
     assert candidate.schedule is not None

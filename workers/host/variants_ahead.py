@@ -19,7 +19,7 @@ def build_variants_ahead(builder: Builder, works: tuple[messages.Work, ...], ans
     timed = [
         (median(times_us), work)
         for work, times_us in zip(works, answer.times_us, strict=True)
-        if times_us and work.launchable
+        if times_us and work.shared
     ]
     if timed:
         _, fastest = min(timed, key=lambda item: item[0])

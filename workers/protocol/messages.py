@@ -21,6 +21,9 @@ from ..source.attention_launchable import AttentionLaunchable
 from ..source.launchable import Launchable, Ties
 from ..timing.library_choice import Picked
 
+#: What is launched of one kernel.
+AnyLaunchable = Launchable | AttentionLaunchable
+
 
 @dataclass(frozen=True, kw_only=True)
 class StartRequest:
@@ -73,28 +76,36 @@ class Work:
     """One candidate, verified and compiled: all that the card needs."""
 
     plan_kind: PlanKind
-    #: Of the products; None for the library, and where there is none.
-    launchable: Launchable | None = None
-    #: Of the attentions, each of which goes in front of what reads it.
-    attentions: tuple[AttentionLaunchable, ...] = ()
+    #: One of each kernel, in the order of their first launches: that of all launches of tile ops, and one of each
+    #: launch op. None of the library.
+    launchables: tuple[AnyLaunchable, ...] = ()
     #: SM clock cycles that one wait may last.
     spin_limit_cycles: int = Limits.spin_limit_cycles
 
     @property
+    def shared(self) -> Launchable | None:
+        """Of the kernel of tile ops; None for the library, and where there is no tile op."""
+        return next((one for one in self.launchables if isinstance(one, Launchable)), None)
+
+    @property
+    def own(self) -> tuple[AttentionLaunchable, ...]:
+        """Of each launch op."""
+        return tuple(one for one in self.launchables if not isinstance(one, Launchable))
+
+    @property
     def plans(self) -> tuple[VerifiedPlan, ...]:
-        """Of the products: one per op for two_launches, one for fused, none for the library."""
-        return self.launchable.plans if self.launchable else ()
+        """Of the launches of tile ops: one per op for two_launches, one for fused, none for the library."""
+        return self.shared.plans if self.shared else ()
 
     @property
     def ties(self) -> tuple[Ties, ...]:
         """What belongs together, of each kernel; none of the library."""
-        products = (self.launchable.ties,) if self.launchable else ()
-        return (*(one.ties for one in self.attentions), *products)
+        return tuple(one.ties for one in self.launchables)
 
     @property
     def tiling(self) -> Tiling | None:
-        """What its kernel is compiled for; None for the library."""
-        return self.launchable.tiling if self.launchable else None
+        """What the kernel of tile ops is compiled for; None where there is none."""
+        return self.shared.tiling if self.shared else None
 
 
 @dataclass(frozen=True, kw_only=True)

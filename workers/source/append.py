@@ -10,7 +10,8 @@ from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.kv_cache import PagedCache
 
-from .render import config_types, inlined, with_element
+from .render import config_types, inlined
+from .rows import with_rows
 
 #: The device files in the order in which one includes the other, behind the first lines of config.cuh.
 _FILES = ("ptx.cuh", "element.cuh", "config_append.cuh", "append.cuh")
@@ -61,7 +62,7 @@ constexpr int kPageTokens = {paged.page_tokens if paged else 0};
 """
     texts = [f"// ---- config.cuh\n{config_types()}"]
     for name in _FILES:
-        before, default, after = with_element(inlined(name), op.dtype).partition("#ifndef TUNER_APPEND_CONFIG\n")
+        before, default, after = with_rows(inlined(name), op.dtype.row).partition("#ifndef TUNER_APPEND_CONFIG\n")
         if default:
             before, after = before + config, after.partition("#endif\n")[2]
         texts.append(f"// ---- {name}\n{before}{after}")

@@ -21,7 +21,8 @@ from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule, At
 from tuner.core.trial.limits import Limits
 
 from .launch_args import MAP_BYTES
-from .render import config_types, device_text, inlined, with_element, without_comments
+from .render import config_types, device_text, inlined, without_comments
+from .rows import with_rows
 
 #: How each engine's queries and cache come to shared memory.
 COPIES = {AttentionEngine.TMA: "copies_tma.cuh", AttentionEngine.MMA: "copies_mma.cuh"}
@@ -284,7 +285,7 @@ constexpr int kBoundThreads = {bound_threads(tiling)};
 """
     texts = [f"// ---- config.cuh\n{config_types()}"]
     for name in (*_FIRST_FILES, COPIES[tiling.engine], *_LAST_FILES):
-        before, default, after = with_element(inlined(name), dtype).partition("#ifndef TUNER_ATTENTION_CONFIG\n")
+        before, default, after = with_rows(inlined(name), dtype.row).partition("#ifndef TUNER_ATTENTION_CONFIG\n")
         if default:
             before, after = before + config, after.partition("#endif\n")[2]
         texts.append(f"// ---- {name}\n{before}{after}")

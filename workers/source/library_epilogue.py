@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from tuner.core.problem.workload import Activation, GemmOp
 
-#: Activations that cuBLASLt fuses. Source: cuBLAS library documentation, cublasLtEpilogue_t.
-FUSED_ACTIVATIONS = (Activation.IDENTITY, Activation.RELU, Activation.GELU)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Epilogue:
@@ -42,15 +39,15 @@ class Epilogue:
 def split_epilogue(op: GemmOp) -> tuple[Epilogue, Epilogue | None]:
     """What the library's GEMM does of an op's epilogue, and what one elementwise kernel does after it, if anything.
 
-    The library knows no row scale, no gate, no SiLU and no rotary embedding. It adds a residual (beta = 1) before its
-    activation, so fuses it only where there is none.
+    The library knows no row scale, no gate, no rotary embedding, and few activations. It adds a residual (beta = 1)
+    before its activation, so fuses it only where there is none.
     """
     if op.row_scale:
         whole = Epilogue(row_scale=True, bias=op.bias, activation=op.activation, gated=op.gated, residual=op.residual)
         return Epilogue(), whole
     if op.rotary:
         return Epilogue(bias=op.bias), Epilogue(rotary=True)
-    if op.gated or op.activation not in FUSED_ACTIVATIONS:
+    if op.gated or op.activation.row.library is None:
         rest = Epilogue(activation=op.activation, gated=op.gated, residual=op.residual)
         return Epilogue(bias=op.bias), rest
     if op.residual and op.activation is not Activation.IDENTITY:

@@ -12,12 +12,12 @@ from string import Template
 from tuner import __version__
 from tuner.core.legal.mma import COPY_BYTES, warp_grid
 from tuner.core.legal.wgmma import wgmma_columns
-from tuner.core.problem.dtype_row import OperandRow
-from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
+from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
+from .rows import with_rows
 from .tensor_maps import has_whole_lines
 from .variants import Variant, with_switches
 
@@ -32,7 +32,7 @@ _BASE_FILES = (
 )
 #: Of variants alone.
 _GUARD_FILES = ("host_record.cuh", "launch_guard.cuh")
-_SHARED_FILES = ("activation.cuh", "fixup.cuh", "norm.cuh", "rotary.cuh")
+_SHARED_FILES = ("logistic.cuh", "activation.cuh", "fixup.cuh", "norm.cuh", "rotary.cuh")
 
 #: The device files of each engine in the order in which one includes the other.
 DEVICE_FILES = {
@@ -99,12 +99,6 @@ START_GATE_NAME = "tuner_start_gate"
 #: Bytes of the workspace before its signals; `kSignalsOffset` in launch_args.cuh.
 SIGNALS_OFFSET_BYTES = 256
 
-_ACTIVATIONS = {
-    Activation.IDENTITY: "kIdentity",
-    Activation.RELU: "kRelu",
-    Activation.GELU: "kGelu",
-    Activation.SILU: "kSilu",
-}
 _HINTS = {
     CacheHint.NORMAL: "kNoHint",
     CacheHint.EVICT_FIRST: "kEvictFirst",
@@ -181,7 +175,9 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
         ),
     )
     names = files_of(tiling.engine, variant)
-    texts = [f"// ---- {name}\n{with_element(inlined(name, variant), workload.dtype)}" for name in names]
+    activations = tuple(op.activation.row for op in workload.tile_ops)
+    with_types = (with_rows(inlined(name, variant), workload.dtype.row, activations) for name in names)
+    texts = [f"// ---- {name}\n{text}" for name, text in zip(names, with_types, strict=True)]
     config += _chain_config(workload, tiling) + _rotary_config(workload)
     config += _in_band_config(workload, tiling) + _engine_config(workload, tiling)
     texts[0] = _with_config(texts[0], config)
@@ -284,7 +280,7 @@ def _op_config(op: GemmOp, tile: Tile, tiling: Tiling, dtype: Dtype, of_tiling: 
     if grid is None:
         raise IllegalSchedule(f"no grid of {tiling.num_warps} warps fits the tile {tile} of {op.name}")
     options = (str(option).lower() for option in (op.bias, op.rows_per_column == 2, op.residual, op.row_scale))
-    fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op, dtype), _ACTIVATIONS[op.activation], *options, *of_tiling)
+    fields = (tile.m, tile.n, tile.k, *grid, copy_bytes(op, dtype), op.activation.row.enumerator, *options, *of_tiling)
     return f"    {{{', '.join(map(str, fields))}}},  // {op.name}"
 
 
@@ -319,20 +315,6 @@ def config_types() -> str:
     types, _, ops = device_text("config.cuh").partition("// One op of the chain")
     assert ops, "config.cuh has the types of hints in front of the ops"
     return types.replace("#pragma once\n", "")
-
-
-def element_of(row: OperandRow, name: str = "Element") -> str:
-    """The struct of an element type, as element.cuh declares it."""
-    return (
-        f"struct {name} {{\n  using Bits = u{row.bits};\n"
-        f"  static constexpr Bits kNan = {row.nan_bits:#x};\n{row.device}}};\n"
-    )
-
-
-def with_element(text: str, dtype: Dtype) -> str:
-    """A device file with the element type in the place of what element.cuh declares."""
-    before, found, after = text.partition("#ifndef TUNER_ELEMENT\n")
-    return before + element_of(dtype.row) + after.partition("#endif\n")[2] if found else text
 
 
 def _with_config(text: str, config: str) -> str:

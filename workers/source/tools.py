@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from tuner.core.problem.workload import Dtype
+from tuner.core.problem.workload import Activation, Dtype
 
-from .render import config_types, device_text, element_of, inlined
+from .render import config_types, device_text, inlined
+from .rows import activate_by_number, element_of
 
 
 def tools_source() -> str:
     """For any card: kernels that know no element type, and for each type those of `kernel_of`."""
     of_elements = (_named(dtype) for dtype in Dtype)
-    return "\n".join([config_types(), inlined("ptx.cuh"), device_text("tools.cu"), *of_elements])
+    files = [inlined("ptx.cuh"), inlined("logistic.cuh"), activate_by_number([one.row for one in Activation])]
+    return "\n".join([config_types(), *files, device_text("tools.cu"), *of_elements])
 
 
 def kernel_of(name: str, dtype: Dtype) -> str:

@@ -81,8 +81,8 @@ def test_a_kernel_is_built_where_there_is_no_card_and_proven_but_not_built_where
     refused = asked(cores, prepare_call(fused(schedule(stages=1000))))
     cores.close()
     assert isinstance(shipped, ShippedKernel)
-    assert shipped.built is not None
-    assert (shipped.candidate, shipped.built.cached) == (CANDIDATE, False)
+    (kernel,) = shipped.kernels
+    assert (shipped.candidate, kernel.built.cached) == (CANDIDATE, False)
     assert isinstance(refused, Rejected)
     evaluator, calls = card
     outcome = asked(calls, measure_call(shipped))
@@ -90,9 +90,9 @@ def test_a_kernel_is_built_where_there_is_no_card_and_proven_but_not_built_where
     assert outcome.reason == "there is no card"
     (handed,) = evaluator.handed
     assert isinstance(handed, PreparedKernel)
-    assert handed.built == replace(shipped.built, cached=True), "it was built again"
-    assert handed.work.launchable is not None
-    handed.work.launchable.check()
+    assert handed.kernels == (replace(kernel, built=replace(kernel.built, cached=True)),), "it was built again"
+    assert handed.work.shared is not None
+    handed.work.shared.check()
     assert handed.stage_s == shipped.stage_s
 
 
@@ -111,8 +111,8 @@ def test_a_build_whose_key_is_a_path_is_refused(tmp_path: Path) -> None:
     shipped = asked(cores, prepare_call(CANDIDATE))
     cores.close()
     assert isinstance(shipped, ShippedKernel)
-    assert shipped.built is not None
-    elsewhere = replace(shipped, built=replace(shipped.built, key="../../elsewhere"))
+    (kernel,) = shipped.kernels
+    elsewhere = replace(shipped, kernels=(replace(kernel, built=replace(kernel.built, key="../../elsewhere")),))
     with pytest.raises(WorkerError, match="no sha256"):
         adopt(elsewhere, tmp_path / "builds")
     assert not list(tmp_path.parent.glob("elsewhere*"))

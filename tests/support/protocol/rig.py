@@ -80,7 +80,7 @@ class Rig:
         """The plans, launched like a candidate of this kind, on counters of zero."""
         work = Work(
             plan_kind=kind,
-            launchable=(launchable := tied(plans, self._cubin)),
+            launchables=((launchable := tied(plans, self._cubin)),),
             spin_limit_cycles=spin_limit_cycles,
         )
         self._kernel = self._kernel or Kernel(launchable)

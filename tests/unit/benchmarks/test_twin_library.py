@@ -12,12 +12,8 @@ from tests.support.repository import ROOT
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.presets import LayerRun, decoder_layer
 from tuner.core.problem.workload import ffn_pair, independent_pair
-from tuner.workers.simulated.library import (
-    LIBRARY_ELEMENTWISE_US,
-    LIBRARY_NORM_US,
-    LIBRARY_PRODUCT_US,
-    library_us,
-)
+from tuner.ops.gemm.costs import LIBRARY_ELEMENTWISE_US, LIBRARY_NORM_US, LIBRARY_PRODUCT_US
+from tuner.workers.simulated.library import library_us
 
 H100 = CATALOGUE["h100"]
 #: How far off a row may be in the mean of its group, and the group.

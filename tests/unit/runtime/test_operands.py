@@ -13,7 +13,7 @@ import pytest
 from tests.support.native.recorder import Recorder
 from tests.unit.runtime.test_artifact import OnDevice, attention_alone, block, chain, tensors_of
 from tests.unit.runtime.test_python import Exchanged, aligned
-from tuner.core.problem.activation_names import OF_TRANSFORMERS, of_transformers
+from tuner.core.problem.activation import OF_TRANSFORMERS, of_transformers
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput

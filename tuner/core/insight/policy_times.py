@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tuner.core.model.forecast import attentions_us
+from tuner.core.model.forecast import launch_ops_us
 from tuner.core.model.simulate import simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -35,7 +35,7 @@ def policy_times(workload: Workload, gpu: Gpu, chosen: Schedule, trials: Iterabl
         if isinstance(trial.outcome, Measured) and _is_like(trial, chosen)
         if trial.candidate.schedule and (plan := _plan(workload, gpu, trial.candidate.schedule))
     ]
-    apart_us = sum(attentions_us(workload, gpu, fused(chosen)))
+    apart_us = sum(launch_ops_us(workload, gpu, fused(chosen)))
     found = []
     for policy, plan in ({SEARCHED: own} | policy_plans(workload, gpu, chosen)).items():
         same = [(trial, outcome) for trial, outcome, other in measured if same_order(plan.plan, other.plan)]

@@ -18,7 +18,6 @@ from tuner.core.schedule.attention import (
     AttentionSchedule,
     AttentionTiling,
 )
-from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import IllegalSchedule
 
 FINISH_WARPS = (0, 1, 2, 3, 4)
@@ -46,37 +45,6 @@ def engine_of(gpu: Gpu) -> AttentionEngine:
     return AttentionEngine.TMA if attention_engine_problem(AttentionEngine.TMA, gpu) is None else AttentionEngine.MMA
 
 
-def attention_kind_problem(workload: Workload, kind: PlanKind) -> str | None:
-    """Why an attention, and the products around it, cannot be launched this way: it has a launch of its own in each
-    kind, and what a kind fuses are products of one of its sides."""
-    if not kind.is_ours or _is_apart(kind):
-        return None
-    if workload.forced_starts:
-        return _both_sides_problem(workload, kind, workload.forced_starts[0])
-    where = "in front of" if workload.borders else "behind"
-    if kind.is_in_runs and len(workload.tile_ops) == 2:
-        return f"two products {where} an attention are one run or two: use fused_pdl or n_launches_pdl"
-    if len(workload.tile_ops) > 1 and not kind.is_side_by_side:
-        return None
-    return "an attention has a launch of its own, and others are not built: use two_launches or two_launches_pdl"
-
-
-def _is_apart(kind: PlanKind) -> bool:
-    return kind.is_apart and not kind.is_side_by_side
-
-
-def _both_sides_problem(workload: Workload, kind: PlanKind, first_behind: int) -> str | None:
-    """Of products on both sides of the attention, by a kind that has not a launch for each op."""
-    front, behind = workload.tile_ops[first_behind - 1].name, workload.tile_ops[first_behind].name
-    stands = f"an attention has a launch of its own between {front} and {behind}"
-    if len(workload.tile_ops) == 2:
-        kinds = [str(other) for other in PlanKind if _is_apart(other) and other.is_for(len(workload.ops))]
-        return f"{stands}: use {' or '.join(kinds)}"
-    if kind.is_in_runs:
-        return None
-    return f"{stands}, and no launch spans it: use runs, of which one begins with {behind}"
-
-
 def attention_problem(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
     """Why the schedule cannot be compiled, would not fit the GPU, or is not the plain name of its plan."""
     return (
@@ -86,14 +54,6 @@ def attention_problem(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: A
         or _plan_problem(op, schedule, gpu)
         or _next_problem(workload, op, schedule)
     )
-
-
-def attentions_problem(workload: Workload, gpu: Gpu, schedules: tuple[AttentionSchedule, ...]) -> str | None:
-    """The first problem of any of them."""
-    if len(schedules) != len(workload.launch_ops):
-        return f"{len(schedules)} attention schedules for {len(workload.launch_ops)} attentions: give one for each"
-    pairs = zip(workload.launch_ops, schedules, strict=True)
-    return next((found for op, one in pairs if (found := attention_problem(workload, gpu, op, one))), None)
 
 
 def _values_problem(schedule: AttentionSchedule) -> str | None:

@@ -12,7 +12,7 @@ from typing import Protocol
 from tuner.core.legal import mma as engine_mma
 from tuner.core.legal import simt as engine_simt
 from tuner.core.legal import wgmma as engine_wgmma
-from tuner.core.legal.attention import attention_kind_problem, attentions_problem
+from tuner.core.legal.launch_ops import launch_kind_problem, launch_ops_problem
 from tuner.core.legal.ordering_rules import (
     assignment_problem,
     interleave_problem,
@@ -162,8 +162,8 @@ def kind_problem(workload: Workload, gpu: Gpu, kind: PlanKind) -> str | None:
     if kind.is_programmatic and gpu.compute_capability < (9, 0):
         major, minor = gpu.compute_capability
         return f"{gpu.name} has compute capability {major}.{minor}: programmatic dependent launch needs 9.0"
-    has_attention = bool(workload.launch_ops or workload.forced_starts)
-    if has_attention and (problem := attention_kind_problem(workload, kind)):
+    has_launch_op = bool(workload.launch_ops or workload.forced_starts)
+    if has_launch_op and (problem := launch_kind_problem(workload, kind)):
         return problem
     if kind.is_side_by_side and len(workload.ops) != 2:
         return f"{len(workload.ops)} ops: two streams are for a pair"
@@ -182,7 +182,7 @@ def runs_problem(num_ops: int, kind: PlanKind, run_starts: tuple[int, ...], forc
         return f"runs that begin at {run_starts}: give some of ops 1 to {num_ops - 1}, ascending"
     if missing := [op for op in forced if op not in run_starts]:
         begins = f"runs that begin at {run_starts or 'op 0 alone'}"
-        return f"{begins}: an attention's launch stands in front of op {missing[0]}, let a run begin with it"
+        return f"{begins}: another op's launch stands in front of op {missing[0]}, let a run begin with it"
     if not run_starts:
         return "one run of all ops is one launch: use fused_pdl"
     if len(run_starts) == num_ops - 1:
@@ -223,7 +223,7 @@ def is_legal(workload: Workload, gpu: Gpu, schedule: Schedule) -> bool:
 
 
 def _schedule_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
-    problem = gpu_problem(gpu) or attentions_problem(workload, gpu, schedule.launch_ops)
+    problem = gpu_problem(gpu) or launch_ops_problem(workload, gpu, schedule.launch_ops)
     if workload.tile_ops:
         problem = problem or _kept_tiling_problem(workload.products, gpu, schedule.tiling)
         problem = problem or _ordering_problem(workload.products, gpu, schedule)

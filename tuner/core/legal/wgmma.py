@@ -14,7 +14,7 @@ from tuner.core.legal.wgmma_waiting import waiting_problem
 from tuner.core.plan.products import product_tile
 from tuner.core.plan.split_k import SUM_BYTES, num_steps
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
+from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.schedule.tiling import Epilogue, Tile, Tiling, Warpgroups
 
 #: Not the next architecture's: the instructions are those of sm_90a alone.
@@ -56,7 +56,6 @@ MAX_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
 MAX_ACCUMULATORS_BUSY = 128
 MAX_ACCUMULATORS_SHARING_GATED = 112
 MAX_ACCUMULATORS_BESIDE = 176
-_PLAIN_ACTIVATIONS = (Activation.IDENTITY, Activation.RELU)
 #: Beside more sums, adding up parts spilled, by warps that multiply: with 8 where there is a bias, or weights are
 #: shared, or where another op has as many and parts; with 12 everywhere.
 MAX_ACCUMULATORS_TO_ADD = {8: 112, 12: 68}
@@ -355,7 +354,7 @@ def tile_problem(op: GemmOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
     if tile.k not in (depths := stage_depths(dtype)):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
-    is_plain = not (op.bias or op.residual or op.rotary) and (op.gated or op.activation in _PLAIN_ACTIVATIONS)
+    is_plain = not (op.bias or op.residual or op.rotary) and (op.gated or op.activation.row.is_plain)
     if not (is_plain or swap_ab or groups == 1):
         most = min(most, MAX_ACCUMULATORS_BESIDE)
     return f"tile {tile}: {held} sums a thread: use at most {most}" if held > most else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from tuner.core.model.attention import attention_us
+from tuner.core.model.launch_ops import costs_of
 from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.problem.gpu import Gpu
@@ -15,8 +15,6 @@ from tuner.core.schedule.candidate import Candidate, fused
 
 #: What a launch saves that begins while the launch before it ends.
 PROGRAMMATIC_GAIN_US = 1.5
-#: What a launch saves whose weights the launch before it has brought into the L2. A guess: half of its begin.
-NEXT_WEIGHTS_GAIN_US = 1.0
 
 
 @lru_cache(maxsize=4096)  # a first guess is asked for again when it is built, and by the next job of its shape
@@ -32,7 +30,7 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
     plans = plans_for(workload, gpu, candidate)
     is_limited = len(plans) == 1 and not candidate.plan_kind.is_programmatic
     timelines = [simulate(plan, limit_us=limit_us if is_limited else math.inf) for plan in plans]
-    apart_us = attentions_us(workload, gpu, candidate)
+    apart_us = launch_ops_us(workload, gpu, candidate)
     total_us = sum(apart_us) + sum(timeline.makespan_us for timeline in timelines)
     if candidate.plan_kind.is_programmatic:
         return total_us - (len(apart_us) + len(timelines)) * PROGRAMMATIC_GAIN_US
@@ -44,13 +42,16 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
     return total_us
 
 
-def attentions_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[float]:
-    """Of each attention's launch, less what it saves the launch behind it by asking for weights early."""
+def launch_ops_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[float]:
+    """Of each launch op's launch, less what it saves the launch behind it.
+
+    Raises:
+        IllegalSchedule: of the kind of one no costs are known.
+    """
     schedules = candidate.schedule.launch_ops if candidate.schedule else ()
     plans = attention_plans_for(workload, gpu, candidate)
     return [
-        attention_us(plan, op.timed_lengths, gpu, tiling=one.tiling_of(op.shape))
-        - NEXT_WEIGHTS_GAIN_US * one.next_percent / 100
+        costs_of(op).launch_us(op, one, plan, gpu)
         for plan, op, one in zip(plans, workload.launch_ops, schedules, strict=True)
     ]
 

@@ -7,19 +7,15 @@ and reads nothing twice. What comes to an SM passes the link between L2 and SMs.
 from __future__ import annotations
 
 from tuner.core.model.bandwidth import FairShare
-from tuner.core.model.l2 import FIRST, L2, LAST, NORMAL
+from tuner.core.model.l2 import L2, LAST
+from tuner.core.model.launch import Launch
 from tuner.core.model.rates import Rates
-from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, OpCosts, PartCosts
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK, PartCosts
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.cache_hints import hints_of
-from tuner.core.schedule.tiling import CacheHint
 
 #: Op, tile row, tile column.
 Tile = tuple[int, int, int]
 
-#: Classes of eviction.
-_CLASSES = {CacheHint.EVICT_FIRST: FIRST, CacheHint.NORMAL: NORMAL, CacheHint.EVICT_LAST: LAST}
 #: No transfer, which brings nothing.
 _NOTHING = (-1, 0)
 
@@ -27,12 +23,10 @@ _NOTHING = (-1, 0)
 class Memory:
     """DRAM, L2 and link of one launch; CTAs wait for their transfers by number."""
 
-    def __init__(self, graph: TileGraph, costs: dict[int, OpCosts], gpu: Gpu, rates: Rates) -> None:
-        self._costs = costs
-        hints = hints_of(graph.workload, graph.tiling)
-        self._weight_hint = _CLASSES[hints.weights]
-        self._input_hints = [_CLASSES[hint] for hint in hints.inputs]
-        self._output_hints = [_CLASSES[hint] for hint in hints.outputs]
+    def __init__(self, launch: Launch, gpu: Gpu, rates: Rates) -> None:
+        self._costs = launch.costs
+        self._weight_hint = launch.weight_class
+        self._input_hints, self._output_hints = launch.input_classes, launch.output_classes
         self._us_per_byte = 1e6 / (gpu.dram_bytes_per_s * rates.dram_share)
         self.dram = FairShare(1 / self._us_per_byte)
         self.link_bytes_per_us = L2_BYTES_PER_CLOCK * gpu.clock_mhz * gpu.num_sms * rates.l2_share
@@ -52,7 +46,7 @@ class Memory:
         self.read_bytes = self.asked_bytes = self.output_bytes = self._once_bytes = 0
         self._outputs: list[int] = []
         self._evicted_bytes = 0
-        self._keep_last_launch(graph, gpu)
+        self._keep_last_launch(launch, gpu)
 
     @property
     def dram_bytes(self) -> int:
@@ -74,13 +68,9 @@ class Memory:
         """Of the outputs, what the L2 still holds."""
         return sum(self._l2.held(panel) for panel in self._outputs)
 
-    def _keep_last_launch(self, graph: TileGraph, gpu: Gpu) -> None:
+    def _keep_last_launch(self, launch: Launch, gpu: Gpu) -> None:
         """What an earlier launch of the same workload wrote is in the L2, if it takes at most half of it."""
-        for op in graph.op_indices:
-            producer = graph.workload.producer_of(op)
-            if producer is None or producer in graph.op_indices:
-                continue
-            held = [panel for row in self._costs[op].whole.a_panels for panel in row]
+        for held in launch.written_before:
             if sum(size for _, size in held) <= gpu.l2_bytes // 2:
                 for panel, size in held:
                     self._l2.touch(panel, size, LAST)

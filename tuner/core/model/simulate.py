@@ -18,26 +18,26 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.model.launch import Launch
 from tuner.core.model.memory import Memory, Tile
+from tuner.core.model.product_launch import product_launch
 from tuner.core.model.rates import Rates, rates_of
-from tuner.core.model.task_costs import OpCosts, PartCosts, costs_of, num_teams, runs_ahead
+from tuner.core.model.task_costs import OpCosts, PartCosts
 from tuner.core.plan.header import FIRST_WAVE, STATIC, TICKET
-from tuner.core.plan.split_tasks import parts_of
 from tuner.core.plan.task_source import TaskSource
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.tile_graph import TaskGraph
 from tuner.core.plan.words import Plan
-from tuner.core.problem.resources import occupancy
+from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.symbolic_run import Board, Protocol
 from tuner.core.proof.verify import VerifiedPlan
 
-#: Threads that poll where the copying is one warp's work.
-WARP = 32
 #: Signals of a wait that one look at the waits ahead takes: `kFewSignals` of sync.cuh.
 FEW_SIGNALS = 8
 
@@ -107,24 +107,39 @@ def simulate(plan: VerifiedPlan, rates: Rates | None = None, limit_us: float = m
 
     One of two launches that share their signals is drawn as if the other one had ended.
     """
-    return _Run(plan, rates or rates_of(plan.gpu)).timeline(limit_us)
+    rates = rates or rates_of(plan.gpu)
+    words = plan.plan.without_waits() if plan.is_paired else plan.plan.with_in_band_waits_first()
+    launch = product_launch(plan, words, rates)
+    return simulate_launch(words, plan.graph, launch, plan.gpu, rates, polled=plan.plan, limit_us=limit_us)
+
+
+def simulate_launch(
+    plan: Plan,
+    graph: TaskGraph,
+    launch: Launch,
+    gpu: Gpu,
+    rates: Rates,
+    *,
+    polled: Plan | None = None,
+    limit_us: float = math.inf,
+) -> Timeline:
+    """The same of a proven plan of ops of any kind, of which `launch` has the costs; `polled` has the waits that cost
+    time, where these are not the plan's."""
+    return _Run(plan, polled or plan, graph, launch, gpu, rates).timeline(limit_us)
 
 
 class _Run:
     """One launch: the CTAs, the signals and the memory, event by event."""
 
-    def __init__(self, plan: VerifiedPlan, rates: Rates) -> None:
-        gpu, graph = plan.gpu, plan.graph
-        words = plan.plan.without_waits() if plan.is_paired else plan.plan.with_in_band_waits_first()
-        self._rates = rates
-        self._costs = costs_of(graph, gpu, rates, has_even_parts=_has_even_parts(words, graph))
-        self._memory = Memory(graph, self._costs, gpu, rates)
+    def __init__(self, words: Plan, polled: Plan, graph: TaskGraph, launch: Launch, gpu: Gpu, rates: Rates) -> None:
+        self._rates, self._launch, self._costs = rates, launch, launch.costs
+        self._memory = Memory(launch, gpu, rates)
         self._protocol = Protocol(words)
         self._board = Board(self._protocol)
         self._source = TaskSource(words)
         # CTAs that do not fit at once would start when others leave, which is when no ticket is left.
-        self._num_sms = gpu.num_clusters(graph.tiling.cluster_size)  # that compute a task each
-        fitting = self._num_sms * occupancy(plan.resources, gpu)
+        self._num_sms = gpu.num_clusters(launch.cluster_size)  # that compute a task each
+        fitting = self._num_sms * launch.occupancy
         self.num_ctas = num_ctas = min(words.num_ctas, fitting) if words.assignment == TICKET else words.num_ctas
         is_known = words.assignment in (STATIC, FIRST_WAVE)  # else the first draw is waited for
         self._take_us = 0.0 if is_known else rates.ticket_us
@@ -132,9 +147,7 @@ class _Run:
         #: [task] what it costs, and whether it is a part.
         self._cost_of = _task_costs(words, graph, self._costs)
         self._is_part: list[bool] = (words.tasks[:, 7] > 0).tolist()
-        self._polls_us, self._later_polls_us = _polls_us(plan, rates)
-        self._overlaps = runs_ahead(graph.tiling)
-        self._engine, self._num_stages = graph.tiling.engine, graph.tiling.num_stages
+        self._polls_us, self._later_polls_us = _polls_us(polled, launch.num_pollers, rates)
         self._held_stages = words.held_stages
         self._sm_free_us = [0.0] * self._num_sms
         #: By CTA: the task whose operands it gathers, -1 for none; when it took that, when its operands were asked for,
@@ -151,7 +164,7 @@ class _Run:
         #: By CTA: how many tasks it has computed, and when the last one was; by its teams of warps, when each is free.
         self._num_computed = [0] * num_ctas
         self._computed_us = [0.0] * num_ctas
-        self._free_us = [[0.0] * num_teams(graph.tiling) for _ in range(num_ctas)]
+        self._free_us = [[0.0] * launch.num_teams for _ in range(num_ctas)]
         self._rows: list[tuple[int, int, float, float, float, float, float]] = []
         #: Task -> its row and its team, of a part that has not arrived.
         self._arriving: dict[int, tuple[int, int]] = {}
@@ -240,7 +253,7 @@ class _Run:
             computed_us = max(computed_us, now_us + rest_us)
         end_us = computed_us
         if self._is_part[task]:
-            end_us += costs.slot_us + self._rates.of(self._engine).arrival_us
+            end_us += costs.slot_us + self._launch.engine.arrival_us
             memory.pass_sums(costs.slot_bytes, now_us)
             self._arriving[task] = len(self._rows), team
         else:
@@ -251,8 +264,8 @@ class _Run:
         free_us[team], self._held[cta] = end_us, -1
         self._num_computed[cta], self._computed_us[cta] = self._num_computed[cta] + 1, computed_us
         heapq.heappush(self._events, (end_us, _END, cta, task))
-        if self._overlaps:
-            ring_us = self._num_stages * cost.step_us
+        if self._launch.runs_ahead:
+            ring_us = self._launch.num_stages * cost.step_us
             heapq.heappush(self._events, (max(now_us, computed_us - ring_us), _POLL, cta, -1))
 
     def _end(self, cta: int, task: int, now_us: float) -> None:
@@ -272,19 +285,11 @@ class _Run:
             self._memory.store(tile, now_us)
         for waiter in self._board.complete(task):
             heapq.heappush(self._events, (now_us, _POLL, waiter, -1))
-        if not self._overlaps:
+        if not self._launch.runs_ahead:
             heapq.heappush(self._events, (now_us, _POLL, cta, -1))
 
 
-def _has_even_parts(plan: Plan, graph: TileGraph) -> bool:
-    """Whether the tiles that are split have as many parts as their op may have, which differ by a k-step at most."""
-    tasks = plan.tasks[plan.tasks[:, 7] > 0]
-    part, num_parts = tasks[:, 6], tasks[:, 7]
-    first = part if plan.strided_parts else graph.all_steps[tasks[:, 0]] * part // num_parts
-    return bool((num_parts == parts_of(graph)[tasks[:, 0]]).all() and (tasks[:, 9] == first).all())
-
-
-def _task_costs(plan: Plan, graph: TileGraph, costs: dict[int, OpCosts]) -> list[PartCosts]:
+def _task_costs(plan: Plan, graph: TaskGraph, costs: Mapping[int, OpCosts]) -> list[PartCosts]:
     """[task] what its k-steps cost."""
     kinds = [
         (op, *steps) for op, steps in zip(plan.tasks[:, 0].tolist(), graph.steps_of(plan.tasks).tolist(), strict=True)
@@ -293,19 +298,18 @@ def _task_costs(plan: Plan, graph: TileGraph, costs: dict[int, OpCosts]) -> list
     return [each[kind] for kind in kinds]
 
 
-def _polls_us(plan: VerifiedPlan, rates: Rates) -> tuple[list[float], list[float]]:
+def _polls_us(plan: Plan, num_pollers: int, rates: Rates) -> tuple[list[float], list[float]]:
     """[task] time of the polls that find its first waits over, and those of later steps: threads look at a signal each.
     Who reads in band polls what it reads, and no signal besides.
 
     Those of later steps are looked at while the steps before are computed. A look passes those that are over, but for
     one of many signals: that is looked at and then waited for, in turn with the inputs of its steps.
     """
-    waits = plan.plan.waits
-    num_pollers = WARP if runs_ahead(plan.graph.tiling) else plan.resources.num_threads
+    waits = plan.waits
     num_signals, is_first = waits[:, 1] - waits[:, 0], waits[:, 4] == 0
     polls = -(-num_signals // num_pollers)
     later_polls = (~is_first & (num_signals > FEW_SIGNALS)) * (1 + polls)
-    return _per_task(plan.plan, rates.poll_us * is_first * polls), _per_task(plan.plan, rates.poll_us * later_polls)
+    return _per_task(plan, rates.poll_us * is_first * polls), _per_task(plan, rates.poll_us * later_polls)
 
 
 def _per_task(plan: Plan, of_wait: npt.NDArray[np.float64]) -> list[float]:
@@ -315,7 +319,7 @@ def _per_task(plan: Plan, of_wait: npt.NDArray[np.float64]) -> list[float]:
     return sums
 
 
-def _last_shares(plan: Plan, graph: TileGraph) -> list[float]:
+def _last_shares(plan: Plan, graph: TaskGraph) -> list[float]:
     """[task] share of its k-steps from its last wait on."""
     num_steps = graph.steps_of(plan.tasks)[:, 2]
     shares = np.ones(plan.num_tasks)

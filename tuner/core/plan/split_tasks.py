@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tuner.core.plan.products import product_tile
 from tuner.core.plan.queues import queue_of_tasks, sides_of, tail_of
-from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.tile_graph import TaskGraph, TileGraph
 from tuner.core.plan.words import TASK_FIELDS, Words
 from tuner.core.schedule.ordering import Ordering
 
@@ -28,7 +28,7 @@ Flags = npt.NDArray[np.bool_]
 MIN_STREAM_STEPS = 2
 
 
-def parts_of(graph: TileGraph) -> Ints:
+def parts_of(graph: TaskGraph) -> Ints:
     """[ops] most parts of a tile that is split, by op index; 1 for the ops of other launches."""
     parts = np.ones(max(graph.op_indices) + 1, dtype=np.int64)
     for op in graph.op_indices:
@@ -44,7 +44,7 @@ def whole_tasks(ops: Ints, rows: Ints, cols: Ints) -> Words:
 
 
 def parted(
-    graph: TileGraph, order: tuple[Ints, Ints, Ints], *, part_major: bool = False, is_split: Flags | None = None
+    graph: TaskGraph, order: tuple[Ints, Ints, Ints], *, part_major: bool = False, is_split: Flags | None = None
 ) -> Words:
     """[num_tasks, 11] the tasks of a global order, in even parts. The parts of a tile follow each other, where the tile
     stood. Or all tiles of a run of tasks of one op come part by part, where the run stood. `is_split` tells which tiles

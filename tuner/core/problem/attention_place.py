@@ -12,14 +12,11 @@ from tuner.errors import InvalidInput
 
 
 def check_attention(op: LaunchOp, ops: Sequence[Op]) -> None:
-    """Whether it is the only one, and of the ops behind it the first one alone reads it, as A alone.
+    """Whether of the ops behind it the first one alone reads it, as A alone.
 
     Raises:
         InvalidInput: what would be right.
     """
-    if (count := sum(isinstance(one, type(op)) for one in ops)) > 1:
-        problem = f"{count} attentions: what is built is one"
-        raise InvalidInput("ops", problem, "cut the chain in front of the second one, and tune each run by itself")
     for number, behind in enumerate(ops[ops.index(op) + 1 :]):
         _check_behind(op, behind, number)
 
@@ -44,6 +41,10 @@ def check_cache(op: LaunchOp, shape: DecodeAttention, form: AttentionForm, ops: 
     writer = next((one for one in ops if one.name in op.read_names), None)
     if writer is None or writer.written_cache is None:
         return
+    readers = [one.name for one in ops if isinstance(one, LaunchOp) and writer.name in one.read_names]
+    if len(readers) > 1:
+        problem = f"{' and '.join(readers)} read {writer.name}, which writes keys and values to the cache of one"
+        raise InvalidInput("ops", problem, "give each attention a product of its own, or leave rotary out")
     written, paged = writer.written_cache, form.paged
     sizes = (
         ("page_tokens", None if paged is None else paged.page_tokens, written.page_tokens),

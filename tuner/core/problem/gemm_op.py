@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from functools import cache
 from typing import Any, ClassVar, Self
 
+from tuner.core.problem.activation import Activation
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.kv_cache import MOST_ROWS
@@ -26,18 +26,6 @@ DEFAULT_EPS = 1e-5
 
 #: Options of an op that are in the JSON form only where they are set.
 _LATER_OP = ("gated", "residual", "row_scale")
-
-
-class Activation(StrEnum):
-    """Elementwise function applied to an op's output, in fp32, before it is rounded.
-
-    ``gelu`` is the tanh approximation, which is also what vendor libraries fuse.
-    """
-
-    IDENTITY = "identity"
-    RELU = "relu"
-    GELU = "gelu"
-    SILU = "silu"
 
 
 @dataclass(frozen=True, kw_only=True)

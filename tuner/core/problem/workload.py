@@ -10,13 +10,14 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from tuner.core.json_form import JsonForm
+from tuner.core.problem.activation import Activation
 from tuner.core.problem.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gemm_op import (
     DEFAULT_EPS,
     MAX_ELEMENTS,
     ROW_SCALE_BYTES,
-    Activation,
     GemmOp,
 )
 from tuner.core.problem.op import LaunchOp, Op, TileOp
@@ -59,7 +60,7 @@ class WorkloadKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workload:
+class Workload(JsonForm):
     """Ops in topological order, which is that of their launches; one element type.
 
     A *tile op*, as a product is, may share a launch with others: by an index of an op its plans mean the place among

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tuner.core.legal.legality import check_kind, check_schedule, estimated_resources
 from tuner.core.plan.attention import AttentionPlan
@@ -10,11 +11,12 @@ from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.op import LaunchOp
+from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.attention import attention_plan
 from tuner.core.proof.verify import VerifiedPlan, verify, verify_paired_launches
 from tuner.core.schedule.candidate import Candidate
-from tuner.errors import CoverageError
+from tuner.errors import CoverageError, IllegalSchedule
 
 
 def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
@@ -58,7 +60,18 @@ def attention_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> t
     check_kind(workload, gpu, candidate.plan_kind, schedule)
     check_schedule(workload, gpu, schedule)
     pairs = zip(workload.launch_ops, schedule.launch_ops, strict=True)
-    return tuple(attention_plan(op, one, gpu) for op, one in pairs)
+    return tuple(_plans_part(op).plan_of(op, one, gpu) for op, one in pairs)
+
+
+def _plans_part(op: LaunchOp) -> Any:
+    """The file ``plans`` of a launch op's kind: ``plan_of(op, schedule, gpu)`` says what its launch runs.
+
+    Raises:
+        IllegalSchedule: the kind has none.
+    """
+    if (part := part_of(op.KIND, "plans")) is None:
+        raise IllegalSchedule(f"{op.describe()}: nothing is known here of what its launches run")
+    return part
 
 
 def launches_of(workload: Workload, candidate: Candidate) -> tuple[tuple[int, ...], ...]:

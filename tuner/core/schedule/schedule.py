@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Self, cast
 
+from tuner.core.json_form import JsonForm
 from tuner.core.schedule import codec
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.levels import (
@@ -29,7 +30,7 @@ from tuner.core.schedule.tiling import Tiling
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class Schedule(JsonForm):
     """One point of the space: each choice at its own level. `tiling` and `ordering` are views of it, by when a choice
     is made: what is compiled, and what is a table at run time."""
 

@@ -8,19 +8,48 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice, product
 from math import prod
+from typing import Any, Protocol
 
 from tuner.core.legal.legality import gpu_problem, is_legal
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.op import LaunchOp
+from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.space.attention import AttentionSpace
 from tuner.core.space.space import Space
 from tuner.errors import IllegalSchedule
 
 #: Of a launch op's neighbours and of those of what comes behind it, so many in turn.
 _IN_TURN = 4
+
+
+class OpSpace(Protocol):
+    """What is offered of one launch op: the class of that name in the file ``space`` of its kind."""
+
+    @property
+    def op(self) -> Any:
+        """Whose it is."""
+
+    @property
+    def offered(self) -> tuple[Any, ...]:
+        """All legal schedules of the offered values."""
+
+    def near(self, one: Any) -> list[Any]:
+        """The legal ones that differ from one in one axis."""
+
+
+def space_of(workload: Workload, gpu: Gpu, op: LaunchOp) -> OpSpace:
+    """What is offered of a launch op.
+
+    Raises:
+        IllegalSchedule: its kind offers nothing.
+    """
+    part = part_of(op.KIND, "space")
+    if part is None:
+        raise IllegalSchedule(f"{op.describe()}: nothing is known of its schedules here")
+    found: OpSpace = part.OpSpace(workload=workload, gpu=gpu, op=op)
+    return found
 
 
 class JointSpace:
@@ -36,7 +65,7 @@ class JointSpace:
         self.workload = workload
         self.gpu = gpu
         #: Of each launch op.
-        self.own = tuple(AttentionSpace(workload=workload, gpu=gpu, op=op) for op in workload.launch_ops)
+        self.own = tuple(space_of(workload, gpu, op) for op in workload.launch_ops)
         #: Of the tile ops alone; None where there are none.
         self.tiles = Space(workload.products, gpu) if workload.tile_ops else None
 
@@ -45,7 +74,7 @@ class JointSpace:
         """Legal schedules of the offered values."""
         return prod(len(one.offered) for one in self.own) * (self.tiles.num_schedules if self.tiles else 1)
 
-    def joined(self, own: Sequence[AttentionSchedule], tiles: Schedule | None) -> Schedule:
+    def joined(self, own: Sequence[LaunchOpSchedule], tiles: Schedule | None) -> Schedule:
         """What is chosen of each launch op, and of tile ops where there are any, as one schedule."""
         return Schedule(ops=tuple(own)) if tiles is None else tiles.but(launch_ops=own)
 
@@ -82,7 +111,7 @@ class JointSpace:
         """Whether the schedule is legal, offered or not."""
         return is_legal(self.workload, self.gpu, schedule)
 
-    def around(self, index: int, others: Sequence[AttentionSchedule] = ()) -> AroundOp:
+    def around(self, index: int, others: Sequence[LaunchOpSchedule] = ()) -> AroundOp:
         """As launch op `index` sees it, where `others` were chosen of the other launch ops, in order."""
         return AroundOp(space=self, index=index, others=tuple(others))
 
@@ -95,7 +124,7 @@ class AroundOp:
     #: Among the launch ops.
     index: int
     #: Of the others, in order.
-    others: tuple[AttentionSchedule, ...] = ()
+    others: tuple[LaunchOpSchedule, ...] = ()
 
     @property
     def workload(self) -> Workload:
@@ -108,12 +137,12 @@ class AroundOp:
         return self.space.gpu
 
     @property
-    def op(self) -> AttentionOp:
+    def op(self) -> Any:
         """The one that sees it."""
         return self.space.own[self.index].op
 
     @property
-    def offered(self) -> tuple[AttentionSchedule, ...]:
+    def offered(self) -> tuple[Any, ...]:
         """Of that one."""
         return self.space.own[self.index].offered
 
@@ -122,7 +151,7 @@ class AroundOp:
         """Of the tile ops alone; None where there are none."""
         return self.space.tiles
 
-    def joined(self, one: AttentionSchedule, tiles: Schedule | None) -> Schedule:
+    def joined(self, one: LaunchOpSchedule, tiles: Schedule | None) -> Schedule:
         """That one's choice and what is chosen of tile ops, with the others."""
         return self.space.joined((*self.others[: self.index], one, *self.others[self.index :]), tiles)
 
@@ -145,7 +174,7 @@ def any_space_of(workload: Workload, gpu: Gpu) -> AnySpace:
     return JointSpace(workload, gpu) if workload.launch_ops else Space(workload, gpu)
 
 
-def _some(rng: random.Random, offered: tuple[AttentionSchedule, ...], count: int, most: int) -> list[AttentionSchedule]:
+def _some(rng: random.Random, offered: tuple[LaunchOpSchedule, ...], count: int, most: int) -> list[LaunchOpSchedule]:
     """As many as all launch ops together have at most: different ones as far as there are."""
     count = min(count, most)
     some = rng.sample(offered, min(count, len(offered)))

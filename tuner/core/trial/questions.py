@@ -36,7 +36,7 @@ def log_sizes(workload: Workload) -> tuple[float, ...]:
     sized = (*behind, *first)[: max(2, len(behind))]
     others = (op for op in workload.ops if op not in sized)
     sizes = [size for op in sized for size in op.sizes]
-    sizes += [getattr(op, name) for op in others for name in op.FREE_IN_CHAIN if name != "m"]
+    sizes += [op.to_json()[name] for op in others for name in op.FREE_IN_CHAIN if name != "m"]
     return tuple(map(math.log2, sizes))
 
 

@@ -17,7 +17,7 @@ from tuner.workers.builder.shipping import ShippedKernel
 from tuner.workers.simulated.evaluator import PreparedModel
 
 #: Grows when a message changes so that the other side would misread it.
-PROTOCOL: Literal[3] = 3
+PROTOCOL: Literal[4] = 4
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Announcement(_Message):
     """What a worker says of itself when it joins."""
 
     #: Must be `PROTOCOL`.
-    protocol: Literal[3] = PROTOCOL
+    protocol: Literal[4] = PROTOCOL
     tuner_version: str
     #: Another one at each joining.
     joining: str

@@ -6,8 +6,9 @@ from typing import Self
 
 from pydantic import Field
 
+from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.gemm_op import DEFAULT_EPS, Activation, GemmOp
+from tuner.core.problem.gemm_op import DEFAULT_EPS, GemmOp
 from tuner.core.problem.rotary import Rotary
 from tuner.errors import InvalidInput
 from tuner.wire.fields import ActivationName, Name, Size, Strict

@@ -2,7 +2,10 @@
 // values in front (and defines TUNER_CONFIG); this default lets each file compile alone.
 #pragma once
 
-enum Activation : int { kIdentity = 0, kRelu = 1, kGelu = 2, kSilu = 3 };
+#ifndef TUNER_ACTIVATIONS
+#define TUNER_ACTIVATIONS
+enum Activation : int { kIdentity = 0 };  // and those that the kernel has: rows of the host
+#endif
 
 // How soon the L2 may give up a line that is read or written.
 enum CacheHint : int { kNoHint = 0, kEvictFirst = 1, kEvictLast = 2 };
@@ -46,7 +49,7 @@ constexpr int kClusterM = 1, kClusterN = 1, kClusterK = 1;
 #define TUNER_CLUSTER_DIMS      // of the kernel: none
 constexpr bool kTrace = false;  // whether tasks are stamped, as in trace.cuh
 constexpr OpConfig kOps[kNumOps] = {
-    {64, 32, 64, 4, 2, 16, kSilu, true, true, false, true, 1, kNoHint, kEvictLast},
+    {64, 32, 64, 4, 2, 16, kIdentity, true, true, false, true, 1, kNoHint, kEvictLast},
     {16, 64, 64, 1, 8, 16, kIdentity, false, false, true, false, 2, kEvictLast, kNoHint},
 };
 #endif

@@ -1,5 +1,5 @@
-// Helpers of the measuring protocol; never part of a candidate. source/tools.py puts ptx.cuh in front of them, and behind
-// them tools_of_elements.cu for each element type.
+// Helpers of the measuring protocol; never part of a candidate. source/tools.py puts ptx.cuh and `activate`, by an
+// activation's number, in front of them, and behind them tools_of_elements.cu for each element type.
 
 // Keeps the stream busy for `cycles` of the SM clock, so that the host's launch latency stays out of what follows.
 extern "C" __global__ void tuner_delay(long long cycles) {
@@ -66,12 +66,4 @@ extern "C" __global__ void tuner_fingerprint(const u64* table, u64* sums) {
   }
   for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, offset);
   if (threadIdx.x % 32 == 0) atomicAdd(sums + blockIdx.y, sum);
-}
-
-// Activations are numbered as in config.cuh: identity, relu, gelu (tanh form), silu.
-__device__ __forceinline__ float activate(float x, int activation) {
-  if (activation == 1) return x < 0.0f ? 0.0f : x;
-  if (activation == 2) return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
-  if (activation == 3) return x / (1.0f + __expf(-x));
-  return x;
 }

@@ -157,7 +157,7 @@ def test_a_run_begins_behind_an_attention() -> None:
     assert runs_problem(4, PlanKind.RUNS, (1, 2), (1,)) is None
     for starts in ((2,), (2, 3)):
         problem = runs_problem(4, PlanKind.RUNS, starts, (1,)) or ""
-        assert "an attention's launch stands in front of op 1, let a run begin with it" in problem
+        assert "another op's launch stands in front of op 1, let a run begin with it" in problem
     assert "runs that begin at op 0 alone" in (runs_problem(4, PlanKind.RUNS, (), (1,)) or "")
     assert "use n_launches_pdl" in (runs_problem(4, PlanKind.RUNS, (1, 2, 3), (1,)) or "")
     assert run_starts_of(4, (1, 3)) == ((1, 3),)

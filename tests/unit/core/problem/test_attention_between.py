@@ -142,7 +142,10 @@ def _next_qkv(workload: Workload) -> GemmOp:
         (lambda w: {"ops": (*w.ops[:2], replace(w.ops[2], source="y"))}, "o_proj stands behind .* does not read it"),
         (lambda w: {"ops": (*w.ops[:2], replace(w.ops[2], residual_source="qkv"))}, "o_proj reads qkv, whose keys"),
         (lambda w: {"ops": (*w.ops, _next_qkv(w))}, "qkv and next_qkv both write to a cache"),
-        (lambda w: {"ops": (*w.ops, replace(w.ops[1], name="b"))}, "2 attentions: what is built is one"),
+        (
+            lambda w: {"ops": (*w.ops, replace(w.ops[1], name="b"))},
+            "attention and b read qkv, .* to the cache of one",
+        ),
         (lambda w: {"ops": (w.ops[1], w.ops[0], w.ops[2])}, "attention reads qkv, which a later op writes"),
         (lambda w: {"ops": (w.ops[0], w.ops[2], w.ops[1])}, "o_proj reads attention, which a later op writes"),
     ],

@@ -28,10 +28,10 @@ def changed(files: dict[str, bytes], **changes: Any) -> dict[str, bytes]:
 def test_a_kernel_is_launched_with_its_own_cubin_and_the_plan_that_is_proven_here(kind: PlanKind) -> None:
     made = make(kind)
     work = work_of(dict(made.kernel.files), H200)
-    assert work.launchable is not None
-    work.launchable.check()
-    assert work.launchable.cubin == made.kernel.files["kernel.cubin"]
-    assert (work.plan_kind, work.launchable.workload) == (kind, made.workload)
+    assert work.shared is not None
+    work.shared.check()
+    assert work.shared.cubin == made.kernel.files["kernel.cubin"]
+    assert (work.plan_kind, work.shared.workload) == (kind, made.workload)
     assert problem_of(made.kernel.manifest).workload == made.workload
 
 
@@ -40,10 +40,10 @@ def test_an_attention_is_launched_with_its_own_cubin_and_the_plan_that_is_proven
     made = make_attention(d_out=d_out)
     files = dict(made.kernel.files)
     work = work_of(files, H200)
-    [one] = work.attentions
+    [one] = work.own
     one.check()
     assert one.cubin == files["attention0.cubin"]
-    assert (work.launchable is None) == (d_out is None)
+    assert (work.shared is None) == (d_out is None)
     assert [plan.digest for plan in work.plans] == [plan.digest for plan in made.plans]
     tasks = bytearray(files["attention0_tasks.bin"])
     tasks[-4] ^= 1

@@ -23,8 +23,9 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Prepared, Problem, evaluate
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Failed, FailureKind, Measured, Rejected
+from tuner.ops.gemm.costs import LIBRARY_ELEMENTWISE_US
 from tuner.workers.simulated.evaluator import INPUT_SQUARES_US, Faults, SimulatedEvaluator
-from tuner.workers.simulated.library import LIBRARY_ELEMENTWISE_US, library_us
+from tuner.workers.simulated.library import library_us
 
 TARGET = parse_target("simulated:h200")
 HEALTHY = Faults(hang=0, crash=0, wrong_numbers=0)

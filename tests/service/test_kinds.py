@@ -1,0 +1,95 @@
+"""A server that lacks a kind of op, and one with a kind that another package brings."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.attentions import attention
+from tests.support.builders import BEST, spec
+from tests.support.repository import ROOT
+from tests.support.serving import SMALL_PAIR
+from tests.support.waiting import wait_until
+from tuner.core.trial.job import JobState
+from tuner.store import Store, bests, jobs
+
+Ask = Callable[..., tuple[int, Any]]
+
+
+@contextmanager
+def server(folder: Path, *hidden: str, sites: tuple[Path, ...] = ()) -> Iterator[Ask]:
+    """A server in a process of its own, without the kinds that are hidden and with packages of these folders."""
+    paths = os.pathsep.join([*map(str, sites), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.service.kinds_hidden", str(folder), *hidden],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths},
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+
+        def ask(method: str, path: str, body: Any = None) -> tuple[int, Any]:
+            line = f"{method} {path}" + ("" if body is None else f" {json.dumps(body)}")
+            print(line, file=process.stdin, flush=True)
+            status, text = json.loads(process.stdout.readline())
+            return status, json.loads(text) if text.startswith(("{", "[")) else text
+
+        yield ask
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> tuple[Path, str, str]:
+    """A folder with a database: a result of an attention, and a job of one that waits; their ids."""
+    store = Store.open(tmp_path / "data")
+    asked = replace(spec(16), workload=attention())
+    with store.write() as session:
+        done = jobs.insert(session, asked, 1.0)
+        for state in (JobState.SEARCHING, JobState.FINALS, JobState.SUCCEEDED):
+            jobs.set_state(session, done.id, state, 2.0)
+        bests.insert(session, replace(BEST, job_id=done.id))
+        waiting = jobs.insert(session, replace(asked, seed=1), 3.0)
+    store.close()
+    return tmp_path / "data", done.id, waiting.id
+
+
+def test_without_a_kind_old_rows_say_so_and_products_are_tuned(kept: tuple[Path, str, str]) -> None:
+    folder, done, waiting = kept
+    with server(folder, "attention") as ask:
+        status, job = ask("GET", f"/jobs/{done}")
+        assert (status, job["state"], job["pair"]["kind"]) == (200, "succeeded", "unknown")
+        assert job["pair"]["unknown_kinds"] == ["attention"]
+        assert job["pair"]["ops"][0]["op"] == "attention", "what was asked for is kept"
+        assert "an op of kind attention, which is not known here" in job["workload"]
+        for path in ("/jobs", "/ui/", f"/ui/jobs/{done}", f"/ui/jobs/{waiting}", "/ui/results", f"/jobs/{done}/best"):
+            status, found = ask("GET", path)
+            assert (path, status) == (path, 200)
+            assert "not known here" in (found if isinstance(found, str) else json.dumps(found)) or "best" in path
+        wait_until(lambda: ask("GET", f"/jobs/{waiting}")[1]["reason"])
+        _, job = ask("GET", f"/jobs/{waiting}")
+        assert job["state"] == "queued"
+        assert job["reason"] == (
+            "it has an op of kind attention, which is not known here: install the package that brings it, or cancel it"
+        )
+        status, refused = ask("POST", "/jobs", {"pair": {"kind": "chain", "m": 4, "ops": [{"op": "attention"}]}})
+        assert (status, refused["errors"][0]["field"]) == (422, "pair.ops.0.op")
+        status, job = ask("POST", "/jobs", {"pair": SMALL_PAIR, "budget": {"trials": 12, "seconds": 600}})
+        assert status == 201
+        wait_until(lambda: ask("GET", f"/jobs/{job['id']}")[1]["state"] in ("succeeded", "failed"), pause_s=0.2)
+        assert ask("GET", f"/jobs/{job['id']}")[1]["state"] == "succeeded", "those behind it do not wait with it"
+    with server(folder) as ask:
+        _, job = ask("GET", f"/jobs/{done}")
+        assert (job["pair"]["kind"], job["pair"]["ops"][0]["op"]) == ("chain", "attention"), "nothing was lost"

@@ -1,0 +1,61 @@
+"""What a simulation knows of a launch of products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tuner.core.model.l2 import FIRST, LAST, NORMAL
+from tuner.core.model.launch import Launch
+from tuner.core.model.rates import Rates
+from tuner.core.model.task_costs import OpCosts, costs_of, num_teams, runs_ahead
+from tuner.core.plan.split_tasks import parts_of
+from tuner.core.plan.tile_graph import TileGraph
+from tuner.core.plan.words import Plan
+from tuner.core.problem.resources import occupancy
+from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.cache_hints import hints_of
+from tuner.core.schedule.tiling import CacheHint
+
+#: Threads that poll where the copying is one warp's work.
+WARP = 32
+#: Classes of eviction.
+_CLASSES = {CacheHint.EVICT_FIRST: FIRST, CacheHint.NORMAL: NORMAL, CacheHint.EVICT_LAST: LAST}
+
+
+def product_launch(plan: VerifiedPlan, words: Plan, rates: Rates) -> Launch:
+    """Costs and kernel of a launch whose tasks are those of `words`."""
+    graph, gpu = plan.graph, plan.gpu
+    tiling, hints = graph.tiling, hints_of(graph.workload, graph.tiling)
+    costs = costs_of(graph, gpu, rates, has_even_parts=_has_even_parts(words, graph))
+    return Launch(
+        costs=costs,
+        weight_class=_CLASSES[hints.weights],
+        input_classes={op: _CLASSES[hint] for op, hint in enumerate(hints.inputs)},
+        output_classes={op: _CLASSES[hint] for op, hint in enumerate(hints.outputs)},
+        written_before=tuple(_written_before(graph, costs)),
+        cluster_size=tiling.cluster_size,
+        occupancy=occupancy(plan.resources, gpu),
+        num_stages=tiling.num_stages,
+        num_teams=num_teams(tiling),
+        runs_ahead=runs_ahead(tiling),
+        num_pollers=WARP if runs_ahead(tiling) else plan.resources.num_threads,
+        engine=rates.of(tiling.engine),
+    )
+
+
+def _written_before(graph: TileGraph, costs: Mapping[int, OpCosts]) -> Iterator[tuple[tuple[int, int], ...]]:
+    """What an earlier launch of the same workload wrote, of each op that reads some."""
+    for op in graph.op_indices:
+        producer = graph.workload.producer_of(op)
+        if producer is not None and producer not in graph.op_indices:
+            yield tuple(panel for row in costs[op].whole.a_panels for panel in row)
+
+
+def _has_even_parts(plan: Plan, graph: TileGraph) -> bool:
+    """Whether the tiles that are split have as many parts as their op may have, which differ by a k-step at most."""
+    tasks = plan.tasks[plan.tasks[:, 7] > 0]
+    part, num_parts = tasks[:, 6], tasks[:, 7]
+    first = part if plan.strided_parts else graph.all_steps[tasks[:, 0]] * part // num_parts
+    return bool(np.all(num_parts == parts_of(graph)[tasks[:, 0]]) and np.all(tasks[:, 9] == first))

@@ -1,0 +1,132 @@
+"""Activations: a row each, and one that a package adds is a row of its."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from tuner.core.problem.activation_row import ActivationRow, within
+from tuner.core.problem.dtype_row import Array, ArrayModule, VendorType
+from tuner.core.problem.rows import added_rows, check_rows
+from tuner.errors import InvalidInput
+
+#: Where packages name theirs.
+GROUP = "tuner.activations"
+
+#: None of ours is steeper (gelu 1.13, silu 1.10).
+_GENTLE = within(1.2)
+
+
+def _gelu(xp: ArrayModule, z: Array) -> Array:
+    """Source: Hendrycks, Gimpel, "Gaussian Error Linear Units", arXiv:1606.08415 (the tanh approximation)."""
+    return 0.5 * z * (1 + xp.tanh(0.7978845608028654 * (z + 0.044715 * z**3)))
+
+
+class Activation(StrEnum):
+    """Elementwise function applied to an op's output, in fp32, before it is rounded.
+
+    ``gelu`` is the tanh approximation, which is also what vendor libraries fuse.
+    """
+
+    row: ActivationRow
+
+    def __new__(cls, row: ActivationRow | str) -> Activation:
+        """The member of a row; a name finds its member, and makes none."""
+        assert isinstance(row, ActivationRow), row
+        member = str.__new__(cls, row.name)
+        member._value_, member.row = row.name, row
+        return member
+
+    IDENTITY = ActivationRow(
+        name="identity",
+        number=0,
+        aliases=("linear",),
+        is_transformers_name=False,
+        host=lambda xp, z: z,
+        device="x",
+        torch=lambda functional, z: z,
+        spread=_GENTLE,
+        library=(
+            VendorType(name="CUBLASLT_EPILOGUE_DEFAULT", number=1),
+            VendorType(name="CUBLASLT_EPILOGUE_BIAS", number=4),
+        ),
+        is_plain=True,
+    )
+    RELU = ActivationRow(
+        name="relu",
+        number=1,
+        host=lambda xp, z: xp.maximum(z, 0),
+        device="max_or_nan(x, 0.0f)",
+        torch=lambda functional, z: functional.relu(z),
+        spread=_GENTLE,
+        library=(
+            VendorType(name="CUBLASLT_EPILOGUE_RELU", number=2),
+            VendorType(name="CUBLASLT_EPILOGUE_RELU_BIAS", number=6),
+        ),
+        is_plain=True,
+    )
+    GELU = ActivationRow(
+        name="gelu",
+        number=2,
+        aliases=("gelu_accurate", "gelu_fast", "gelu_new", "gelu_python_tanh", "gelu_pytorch_tanh"),
+        is_transformers_name=False,  # that is the exact form, by erf
+        host=_gelu,
+        # (1 + tanh z) / 2 is the logistic function of 2 z; sqrt(2 / pi) and the cubic's coefficient.
+        device="times_logistic(x, 2.0f * 0.7978845608028654f * (x + 0.044715f * x * x * x))",
+        torch=lambda functional, z: functional.gelu(z, approximate="tanh"),
+        spread=_GENTLE,
+        library=(
+            VendorType(name="CUBLASLT_EPILOGUE_GELU", number=32),
+            VendorType(name="CUBLASLT_EPILOGUE_GELU_BIAS", number=36),
+        ),
+    )
+    SILU = ActivationRow(
+        name="silu",
+        number=3,
+        aliases=("swish",),
+        host=lambda xp, z: z / (1 + xp.exp(-z)),
+        device="times_logistic(x, x)",
+        torch=lambda functional, z: functional.silu(z),
+        spread=_GENTLE,
+    )
+    locals().update({row.name.upper(): row for row in added_rows(GROUP, ActivationRow)})
+
+
+check_rows(GROUP, (one.row for one in Activation))
+
+#: Names of transformers whose function is one of ours.
+OF_TRANSFORMERS = {
+    name: one
+    for one in Activation
+    for name in (*one.row.aliases, *((str(one),) if one.row.is_transformers_name else ()))
+}
+#: Every name that a kernel's activation may be given by: ours, and those of the same function.
+_NAMES = {**OF_TRANSFORMERS, **{str(one): one for one in Activation}}
+
+
+def canonical(name: str, *, field: str = "activation") -> Activation:
+    """Ours of that function, by our name or by another one; ``gelu`` is ours, the tanh form.
+
+    Raises:
+        InvalidInput: no activation of ours has that name.
+    """
+    if isinstance(name, str) and name in _NAMES:
+        return _NAMES[name]
+    raise InvalidInput(field, f"is {name!r}, which no kernel here has", f"give one of {', '.join(sorted(_NAMES))}")
+
+
+def of_transformers(name: object, *, field: str = "hidden_act") -> Activation:
+    """Ours of the function that a config of transformers names so.
+
+    Raises:
+        InvalidInput: ours has no such function; of ``gelu`` it says why.
+    """
+    if isinstance(name, str) and name in OF_TRANSFORMERS:
+        return OF_TRANSFORMERS[name]
+    exact = "; our gelu is the tanh form, and this one is exact" if name == Activation.GELU else ""
+    known = ", ".join(sorted(OF_TRANSFORMERS))
+    raise InvalidInput(field, f"is {name!r}, which no kernel here has{exact}", f"give a model of one of {known}")
+
+
+def names_of(activation: Activation) -> tuple[str, ...]:
+    """All names that `canonical` takes for it."""
+    return tuple(name for name, one in _NAMES.items() if one is activation)

@@ -1,0 +1,78 @@
+"""What a vendor's library takes for products: a model, which the twin measures candidates against.
+
+Each kernel of the library takes what its bytes or products take, and a time beside these: its start behind the kernel
+before it, its first bytes, its last tiles. Those times are fitted to what an H100 and an H200 measured
+(docs/simulator.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tuner.core.model.rates import rates_of
+from tuner.core.model.task_costs import L2_BYTES_PER_CLOCK
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.workload import GemmOp, Workload
+from tuner.workers.source.library_epilogue import split_epilogue
+
+#: Share of a data sheet's rate of the tensor cores that a vendor library reaches on large products.
+LIBRARY_TENSOR_EFFICIENCY = 0.75
+#: Share of the rate at which the twin's memory streams that weights come at: 0.80 of a data sheet's on Hopper. A card's
+#: library reaches 0.88. But forecasts of our best kernels are too long by as much at few rows, and what the twin is
+#: asked for is the speed-up.
+LIBRARY_STREAM_SHARE = 0.93
+#: What a kernel takes beside bytes and products: of a product, a norm, an elementwise pass.
+LIBRARY_PRODUCT_US = 3.1
+LIBRARY_NORM_US = 5.0
+LIBRARY_ELEMENTWISE_US = 2.0
+#: Tile of the library's kernels, and the most that an unfilled last wave costs its tensor cores (it splits k).
+LIBRARY_TILE = 128
+LIBRARY_WORST_WAVE = 1.3
+
+
+def library_us(ops: Sequence[GemmOp], workload: Workload, gpu: Gpu) -> float:
+    """Of all kernels, one after the other: norms, products, and what the products' epilogues cannot do. Of independent
+    products, which it runs side by side, only one waits for its start."""
+    products_us = [_product_us(op, workload, gpu) for op in ops]
+    num_starts = 1 if workload.is_independent else len(products_us)
+    normed = {(op.norm, op.eps): op for op in ops if op.norm}
+    others_us = [
+        *(_norm_us(op, workload, gpu) for op in normed.values()),
+        *(_elementwise_us(op, workload, gpu) for op in ops if split_epilogue(op)[1]),
+    ]
+    return sum(products_us) + num_starts * LIBRARY_PRODUCT_US + sum(others_us)
+
+
+def _product_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
+    """A roofline whose tensor rate falls where the library's tiles do not fill the last wave; weights stream as fast
+    all the same."""
+    num_bytes = (op.weight_rows * op.k + op.m * op.k + op.m * op.weight_rows) * workload.dtype.size_bytes
+    num_tiles = math.ceil(op.m / LIBRARY_TILE) * math.ceil(op.weight_rows / LIBRARY_TILE)
+    waves = num_tiles / gpu.num_sms
+    wave_loss = min(math.ceil(waves) / waves, LIBRARY_WORST_WAVE)
+    tensor_s = op.num_flops / (gpu.tensor_flops_per_s * LIBRARY_TENSOR_EFFICIENCY)
+    return max(_stream_us(num_bytes, gpu), 1e6 * tensor_s * wave_loss)
+
+
+def _norm_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
+    """Reads the op's input, and writes it normed."""
+    return LIBRARY_NORM_US + _pass_us(2 * op.m * op.k * workload.dtype.size_bytes, gpu)
+
+
+def _elementwise_us(op: GemmOp, workload: Workload, gpu: Gpu) -> float:
+    """One pass over the sums and the output."""
+    num_bytes = op.m * (op.weight_rows + op.result_columns) * workload.dtype.size_bytes
+    return LIBRARY_ELEMENTWISE_US + _pass_us(num_bytes + op.epilogue_bytes(workload.dtype), gpu)
+
+
+def _pass_us(num_bytes: int, gpu: Gpu) -> float:
+    """Over what the kernel before has written, which the L2 holds where it fits."""
+    if num_bytes > gpu.l2_bytes // 2:
+        return _stream_us(num_bytes, gpu)
+    return 1e6 * num_bytes / (gpu.num_sms * L2_BYTES_PER_CLOCK * gpu.clock_mhz * 1e6)
+
+
+def _stream_us(num_bytes: int, gpu: Gpu) -> float:
+    """From the twin's memory, whose rate is that of the forecasts."""
+    return 1e6 * num_bytes / (gpu.dram_bytes_per_s * rates_of(gpu).dram_share * LIBRARY_STREAM_SHARE)

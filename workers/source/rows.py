@@ -1,0 +1,39 @@
+"""What rows of element types and activations say in a source, in the place of what the device files declare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tuner.core.problem.activation_row import ActivationRow
+from tuner.core.problem.dtype_row import OperandRow
+
+
+def element_of(row: OperandRow) -> str:
+    """The struct of an element type, as element.cuh declares it."""
+    return (
+        f"struct Element {{\n  using Bits = u{row.bits};\n"
+        f"  static constexpr Bits kNan = {row.nan_bits:#x};\n{row.device}}};\n"
+    )
+
+
+def with_rows(text: str, dtype: OperandRow, activations: Iterable[ActivationRow] = ()) -> str:
+    """A device file with these rows in the place of what it has by default."""
+    rows = sorted({row for row in activations if row.device != "x"}, key=lambda row: row.number)
+    enumerators = ["kIdentity = 0", *(f"{row.enumerator} = {row.number}" for row in rows)]
+    cases = [f"  if constexpr (kActivation == {row.enumerator}) return {row.device};\n" for row in rows]
+    said = {
+        "TUNER_ELEMENT": element_of(dtype),
+        "TUNER_ACTIVATIONS": f"enum Activation : int {{ {', '.join(enumerators)} }};\n",
+        "TUNER_ACTIVATE": "".join(cases),
+    }
+    for switch, instead in said.items():
+        before, found, after = text.partition(f"#ifndef {switch}\n")
+        text = before + instead + after.partition("#endif\n")[2] if found else text
+    return text
+
+
+def activate_by_number(rows: Sequence[ActivationRow]) -> str:
+    """A function of any of these activations, by its number."""
+    cases = "".join(f"  if (activation == {row.number}) return {row.device};\n" for row in rows)
+    head = "__device__ __forceinline__ float activate(float x, int activation)"
+    return f"{head} {{\n{cases}  return x;\n}}\n"
