@@ -19,7 +19,8 @@ from tests.support.waiting import wait_until
 
 _EXAMPLE = ROOT / "deploy/apache/tuner.conf"
 MODULES = Path("/usr/lib/apache2/modules")
-_LOADED = "mpm_event authn_core authz_core authz_user auth_openidc headers proxy proxy_http ssl socache_shmcb".split()
+_LOADED = ("mpm_event", "authn_core", "authz_core", "authz_user", "auth_openidc", "headers", "proxy", "proxy_http",
+           "ssl", "socache_shmcb")  # fmt: skip
 
 
 def free_port() -> int:

@@ -6,13 +6,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from sqlalchemy.orm import Session
-
 from tuner.core.access.caller import Caller, Role
 from tuner.core.access.quota import EVERY, Quota, QuotaScope, Usage
 from tuner.errors import Forbidden
 from tuner.service.access import REMEMBERED_S
-from tuner.store import Store, audit, quotas
+from tuner.store import Session, Store, audit, quotas
 from tuner.store.gathering import write_now
 
 

@@ -48,10 +48,10 @@ def test_a_listed_proxy_names_the_user_and_forms_need_the_proof_of_their_page(tm
         assert httpx.post(f"{server.url}/ui/jobs/job-0/cancel", headers=ALICE, data={}).status_code == 403
 
 
-@pytest.mark.parametrize("name", ["", " ", "a" * 65, "a\tb"])
-def test_a_name_that_is_none_lets_nobody_in(tmp_path: Path, name: str) -> None:
+def test_a_name_that_is_none_lets_nobody_in(tmp_path: Path) -> None:
     with Server(tmp_path / "data", **LISTED) as server:
-        assert httpx.get(f"{server.url}/whoami", headers={"X-Forwarded-User": name}).status_code == 401
+        for name in (b"", b"a" * 65, b"a\tb", b"\xff"):
+            assert httpx.get(f"{server.url}/whoami", headers={"X-Forwarded-User": name}).status_code == 401, name
         twice = [("X-Forwarded-User", "alice"), ("X-Forwarded-User", "root")]
         assert httpx.get(f"{server.url}/whoami", headers=twice).status_code == 401
         assert httpx.get(f"{server.url}/whoami", headers={"X-Forwarded-User": "zoë".encode()}).json()["owner"] == "zoë"
