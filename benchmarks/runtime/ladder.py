@@ -17,8 +17,9 @@ from tests.support.packs_on_card import pack_of
 from tuner.client.tune_model import VLLM_ROWS
 from tuner.core.problem.gpu import Gpu
 from tuner.core.trial.stats import median, paired_ratios
-from tuner.packs.contents import Kernel, Shape
+from tuner.packs.contents import Kernel
 from tuner.packs.ladder import DEFAULT_MIN_GAIN, Found, make_entry
+from tuner.packs.shapes import Shape
 from tuner.packs.write import write_pack
 from tuner.runtime import Pack
 from tuner.workers.host.try_kernels import work_of

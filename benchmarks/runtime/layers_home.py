@@ -28,7 +28,7 @@ from benchmarks.common.setting import twin_of
 from benchmarks.common.workbench import Watch
 from benchmarks.runtime.model import VERIFIED_BAR, Steps, service
 from tests.support.repository import ROOT
-from tuner.packs.attention import AttentionRung
+from tuner.packs.contents import Rung
 from tuner.packs.read import read_pack
 from tuner.workers.host.cards import usable_gpus
 from tuner.workers.host.supervisor import GpuSupervisor
@@ -84,9 +84,9 @@ def tune(steps: Steps, url: str, layer: Layer, packs: Path, trials: int) -> list
     ]  # fmt: skip
 
 
-def rung_of(layer: Layer, packs: Path) -> AttentionRung:
+def rung_of(layer: Layer, packs: Path) -> Rung:
     """The one line of the pack's one table."""
-    (entry,) = read_pack(layer.pack(packs).read_bytes()).layers
+    (entry,) = read_pack(layer.pack(packs).read_bytes()).section("layers")
     (rung,) = entry.rungs
     return rung
 

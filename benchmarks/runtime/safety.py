@@ -15,9 +15,10 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.packs.contents import Kernel, Shape
+from tuner.packs.contents import Kernel
 from tuner.packs.invariant import make_invariant_entry
 from tuner.packs.ladder import Found
+from tuner.packs.shapes import Shape
 from tuner.packs.write import write_pack
 from tuner.runtime import load
 from tuner.workers.builder.nvrtc import Builder

@@ -25,13 +25,19 @@ static int is_within(uint64_t offset, uint64_t num_bytes, uint64_t total) {
 /* Of an attention's program one of seven, of a layer's one of its operands; the memory and the number of pages of both. */
 static int is_tensor(uint32_t tensor, const pack_program *program) {
   if (tensor == PACK_TENSOR_MEMORY || tensor == PACK_TENSOR_NUM_PAGES) return 1;
+  if (tensor == PACK_TENSOR_ROWS) return program->most_rows > 0;
   if (program->num_operands == 0) return tensor < PACK_TENSOR_MEMORY;
   return tensor >= PACK_FIRST_OPERAND && tensor - PACK_FIRST_OPERAND < program->num_operands;
 }
 
-static int has_pages_of(const tuner_pack *pack, uint32_t tensor, const pack_program *program) {
-  if (tensor < PACK_FIRST_OPERAND) return tensor == PACK_TENSOR_KEYS || tensor == PACK_TENSOR_VALUES;
-  return (pack_get_operand(pack, program->first_operand + tensor - PACK_FIRST_OPERAND).flags & PACK_IS_PAGED) != 0;
+/* Whether the dimension of a map that is told at the launch may be: rows of pages, or rows. */
+static int has_rows_of(const tuner_pack *pack, const pack_map *map, const pack_program *program) {
+  const int is_paged = map->rows_per_page > 0;
+  if (!is_paged && (program->most_rows == 0 || map->rows_dim == 0 || map->dims[map->rows_dim] != program->most_rows)) return 0;
+  if (map->op == PACK_TENSOR_MEMORY) return !is_paged;
+  if (map->op < PACK_FIRST_OPERAND) return is_paged && (map->op == PACK_TENSOR_KEYS || map->op == PACK_TENSOR_VALUES);
+  const pack_operand of = pack_get_operand(pack, program->first_operand + map->op - PACK_FIRST_OPERAND);
+  return (of.flags & (is_paged ? PACK_IS_PAGED : PACK_HAS_ROWS)) != 0;
 }
 
 static tuner_status check_operand(const tuner_pack *pack, uint32_t index, uint32_t before) {
@@ -72,9 +78,9 @@ static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, cons
       if (num_bytes > kMaxBytes / of.dims[i]) return bad("operand", number, "it is too large");
       num_bytes *= of.dims[i];
     }
-    if (map->rows_dim != PACK_NONE &&
-        (map->rows_dim == 0 || map->strides[map->rows_dim - 1] * map->rows_per_page != num_bytes / of.dims[0]))
-      return bad("tensor map", index, "its pages are not those of its operand");
+    const uint32_t rows = map->rows_per_page > 0 ? map->rows_per_page : 1;
+    if (map->rows_dim != PACK_NONE && (map->rows_dim == 0 || map->strides[map->rows_dim - 1] * rows != num_bytes / of.dims[0]))
+      return bad("tensor map", index, "its pages or rows are not those of its operand");
   }
   return pack_map_is_within(map, num_bytes) ? TUNER_OK : bad("tensor map", index, "it lies outside of its tensor");
 }
@@ -82,13 +88,13 @@ static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, cons
 static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack_part *part, const pack_program *program) {
   const pack_map map = pack_get_map(pack, index);
   const uint32_t tensor = map.op, offset = map.operand;
-  if (!is_tensor(tensor, program) || tensor == PACK_TENSOR_NUM_PAGES || map.rank < 2 || map.rank > 5)
+  if (!is_tensor(tensor, program) || tensor == PACK_TENSOR_NUM_PAGES || tensor == PACK_TENSOR_ROWS || map.rank < 2 ||
+      map.rank > 5)
     return bad("tensor map", index, "its tensor or rank is out of range");
   if (offset % 64 != 0 || !is_within(offset, ENCODED_MAP_BYTES, part->parameter_bytes))
     return bad("tensor map", index, "it lies outside of the parameter");
-  const int has_pages = map.rows_dim != PACK_NONE;
-  if (has_pages && (map.rows_dim >= map.rank || map.rows_per_page == 0 || !has_pages_of(pack, tensor, program)))
-    return bad("tensor map", index, "its pages are out of range");
+  if (map.rows_dim != PACK_NONE && (map.rows_dim >= map.rank || !has_rows_of(pack, &map, program)))
+    return bad("tensor map", index, "its pages or rows are out of range");
   if (tensor == PACK_TENSOR_MEMORY && (uint64_t)map.memory_place * ALIGNMENT >= program->memory_bytes)
     return bad("tensor map", index, "it lies outside of the memory");
   TUNER_TRY(pack_check_map_dims(&map, index));
@@ -97,7 +103,7 @@ static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack
 
 static tuner_status check_patch(const tuner_pack *pack, uint32_t index, const pack_part *part, const pack_program *program) {
   const pack_patch patch = pack_get_patch(pack, index);
-  const uint32_t num_bytes = patch.tensor == PACK_TENSOR_NUM_PAGES ? 4 : 8;
+  const uint32_t num_bytes = patch.tensor == PACK_TENSOR_NUM_PAGES || patch.tensor == PACK_TENSOR_ROWS ? 4 : 8;
   if (!is_tensor(patch.tensor, program) || patch.offset % 4 != 0 ||
       !is_within(patch.offset, num_bytes, part->parameter_bytes))
     return bad("patch", index, "it lies outside of the parameter");
@@ -182,10 +188,16 @@ static tuner_status check_program(const tuner_pack *pack, uint32_t index) {
   const pack_program program = pack_get_program(pack, index);
   if (!pack_is_text(pack, program.text)) return bad("program", index, "a text lies outside of the strings");
   if (program.num_operands > PACK_MAX_OPERANDS) return bad("program", index, "it has too many operands");
+  if (program.most_rows > INT32_MAX) return bad("program", index, "its rows are out of range");
   if (program.num_parts == 0 || program.num_parts > PACK_MAX_PARTS || program.num_fills > PACK_MAX_FILLS ||
       !pack_is_range(program.first_part, program.num_parts, pack->num_parts) ||
       !pack_is_range(program.first_fill, program.num_fills, pack->num_fills))
     return bad("program", index, "it has too many or too few launches or fills");
+  for (uint32_t i = 0; i < program.num_operands; ++i) {
+    const pack_operand of = pack_get_operand(pack, program.first_operand + i);
+    if ((of.flags & PACK_HAS_ROWS) != 0 && of.dims[0] != program.most_rows)
+      return bad("operand", program.first_operand + i, "its rows are not those of its program");
+  }
   if (program.memory_bytes > kMaxBytes || !is_within(program.refused_offset, RECORD_BYTES, program.memory_bytes))
     return bad("program", index, "its memory is out of range");
   for (uint32_t i = 0; i < program.num_fills; ++i) TUNER_TRY(check_fill(pack, program.first_fill + i, &program));
@@ -193,27 +205,15 @@ static tuner_status check_program(const tuner_pack *pack, uint32_t index) {
   return TUNER_OK;
 }
 
-static tuner_status check_rung(const tuner_pack *pack, uint32_t index, const pack_attention_rung *before, int is_layer) {
-  const pack_attention_rung rung = pack_get_attention_rung(pack, index);
-  if (!pack_is_text(pack, rung.library)) return bad("attention's rung", index, "a text lies outside of the strings");
-  if (rung.sequences < 1 || rung.max_length < 1 || rung.sequences < before->sequences ||
-      (rung.sequences == before->sequences && rung.max_length <= before->max_length))
-    return bad("attention's rung", index, "its sequences and context do not follow those before it");
-  if (rung.choice == PACK_CHOICE_LIBRARY) return TUNER_OK;
-  if (rung.choice != PACK_CHOICE_KERNEL || rung.program >= pack->num_programs)
-    return bad("attention's rung", index, "it has no kernel");
-  if ((pack_get_program(pack, rung.program).num_operands > 0) != is_layer)
-    return bad("attention's rung", index, "its kernel takes other tensors");
-  return TUNER_OK;
-}
-
-static tuner_status check_rungs(const tuner_pack *pack, uint32_t first, uint32_t count, int is_layer) {
-  if (!pack_is_range(first, count, pack->num_attention_rungs))
-    return tuner_fail(TUNER_BAD_PACK, "rungs of an attention of the pack's index lie outside of their table");
-  pack_attention_rung before = {0, 0, 0, 0, 0, NULL};
-  for (uint32_t r = 0; r < count; ++r) {
-    TUNER_TRY(check_rung(pack, first + r, &before, is_layer));
-    before = pack_get_attention_rung(pack, first + r);
+static tuner_status check_ladder(const tuner_pack *pack, const pack_ladder *ladder, int has_operands) {
+  TUNER_TRY(pack_check_ladder(pack, ladder));
+  for (uint32_t i = 0; i < ladder->count; ++i) {
+    const pack_rung rung = pack_get_rung(pack, ladder, i);
+    if (rung.choice == PACK_CHOICE_LIBRARY) continue;
+    const pack_program of = pack_get_program(pack, rung.number);
+    if ((of.num_operands > 0) != has_operands) return bad("attention's rung", ladder->first + i, "its kernel takes other tensors");
+    if (ladder->by_rows ? (uint32_t)rung.m_hi > of.most_rows && (of.most_rows > 0 || rung.m_lo < rung.m_hi) : of.most_rows > 0)
+      return bad("attention's rung", ladder->first + i, "its kernel serves other rows");
   }
   return TUNER_OK;
 }
@@ -226,10 +226,12 @@ static int is_shape(const tuner_attention_shape *is) {
 static tuner_status check_layer(const tuner_pack *pack, uint32_t index) {
   const pack_layer found = pack_get_layer(pack, index);
   const tuner_layer_shape *is = &found.shape;
-  if (!pack_is_text(pack, found.text) || !pack_is_text(pack, is->ops) || !is_shape(&is->attention) || is->d_in < 1 ||
-      is->num_in_front < 0 || is->num_products < is->num_in_front)
+  const int has_attention = is->attention.heads != 0;
+  if (!pack_is_text(pack, found.text) || !pack_is_text(pack, is->ops) || is->d_in < 1 || is->num_in_front < 0 ||
+      (has_attention ? !is_shape(&is->attention) || is->num_products < is->num_in_front
+                     : is->attention.d_out < 1 || is->num_products != is->num_in_front))
     return bad("layer", index, "a figure is out of range");
-  return check_rungs(pack, found.first_rung, found.num_rungs, 1);
+  return check_ladder(pack, &found.ladder, 1);
 }
 
 tuner_status pack_check_attentions(const tuner_pack *pack) {
@@ -242,7 +244,7 @@ tuner_status pack_check_attentions(const tuner_pack *pack) {
   for (uint32_t i = 0; i < pack->num_attentions; ++i) {
     const pack_attention found = pack_get_attention(pack, i);
     if (!pack_is_text(pack, found.text) || !is_shape(&found.shape)) return bad("attention", i, "a figure is out of range");
-    TUNER_TRY(check_rungs(pack, found.first_rung, found.num_rungs, 0));
+    TUNER_TRY(check_ladder(pack, &found.ladder, 0));
   }
   for (uint32_t i = 0; i < pack->num_layers; ++i) TUNER_TRY(check_layer(pack, i));
   return TUNER_OK;

@@ -1,24 +1,33 @@
-/* What a pack says of a shape, and of a device. */
+/* What a pack says of a shape and its sizes: one table, whose shapes have ladders. */
 #include <string.h>
 
 #include "fail.h"
-#include "ffn.h"
+#include "pack.h"
 
-tuner_status tuner_pack_shape(const tuner_pack *pack, uint32_t index, tuner_shape *shape, uint32_t *num_shapes) {
-  if (pack == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "pack must not be null");
-  if (num_shapes != NULL) *num_shapes = pack->num_shapes;
-  if (index >= pack->num_shapes) return TUNER_NONE;
-  if (shape != NULL) *shape = pack_get_shape(pack, index).shape;
-  return TUNER_OK;
+/* The first rung for so many rows and contexts up to `length`, else NONE. `next` is the fewest rows, more than these, that
+ * have another answer. */
+static tuner_status find(const tuner_pack *pack, const pack_ladder *ladder, int32_t rows, int32_t length, pack_rung *found,
+                         int32_t *next) {
+  *next = INT32_MAX;
+  for (uint32_t r = 0; r < ladder->count; ++r) {
+    *found = pack_get_rung(pack, ladder, r);
+    if (rows < found->m_lo) { /* rungs go from the fewest rows on */
+      *next = found->m_lo;
+      return TUNER_NONE;
+    }
+    if (rows <= found->m_hi && found->max_length >= length)
+      return found->choice == PACK_CHOICE_LIBRARY ? TUNER_LIBRARY : TUNER_OK;
+  }
+  return TUNER_NONE;
 }
 
-static int is_same(const tuner_shape *a, const tuner_shape *b) {
+static int is_same_ffn(const tuner_shape *a, const tuner_shape *b) {
   return a->dtype == b->dtype && a->activation == b->activation && a->d_in == b->d_in && a->d_hidden == b->d_hidden &&
          a->d_out == b->d_out && a->flags == b->flags;
 }
 
 /* That a caller asks for what there can be; what the pack has of it is another matter. */
-static tuner_status check_shape(const tuner_shape *shape) {
+static tuner_status check_ffn(const tuner_shape *shape) {
   if (shape->dtype != TUNER_FP16 && shape->dtype != TUNER_BF16)
     return tuner_fail(TUNER_BAD_ARGUMENT, "dtype is %d: give TUNER_FP16 or TUNER_BF16", (int)shape->dtype);
   if (shape->activation < TUNER_IDENTITY || shape->activation > TUNER_SILU)
@@ -35,20 +44,11 @@ static tuner_status check_shape(const tuner_shape *shape) {
   return TUNER_OK;
 }
 
-static tuner_status choose(const tuner_pack *pack, const pack_rung *rung, tuner_choice *choice) {
-  memset(choice, 0, sizeof *choice);
-  choice->m_lo = rung->m_lo, choice->m_hi = rung->m_hi;
-  choice->speedup = rung->speedup_ppm / 1e6;
-  if (rung->choice == PACK_CHOICE_LIBRARY) {
-    choice->kernel = PACK_NONE;
-    choice->text = rung->library;
-    return TUNER_LIBRARY;
-  }
-  const pack_kernel kernel = pack_get_kernel(pack, rung->kernel);
-  choice->kernel = rung->kernel;
-  choice->text = kernel.text;
-  choice->memory_bytes = (size_t)pack_get_layout(pack, &kernel).bytes;
-  memcpy(choice->digest, kernel.digest, sizeof choice->digest);
+tuner_status tuner_pack_shape(const tuner_pack *pack, uint32_t index, tuner_shape *shape, uint32_t *num_shapes) {
+  if (pack == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "pack must not be null");
+  if (num_shapes != NULL) *num_shapes = pack->num_shapes;
+  if (index >= pack->num_shapes) return TUNER_NONE;
+  if (shape != NULL) *shape = pack_get_shape(pack, index).shape;
   return TUNER_OK;
 }
 
@@ -56,71 +56,141 @@ tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, in
   if (pack == NULL || shape == NULL || choice == NULL)
     return tuner_fail(TUNER_BAD_ARGUMENT, "pack, shape and choice must not be null");
   memset(choice, 0, sizeof *choice);
-  TUNER_TRY(check_shape(shape));
+  TUNER_TRY(check_ffn(shape));
   choice->kernel = PACK_NONE, choice->m_lo = m, choice->m_hi = INT32_MAX, choice->text = "";
   for (uint32_t i = 0; i < pack->num_shapes; ++i) {
-    const pack_shape found = pack_get_shape(pack, i);
-    if (!is_same(&found.shape, shape)) continue;
-    for (uint32_t r = 0; r < found.num_rungs; ++r) {
-      const pack_rung rung = pack_get_rung(pack, found.first_rung + r);
-      if (rung.m_lo <= m && m <= rung.m_hi) return choose(pack, &rung, choice);
-      if (m < rung.m_lo) { /* rungs go from the fewest rows on */
-        choice->m_hi = rung.m_lo - 1;
-        break;
-      }
+    const pack_shape of = pack_get_shape(pack, i);
+    if (!is_same_ffn(&of.shape, shape)) continue;
+    pack_rung rung;
+    int32_t next;
+    const tuner_status status = find(pack, &of.ladder, m, 0, &rung, &next);
+    if (status == TUNER_NONE) {
+      choice->m_hi = next == INT32_MAX ? next : next - 1;
+      return tuner_fail(status, "the pack has no answer for %d rows of %s", (int)m, of.text);
     }
-    return tuner_fail(TUNER_NONE, "the pack has no answer for %d rows of %s", (int)m, found.text);
+    choice->m_lo = rung.m_lo, choice->m_hi = rung.m_hi, choice->speedup = rung.speedup_ppm / 1e6, choice->text = rung.library;
+    if (status == TUNER_LIBRARY) return status;
+    const pack_kernel kernel = pack_get_kernel(pack, rung.number);
+    choice->kernel = rung.number, choice->text = kernel.text;
+    choice->memory_bytes = (size_t)pack_get_layout(pack, &kernel).bytes;
+    memcpy(choice->digest, kernel.digest, sizeof choice->digest);
+    return status;
   }
   return tuner_fail(TUNER_NONE, "the pack has no such shape: tune it, or use the library");
 }
 
-tuner_status pack_check_target(const pack_target *target, int version, int major, int minor, int num_sms) {
-  const int wanted[2] = {(int)target->major, (int)target->minor};
-  const char suffix[2] = {(char)target->suffix, 0};
-  if (major != wanted[0] || minor < wanted[1] || (target->suffix != 0 && minor != wanted[1]))
-    return tuner_fail(TUNER_MISMATCH, "the kernels are for sm_%d%d%s, and this device is sm_%d%d: tune on a card like it",
-                      wanted[0], wanted[1], suffix, major, minor);
-  if (version / 1000 < (int)target->cuda_version / 1000)
-    return tuner_fail(TUNER_MISMATCH, "the kernels need a driver of CUDA %u, and this one is of CUDA %d: update the driver",
-                      target->cuda_version / 1000, version / 1000);
-  if ((uint32_t)num_sms != target->num_sms)
-    return tuner_fail(TUNER_OTHER_CARD, "the kernels were measured on a card of %u SMs, and this device has %d",
-                      target->num_sms, num_sms);
+/* But for a rounding: a scale is often computed anew. */
+static int is_near(float a, float b) {
+  const float difference = a < b ? b - a : a - b, size = a < 0 ? -a : a;
+  return difference <= 1e-6f * size;
+}
+
+static int is_same_attention(const tuner_attention_shape *a, const tuner_attention_shape *b) {
+  return a->dtype == b->dtype && a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
+         a->new_tokens == b->new_tokens && a->page_tokens == b->page_tokens && a->flags == b->flags &&
+         a->window == b->window && a->d_out == b->d_out && is_near(a->scale, b->scale) &&
+         is_near(a->soft_cap, b->soft_cap);
+}
+
+/* That a caller asks for what there can be. */
+static tuner_status check_attention(const tuner_attention_shape *shape) {
+  if (shape->dtype != TUNER_FP16 && shape->dtype != TUNER_BF16)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "dtype is %d: give TUNER_FP16 or TUNER_BF16", (int)shape->dtype);
+  if ((shape->flags & ~(uint32_t)TUNER_HEADS_FIRST) != 0)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "flags are 0x%x: give 0 or TUNER_HEADS_FIRST", (unsigned)shape->flags);
+  if (shape->page_tokens == 0 && shape->flags == 0)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "flags are 0, and a contiguous cache has its heads first: give TUNER_HEADS_FIRST");
+  if (shape->heads < 1 || shape->kv_heads < 1 || shape->head_dim < 1 || shape->new_tokens < 1)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "heads, kv_heads, head_dim and new_tokens are %d, %d, %d and %d: give 1 at least of each",
+                      (int)shape->heads, (int)shape->kv_heads, (int)shape->head_dim, (int)shape->new_tokens);
+  if (shape->page_tokens < 0 || shape->window < 0 || shape->d_out < 0)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "page_tokens, window and d_out are %d, %d and %d: give 0 or more", (int)shape->page_tokens,
+                      (int)shape->window, (int)shape->d_out);
   return TUNER_OK;
 }
 
-/* Of a kernel, or of a program behind them. */
-static pack_target target_of(const tuner_pack *pack, uint32_t index) {
-  if (index >= pack->num_kernels) return pack_get_program(pack, index - pack->num_kernels).target;
-  const pack_kernel is = pack_get_kernel(pack, index);
-  const pack_target target = {is.major, is.minor, is.suffix, is.num_sms, is.cuda_version, (is.flags & PACK_SIMULATED) != 0};
-  return target;
+/* Likewise. */
+static tuner_status check_sizes(int32_t sequences, int32_t length) {
+  if (sequences >= 1 && length >= 0) return TUNER_OK;
+  return tuner_fail(TUNER_BAD_ARGUMENT, "sequences and length are %d and %d: give 1 sequence at least, and its tokens",
+                    (int)sequences, (int)length);
 }
 
-tuner_status tuner_pack_check(const tuner_pack *pack, int ordinal) {
+tuner_status tuner_pack_attention(const tuner_pack *pack, uint32_t index, tuner_attention_shape *shape,
+                                  uint32_t *num_shapes) {
   if (pack == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "pack must not be null");
-  for (uint32_t i = 0; i < pack->num_kernels + pack->num_programs; ++i) /* whether there is a driver or not */
-    if (target_of(pack, i).is_simulated)
-      return tuner_fail(TUNER_MISMATCH, "the pack is simulated: there is nothing to run");
-  const tuner_driver *driver = tuner_driver_get();
-  if (driver == NULL) return TUNER_NO_DRIVER;
-  CUdevice device;
-  int version, facts[3];
-  static const int kFacts[3] = {CU_DEVICE_MAJOR, CU_DEVICE_MINOR, CU_DEVICE_NUM_SMS};
-  TUNER_TRY(tuner_check(driver, driver->driver_version(&version), "cuDriverGetVersion"));
-  TUNER_TRY(tuner_check(driver, driver->device_get(&device, ordinal), "cuDeviceGet"));
-  for (int i = 0; i < 3; ++i)
-    TUNER_TRY(tuner_check(driver, driver->device_attribute(&facts[i], kFacts[i], device), "cuDeviceGetAttribute"));
-  tuner_status worst = TUNER_OK;
-  uint32_t other = 0;
-  for (uint32_t i = 0; i < pack->num_kernels + pack->num_programs; ++i) {
-    const pack_target target = target_of(pack, i);
-    const tuner_status status = pack_check_target(&target, version, facts[0], facts[1], facts[2]);
-    if (status < 0) return status;
-    if (status != TUNER_OK) worst = status, other = i;
+  if (num_shapes != NULL) *num_shapes = pack->num_attentions;
+  if (index >= pack->num_attentions) return TUNER_NONE;
+  if (shape != NULL) *shape = pack_get_attention(pack, index).shape;
+  return TUNER_OK;
+}
+
+static void begin(tuner_attention_choice *choice, int32_t sequences) {
+  memset(choice, 0, sizeof *choice);
+  choice->program = PACK_NONE, choice->sequences = sequences, choice->text = "";
+}
+
+/* Of a ladder whose kernels are programs; `text` is its shape's. */
+static tuner_status find_program(const tuner_pack *pack, const pack_ladder *ladder, int32_t rows, int32_t length,
+                                 const char *text, tuner_attention_choice *choice) {
+  pack_rung rung;
+  int32_t next;
+  TUNER_TRY(check_sizes(rows, length));
+  const tuner_status status = find(pack, ladder, rows, ladder->by_rows ? 0 : length, &rung, &next);
+  if (status == TUNER_NONE && ladder->by_rows)
+    return tuner_fail(status, "the pack has no answer for %d rows of %s: tune that, or use the library", (int)rows, text);
+  if (status == TUNER_NONE)
+    return tuner_fail(status, "the pack has no answer for %d sequences of up to %d tokens of %s: tune that, or use the library",
+                      (int)rows, (int)length, text);
+  choice->max_length = rung.max_length, choice->speedup = rung.speedup_ppm / 1e6, choice->text = rung.library;
+  if (status == TUNER_LIBRARY) return status;
+  const pack_program program = pack_get_program(pack, rung.number);
+  choice->program = rung.number, choice->text = program.text, choice->memory_bytes = (size_t)program.memory_bytes;
+  memcpy(choice->digest, program.digest, sizeof choice->digest);
+  return status;
+}
+
+tuner_status tuner_attention_find(const tuner_pack *pack, const tuner_attention_shape *shape, int32_t sequences,
+                                  int32_t length, tuner_attention_choice *choice) {
+  if (pack == NULL || shape == NULL || choice == NULL)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "pack, shape and choice must not be null");
+  begin(choice, sequences);
+  TUNER_TRY(check_attention(shape));
+  TUNER_TRY(check_sizes(sequences, length));
+  for (uint32_t i = 0; i < pack->num_attentions; ++i) {
+    const pack_attention of = pack_get_attention(pack, i);
+    if (is_same_attention(&of.shape, shape)) return find_program(pack, &of.ladder, sequences, length, of.text, choice);
   }
-  TUNER_TRY(pack_check_fits(pack, driver, device));
-  if (worst == TUNER_OK) return TUNER_OK;
-  const pack_target target = target_of(pack, other);
-  return pack_check_target(&target, version, facts[0], facts[1], facts[2]); /* again, for its sentence */
+  return tuner_fail(TUNER_NONE, "the pack has no such attention: tune it, or use the library");
+}
+
+tuner_status tuner_pack_layer(const tuner_pack *pack, uint32_t index, tuner_layer_shape *shape, uint32_t *num_layers) {
+  if (pack == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "pack must not be null");
+  if (num_layers != NULL) *num_layers = pack->num_layers;
+  if (index >= pack->num_layers) return TUNER_NONE;
+  if (shape != NULL) *shape = pack_get_layer(pack, index).shape;
+  return TUNER_OK;
+}
+
+tuner_status tuner_layer_find(const tuner_pack *pack, uint32_t index, int32_t sequences, int32_t length,
+                              tuner_attention_choice *choice) {
+  if (pack == NULL || choice == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "pack and choice must not be null");
+  begin(choice, sequences);
+  if (index >= pack->num_layers)
+    return tuner_fail(TUNER_NONE, "the pack has %u layers, and no number %u", pack->num_layers, index);
+  const pack_layer of = pack_get_layer(pack, index);
+  return find_program(pack, &of.ladder, sequences, length, of.text, choice);
+}
+
+tuner_status tuner_layer_tensor_at(const tuner_pack *pack, const tuner_attention_choice *choice, uint32_t index,
+                                   tuner_layer_tensor *tensor) {
+  if (pack == NULL || choice == NULL || tensor == NULL || choice->program >= pack->num_programs)
+    return tuner_fail(TUNER_BAD_ARGUMENT, "pack, choice and tensor must not be null, and the choice must name a kernel");
+  const pack_program program = pack_get_program(pack, choice->program);
+  if (index >= program.num_operands) return TUNER_NONE;
+  const pack_operand is = pack_get_operand(pack, program.first_operand + index);
+  *tensor = (tuner_layer_tensor){.name = is.name, .role = is.role, .dtype = (int32_t)is.dtype, .rank = (int32_t)is.rank};
+  for (uint32_t i = 0; i < is.rank; ++i) tensor->dims[i] = (int32_t)is.dims[i];
+  tensor->has_pages = (is.flags & PACK_IS_PAGED) != 0;
+  return TUNER_OK;
 }

@@ -33,20 +33,22 @@ pack_shape pack_get_shape(const tuner_pack *pack, uint32_t index) {
   const pack_shape shape = {
       .shape = {(int32_t)pack_u32(p), (int32_t)pack_u32(p + 4), (int32_t)pack_u32(p + 12), (int32_t)pack_u32(p + 16),
                 (int32_t)pack_u32(p + 20), pack_u32(p + 8)},
-      .first_rung = pack_u32(p + 24),
-      .num_rungs = pack_u32(p + 28),
+      .ladder = {.first = pack_u32(p + 24), .count = pack_u32(p + 28), .is_ffn = 1, .by_rows = 1},
       .text = text_at(pack, p + 32),
   };
   return shape;
 }
 
-pack_rung pack_get_rung(const tuner_pack *pack, uint32_t index) {
-  const uint8_t *p = pack->rungs + (size_t)index * RUNG_BYTES;
+pack_rung pack_get_rung(const tuner_pack *pack, const pack_ladder *ladder, uint32_t index) {
+  const size_t place = (size_t)ladder->first + index;
+  const uint8_t *p = ladder->is_ffn ? pack->rungs + place * RUNG_BYTES : pack->attention_rungs + place * ATTENTION_RUNG_BYTES;
+  const int32_t first = (int32_t)pack_u32(p), second = (int32_t)pack_u32(p + 4);
   const pack_rung rung = {
-      .m_lo = (int32_t)pack_u32(p),
-      .m_hi = (int32_t)pack_u32(p + 4),
+      .m_lo = first,
+      .m_hi = ladder->by_rows ? second : first,
+      .max_length = ladder->by_rows ? 0 : second,
       .choice = pack_u32(p + 8),
-      .kernel = pack_u32(p + 12),
+      .number = pack_u32(p + 12),
       .speedup_ppm = pack_u32(p + 16),
       .library = text_at(pack, p + 28),
   };
@@ -113,8 +115,7 @@ static tuner_attention_shape attention_at(const uint8_t *p) {
 
 pack_attention pack_get_attention(const tuner_pack *pack, uint32_t index) {
   const uint8_t *p = pack->attentions + (size_t)index * ATTENTION_BYTES;
-  const pack_attention found = {attention_at(p), pack_u32(p + 44), pack_u32(p + 48), text_at(pack, p + 52)};
-  return found;
+  return (pack_attention){attention_at(p), {.first = pack_u32(p + 44), .count = pack_u32(p + 48)}, text_at(pack, p + 52)};
 }
 
 pack_layer pack_get_layer(const tuner_pack *pack, uint32_t index) {
@@ -122,8 +123,7 @@ pack_layer pack_get_layer(const tuner_pack *pack, uint32_t index) {
   const pack_layer found = {
       .shape = {attention_at(p), (int32_t)pack_u32(p + 44), (int32_t)pack_u32(p + 48), (int32_t)pack_u32(p + 52),
                 text_at(pack, p + 68)},
-      .first_rung = pack_u32(p + 56),
-      .num_rungs = pack_u32(p + 60),
+      .ladder = {.first = pack_u32(p + 56), .count = pack_u32(p + 60), .by_rows = pack_u32(p + 4) == 0},
       .text = text_at(pack, p + 64),
   };
   return found;
@@ -151,19 +151,6 @@ static uint32_t operands_before(const tuner_pack *pack, uint32_t program) {
   return first;
 }
 
-pack_attention_rung pack_get_attention_rung(const tuner_pack *pack, uint32_t index) {
-  const uint8_t *p = pack->attention_rungs + (size_t)index * ATTENTION_RUNG_BYTES;
-  const pack_attention_rung rung = {
-      .sequences = (int32_t)pack_u32(p),
-      .max_length = (int32_t)pack_u32(p + 4),
-      .choice = pack_u32(p + 8),
-      .program = pack_u32(p + 12),
-      .speedup_ppm = pack_u32(p + 16),
-      .library = text_at(pack, p + 28),
-  };
-  return rung;
-}
-
 pack_program pack_get_program(const tuner_pack *pack, uint32_t index) {
   const uint8_t *p = pack->programs + (size_t)index * PROGRAM_BYTES;
   const uint32_t first_operand = operands_before(pack, index);
@@ -176,6 +163,7 @@ pack_program pack_get_program(const tuner_pack *pack, uint32_t index) {
       .num_fills = pack_u32(p + 64),
       .first_part = pack_u32(p + 68),
       .num_parts = pack_u32(p + 72),
+      .most_rows = pack_u32(p + 76),
       .first_operand = first_operand,
       .num_operands = operands_before(pack, index + 1) - first_operand,
       .memory_bytes = pack_u64(p + 80),
@@ -282,8 +270,8 @@ static tuner_status read_index(tuner_pack *pack) {
   if (pack->num_bytes < INDEX_OFFSET + HEADER_BYTES || memcmp(index, "TUNRPACK", 8) != 0)
     return tuner_fail(TUNER_BAD_PACK, "this is no pack: its index does not begin at byte %d", INDEX_OFFSET);
   const uint32_t version = pack_u32(index + 8);
-  if (version < 1 || version > 3)
-    return tuner_fail(TUNER_BAD_PACK, "the pack is of version %u, and this runtime reads versions 1 to 3", version);
+  if (version < 1 || version > 4)
+    return tuner_fail(TUNER_BAD_PACK, "the pack is of version %u, and this runtime reads versions 1 to 4", version);
   const uint64_t num_bytes = pack_u64(index + 16);
   if (pack_u32(index + 12) != HEADER_BYTES || pack_u64(index + 24) != INDEX_OFFSET || num_bytes < HEADER_BYTES ||
       num_bytes > pack->num_bytes - INDEX_OFFSET)

@@ -31,11 +31,12 @@ enum {
 };
 /* Of a part beside those that launches have: the second, that words of what it refused lie behind its abort's. */
 enum { PACK_NON_PORTABLE_CLUSTER = 2, PACK_TELLS_REFUSED = 128, PACK_REFUSED_BEHIND_ABORT = 32 };
-/* What a part's patches and maps name: an attention's seven tensors, the memory, the number of pages, a layer's operands. */
+/* What a part's patches and maps name: an attention's seven tensors, the memory, the number of pages, a program's operands;
+ * patches alone the number of rows. */
 enum { PACK_TENSOR_KEYS = 1, PACK_TENSOR_VALUES = 2, PACK_TENSOR_MEMORY = 7, PACK_TENSOR_NUM_PAGES = 8 };
-enum { PACK_FIRST_OPERAND = 9, PACK_NUM_TENSORS = PACK_FIRST_OPERAND + PACK_MAX_OPERANDS };
+enum { PACK_FIRST_OPERAND = 9, PACK_TENSOR_ROWS = PACK_FIRST_OPERAND + PACK_MAX_OPERANDS, PACK_NUM_TENSORS };
 /* Of an operand. */
-enum { PACK_IS_PAGED = 1 };
+enum { PACK_IS_PAGED = 1, PACK_HAS_ROWS = 2 };
 #define PACK_NOWHERE UINT64_MAX
 
 /* A part of the file; null where there is none. */
@@ -44,17 +45,23 @@ typedef struct pack_blob {
   size_t num_bytes;
 } pack_blob;
 
-typedef struct pack_shape {
-  tuner_shape shape;
-  uint32_t first_rung, num_rungs;
-  const char *text;
-} pack_shape;
+/* A shape's rungs: by rows alone, or by sequences and the longest context. */
+typedef struct pack_ladder {
+  uint32_t first, count;
+  int is_ffn, by_rows; /* whether they are in the table of FFNs' rungs, and name kernels; else they name programs */
+} pack_ladder;
 
 typedef struct pack_rung {
-  int32_t m_lo, m_hi;
-  uint32_t choice, kernel, speedup_ppm;
+  int32_t m_lo, m_hi, max_length; /* sequences are rows, and the last is 0 where a ladder is by rows alone */
+  uint32_t choice, number, speedup_ppm;
   const char *library;
 } pack_rung;
+
+typedef struct pack_shape {
+  tuner_shape shape;
+  pack_ladder ladder;
+  const char *text;
+} pack_shape;
 
 /* The device that a kernel was built and measured for. */
 typedef struct pack_target {
@@ -86,7 +93,7 @@ typedef struct pack_op {
 /* CUtensorMapDataType: of a shape's element types, both of two bytes. */
 enum { PACK_MAP_FP16 = 6, PACK_MAP_BF16 = 9, PACK_MAP_ELEMENT_BYTES = 2 };
 typedef struct pack_map {
-  uint32_t op, operand, rank, data_type, rows_dim; /* of a part: the tensor, where in the parameter, and rows of pages */
+  uint32_t op, operand, rank, data_type, rows_dim; /* of a part: the tensor, where in the parameter, and rows (of pages) */
   uint64_t dims[5], strides[4];
   uint32_t box[5];
   uint32_t rows_per_page, memory_place; /* of a part alone; the latter in units of 256 bytes */
@@ -94,30 +101,25 @@ typedef struct pack_map {
 
 typedef struct pack_attention {
   tuner_attention_shape shape;
-  uint32_t first_rung, num_rungs;
+  pack_ladder ladder;
   const char *text;
 } pack_attention;
 
-typedef struct pack_attention_rung {
-  int32_t sequences, max_length;
-  uint32_t choice, program, speedup_ppm;
-  const char *library;
-} pack_attention_rung;
-
-/* An attention with products around it. */
+/* Products around an attention, or alone. */
 typedef struct pack_layer {
   tuner_layer_shape shape;
-  uint32_t first_rung, num_rungs;
+  pack_ladder ladder;
   const char *text;
 } pack_layer;
 
-/* The launches of one artifact with an attention, and their memory. */
+/* The launches of one artifact of an attention or of ops by their names, and their memory. */
 typedef struct pack_program {
   const uint8_t *digest;
   const char *text;
   pack_target target;
   uint32_t first_fill, num_fills, first_part, num_parts;
-  uint32_t first_operand, num_operands; /* of a layer's; an attention's has none */
+  uint32_t first_operand, num_operands; /* of ops by their names; an attention's has none */
+  uint32_t most_rows;                   /* of products alone, which serve fewer, too; 0 where the rows are fixed */
   uint64_t memory_bytes, refused_offset;
 } pack_program;
 
@@ -168,13 +170,12 @@ struct tuner_pack {
 };
 
 pack_shape pack_get_shape(const tuner_pack *pack, uint32_t index);
-pack_rung pack_get_rung(const tuner_pack *pack, uint32_t index);
+pack_rung pack_get_rung(const tuner_pack *pack, const pack_ladder *ladder, uint32_t index);
 pack_kernel pack_get_kernel(const tuner_pack *pack, uint32_t index);
 pack_launch pack_get_launch(const tuner_pack *pack, uint32_t index);
 pack_op pack_get_op(const tuner_pack *pack, uint32_t index);
 pack_map pack_get_map(const tuner_pack *pack, uint32_t index);
 pack_attention pack_get_attention(const tuner_pack *pack, uint32_t index);
-pack_attention_rung pack_get_attention_rung(const tuner_pack *pack, uint32_t index);
 pack_program pack_get_program(const tuner_pack *pack, uint32_t index);
 pack_fill pack_get_fill(const tuner_pack *pack, uint32_t index);
 pack_part pack_get_part(const tuner_pack *pack, uint32_t index);
@@ -206,6 +207,8 @@ tuner_status pack_check_records(const tuner_pack *pack);
 tuner_status pack_check_attentions(const tuner_pack *pack);
 int pack_is_range(uint32_t first, uint32_t count, uint32_t total);
 int pack_is_text(const tuner_pack *pack, const char *text);
+/* That a ladder lies in its table, and says one thing of each size. */
+tuner_status pack_check_ladder(const tuner_pack *pack, const pack_ladder *ladder);
 tuner_status pack_check_map_dims(const pack_map *map, uint32_t index);
 /* Whether all that a map of right dimensions covers lies within the first bytes of its tensor; whether it is of a type. */
 int pack_map_is_within(const pack_map *map, uint64_t num_bytes);

@@ -156,14 +156,32 @@ static tuner_status check_kernel(const tuner_pack *pack, uint32_t index) {
   return check_streams(pack, index, &kernel, plans);
 }
 
+tuner_status pack_check_ladder(const tuner_pack *pack, const pack_ladder *ladder) {
+  const char *table = ladder->is_ffn ? "rung" : "attention's rung";
+  if (!pack_is_range(ladder->first, ladder->count, ladder->is_ffn ? pack->num_rungs : pack->num_attention_rungs))
+    return bad(table, ladder->first, "its ladder lies outside of its table");
+  pack_rung before = {.m_lo = -1};
+  for (uint32_t i = 0; i < ladder->count; ++i) {
+    const pack_rung rung = pack_get_rung(pack, ladder, i);
+    const int is_same = rung.m_lo == before.m_lo && rung.m_hi == before.m_hi;
+    if (is_same ? rung.max_length <= before.max_length : rung.m_lo <= before.m_hi || rung.m_hi < rung.m_lo)
+      return bad(table, ladder->first + i, "its sizes do not follow those before it");
+    if (!ladder->by_rows && rung.max_length < 1) return bad(table, ladder->first + i, "its context is empty");
+    if (!pack_is_text(pack, rung.library)) return bad(table, ladder->first + i, "a text lies outside of the strings");
+    const uint32_t total = ladder->is_ffn ? pack->num_kernels : pack->num_programs;
+    if (rung.choice != PACK_CHOICE_LIBRARY && (rung.choice != PACK_CHOICE_KERNEL || rung.number >= total))
+      return bad(table, ladder->first + i, "it has no kernel");
+    before = rung;
+  }
+  return TUNER_OK;
+}
+
 /* Whether a rung's kernel computes its shape, for its rows. */
-static tuner_status check_rung(const tuner_pack *pack, uint32_t index, const tuner_shape *shape, int32_t end) {
-  const pack_rung rung = pack_get_rung(pack, index);
-  if (rung.m_lo <= end || rung.m_hi < rung.m_lo) return bad("rung", index, "its rows do not follow those before it");
-  if (!pack_is_text(pack, rung.library)) return bad("rung", index, "a text lies outside of the strings");
+static tuner_status check_rung(const tuner_pack *pack, const pack_ladder *ladder, uint32_t number, const tuner_shape *shape) {
+  const pack_rung rung = pack_get_rung(pack, ladder, number);
+  const uint32_t index = ladder->first + number;
   if (rung.choice == PACK_CHOICE_LIBRARY) return TUNER_OK;
-  if (rung.choice != PACK_CHOICE_KERNEL || rung.kernel >= pack->num_kernels) return bad("rung", index, "it has no kernel");
-  const pack_kernel kernel = pack_get_kernel(pack, rung.kernel);
+  const pack_kernel kernel = pack_get_kernel(pack, rung.number);
   if (rung.m_lo < kernel.m_min || rung.m_hi > kernel.m_max) return bad("rung", index, "its kernel serves other rows");
   const pack_op first = pack_get_op(pack, kernel.first_op), second = pack_get_op(pack, kernel.first_op + 1);
   const uint32_t flags = first.flags | second.flags;
@@ -187,13 +205,8 @@ tuner_status pack_check_records(const tuner_pack *pack) {
         is->activation < TUNER_IDENTITY || is->activation > TUNER_SILU || (is->flags & ~(uint32_t)PACK_ALL_SHAPE_FLAGS) != 0 ||
         is->d_in < 1 || is->d_hidden < 1 || is->d_out < 1)
       return bad("shape", i, "a figure is out of range");
-    if (!pack_is_range(shape.first_rung, shape.num_rungs, pack->num_rungs))
-      return bad("shape", i, "its rungs lie outside of their table");
-    int32_t end = 0;
-    for (uint32_t r = 0; r < shape.num_rungs; ++r) {
-      TUNER_TRY(check_rung(pack, shape.first_rung + r, is, end));
-      end = pack_get_rung(pack, shape.first_rung + r).m_hi;
-    }
+    TUNER_TRY(pack_check_ladder(pack, &shape.ladder));
+    for (uint32_t r = 0; r < shape.ladder.count; ++r) TUNER_TRY(check_rung(pack, &shape.ladder, r, is));
   }
   return TUNER_OK;
 }

@@ -1,5 +1,7 @@
 #include "program.h"
 
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "fail.h"
@@ -52,7 +54,7 @@ static void note_needed(program *made) {
     for (uint32_t m = 0; m < part->num_maps; ++m) {
       const pack_map map = pack_get_map(made->pack, part->first_map + m);
       made->is_needed[map.op] = 1;
-      if (map.rows_dim != PACK_NONE) made->is_needed[PACK_TENSOR_NUM_PAGES] = 1;
+      if (map.rows_dim != PACK_NONE && map.rows_per_page > 0) made->is_needed[PACK_TENSOR_NUM_PAGES] = 1;
     }
   }
 }
@@ -74,7 +76,7 @@ static tuner_status fill_memory(const program *on, CUstream stream) {
 }
 
 tuner_status program_make(program *made, const tuner_pack *pack, uint32_t index, void *memory, CUstream stream,
-                          size_t key_bytes, uint32_t num_cached) {
+                          uint32_t num_cached) {
   if (memory == NULL || (uintptr_t)memory % ALIGNMENT != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, "memory must be device memory at a multiple of %d bytes", ALIGNMENT);
   made->is = pack_get_program(pack, index);
@@ -95,37 +97,40 @@ tuner_status program_make(program *made, const tuner_pack *pack, uint32_t index,
     TUNER_TRY(load_part(made, i, stream));
   }
   note_needed(made);
+  const uint32_t num_tensors = made->is.num_operands > 0 ? PACK_FIRST_OPERAND + made->is.num_operands : PACK_TENSOR_MEMORY;
+  const size_t key_bytes = offsetof(program_call, addresses) + num_tensors * sizeof(uint64_t);
   TUNER_TRY(cache_make(&made->parameters, key_bytes, num_bytes, num_cached));
   return fill_memory(made, stream);
 }
 
 void program_free(program *made) {
+  if (made == NULL) return;
   for (uint32_t i = 0; i < PACK_MAX_PARTS; ++i)
     if (made->modules[i] != NULL) (void)made->driver->module_unload(made->modules[i]);
   cache_free(&made->parameters);
+  free(made);
 }
 
 tuner_status program_check_address(const program *on, uint32_t tensor, uint64_t address, const char *name) {
   return operand_check_address(name, address, on->is_needed[tensor]);
 }
 
-tuner_status program_check_pages(const program *on, int64_t num_pages) {
+static tuner_status check_pages(const program *on, int64_t num_pages) {
   const int has_pages = on->is_needed[PACK_TENSOR_NUM_PAGES];
   if (has_pages ? num_pages < 1 || num_pages > INT32_MAX : num_pages != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, has_pages ? "num_pages must be 1 to 2147483647" : "the cache has no pages: give 0");
   return TUNER_OK;
 }
 
-static tuner_status pack_part_of(const program *on, const pack_part *part, const uint64_t *addresses, int64_t num_pages,
-                                 uint8_t *into) {
+static tuner_status pack_part_of(const program *on, const pack_part *part, const program_call *call, uint8_t *into) {
   memcpy(into, part->parameter.data, part->parameter_bytes);
   for (uint32_t i = 0; i < part->num_patches; ++i) {
     const pack_patch patch = pack_get_patch(on->pack, part->first_patch + i);
-    if (patch.tensor == PACK_TENSOR_NUM_PAGES) {
-      const int32_t count = (int32_t)num_pages;
+    if (patch.tensor == PACK_TENSOR_NUM_PAGES || patch.tensor == PACK_TENSOR_ROWS) {
+      const int32_t count = (int32_t)(patch.tensor == PACK_TENSOR_ROWS ? call->rows : call->num_pages);
       memcpy(into + patch.offset, &count, 4);
     } else {
-      const uint64_t at = patch.tensor == PACK_TENSOR_MEMORY ? on->memory : addresses[patch.tensor];
+      const uint64_t at = patch.tensor == PACK_TENSOR_MEMORY ? on->memory : call->addresses[patch.tensor];
       const uint64_t address = at + patch.addend;
       memcpy(into + patch.offset, &address, 8);
     }
@@ -133,9 +138,10 @@ static tuner_status pack_part_of(const program *on, const pack_part *part, const
   for (uint32_t i = 0; i < part->num_maps; ++i) {
     const pack_map map = pack_get_map(on->pack, part->first_map + i);
     uint64_t dims[5], address = on->memory + (uint64_t)map.memory_place * ALIGNMENT;
-    if (map.op != PACK_TENSOR_MEMORY) address = addresses[map.op];
+    if (map.op != PACK_TENSOR_MEMORY) address = call->addresses[map.op];
     memcpy(dims, map.dims, sizeof dims);
-    if (map.rows_dim != PACK_NONE) dims[map.rows_dim] = (uint64_t)num_pages * map.rows_per_page;
+    if (map.rows_dim != PACK_NONE)
+      dims[map.rows_dim] = (uint64_t)(map.rows_per_page > 0 ? call->num_pages * map.rows_per_page : call->rows);
     TUNER_TRY(tuner_encode_map(on->driver, &map, dims, address, into + map.operand));
   }
   return TUNER_OK;
@@ -152,15 +158,16 @@ static tuner_status enqueue_all(program *on, uint8_t *parameters, CUstream strea
   return TUNER_OK;
 }
 
-tuner_status program_launch(program *on, const void *key, const uint64_t *addresses, int64_t num_pages, CUstream stream,
-                            uint32_t flags) {
+tuner_status program_launch(program *on, const program_call *call, CUstream stream, uint32_t flags) {
+  TUNER_TRY(operand_check_flags(flags));
+  TUNER_TRY(check_pages(on, call->num_pages));
   TUNER_TRY(launch_list_begin(&on->list, on->driver, stream, on->is.num_parts));
   int is_new;
-  uint8_t *parameters = cache_find(&on->parameters, key, &is_new);
+  uint8_t *parameters = cache_find(&on->parameters, call, &is_new);
   if (is_new) {
     for (uint32_t i = 0; i < on->is.num_parts; ++i)
-      TUNER_TRY(pack_part_of(on, &on->parts[i], addresses, num_pages, parameters + on->offsets[i]));
-    cache_keep(&on->parameters, parameters, key);
+      TUNER_TRY(pack_part_of(on, &on->parts[i], call, parameters + on->offsets[i]));
+    cache_keep(&on->parameters, parameters, call);
   }
   return launch_list_end(&on->list, enqueue_all(on, parameters, stream, flags));
 }

@@ -1,5 +1,5 @@
-/* A prepared program: the launches of one artifact with an attention, and their memory. What its tensors are called, and how
- * a caller hands them over, is known to attention.c and layer.c. */
+/* A prepared program: the launches of one artifact, and their memory. What its tensors are called, and how a caller hands
+ * them over, is known to calls.c. */
 #ifndef TUNER_PROGRAM_H
 #define TUNER_PROGRAM_H
 
@@ -23,23 +23,27 @@ typedef struct program {
   cache parameters;
 } program;
 
-/* Loads number `index` of a pack into zeroed room, and fills `memory`. `key_bytes`: of what parameters are kept by. What
- * was made is freed by program_free, also where this fails. */
+/* All that parameters depend on: they are kept by its first bytes. Addresses are by the numbers of tensors; that of the memory
+ * need not be there. */
+typedef struct program_call {
+  int64_t num_pages, rows; /* 0 where there is none, or it is fixed */
+  uint64_t addresses[PACK_NUM_TENSORS];
+} program_call;
+
+/* Loads number `index` of a pack into zeroed room, and fills `memory`. */
 tuner_status program_make(program *made, const tuner_pack *pack, uint32_t index, void *memory, CUstream stream,
-                          size_t key_bytes, uint32_t num_cached);
+                          uint32_t num_cached);
+/* Frees what was made, in whole or in part, and its room. */
 void program_free(program *made);
 /* A launch's kernel in a module; and the launch without stream and attributes. */
 tuner_status program_function(const tuner_driver *driver, const pack_part *part, CUmodule module, CUfunction *function);
 CUlaunchConfig program_config(const pack_part *part);
 
-/* Enqueues it. `addresses` by the numbers of tensors; that of the memory need not be there. `key` is all that the
- * parameters depend on. */
-tuner_status program_launch(program *on, const void *key, const uint64_t *addresses, int64_t num_pages, CUstream stream,
-                            uint32_t flags);
+/* Enqueues it, once flags and the number of pages are checked. */
+tuner_status program_launch(program *on, const program_call *call, CUstream stream, uint32_t flags);
 
-/* Of an address and of the number of pages; `name` is for the sentence. */
+/* Of an address; `name` is for the sentence. */
 tuner_status program_check_address(const program *on, uint32_t tensor, uint64_t address, const char *name);
-tuner_status program_check_pages(const program *on, int64_t num_pages);
 
 tuner_status program_refused(const program *on, CUstream stream, tuner_attention_refusal *refusal);
 tuner_status program_reset(program *on, CUstream stream);

@@ -19,7 +19,7 @@ from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
-from tuner.packs.attention import AttentionEntry, AttentionRung, AttentionShape
+from tuner.packs.contents import Entry, Rung
 from tuner.packs.write import write_pack
 from tuner.runtime import native
 from tuner.workers.builder.nvrtc import Builder
@@ -52,9 +52,8 @@ class OnCard:
         candidate = Candidate(plan_kind=kind, schedule=schedule_of(workload, engine=Engine.SIMT, by=by))
         cupy.zeros(1)  # a context
         kernel = attention_on_card(builder, gpu, workload, candidate)
-        shape = AttentionShape.of_workload(kernel.manifest["workload"])
-        rung = AttentionRung(sequences=op.shape.sequences, max_length=op.shape.max_length, kernel=kernel)
-        write_pack([], folder / "a.tunerpack", attentions=[AttentionEntry(shape=shape, rungs=(rung,))])
+        sizes = {"m_lo": op.shape.sequences, "m_hi": op.shape.sequences, "max_length": op.shape.max_length}
+        write_pack([Entry(shape=kernel.shape, rungs=(Rung(**sizes, kernel=kernel),))], folder / "a.tunerpack")
         self.c, self.pack, self.handle = native.library(), ctypes.c_void_p(), ctypes.c_void_p()
         self.checked(self.c.tuner_pack_open(str(folder / "a.tunerpack").encode(), ctypes.byref(self.pack)))
         assert self.checked(self.c.tuner_pack_check(self.pack, 0)) == native.OK

@@ -21,8 +21,7 @@ from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.packs.attention import AttentionRung
-from tuner.packs.layer import LayerEntry, LayerShape
+from tuner.packs.contents import Entry, Rung
 from tuner.packs.write import write_pack
 from tuner.runtime import Layer, load, native
 from tuner.workers.protocol.messages import Work
@@ -58,9 +57,9 @@ class OnCardLayer:
         attentions = tuple(replace(one, engine=by) for one in candidate.schedule.launch_ops)
         candidate = replace(candidate, schedule=candidate.schedule.but(launch_ops=attentions))
         self.kernel = attention_on_card(on_card.builder, on_card.gpu, self.workload, candidate)
-        rung = AttentionRung(sequences=shape.sequences, max_length=shape.max_length, kernel=self.kernel)
-        entry = LayerEntry(shape=LayerShape.of_workload(self.kernel.manifest["workload"]), rungs=(rung,))
-        write_pack([], path, layers=[entry])
+        sizes: dict[str, Any] = {"m_lo": shape.sequences, "m_hi": shape.sequences, "max_length": shape.max_length}
+        entry = Entry(shape=self.kernel.shape, rungs=(Rung(**sizes, kernel=self.kernel),))
+        write_pack([entry], path)
         self.pack, self.sequences, self.longest = load(path), shape.sequences, shape.max_length
         assert self.pack.check(0) == ""
         layer = self.pack.layer(sequences=shape.sequences, length=1)
@@ -255,7 +254,7 @@ def test_the_operator_leaves_the_same_bits_and_agrees_with_pytorchs_own(one: OnC
         one.poison()
         eager = torch.ops.tuner.decoder_layer(*given)
         torch.cuda.synchronize()
-        assert len(one.layer._calls._bound) == 1, "PyTorch's own operators ran in the kernels' place"
+        assert len(one.layer._bound) == 1, "PyTorch's own operators ran in the kernels' place"
         assert torch.equal(eager.view(torch.int16), bits)
         assert same(one.left()[1:], wanted[1:])
         graph = torch.cuda.CUDAGraph()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from tests.support.attentions import alone, attention, space_with
 from tests.support.cases import H200
@@ -19,17 +19,13 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
-from tuner.packs.attention import AttentionEntry, AttentionRung, AttentionShape
-from tuner.packs.contents import Kernel
-from tuner.packs.layer import LayerEntry, LayerShape
+from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.search.seeds import first_guesses
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
 from tuner.workers.source.attention_launchable import AttentionLaunchable
 from tuner.workers.source.launchable import Ties, cubin_digest
 from tuner.workers.source.render import render
-
-_Entry = TypeVar("_Entry", AttentionEntry, LayerEntry)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,28 +82,17 @@ def made_of(workload: Workload, candidate: Candidate, *, simulated: bool = False
     )
 
 
-def table(*made: MadeAttention, library: Sequence[tuple[int, int]] = ()) -> AttentionEntry:
-    """One shape's artifacts by sequences and context, and where the library is the answer."""
-    shape = AttentionShape.of_workload(made[0].kernel.manifest["workload"])
-    return AttentionEntry(shape=shape, rungs=_rungs(made, library))
-
-
-def layers(*made: MadeAttention, library: Sequence[tuple[int, int]] = ()) -> LayerEntry:
-    """The same of a layer."""
-    shape = LayerShape.of_workload(made[0].kernel.manifest["workload"])
-    return LayerEntry(shape=shape, rungs=_rungs(made, library))
-
-
-def _rungs(made: Sequence[MadeAttention], library: Sequence[tuple[int, int]]) -> tuple[AttentionRung, ...]:
-    rungs = [AttentionRung(sequences=n, max_length=t, kernel=None, library={"way": "cudnn"}) for n, t in library]
+def table(*made: MadeAttention, library: Sequence[tuple[int, int]] = ()) -> Entry:
+    """The artifacts of an attention or a layer by sequences and context, and where the library is the answer."""
+    rungs = [Rung(m_lo=n, m_hi=n, max_length=t, kernel=None, library={"way": "cudnn"}) for n, t in library]
     for one in made:
-        shape = one.attention.op.shape
-        size = {"sequences": shape.sequences, "max_length": shape.max_length}
-        rungs.append(AttentionRung(**size, kernel=one.kernel, speedup=1.5, interval=(1.4, 1.6)))
-    return tuple(sorted(rungs, key=lambda rung: (rung.sequences, rung.max_length)))
+        n, t = one.attention.op.shape.sequences, one.attention.op.shape.max_length
+        rungs.append(Rung(m_lo=n, m_hi=n, max_length=t, kernel=one.kernel, speedup=1.5, interval=(1.4, 1.6)))
+    in_order = sorted(rungs, key=lambda rung: (rung.m_lo, rung.max_length))
+    return Entry(shape=made[0].kernel.shape, rungs=tuple(in_order))
 
 
-def without_sources(entry: _Entry) -> _Entry:
+def without_sources(entry: Entry) -> Entry:
     """The same, small."""
     rungs = (replace(rung, kernel=rung.kernel and without_source(rung.kernel)) for rung in entry.rungs)
     return replace(entry, rungs=tuple(rungs))

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 from tests.support.native.recorder import Recorder
-from tuner.packs.index import DIGEST_OFFSET, HEADER
+from tuner.packs.records import DIGEST_OFFSET, HEADER
 from tuner.packs.write import ALIGNMENT, INDEX, SUMS, zipped
 
 #: Tables of the index in their order: where the header counts their records, and how long one is.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.support.cases import H200, wgmma
 from tests.support.forged import tied
-from tuner.core.problem.workload import Activation, Workload, ffn_pair
+from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
@@ -18,7 +18,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
-from tuner.packs.contents import Entry, Kernel, Rung, Shape
+from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.variants import VariantBuild
 from tuner.workers.source.render import render
@@ -58,6 +58,14 @@ def ffn(m: int = 16, *, full: bool = False, d_in: int = 64, d_out: int = 128) ->
         residual=full,
         row_scale=full,
     )
+
+
+def mlp(m: int = 16, *, norm: bool = True) -> Workload:
+    """A small run of a decoder layer: norm, gate_up and down, and the stream that they are added to."""
+    normed = {"norm": "residual"} if norm else {}
+    up = GemmOp(name="gate_up", m=m, n=256, k=64, source="residual", gated=True, activation=Activation.SILU, **normed)
+    down = GemmOp(name="down", m=m, n=64, k=256, source="gate_up", residual=True, residual_source="residual")
+    return Workload(kind=WorkloadKind.CHAIN, ops=(up, down), dtype=Dtype.FP16)
 
 
 def make(
@@ -107,4 +115,4 @@ def ladder(*kernels: Kernel) -> Entry:
         rungs.append(Rung(m_lo=end + 1, m_hi=most, kernel=kernel, speedup=1.25, interval=(1.2, 1.3)))
         end = most
     rungs.append(Rung(m_lo=end + 1, m_hi=4096, kernel=None, library={"algorithm": 7}))
-    return Entry(shape=Shape.of_workload(kernels[0].manifest["workload"]), rungs=tuple(rungs))
+    return Entry(shape=kernels[0].shape, rungs=tuple(rungs))

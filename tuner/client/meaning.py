@@ -14,10 +14,9 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import CacheState, Objective, Regime, default_regime
 from tuner.errors import InvalidInput
-from tuner.packs.attention import AttentionShape, is_plain_call
-from tuner.packs.contents import Shape
-from tuner.packs.layer import LayerShape
+from tuner.packs.contents import Entry
 from tuner.packs.read import Pack
+from tuner.packs.shapes import KINDS, AnyShape, Shape, shape_of, sizes_of
 
 Json = Mapping[str, Any]
 #: The plan kind that is none of ours.
@@ -154,7 +153,7 @@ def described(manifest: Json) -> str:
 
 
 def check_pack(pack: Pack, order: Json) -> None:
-    """That a pack is what was ordered: target, objective, shapes, rows, and attentions and layers.
+    """That a pack is what was ordered: target, objective, shapes and their sizes.
 
     Args:
         pack: whose bytes were checked.
@@ -173,35 +172,31 @@ def check_pack(pack: Pack, order: Json) -> None:
             check_is("the pack", name, about.get(name), order[name])
     promised = any(entry.invariant_rows for entry in pack.entries)
     check_is("the pack", "batch_invariant", promised, bool(order.get("batch_invariant")))
-    shapes = sorted(str(entry.shape) for entry in pack.entries)
-    check_is("the pack", "shapes", shapes, sorted(map(str, asked.shapes)))
-    for name, tables, wanted in (
-        ("attentions", pack.attentions, asked.attentions),
-        ("layers", pack.layers, asked.layers),
-    ):
-        found = {_line(one.shape, rung.sequences, rung.max_length) for one in tables for rung in one.rungs}
-        check_is("the pack", name, sorted(found), sorted(wanted))
-    _check_rows(pack, asked.shapes)
+    for section in KINDS:
+        found, wanted = [one.shape for one in pack.section(section)], [one for one in asked if one.section == section]
+        check_is("the pack", section, *(sorted(one.name for one in of) for of in (found, wanted)))
+    for entry in pack.entries:
+        _check_sizes(entry, asked[entry.shape], about.get("rows"))
     _check_kernels(pack, order)
 
 
-def _check_rows(pack: Pack, asked: Mapping[Shape, list[int]]) -> None:
-    """That the rows that were tuned are those that were asked for. Packs of older services do not say them: of these
-    no kernel may end at others."""
-    said = pack.document["provenance"].get("rows")
-    for entry in pack.entries:
-        wanted = asked[entry.shape]
-        if isinstance(said, dict):
-            check_is("the pack", f"rows of {entry.shape}", said.get(str(entry.shape)), wanted)
-        elif strange := [rung.m_hi for rung in entry.rungs if rung.kernel and rung.m_hi not in wanted]:
-            check_is("the pack", f"rows of {entry.shape}", strange, wanted)
+def _check_sizes(entry: Entry, asked: set[tuple[int, int]], rows: Any) -> None:
+    """That the sizes that were tuned are those that were asked for. Packs of older services do not say their rows: of
+    these no kernel may end at others."""
+    if not entry.shape.by_rows:
+        found = sorted((rung.m_hi, rung.max_length) for rung in entry.rungs)
+        check_is("the pack", f"sequences and contexts of {entry.shape}", found, sorted(asked))
+        return
+    wanted = sorted(m for m, _ in asked)
+    if isinstance(rows, dict):
+        check_is("the pack", f"rows of {entry.shape}", rows.get(entry.shape.name), wanted)
+    elif strange := [rung.m_hi for rung in entry.rungs if rung.kernel and rung.m_hi not in wanted]:
+        check_is("the pack", f"rows of {entry.shape}", strange, wanted)
 
 
 def _check_kernels(pack: Pack, order: Json) -> None:
     """That every kernel is of the target and the objective: their manifests name them, and the tables do not."""
-    answers = [rung.kernel for entry in pack.entries for rung in entry.rungs]
-    answers += [rung.kernel for table in (*pack.attentions, *pack.layers) for rung in table.rungs]
-    for kernel in answers:
+    for kernel in (rung.kernel for entry in pack.entries for rung in entry.rungs):
         if kernel is None or "spec" not in kernel.manifest:
             continue
         if "target" in order:
@@ -210,32 +205,13 @@ def _check_kernels(pack: Pack, order: Json) -> None:
             check_is("a kernel of the pack", "objective.l2", kernel.manifest["objective"].get("l2"), order["l2"])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What an order asks for, as a pack has it."""
-
-    #: The rows that were tuned, by shape.
-    shapes: Mapping[Shape, list[int]]
-    #: Each in a line: a shape, sequences and longest context.
-    attentions: frozenset[str]
-    layers: frozenset[str]
-
-
-def _line(shape: AttentionShape | LayerShape, sequences: int, max_length: int) -> str:
-    ops = f" {shape.ops_json}" if isinstance(shape, LayerShape) else ""
-    return f"{shape}: {sequences} x {max_length} tokens{ops}"
-
-
-def _asked(order: Json) -> _Asked:
-    attentions, layers = set[str](), set[str]()
-    for pair in (*order.get("attentions", ()), *order.get("layers", ())):
-        workload = workload_of(pair)
-        data, sizes = workload.to_json(), workload.launch_ops[0].shape
-        is_plain = is_plain_call(data)
-        shape = AttentionShape.of_workload(data) if is_plain else LayerShape.of_workload(data)
-        (attentions if is_plain else layers).add(_line(shape, sizes.sequences, sizes.max_length))
-    shapes = {
-        Shape(**{name: value for name, value in one.items() if name != "rows"}): sorted(set(one["rows"]))
-        for one in order["shapes"]
-    }
-    return _Asked(shapes=shapes, attentions=frozenset(attentions), layers=frozenset(layers))
+def _asked(order: Json) -> dict[AnyShape, set[tuple[int, int]]]:
+    """By shape the sizes that an order asks for: rows, or sequences, and the longest context."""
+    found: dict[AnyShape, set[tuple[int, int]]] = {}
+    for one in order["shapes"]:
+        shape = Shape(**{name: value for name, value in one.items() if name != "rows"})
+        found.setdefault(shape, set()).update((rows, 0) for rows in one["rows"])
+    for pair in (pair for section in KINDS if section != Shape.section for pair in order.get(section, ())):
+        workload = workload_of(pair).to_json()
+        found.setdefault(shape_of(workload), set()).add(sizes_of(workload))
+    return found

@@ -9,7 +9,7 @@ from tuner.client.model_families import FAMILIES, WRAPPED
 from tuner.core.problem.activation import of_transformers
 from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
-from tuner.packs.contents import Shape
+from tuner.packs.shapes import Shape
 
 _DTYPES = {one.row.array_name: str(one) for one in Dtype}
 #: What is said of a whole model is said of its language model too.

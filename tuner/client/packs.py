@@ -15,17 +15,16 @@ from tuner.client.errors import NoResult, Refused
 from tuner.client.files import check_places, place_below
 from tuner.client.http import Client
 from tuner.client.lock import Cache, Lock, LockedPack, change_lock, read_lock
-from tuner.client.meaning import check_pack
+from tuner.client.meaning import asked_workload, check_pack
 from tuner.client.options import lock_option, pack_options
 from tuner.client.output import print_table, write_or_print
 from tuner.client.signatures import check_signed, pinned
-from tuner.core.problem.attention_op import ATTENTION
 from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.errors import InvalidInput
-from tuner.packs.attention import AttentionRung, is_plain_call
-from tuner.packs.contents import Answer, Entry, Rung, Shape
+from tuner.packs.contents import Rung
 from tuner.packs.ladder import DEFAULT_MIN_GAIN, MAX_ROWS
 from tuner.packs.read import Pack, read_pack
+from tuner.packs.shapes import AnyShape, Shape, shape_of
 from tuner.packs.signing import signer
 
 Json = dict[str, Any]
@@ -50,29 +49,32 @@ def order_of_jobs(jobs: Sequence[Mapping[str, Any]], min_gain: float, batch_inva
         click.UsageError: a job's kernels have no place in a pack, or they are of several targets or objectives.
     """
     rows: dict[Shape, list[int]] = {}
-    attentions: list[Json] = []
-    layers: list[Json] = []
+    others: dict[str, list[Json]] = {}
     for job in jobs:
         pair = dict(job["pair"])
-        if any(op.get("op") == ATTENTION for op in pair.get("ops", ())):
-            (attentions if is_plain_call(pair) else layers).append(pair)
-            continue
-        if pair.pop("kind") != "ffn":
-            raise click.UsageError(
-                f"{job['id']} has no place in a pack, which holds FFNs, attentions and layers around one: `fetch best "
-                f"--job {job['id']}` writes its artifact, which tuner.runtime.load_artifact runs"
-            )
-        m = int(pair.pop("m"))
-        rows.setdefault(Shape(**pair), []).append(m)
+        shape = _shape_of(job["id"], pair)
+        if isinstance(shape, Shape):
+            rows.setdefault(shape, []).append(int(pair["m"] if "m" in pair else pair["ops"][0]["m"]))
+        elif pair not in others.setdefault(shape.section, []):
+            others[shape.section].append(pair)
     targets, l2s = {str(job["target"]) for job in jobs}, {str(job["objective"]["l2"]) for job in jobs}
     if len(targets) != 1 or len(l2s) != 1:
         several = ", ".join(sorted(targets | l2s))
         raise click.UsageError(f"the jobs are of several targets or objectives: {several}; give those of one")
-    shapes = [{**vars(shape), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
+    shapes = [{**shape.to_json(), "rows": sorted(set(of_it))} for shape, of_it in rows.items()]
     order = {"shapes": shapes, "target": targets.pop(), "l2": l2s.pop(), "min_gain": min_gain}
-    order |= {"attentions": attentions} if attentions else {}
-    order |= {"layers": layers} if layers else {}
+    order |= others
     return order | ({"batch_invariant": True} if batch_invariant else {})
+
+
+def _shape_of(job_id: str, pair: Mapping[str, Any]) -> AnyShape:
+    try:
+        return shape_of(asked_workload(pair).to_json())
+    except InvalidInput as error:
+        raise click.UsageError(
+            f"{job_id} has no place in a pack: its workload {error.problem}. `fetch best --job {job_id} "
+            "--accept-unfused` writes its artifact, which tuner.runtime.load_artifact runs"
+        ) from error
 
 
 def make(client: Client, order: Json, output: Path, lock_path: Path | None, key: str | None) -> Pack:
@@ -232,54 +234,39 @@ def ladder_table(pack: Pack) -> Table:
     for entry in pack.entries:
         for rung in entry.rungs:
             without = [render.ratio(rung.provenance.get("without_the_promise"))] if is_invariant else []
-            table.add_row(str(entry.shape), rows_of(rung), _runs_and_why(rung, min_gain), *_speedup(rung), *without)
-    for shape, contexts, one in by_contexts(pack):
-        table.add_row(shape, contexts, _runs_and_why(one, min_gain), *_speedup(one))
+            table.add_row(str(entry.shape), sizes_of(rung), _runs_and_why(rung, min_gain), *_speedup(rung), *without)
     return table
 
 
 def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
-    """What each range of rows ran and runs, and what that gained and gains; only what differs."""
+    """What each range of sizes ran and runs, and what that gained and gains; only what differs."""
     table = Table("shape", "rows", "before", "after", title=f"{path}: what changed")
-    for shape, first, last, old, new in _differences(before.entries if before else (), after.entries):
-        table.add_row(str(shape), _range(first, last), _gain(old), _gain(new))
-    sides = [{(shape, contexts): rung for shape, contexts, rung in by_contexts(one)} for one in (before, after) if one]
-    sides = sides if before else [{}, *sides]
-    for key in dict.fromkeys([*sides[0], *sides[1]]):
-        gains = [_gain(side.get(key)) for side in sides]
-        if gains[0] != gains[1]:
-            table.add_row(*key, *gains)
+    ladders = [{one.shape: one for one in side.entries} if side else {} for side in (before, after)]
+    for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
+        sides = [side.get(shape) for side in ladders]
+        for sizes, at in _ranges([rung for side in sides if side for rung in side.rungs]):
+            old, new = (side.at(*at) if side else None for side in sides)
+            if _gain(old) != _gain(new):
+                table.add_row(str(shape), sizes, _gain(old), _gain(new))
     return table
 
 
-def by_contexts(pack: Pack) -> Iterator[tuple[str, str, AttentionRung]]:
-    """The rungs of all attentions and layers, with their shape, and their sequences and longest context in words."""
-    tables = [(str(entry.shape), entry.rungs) for entry in pack.attentions]
-    tables += [(str(entry.shape), entry.rungs) for entry in pack.layers]
-    for shape, rungs in tables:
-        yield from ((shape, f"{rung.sequences} x {rung.max_length} tokens", rung) for rung in rungs)
+def _ranges(rungs: Sequence[Rung]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """What several ladders of a shape speak of: in words, and the largest sizes of it."""
+    for rung in {(rung.m_hi, rung.max_length): rung for rung in rungs if rung.max_length}.values():
+        yield sizes_of(rung), (rung.m_hi, rung.max_length)
+    ends = sorted({rung.m_hi for rung in rungs if not rung.max_length})
+    for first, last in zip([1, *(end + 1 for end in ends)], ends, strict=False):
+        yield _range(first, last), (last, 0)
 
 
-def _differences(
-    before: Sequence[Entry], after: Sequence[Entry]
-) -> Iterator[tuple[Shape, int, int, Rung | None, Rung | None]]:
-    ladders: tuple[Mapping[Shape, Entry], ...] = tuple({one.shape: one for one in side} for side in (before, after))
-    for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
-        sides = [side.get(shape) for side in ladders]
-        ends = sorted({rung.m_hi for side in sides if side for rung in side.rungs})
-        for first, last in zip([1, *(end + 1 for end in ends)], ends, strict=False):
-            old, new = (side.at(last) if side else None for side in sides)
-            if _gain(old) != _gain(new):
-                yield shape, first, last, old, new
-
-
-def _gain(rung: Answer | None) -> str:
+def _gain(rung: Rung | None) -> str:
     if rung is None or rung.kernel is None:
         return "–" if rung is None else runs_of(rung)
     return f"{runs_of(rung)} {render.ratio(rung.speedup)}"
 
 
-def _speedup(rung: Answer) -> tuple[str, str]:
+def _speedup(rung: Rung) -> tuple[str, str]:
     """What it gains, and the interval; beside the library there stands neither: what was measured is of our kernel."""
     if rung.kernel is None:
         return "–", "–"
@@ -287,7 +274,7 @@ def _speedup(rung: Answer) -> tuple[str, str]:
     return render.ratio(rung.speedup), interval
 
 
-def runs_of(rung: Answer) -> str:
+def runs_of(rung: Rung) -> str:
     """In words: the plan kind, or the library."""
     return "library" if rung.kernel is None else render.words(str(rung.kernel.manifest["plan_kind"]))
 
@@ -297,7 +284,7 @@ def _min_gain(pack: Pack) -> float | None:
     return found if isinstance(found, int | float) else None
 
 
-def _runs_and_why(rung: Answer, min_gain: float | None) -> str:
+def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
     """In words, and of the library why it runs."""
     if rung.kernel is not None:
         return runs_of(rung)
@@ -311,9 +298,9 @@ def _runs_and_why(rung: Answer, min_gain: float | None) -> str:
     return f"library: {why}"
 
 
-def rows_of(rung: Rung) -> str:
-    """In words."""
-    return _range(rung.m_lo, rung.m_hi)
+def sizes_of(rung: Rung) -> str:
+    """In words: rows, or sequences and their longest context."""
+    return rung.sizes if rung.max_length else _range(rung.m_lo, rung.m_hi)
 
 
 def _range(first: int, last: int) -> str:

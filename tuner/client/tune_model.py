@@ -23,7 +23,7 @@ from tuner.client.signatures import pinned
 from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
 from tuner.json_file import read_json
-from tuner.packs.contents import Shape
+from tuner.packs.shapes import Shape
 
 Found = TypeVar("Found")
 #: The batch sizes that vLLM captures graphs for: 1, 2, 4, and the multiples of 8 up to 256.

@@ -17,10 +17,9 @@ from tuner.client import render
 from tuner.client.errors import NotVerified, Simulated
 from tuner.client.files import place_below
 from tuner.client.output import as_json, print_json, print_table
-from tuner.client.packs import by_contexts, opened, rows_of, runs_of
+from tuner.client.packs import opened, runs_of, sizes_of
 from tuner.client.signatures import check_signed, pinned
-from tuner.packs.attention import AttentionRung
-from tuner.packs.contents import Kernel, Rung
+from tuner.packs.contents import Kernel
 from tuner.packs.read import Pack
 from tuner.packs.signing import signer
 from tuner.versions import install_command
@@ -61,7 +60,6 @@ def verify(path: Path, key: str | None, bytes_only: bool, as_json: bool) -> None
 def kernels_of(pack: Pack) -> dict[str, Kernel]:
     """All of a pack's, by digest."""
     given = [rung.kernel for entry in pack.entries for rung in entry.rungs]
-    given += [rung.kernel for _, _, rung in by_contexts(pack)]
     return {kernel.digest: kernel for kernel in given if kernel is not None}
 
 
@@ -98,15 +96,11 @@ def _unpack(kernel: Kernel, folder: Path) -> None:
 def gains_table(pack: Pack, found: Mapping[str, Mapping[str, Any]]) -> Table:
     """What each kernel gained where it was tuned, and gains here."""
     table = Table("shape", "rows", "runs", "time here", "speed-up in the pack", "speed-up here")
-    rungs: list[tuple[str, str, Rung | AttentionRung]] = [
-        (str(entry.shape), rows_of(rung), rung) for entry in pack.entries for rung in entry.rungs
-    ]
-    rungs += by_contexts(pack)
-    for shape, rows, rung in rungs:
+    for shape, rung in ((entry.shape, rung) for entry in pack.entries for rung in entry.rungs):
         if rung.kernel is None:
             continue
         here = found[rung.kernel.digest]
         words = here["reason"] or render.ratio(here["speedup"])
         time = render.microseconds(here.get("time_us"))
-        table.add_row(shape, rows, runs_of(rung), time, render.ratio(rung.speedup), words)
+        table.add_row(str(shape), sizes_of(rung), runs_of(rung), time, render.ratio(rung.speedup), words)
     return table

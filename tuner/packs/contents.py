@@ -1,4 +1,4 @@
-"""What a pack holds: per shape a ladder of ranges of rows, and for each range a kernel or the library."""
+"""What a pack holds: one table from a shape to its ladder, whose lines have a kernel or the library."""
 
 from __future__ import annotations
 
@@ -9,81 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tuner.core.problem.activation import Activation
-from tuner.core.problem.attention_op import ATTENTION
-from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
 
 from .attention_launches import check_attention_launches
 from .launches import check_launches
-
-#: Their numbers in `pack.bin`.
-DTYPES = {str(dtype): dtype.row.number for dtype in Dtype}
-ACTIVATIONS = {str(one): one.row.number for one in Activation}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """An FFN without its rows: Y = activation(s X W1^T + b1) W2^T + b2 + R; gated as `ffn_pair` says."""
-
-    #: ``fp16`` or ``bf16``.
-    dtype: str
-    #: Of the first product: ``identity``, ``relu``, ``gelu`` (tanh) or ``silu``.
-    activation: str
-    #: Columns of X.
-    d_in: int
-    #: Columns of the intermediate.
-    d_hidden: int
-    #: Columns of Y.
-    d_out: int
-    #: Whether W1 holds the gate's rows above the up projection's.
-    gated: bool = False
-    #: Whether both products have one.
-    bias: bool = False
-    #: Whether R is added to Y.
-    residual: bool = False
-    #: Whether the rows of X are scaled.
-    row_scale: bool = False
-
-    @classmethod
-    def of_workload(cls, workload: Mapping[str, Any]) -> Shape:
-        """That of a manifest's workload.
-
-        Raises:
-            InvalidInput: it is no FFN of two products.
-        """
-        ops = workload["ops"]
-        if any(op.get("op") == ATTENTION for op in ops):
-            problem = "has an attention, and packs have no place for a cache and its lengths"
-            raise InvalidInput("workload", problem, "fetch its artifact, whose manifest says how to launch it")
-        if len(ops) != 2 or ops[1]["source"] != ops[0]["name"]:
-            raise InvalidInput(
-                "workload", f"has {len(ops)} ops or they are not a chain", "give the artifacts of an FFN's two products"
-            )
-        first, second = ops
-        odd = [name for name in ("gated", "row_scale") if second.get(name)]
-        odd += ["residual"] if first.get("residual") else []
-        if odd or second["activation"] != "identity" or bool(first["bias"]) != bool(second["bias"]):
-            raise InvalidInput(
-                "workload",
-                f"has {', '.join(odd) or 'an activation or a bias'} where a pack has no place for it",
-                "give activation, gate and row scale to the first product, the residual to the second, biases to both",
-            )
-        return cls(
-            dtype=workload.get("dtype", "fp16"),
-            activation=first["activation"],
-            d_in=first["k"],
-            d_hidden=first["n"],
-            d_out=second["n"],
-            gated=bool(first.get("gated")),
-            bias=bool(first["bias"]),
-            residual=bool(second.get("residual")),
-            row_scale=bool(first.get("row_scale")),
-        )
-
-    def __str__(self) -> str:
-        options = [name for name in ("gated", "bias", "residual", "row_scale") if getattr(self, name)]
-        return " ".join([self.dtype, f"{self.d_in} -> {self.d_hidden} -> {self.d_out}", self.activation, *options])
+from .shapes import AnyShape, Shape, shape_of, sizes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,10 +45,14 @@ class Kernel:
         """Whether no card ever ran it."""
         return bool(self.manifest["simulated"])
 
-    @property
-    def has_attention(self) -> bool:
-        """Whether it computes one."""
-        return "attentions" in self.manifest
+    @cached_property
+    def shape(self) -> AnyShape:
+        """What it computes, without its sizes.
+
+        Raises:
+            InvalidInput: no pack has a place for it.
+        """
+        return shape_of(self.manifest["workload"])
 
     def check_files(self, where: str) -> None:
         """That every file is what its manifest names, and every launch what its plan says; `where` begins the sentence.
@@ -138,9 +72,18 @@ class Kernel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What computes something: a kernel or the library."""
+class Rung:
+    """What computes a shape for a range of sizes: a kernel or the library.
 
+    Its speed-up is that at `m_hi` rows. The kernel may have been measured with more. What it gains here is then a bound
+    without an interval.
+    """
+
+    #: The range of rows, both ends in it; of an attention or a layer both are its sequences.
+    m_lo: int
+    m_hi: int
+    #: Tokens of the longest context, and of a contiguous cache's rows; 0 where there is no cache.
+    max_length: int = 0
     #: None for the library.
     kernel: Kernel | None
     #: The library's recipe where it is known: algorithm, versions; for people.
@@ -151,56 +94,59 @@ class Answer:
     #: Where it comes from, e.g. the job; for people.
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Rung(Answer):
-    """What computes an FFN for the rows of a range.
-
-    Its speed-up is that at `m_hi` rows. The kernel may have been measured with more. What it gains here is then a bound
-    without an interval.
-    """
-
-    #: The range, both ends in it.
-    m_lo: int
-    m_hi: int
+    @property
+    def sizes(self) -> str:
+        """In words."""
+        if self.max_length:
+            return f"{self.m_hi} x {self.max_length} tokens"
+        return f"rows {self.m_lo} to {self.m_hi}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """One shape's ladder."""
 
-    shape: Shape
-    #: By rows, from the fewest on; rows of no range have no answer.
+    shape: AnyShape
+    #: By rows, from the fewest on, then by contexts; sizes of no range have no answer.
     rungs: tuple[Rung, ...]
     #: Up to so many rows a row's bits depend on its own values alone; 0 where that is not promised.
     invariant_rows: int = 0
 
-    def at(self, m: int) -> Rung | None:
-        """What computes it for m rows; None where the ladder has no answer."""
-        return next((rung for rung in self.rungs if rung.m_lo <= m <= rung.m_hi), None)
+    def at(self, m: int, length: int = 0) -> Rung | None:
+        """What computes m rows, or sequences, with contexts up to `length`: of these the rung of the least context that
+        is no less. None where the ladder has no answer."""
+        fitting = (rung for rung in self.rungs if rung.m_lo <= m <= rung.m_hi and rung.max_length >= length)
+        return next(fitting, None)
 
 
 def check(entries: tuple[Entry, ...]) -> None:
-    """That each shape is there once, and each ladder says one thing of a row.
+    """That each shape is there once, each ladder says one thing of each size, and each kernel is of its line.
 
     Raises:
         InvalidInput: names what is wrong.
     """
-    seen: set[Shape] = set()
+    seen: set[AnyShape] = set()
     for entry in entries:
         if entry.shape in seen:
-            raise InvalidInput("shapes", f"{entry.shape} is there twice", "give each shape one ladder")
+            raise InvalidInput(entry.shape.section, f"{entry.shape} is there twice", "give each shape one ladder")
         seen.add(entry.shape)
-        end = 0
+        _check_order(entry)
         for rung in entry.rungs:
-            where = f"{entry.shape}, rows {rung.m_lo} to {rung.m_hi}"
-            if not end < rung.m_lo <= rung.m_hi:
-                raise InvalidInput("rungs", f"{where}: not behind row {end}", "give ranges from the fewest rows on")
-            end = rung.m_hi
             if rung.kernel is not None:
-                _check_kernel(where, entry.shape, rung, rung.kernel)
+                _check_kernel(f"{entry.shape}, {rung.sizes}", entry.shape, rung, rung.kernel)
         if entry.invariant_rows:
             _check_promise(entry)
+
+
+def _check_order(entry: Entry) -> None:
+    rows, length = (0, 0), 0
+    for rung in entry.rungs:
+        where, own = f"{entry.shape}, {rung.sizes}", (rung.m_lo, rung.m_hi)
+        is_behind = rung.max_length > length if own == rows else rows[1] < rung.m_lo <= rung.m_hi
+        if not is_behind or (rung.max_length > 0) == entry.shape.by_rows:
+            behind = f"row {rows[1]}" + (f" and {length} tokens" if length else "")
+            raise InvalidInput("rungs", f"{where}: not behind {behind}", "give ranges from the fewest rows on")
+        rows, length = own, rung.max_length
 
 
 def _check_promise(entry: Entry) -> None:
@@ -216,17 +162,20 @@ def _check_promise(entry: Entry) -> None:
         )
 
 
-def _check_kernel(where: str, shape: Shape, rung: Rung, kernel: Kernel) -> None:
-    manifest = kernel.manifest
-    if "rows" not in manifest or "variants" not in manifest["kernel"]:
-        raise InvalidInput(
-            "kernel", f"{where}: an older version made {kernel.digest[:12]}", "tune the shape again with this version"
-        )
-    if (found := Shape.of_workload(manifest["workload"])) != shape:
-        raise InvalidInput("kernel", f"{where}: {kernel.digest[:12]} computes {found}", "give the kernel of this shape")
-    legal = manifest["rows"]
-    if rung.m_lo < legal["min"] or rung.m_hi > legal["max"]:
-        raise InvalidInput(
-            "rungs", f"{where}: the kernel serves {legal['min']} to {legal['max']} rows", "narrow the range"
-        )
+def _check_kernel(where: str, shape: AnyShape, rung: Rung, kernel: Kernel) -> None:
+    manifest, name = kernel.manifest, kernel.digest[:12]
+    is_old = shape.by_rows and "rows" not in manifest
+    if is_old or (isinstance(shape, Shape) and "variants" not in manifest["kernel"]):
+        raise InvalidInput("kernel", f"{where}: an older version made {name}", "tune the shape again with this version")
+    if (found := kernel.shape) != shape:
+        raise InvalidInput("kernel", f"{where}: {name} computes {found}", "give the kernel of this shape")
+    rows, length = sizes_of(manifest["workload"])
+    legal = {"min": rows, "max": rows} if length else manifest["rows"]
+    if rung.m_lo < legal["min"] or rung.m_hi > legal["max"] or rung.max_length != length:
+        contexts = f" of contexts of {length} tokens" if length else ""
+        problem = f"{where}: the kernel serves {legal['min']} to {legal['max']} rows{contexts}"
+        raise InvalidInput("rungs", problem, "narrow the range")
+    if not isinstance(shape, Shape) and any(launch["stream"] for launch in manifest["launches"]):
+        problem = f"{where}: {name} runs on two streams"
+        raise InvalidInput("kernel", problem, "give one of another kind, e.g. two_launches_pdl")
     kernel.check_files(where)

@@ -1,72 +1,20 @@
-"""`pack.bin`: the index of a pack, which the C runtime reads; docs/runtime.md has the same tables in words.
-
-All numbers are little-endian. A record is a multiple of 8 bytes, and the tables follow each other without a gap. Where
-it says `file`, an offset counts from the first byte of the pack; text is an offset into the strings, which end with 0.
-"""
+"""Writes `pack.bin`, the index of a pack: tables of records, as `records` has them."""
 
 from __future__ import annotations
 
 import hashlib
-import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.problem.dtype import MAP_TYPES
+from tuner.core.problem.dtype import ELEMENTS, MAP_TYPES
 
-from .attention import AttentionEntry
-from .attention_index import AttentionTables, tensor_number
-from .contents import ACTIVATIONS, DTYPES, Entry, Kernel, Shape
-from .layer import LayerEntry
-from .programs import MapPatch, program_of
-
-MAGIC = b"TUNRPACK"
-#: It grows when a record changes. A pack without layers is of the second, and one without attentions of the first, and
-#: their bytes are those of older versions.
-VERSION, ATTENTIONS_VERSION, FIRST_VERSION = 3, 2, 1
-NONE = 0xFFFFFFFF
-PPM = 1_000_000
-
-#: magic, version, bytes of the header and of the index, where the index lies in the file, flags, counts of shapes,
-#: rungs, kernels, launches, ops and maps, bytes of strings; sha256 of the index with zeros in its place; counts of
-#: attentions, their rungs and those of layers, programs, fills, parts, patches, layers and operands.
-HEADER = struct.Struct("<8sIIQQIIIIIIII32s8I")
-DIGEST_OFFSET = 64
-#: dtype, activation, flags, d_in, d_hidden, d_out, first rung, number of rungs, its text, 0.
-SHAPE = struct.Struct("<10I")
-#: Least and most rows, choice, kernel, speed-up and interval in millionths (0: not measured), library's text, zeros.
-RUNG = struct.Struct("<10I")
-#: A part of the file: offset, bytes, sha256.
-BLOB = struct.Struct("<QQ32s")
-#: digest; spin limit; text, symbols of the kernel and of the start gate; major, minor, suffix; SMs, the driver's CUDA
-#: version; threads, cluster, shared memory, parameter's bytes, where first tasks and maps lie in it; least and most
-#: rows; first and number of launches, ops and maps; workspaces; flags; then a blob for each variant.
-KERNEL = struct.Struct("<32sq24I")
-#: grid, flags, CTAs that the start gate waits for, workspace; its bytes, those to zero; then the blobs of the plan's
-#: words and of the first tasks.
-LAUNCH = struct.Struct("<IIIIQQ")
-#: n, k, rows of the weights, flags, activation, the op that it reads or NONE, text, 0.
-OP = struct.Struct("<8I")
-#: op, operand, rank, data type, the dimension that is rows or NONE, 0; dims; strides; box, 0. Of an attention's part:
-#: tensor, where in the parameter, rank, data type, the dimension that is rows of pages or NONE, rows of a page; then
-#: the same, but that the last number is where in the memory its tensor lies, in units of 256 bytes.
-MAP = struct.Struct("<6I5Q4Q6I")
-
-CHOICES = {"kernel": 1, "library": 2}
-SHAPE_FLAGS = {"gated": 1, "bias": 2, "residual": 4, "row_scale": 8}
-KERNEL_FLAGS = {"simulated": 1, "programmatic": 2, "paired": 4}
-LAUNCH_FLAGS = {
-    "needs_all_ctas": 1,
-    "reads_weights_before_wait": 2,
-    "is_second": 4,
-    "side_stream": 8,
-    "cooperative": 16,
-    "programmatic": 32,
-    "cooperative_when_plain": 64,
-}
-OPERANDS = ("a", "w", "c")
-#: Builds of a kernel in the order of their blobs.
-VARIANTS = ("measured", "guarded", "safe")
+from . import records as form
+from .attention_shape import RECORD, AttentionShape
+from .base_shape import DTYPES
+from .contents import Entry, Kernel, Rung
+from .programs import MapPatch, Part, Program, parameter_name, program_of
+from .shapes import ACTIVATIONS, Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,36 +45,73 @@ class _Tables:
 
     def __init__(self, places: Mapping[str, Place]) -> None:
         self._places = places
-        self.strings = _Strings()
-        self.shapes: list[bytes] = []
-        self.rungs: list[bytes] = []
-        self.kernels: list[bytes] = []
-        self.launches: list[bytes] = []
-        self.ops: list[bytes] = []
+        self._strings = _Strings()
+        self._shapes: list[bytes] = []
+        self._rungs: list[bytes] = []
+        self._kernels: list[bytes] = []
+        self._launches: list[bytes] = []
+        self._ops: list[bytes] = []
         self.maps: list[bytes] = []
-        self.attention = AttentionTables(
-            text=self.strings.add,
-            blob=self._blob,
-            add_map=self._add_attention_map,
-            num_maps=lambda: len(self.maps),
-            target=_target,
-            choices=CHOICES,
-            none=NONE,
-        )
+        self._of_calls: list[bytes] = []
+        self._program_rungs: list[bytes] = []
+        self._programs: list[bytes] = []
+        self._fills: list[bytes] = []
+        self._parts: list[bytes] = []
+        self._patches: list[bytes] = []
+        self._layers: list[bytes] = []
+        self._operands: list[bytes] = []
 
-    def add_entry(self, entry: Entry, kernels: Mapping[str, int]) -> None:
-        shape = entry.shape
-        text = self.strings.add(str(shape))
-        numbers = (DTYPES[shape.dtype], ACTIVATIONS[shape.activation], _flags_of(shape))
-        sizes = (shape.d_in, shape.d_hidden, shape.d_out)
-        self.shapes.append(SHAPE.pack(*numbers, *sizes, len(self.rungs), len(entry.rungs), text, 0))
+    @property
+    def of_kernels(self) -> tuple[list[bytes], ...]:
+        """In their order in the index; those that every version has."""
+        return self._shapes, self._rungs, self._kernels, self._launches, self._ops, self.maps
+
+    @property
+    def of_programs(self) -> tuple[list[bytes], ...]:
+        """Behind these."""
+        by_contexts = (self._of_calls, self._program_rungs, self._programs, self._fills, self._parts, self._patches)
+        return (*by_contexts, self._layers, self._operands)
+
+    @property
+    def strings(self) -> bytes:
+        """All texts."""
+        return bytes(self._strings.data) + bytes(-len(self._strings.data) % 8)
+
+    def add_entry(self, entry: Entry, numbers: Mapping[str, int]) -> None:
+        """A shape with its ladder; `numbers` are those of kernels or programs by digest."""
+        shape, text = entry.shape, self._strings.add
+        if isinstance(shape, Shape):
+            flags = sum(flag for name, flag in form.SHAPE_FLAGS.items() if getattr(shape, name))
+            figures = (DTYPES[shape.dtype], ACTIVATIONS[shape.activation], flags)
+            sizes = (shape.d_in, shape.d_hidden, shape.d_out)
+            self._shapes.append(
+                form.SHAPE.pack(*figures, *sizes, len(self._rungs), len(entry.rungs), text(str(shape)), 0)
+            )
+            self._rungs += [
+                form.RUNG.pack(rung.m_lo, rung.m_hi, *self._answer(rung, numbers), 0, 0) for rung in entry.rungs
+            ]
+            return
+        first, count = len(self._program_rungs), len(entry.rungs)
         for rung in entry.rungs:
-            choice = CHOICES["library" if rung.kernel is None else "kernel"]
-            kernel = NONE if rung.kernel is None else kernels[rung.kernel.digest]
-            figures = (rung.speedup or 0.0, *(rung.interval or (0.0, 0.0)))
-            millionths = (min(round(figure * PPM), NONE) for figure in figures)
-            library = self.strings.add(", ".join(f"{key} {value}" for key, value in sorted(rung.library.items())))
-            self.rungs.append(RUNG.pack(rung.m_lo, rung.m_hi, choice, kernel, *millionths, library, 0, 0))
+            sizes_of_it = (rung.m_lo, rung.m_hi) if shape.by_rows else (rung.m_hi, rung.max_length)
+            self._program_rungs.append(form.PROGRAM_RUNG.pack(*sizes_of_it, *self._answer(rung, numbers)))
+        if isinstance(shape, AttentionShape):
+            self._of_calls.append(RECORD.pack(*shape.figures(shape.d_out), first, count, text(str(shape))))
+            return
+        figures_of_it: tuple[Any, ...] = (DTYPES[shape.dtype], *[0] * 7, shape.d_out, 0.0, 0.0)
+        if shape.launched is not None:
+            figures_of_it = shape.launched.figures(shape.d_out)
+        around = (shape.d_in, shape.num_in_front, shape.num_products)
+        texts = (text(str(shape)), text(" ".join(shape.names)))
+        self._layers.append(form.LAYER.pack(*figures_of_it, *around, first, count, *texts))
+
+    def _answer(self, rung: Rung, numbers: Mapping[str, int]) -> tuple[int, ...]:
+        """Choice, kernel or program, figures, and the library's text."""
+        choice = form.CHOICES["library" if rung.kernel is None else "kernel"]
+        number = form.NONE if rung.kernel is None else numbers[rung.kernel.digest]
+        figures = (rung.speedup or 0.0, *(rung.interval or (0.0, 0.0)))
+        library = self._strings.add(", ".join(f"{key} {value}" for key, value in sorted(rung.library.items())))
+        return choice, number, *(min(round(figure * form.PPM), form.NONE) for figure in figures), library
 
     def add_kernel(self, kernel: Kernel) -> None:
         manifest, facts = kernel.manifest, kernel.manifest["kernel"]
@@ -138,9 +123,9 @@ class _Tables:
         flags = {"simulated": kernel.simulated, "programmatic": programmatic, "paired": paired}
         gate = next((launch["start_gate"]["kernel"] for launch in launches if launch["start_gate"]), "")
         numbers = (
-            self.strings.add(f"{manifest['plan_kind']}: {manifest['schedule_in_words']}"),
-            self.strings.add(facts["name"]),
-            self.strings.add(gate),
+            self._strings.add(f"{manifest['plan_kind']}: {manifest['schedule_in_words']}"),
+            self._strings.add(facts["name"]),
+            self._strings.add(gate),
             *_target(facts),
             launches[0]["block"][0],
             launches[0]["cluster"][0],
@@ -150,19 +135,19 @@ class _Tables:
             offsets[maps[0]] if maps else 0,
             manifest["rows"]["min"],
             manifest["rows"]["max"],
-            len(self.launches),
+            len(self._launches),
             len(launches),
-            len(self.ops),
+            len(self._ops),
             len(manifest["workload"]["ops"]),
             len(self.maps),
             len(maps),
             1 + max(launch["workspace"]["index"] for launch in launches),
-            sum(KERNEL_FLAGS[name] for name, is_on in flags.items() if is_on),
+            sum(form.KERNEL_FLAGS[name] for name, is_on in flags.items() if is_on),
         )
-        head = KERNEL.pack(bytes.fromhex(kernel.digest), parameter["spin_limit_cycles"], *numbers)
+        head = form.KERNEL.pack(bytes.fromhex(kernel.digest), parameter["spin_limit_cycles"], *numbers)
         cubins = {"measured": facts["cubin"]} | {one["name"]: one["cubin"] for one in facts["variants"]}
-        blobs = (self._blob(kernel, cubins.get(name)) for name in VARIANTS)
-        self.kernels.append(head + b"".join(blobs))
+        blobs = (self._blob(kernel, cubins.get(name)) for name in form.VARIANTS)
+        self._kernels.append(head + b"".join(blobs))
         for index, launch in enumerate(launches):
             self._add_launch(kernel, index, launch)
         self._add_ops(manifest["workload"]["ops"])
@@ -180,35 +165,37 @@ class _Tables:
             "programmatic": launch["programmatic_dependent_launch"],
             "cooperative_when_plain": launch["plain"]["cooperative"],
         }
-        head = LAUNCH.pack(
+        head = form.LAUNCH.pack(
             launch["grid"][0],
-            sum(LAUNCH_FLAGS[name] for name, is_on in flags.items() if is_on),
+            sum(form.LAUNCH_FLAGS[name] for name, is_on in flags.items() if is_on),
             launch["start_gate"]["num_ctas"] if launch["start_gate"] else 0,
             workspace["index"],
             workspace["bytes"],
             workspace["zero_bytes"],
         )
         first = first_tasks_name(index) if launch["first_tasks"] else None
-        self.launches.append(head + self._blob(kernel, launch["plan"]) + self._blob(kernel, first))
+        self._launches.append(head + self._blob(kernel, launch["plan"]) + self._blob(kernel, first))
 
     def _add_ops(self, ops: list[dict[str, Any]]) -> None:
         names = [op["name"] for op in ops]
         for op in ops:
-            flags = sum(SHAPE_FLAGS[name] for name in SHAPE_FLAGS if op.get(name))
-            source = names.index(op["source"]) if op["source"] in names else NONE
+            flags = sum(form.SHAPE_FLAGS[name] for name in form.SHAPE_FLAGS if op.get(name))
+            source = names.index(op["source"]) if op["source"] in names else form.NONE
             rows = op["n"] * (2 if op.get("gated") else 1)
             activation = ACTIVATIONS[op["activation"]]
-            self.ops.append(OP.pack(op["n"], op["k"], rows, flags, activation, source, self.strings.add(op["name"]), 0))
+            self._ops.append(
+                form.OP.pack(op["n"], op["k"], rows, flags, activation, source, self._strings.add(op["name"]), 0)
+            )
 
     def _add_map(self, recipe: dict[str, Any], names: list[str]) -> None:
         op, _, operand = recipe["name"].removesuffix("_map").partition(".")
         rank = len(recipe["dims"])
         # An input's and an output's second dimension is rows; weights have none.
-        rows = NONE if operand == "w" else 1
+        rows = form.NONE if operand == "w" else 1
         self.maps.append(
-            MAP.pack(
+            form.MAP.pack(
                 names.index(op),
-                OPERANDS.index(operand),
+                form.OPERANDS.index(operand),
                 rank,
                 MAP_TYPES[recipe["data_type"]],
                 rows,
@@ -219,16 +206,78 @@ class _Tables:
             )
         )
 
-    def _add_attention_map(self, one: MapPatch) -> None:
+    def add_program(self, program: Program) -> None:
+        """An artifact's launches."""
+        kernel, manifest = program.kernel, program.kernel.manifest
+        head = form.PROGRAM.pack(
+            bytes.fromhex(kernel.digest),
+            self._strings.add(f"{manifest['plan_kind']}: {manifest['schedule_in_words']}"),
+            *_target(program.parts[0].kernel),
+            int(kernel.simulated),
+            len(self._fills),
+            len(program.fills),
+            len(self._parts),
+            len(program.parts),
+            program.most_rows,
+            program.memory_bytes,
+            program.refused_offset,
+        )
+        for operand in program.operands:
+            flags = sum(flag for name, flag in form.OPERAND_FLAGS.items() if getattr(operand, name))
+            texts = (self._strings.add(operand.name), self._strings.add(operand.role))
+            dims = (*operand.shape, *[0] * (4 - len(operand.shape)))
+            dtype = ELEMENTS[operand.dtype].number
+            self._operands.append(
+                form.OPERAND.pack(len(self._programs), *texts, dtype, flags, len(operand.shape), *dims)
+            )
+        self._programs.append(head)
+        for fill in program.fills:
+            self._fills.append(form.FILL.pack(fill.offset, fill.num_zeros) + self._blob(kernel, fill.name or None))
+        for number, part in enumerate(program.parts):
+            self._add_part(kernel, number, part)
+
+    def _add_part(self, kernel: Kernel, number: int, part: Part) -> None:
+        recipe = part.recipe
+        flags = {
+            "needs_all_ctas": recipe["needs_all_ctas"],
+            "non_portable_cluster": recipe.get("allows_non_portable_cluster", False),
+            "cooperative": recipe["cooperative"],
+            "programmatic": recipe["programmatic_dependent_launch"],
+            "cooperative_when_plain": recipe.get("plain", recipe)["cooperative"],
+            "tells_refused": part.tells_refused,
+        }
+        head = form.PART.pack(
+            self._strings.add(part.kernel["name"]),
+            recipe["grid"][0],
+            recipe["block"][0],
+            recipe["cluster"][0],
+            recipe["dynamic_smem_bytes"],
+            sum(form.PART_FLAGS[name] for name, is_on in flags.items() if is_on),
+            form.NONE if part.dependent_offset is None else part.dependent_offset,
+            len(part.parameter),
+            len(self._patches),
+            len(part.patches),
+            len(self.maps),
+            len(part.maps),
+            form.NOWHERE if part.abort_offset is None else part.abort_offset,
+        )
+        cubin = part.kernel["cubin"]
+        self._parts.append(head + self._blob(kernel, cubin) + self._blob(kernel, parameter_name(number)))
+        for patch in part.patches:
+            self._patches.append(form.PATCH.pack(patch.offset, tensor_number(patch.tensor), patch.addend))
+        for one in part.maps:
+            self._add_program_map(one)
+
+    def _add_program_map(self, one: MapPatch) -> None:
         recipe = one.recipe
-        pages = 1 if one.rows_per_page else NONE
+        rows = 1 if one.rows_per_page or one.has_rows else form.NONE
         self.maps.append(
-            MAP.pack(
+            form.MAP.pack(
                 tensor_number(one.tensor),
                 one.offset,
                 len(recipe["dims"]),
                 MAP_TYPES[recipe["data_type"]],
-                pages,
+                rows,
                 one.rows_per_page,
                 *_filled(recipe["dims"], 5),
                 *_filled(recipe["strides_bytes"], 4),
@@ -239,7 +288,11 @@ class _Tables:
 
     def _blob(self, kernel: Kernel, name: str | None) -> bytes:
         place = None if name is None else self._places[blob_path(kernel, name)]
-        return BLOB.pack(0, 0, bytes(32)) if place is None else BLOB.pack(place.offset, place.num_bytes, place.digest)
+        return (
+            form.BLOB.pack(0, 0, bytes(32))
+            if place is None
+            else form.BLOB.pack(place.offset, place.num_bytes, place.digest)
+        )
 
 
 def first_tasks_name(launch: int) -> str:
@@ -253,64 +306,59 @@ def blob_path(kernel: Kernel, name: str) -> str:
 
 
 def index_bytes(
-    entries: tuple[Entry, ...],
-    kernels: tuple[Kernel, ...],
-    places: Mapping[str, Place],
-    index_offset: int,
-    attentions: tuple[AttentionEntry, ...] = (),
-    layers: tuple[LayerEntry, ...] = (),
+    entries: Sequence[Entry], kernels: Sequence[Kernel], places: Mapping[str, Place], index_offset: int
 ) -> bytes:
     """The index of a pack whose files lie at `places`, and which itself lies at `index_offset`; its size depends on
     neither."""
     tables = _Tables(places)
-    of_ffns = tuple(kernel for kernel in kernels if not kernel.has_attention)
-    of_attentions = tuple(kernel for kernel in kernels if kernel.has_attention)
+    of_ffns = [kernel for kernel in kernels if isinstance(kernel.shape, Shape)]
+    of_programs = [kernel for kernel in kernels if not isinstance(kernel.shape, Shape)]
     for kernel in of_ffns:
         tables.add_kernel(kernel)
-    for kernel in of_attentions:
-        tables.attention.add_program(program_of(kernel))
+    for kernel in of_programs:
+        tables.add_program(program_of(kernel))
+    numbers = {kernel.digest: number for of in (of_ffns, of_programs) for number, kernel in enumerate(of)}
     for entry in entries:
-        tables.add_entry(entry, {kernel.digest: number for number, kernel in enumerate(of_ffns)})
-    programs = {kernel.digest: number for number, kernel in enumerate(of_attentions)}
-    for one in attentions:
-        tables.attention.add_entry(one, programs)
-    for layer in layers:
-        tables.attention.add_layer(layer, programs)
-    strings = bytes(tables.strings.data) + bytes(-len(tables.strings.data) % 8)
-    records = (tables.shapes, tables.rungs, tables.kernels, tables.launches, tables.ops, tables.maps)
-    body = b"".join(b"".join(table) for table in (*records, *tables.attention.tables)) + strings
-    more = tuple(len(table) for table in tables.attention.tables)
-    counts = (*(len(table) for table in records), len(strings))
-    size, simulated = HEADER.size + len(body), any(kernel.simulated for kernel in kernels)
+        tables.add_entry(entry, numbers)
+    records = (*tables.of_kernels, *tables.of_programs)
+    body = b"".join(b"".join(table) for table in records) + tables.strings
+    counts = (*(len(table) for table in tables.of_kernels), len(tables.strings))
+    more = tuple(len(table) for table in tables.of_programs)
+    size, simulated = form.HEADER.size + len(body), any(kernel.simulated for kernel in kernels)
 
     def header(digest: bytes) -> bytes:
-        version = version_of(attentions, layers)
-        return HEADER.pack(MAGIC, version, HEADER.size, size, index_offset, int(simulated), *counts, digest, *more)
+        version = version_of(entries)
+        return form.HEADER.pack(
+            form.MAGIC, version, form.HEADER.size, size, index_offset, int(simulated), *counts, digest, *more
+        )
 
     return header(hashlib.sha256(header(bytes(32)) + body).digest()) + body
 
 
+def version_of(entries: Sequence[Entry]) -> int:
+    """Of the format of a pack of these."""
+    return max((form.VERSION_OF_SECTION[entry.shape.section] for entry in entries), default=form.FIRST_VERSION)
+
+
 def split_index(index: bytes) -> tuple[bytes, list[bytes]]:
     """The records of an index, with zeros for its digest, and its texts."""
-    num_strings = int.from_bytes(index[DIGEST_OFFSET - 4 : DIGEST_OFFSET], "little")
+    num_strings = int.from_bytes(index[form.DIGEST_OFFSET - 4 : form.DIGEST_OFFSET], "little")
     end = len(index) - num_strings
-    blank = index[:DIGEST_OFFSET] + bytes(32) + index[DIGEST_OFFSET + 32 : end]
+    blank = index[: form.DIGEST_OFFSET] + bytes(32) + index[form.DIGEST_OFFSET + 32 : end]
     return blank, index[end:].split(b"\0")
 
 
-def version_of(attentions: tuple[AttentionEntry, ...], layers: tuple[LayerEntry, ...]) -> int:
-    """Of the format of a pack with these attentions and layers."""
-    return VERSION if layers else ATTENTIONS_VERSION if attentions else FIRST_VERSION
+def tensor_number(tensor: str | int) -> int:
+    """Of what a patch or a map names, in the index."""
+    if tensor == "rows":
+        return form.ROWS
+    return form.TENSORS.index(tensor) if isinstance(tensor, str) else len(form.TENSORS) + tensor
 
 
 def _target(facts: Mapping[str, Any]) -> tuple[int, ...]:
     """Of a kernel: the architecture, SMs, and the CUDA version that the driver must have."""
     version = 1000 * int(facts["compiler"]["version"].partition(".")[0] or 0)
     return (*_arch(facts["arch"]), facts["num_sms"], version)
-
-
-def _flags_of(shape: Shape) -> int:
-    return sum(flag for name, flag in SHAPE_FLAGS.items() if getattr(shape, name))
 
 
 def _arch(arch: str) -> tuple[int, int, int]:

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from tuner.core.trial.ladder import served_from
 from tuner.errors import InvalidInput
 
-from .contents import Entry, Rung, Shape
+from .contents import Entry, Rung
 from .ladder import MAX_ROWS, Found
+from .shapes import Shape
 
 
 def make_invariant_entry(shape: Shape, results: Sequence[Found]) -> Entry:

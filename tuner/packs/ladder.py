@@ -1,4 +1,4 @@
-"""From the results of one shape at several m to its ladder: which range of rows runs which kernel, or the library."""
+"""From what finals said of shapes to their ladders: which range of sizes runs which kernel, or the library."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuner.core.trial.ladder import gains_between, served_from
+from tuner.core.trial.ladder import Served, ranges
 
-from .contents import Entry, Kernel, Rung, Shape
+from .contents import Entry, Kernel, Rung
+from .shapes import AnyShape
 
 #: The most rows that a ladder speaks of: an index of 32 bits, as the runtime has them.
 MAX_ROWS = 2**31 - 1
@@ -21,6 +22,8 @@ class Found:
     """What the finals of one m said."""
 
     m: int
+    #: Tokens of the longest context; 0 where there is no cache. Then `m` is the number of sequences.
+    max_length: int = 0
     #: The winner's kernel; None where the library won.
     kernel: Kernel | None
     #: The library's time over the winner's, and its 95 % interval.
@@ -47,29 +50,43 @@ class Found:
         return library_us / self.time_us
 
 
-def make_entry(shape: Shape, results: Sequence[Found], *, min_gain: float = DEFAULT_MIN_GAIN) -> Entry:
-    """The ladder of a shape: every number of rows has exactly one answer, the library above the largest m.
+def make_entries(results: Sequence[tuple[AnyShape, Found]], *, min_gain: float = DEFAULT_MIN_GAIN) -> tuple[Entry, ...]:
+    """The ladder of each shape that was tuned."""
+    by_shape: dict[AnyShape, list[Found]] = {}
+    for shape, found in results:
+        by_shape.setdefault(shape, []).append(found)
+    return tuple(make_entry(shape, of_it, min_gain=min_gain) for shape, of_it in by_shape.items())
+
+
+def make_entry(shape: AnyShape, results: Sequence[Found], *, min_gain: float = DEFAULT_MIN_GAIN) -> Entry:
+    """The ladder of a shape. Of sequences and contexts that were not tuned it says nothing. By rows, every number has
+    exactly one answer, the library above the largest m.
 
     A kernel serves its own m where it gains enough there, and rows between that and the next smaller m where it must
     gain as much. It takes no longer with fewer rows. So it serves a smaller m, too, where it is no slower with all of
     its rows than the kernel of that m, and then all rows between two m that it serves. Elsewhere the library does.
     """
-    rungs: list[Rung] = []
-    end, library_below_us = 0, None
-    ordered = sorted(results, key=lambda result: result.m)
-    for i, result in enumerate(ordered):
-        server = _server(result, ordered[i + 1 :], min_gain)
-        begin = served_from(result.m, end)
-        if server is not None and not _serves_below(server, result, library_below_us, min_gain):
-            begin = result.m
-        elif server is not None and rungs and rungs[-1].kernel is server.kernel:
-            begin = end + 1
-        if begin > end + 1:
-            rungs.append(Rung(m_lo=end + 1, m_hi=begin - 1, kernel=None))
-        rungs.append(_rung(begin, result, server))
-        end, library_below_us = result.m, result.library_us
-    rungs.append(Rung(m_lo=end + 1, m_hi=MAX_ROWS, kernel=None))
-    return Entry(shape=shape, rungs=tuple(rungs))
+    ordered = sorted(results, key=lambda result: (result.m, result.max_length))
+    if not shape.by_rows:
+        kept = [result if result.is_kept(min_gain) else None for result in ordered]
+        return Entry(shape=shape, rungs=tuple(map(_rung, [result.m for result in ordered], ordered, kept)))
+    servers = [_server(result, ordered[i + 1 :], min_gain) for i, result in enumerate(ordered)]
+    served = [
+        Served(
+            m=result.m,
+            kernel=server and id(server.kernel),
+            time_us=server.time_us if server else None,
+            library_us=result.library_us,
+        )
+        for result, server in zip(ordered, servers, strict=True)
+    ]
+    at = {result.m: (result, server) for result, server in zip(ordered, servers, strict=True)}
+    rungs = [
+        Rung(m_lo=begin, m_hi=end, kernel=None) if one is None else _rung(begin, *at[end])
+        for begin, end, one in ranges(served, min_gain)
+    ]
+    above = Rung(m_lo=max(at, default=0) + 1, m_hi=MAX_ROWS, kernel=None)
+    return Entry(shape=shape, rungs=(*rungs, above))
 
 
 def _server(result: Found, larger: Sequence[Found], min_gain: float) -> Found | None:
@@ -80,13 +97,6 @@ def _server(result: Found, larger: Sequence[Found], min_gain: float) -> Found | 
         return result
     gaining = [other for other in larger if (other.gain_over(result.library_us) or 0.0) >= min_gain]
     return min([*own, *gaining], key=lambda found: (found.time_us, -found.m), default=None)
-
-
-def _serves_below(server: Found, result: Found, library_below_us: float | None, min_gain: float) -> bool:
-    """Whether it gains at fewer rows than the result's, too, down to those where the library took so long."""
-    if server.time_us is None or result.library_us is None:
-        return False
-    return gains_between(server.time_us, result.library_us, library_below_us, min_gain)
 
 
 def _rung(begin: int, result: Found, server: Found | None) -> Rung:
@@ -100,6 +110,7 @@ def _rung(begin: int, result: Found, server: Found | None) -> Rung:
     return Rung(
         m_lo=begin,
         m_hi=result.m,
+        max_length=result.max_length,
         kernel=kernel,
         library=result.library,
         speedup=speedup,

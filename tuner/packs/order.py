@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.objective import CacheState
 from tuner.core.problem.workload import Workload
 
-from .contents import Shape
+from .shapes import KINDS, Shape, shape_of, sizes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,19 +22,29 @@ class PackOrder:
     l2: CacheState
     #: The least speed-up over the library for which a kernel is kept.
     min_gain: float
-    #: Attentions with their sequences and longest contexts, alone or with a product behind them.
-    attentions: tuple[Workload, ...] = ()
-    #: Layers with their sequences and longest contexts: attentions with other products around them.
-    layers: tuple[Workload, ...] = ()
+    #: Attentions, layers and chains with their sizes.
+    workloads: tuple[Workload, ...] = ()
     #: Whether a row's bits may depend on its own values alone; `min_gain` then keeps nothing back.
     batch_invariant: bool = False
 
+    @property
+    def rows(self) -> dict[str, list[int]]:
+        """Those that were tuned, by the names of shapes whose ladders are asked by rows."""
+        found = {shape.name: sorted(set(rows)) for shape, rows in self.shapes}
+        for workload in (workload.to_json() for workload in self.workloads):
+            if (shape := shape_of(workload)).by_rows:
+                found[shape.name] = sorted({*found.get(shape.name, ()), sizes_of(workload)[0]})
+        return found
+
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values."""
-        shapes = [{**asdict(shape), "rows": list(rows)} for shape, rows in self.shapes]
-        order = {"shapes": shapes, "target": self.target_id, "l2": str(self.l2), "min_gain": self.min_gain}
-        order |= {"attentions": [workload.to_json() for workload in self.attentions]} if self.attentions else {}
-        order |= {"layers": [workload.to_json() for workload in self.layers]} if self.layers else {}
+        shapes = [{**shape.to_json(), "rows": list(rows)} for shape, rows in self.shapes]
+        order: dict[str, Any] = {"shapes": shapes, "target": self.target_id, "l2": str(self.l2)}
+        order["min_gain"] = self.min_gain
+        asked = [workload.to_json() for workload in self.workloads]
+        for section in KINDS:
+            of_it = [one for one in asked if shape_of(one).section == section]
+            order |= {section: of_it} if of_it else {}
         return order | ({"batch_invariant": True} if self.batch_invariant else {})
 
 

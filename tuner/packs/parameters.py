@@ -10,6 +10,32 @@ from typing import Any
 _HEADER_BYTES = 64
 
 Json = Mapping[str, Any]
+#: Roles of tensors whose first dimension is the rows of a launch.
+_OF_ROWS = ("input", "residual", "row_scale", "output")
+
+
+def most_rows(manifest: Json) -> int:
+    """Of an artifact that may be launched for fewer rows than it was made for; 0 where its rows are fixed."""
+    rows = manifest.get("rows", {"min": 0, "max": 0})
+    return int(rows["max"]) if rows["min"] < rows["max"] else 0
+
+
+def has_rows(manifest: Json, tensor: Json) -> bool:
+    """Whether a tensor's first dimension is the rows of a launch, which may be fewer than its shape has."""
+    return tensor.get("role") in _OF_ROWS and 0 < most_rows(manifest) == tensor["shape"][0]
+
+
+def is_of_weights(recipe: Json) -> bool:
+    """Whether a tensor map is of weights, which alone have no dimension of rows."""
+    return str(recipe["name"]).endswith(".w_map")
+
+
+def with_rows(recipe: Json, rows: int) -> Json:
+    """A tensor map of a product for so many rows, which are an input's and an output's second dimension."""
+    if rows == 0 or is_of_weights(recipe):
+        return recipe
+    columns, _, *others = recipe["dims"]
+    return {**recipe, "dims": [columns, rows, *others]}
 
 
 def pack_product(
@@ -19,9 +45,11 @@ def pack_product(
     own: Mapping[str, int],
     header: bytes,
     encode: Callable[[Json], bytes],
+    rows: int = 0,
 ) -> bytes:
     """Of a launch of products. `addresses` are those of the tensors by name, 0 for what is not there; `own` those of
-    `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map of its recipe."""
+    `words` and `workspace`; `header` is the beginning of the plan; `encode` makes a tensor map of its recipe. `rows`: 0
+    for those that it was made for."""
     layout, ops = manifest["parameter"], {op["name"]: op for op in manifest["workload"]["ops"]}
     maps = {recipe["name"]: recipe for recipe in launch["tensor_maps"]}
     plain = {
@@ -42,7 +70,9 @@ def pack_product(
         elif name == "first_tasks":
             value = bytes.fromhex(launch["first_tasks"])
         elif member.endswith("_map"):
-            value = encode(maps[name])
+            value = encode(with_rows(maps[name], rows))
+        elif rows and member == "m":
+            value = rows
         elif kind == "int32":
             value = ops[op][member] if member in ops[op] else int(field["meaning"])
         elif kind == "float32":

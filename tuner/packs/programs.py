@@ -1,4 +1,4 @@
-"""What the C runtime does for an artifact of an attention or a layer: memory that it fills once, and launches.
+"""What the C runtime does for an artifact of an attention, a layer or a chain: memory that it fills once, and launches.
 
 A launch's parameter is a template. What depends on the caller's tensors, or on where the memory lies, is patched in.
 The templates are packed by the same code that packs an artifact's launches in Python.
@@ -16,17 +16,14 @@ from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS
 
-from .attention import is_plain_call
+from .attention_shape import AttentionShape
 from .contents import Kernel
-from .parameters import pack_fields, pack_product
+from .parameters import has_rows, is_of_weights, most_rows, pack_fields, pack_product
 
-#: What a patch puts in, by its number in the index. What launches hand to each other lies in the memory. Behind these
-#: come the operands of a layer, by their places among the program's.
-TENSORS = ("q", "keys", "values", "lengths", "pages", "w", "y", "memory", "num_pages")
 ATTENTION_TENSORS = ("keys", "values", "lengths", "pages")
 ALIGNMENT = 256
 #: Of the workspace of a launch that writes to a cache.
-REFUSED_BEHIND_ABORT = 32
+REFUSED_BEHIND_ABORT, REFUSED_BYTES = 32, 16
 #: Roles of tensors that only the launches read and write.
 _BETWEEN = ("intermediate", "squares")
 _MAP_BYTES = 128
@@ -48,10 +45,10 @@ class Fill:
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """Eight bytes of a parameter: a tensor's address and an addend; the number of pages has four."""
+    """Eight bytes of a parameter: a tensor's address and an addend; the numbers of pages and of rows have four."""
 
     offset: int
-    #: One of `TENSORS`, or a layer's operand by its place.
+    #: One of `TENSORS`, ``rows``, or a program's operand by its place.
     tensor: str | int
     addend: int = 0
 
@@ -67,11 +64,13 @@ class MapPatch:
     recipe: Json
     #: Of a cache with pages; 0 for others, whose dimensions are those of the recipe.
     rows_per_page: int = 0
+    #: Whether its second dimension is the rows of the launch.
+    has_rows: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """A tensor of a layer that a launch is given, as its manifest names it."""
+    """A tensor that a launch is given, as its manifest names it."""
 
     name: str
     role: str
@@ -79,6 +78,8 @@ class Operand:
     shape: tuple[int, ...]
     #: Whether its first dimension may be any: of a cache with pages.
     is_paged: bool
+    #: Whether its first dimension is the rows of the launch, and `shape` has the most.
+    has_rows: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +110,10 @@ class Program:
     parts: tuple[Part, ...]
     #: In the memory: the words of what was refused.
     refused_offset: int
-    #: Of a layer; an attention with a plain product behind it has the seven tensors of its call.
+    #: By name; an attention with a plain product behind it has the seven tensors of its call instead.
     operands: tuple[Operand, ...] = ()
+    #: Of a chain, which may be launched for fewer; 0 where the rows are fixed.
+    most_rows: int = 0
 
 
 def parameter_name(part: int) -> str:
@@ -119,7 +122,7 @@ def parameter_name(part: int) -> str:
 
 
 def program_of(kernel: Kernel) -> Program:
-    """That of an artifact of one attention, whatever products stand around it."""
+    """That of an artifact of one attention at most, whatever products stand around it."""
     return _Builder(kernel).program()
 
 
@@ -130,32 +133,38 @@ class _Builder:
         self._kernel, self._manifest = kernel, kernel.manifest
         self._bytes = 0
         self._fills: list[Fill] = []
-        (self._attention,) = self._manifest["attentions"]
+        (self._attention,) = self._manifest.get("attentions", (None,))
+        self._most_rows = most_rows(self._manifest)
         #: The manifest's names of tensors, as places: a tensor of the caller's, or one in the memory.
         self._places: dict[str, tuple[str | int, int]] = {}
         self._operands: tuple[Operand, ...] = ()
-        if is_plain_call(self._manifest["workload"]):
+        if isinstance(kernel.shape, AttentionShape):
             self._place_by_role()
         else:
             self._place_by_name()
 
     def program(self) -> Program:
-        workspace = self._attention["workspace"]
-        at = self._room(workspace["bytes"], zeros=workspace["zero_bytes"])
-        lists = {"attentions": [self._of_attention(at)], "launches": self._of_products()}
-        behind = [{"list": "launches", "index": index} for index in range(len(lists["launches"]))]
-        order = self._manifest.get("launch_order", [{"list": "attentions", "index": 0}, *behind])
+        of_attentions, refused = [], self._room(REFUSED_BYTES, zeros=REFUSED_BYTES) if self._attention is None else 0
+        if self._attention:
+            workspace = self._attention["workspace"]
+            at = self._room(workspace["bytes"], zeros=workspace["zero_bytes"])
+            of_attentions, refused = [self._of_attention(self._attention, at)], at + workspace["refused"]
+        lists = {"attentions": of_attentions, "launches": self._of_products()}
+        first = [{"list": name, "index": index} for name, parts in lists.items() for index in range(len(parts))]
+        order = self._manifest.get("launch_order", first)
         return Program(
             kernel=self._kernel,
             memory_bytes=self._bytes,
             fills=tuple(self._fills),
             parts=tuple(lists[one["list"]][one["index"]] for one in order),
-            refused_offset=at + workspace["refused"],
+            refused_offset=refused,
             operands=self._operands,
+            most_rows=self._most_rows,
         )
 
     def _place_by_role(self) -> None:
         """The seven tensors of an attention's call."""
+        assert self._attention is not None
         name = self._attention["op"]
         source = next(op["source"] for op in self._manifest["workload"]["ops"] if op["name"] == name)
         self._places |= {source: ("q", 0), **{f"{name}.{one}": (one, 0) for one in ATTENTION_TENSORS}}
@@ -168,7 +177,8 @@ class _Builder:
     def _place_by_name(self) -> None:
         """Whatever the manifest names; what only the launches read and write lies in the memory."""
         given = [one for one in self._manifest["tensors"] if one["role"] not in _BETWEEN]
-        paged = {f"{self._attention['op']}.{one}" for one in ("keys", "values") if "pages" in self._attention}
+        attention = self._attention or {}
+        paged = {f"{attention['op']}.{one}" for one in ("keys", "values") if "pages" in attention}
         paged |= set((self._manifest["parameter"] or {}).get("pages", {}).get("caches", ()))
         self._places |= {one["name"]: (place, 0) for place, one in enumerate(given)}
         for one in self._manifest["tensors"]:
@@ -181,6 +191,7 @@ class _Builder:
                 dtype=one["dtype"],
                 shape=tuple(one["shape"]),
                 is_paged=one["name"] in paged,
+                has_rows=has_rows(self._manifest, one),
             )
             for one in given
         )
@@ -195,8 +206,7 @@ class _Builder:
     def _file(self, name: str) -> int:
         return self._room(len(self._kernel.files[name]), name=name)
 
-    def _of_attention(self, workspace: int) -> Part:
-        recipe = self._attention
+    def _of_attention(self, recipe: Json, workspace: int) -> Part:
         own = {name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")}
         abort = recipe["workspace"].get("abort_record")  # not there in artifacts of before waits were bounded
         own |= {"abort": workspace + abort["offset"]} if abort else {}
@@ -242,12 +252,14 @@ class _Builder:
         abort, refused = launch["workspace"]["abort_record"]["offset"], launch["workspace"].get("refused")
         assert refused is None or refused["offset"] == abort + REFUSED_BEHIND_ABORT, "the C runtime reads them there"
         counts = (offset for name, offset in fields.items() if name.endswith(".num_pages"))
-        pages = tuple(Patch(offset=offset, tensor="num_pages") for offset in counts)
+        numbers = [Patch(offset=offset, tensor="num_pages") for offset in counts]
+        if self._most_rows:
+            numbers += [Patch(offset=offset, tensor="rows") for name, offset in fields.items() if name.endswith(".m")]
         return Part(
             recipe=launch,
             kernel=self._manifest["kernel"],
             parameter=pack(_NOWHERE, _NOWHERE),
-            patches=self._patches(pack, own) + pages,
+            patches=(*self._patches(pack, own), *numbers),
             maps=self._maps(launch["tensor_maps"], fields, 0),
             dependent_offset=fields["is_dependent"],
             abort_offset=workspace + abort,
@@ -272,7 +284,10 @@ class _Builder:
         found = []
         for recipe in recipes:
             place, addend = self._places[recipe["tensor"]]
-            found.append(make(offset=fields[recipe["name"]], tensor=place, addend=addend, recipe=recipe))
+            takes_rows = self._most_rows > 0 and not is_of_weights(recipe)
+            found.append(
+                make(offset=fields[recipe["name"]], tensor=place, addend=addend, recipe=recipe, has_rows=takes_rows)
+            )
         return tuple(found)
 
 

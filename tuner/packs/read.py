@@ -11,10 +11,10 @@ from typing import Any
 
 from tuner.errors import InvalidInput
 
-from .attention import AttentionEntry, AttentionRung, AttentionShape, check_attentions
-from .contents import Entry, Kernel, Rung, Shape, check
-from .index import FIRST_VERSION, VERSION, blob_path, split_index
-from .layer import LayerEntry, LayerShape, check_layers
+from .contents import Entry, Kernel, Rung, check
+from .index import blob_path, split_index
+from .records import FIRST_VERSION, VERSION
+from .shapes import KINDS
 from .write import FOR_PEOPLE, INDEX, SIGNATURE, SUMS, files_in_pack, indexed, zipped
 
 #: No pack's files are larger, together.
@@ -29,12 +29,15 @@ class Pack:
     digest: str
     #: Of `pack.json`.
     document: dict[str, Any]
+    #: Of its one table, section by section.
     entries: tuple[Entry, ...]
-    attentions: tuple[AttentionEntry, ...]
-    layers: tuple[LayerEntry, ...]
     #: The signed bytes, and their signature; the latter is empty where there is none.
     sums: bytes
     signature: bytes
+
+    def section(self, name: str) -> tuple[Entry, ...]:
+        """The entries whose shapes are of that section."""
+        return tuple(entry for entry in self.entries if entry.shape.section == name)
 
 
 def read_pack(data: bytes) -> Pack:
@@ -71,32 +74,21 @@ def read_pack(data: bytes) -> Pack:
         raise InvalidInput("pack", problem, "install the version of it")
     try:
         kernels = _kernels(document, files)
-        entries, attentions = _entries(document, kernels), _attentions(document, kernels)
-        layers = _layers(document, kernels)
+        entries = _entries(document, kernels)
         check(entries)
-        check_attentions(attentions)
-        check_layers(layers)
-        _check_index(entries, attentions, layers, kernels, files)
+        _check_index(entries, kernels, files)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise _refused(f"has a {FOR_PEOPLE} that is not of a pack's form") from error
     return Pack(
         digest=hashlib.sha256(data).hexdigest(),
         document=document,
         entries=entries,
-        attentions=attentions,
-        layers=layers,
         sums=sums,
         signature=signature,
     )
 
 
-def _check_index(
-    entries: tuple[Entry, ...],
-    attentions: tuple[AttentionEntry, ...],
-    layers: tuple[LayerEntry, ...],
-    kernels: dict[str, Kernel],
-    files: dict[str, bytes],
-) -> None:
+def _check_index(entries: tuple[Entry, ...], kernels: dict[str, Kernel], files: dict[str, bytes]) -> None:
     """That the index, which C reads, and what it names say of a kernel what its manifest says."""
     of_index = {path: data for path, data in files.items() if path != INDEX}
     for kernel in kernels.values():
@@ -104,7 +96,7 @@ def _check_index(
             if of_index[blob_path(kernel, name)] != content:
                 raise _refused(f"has a {name} of {kernel.digest[:12]} that is not of its manifest")
     in_order = tuple(kernels[digest] for digest in sorted(kernels))
-    records, texts = split_index(indexed(entries, attentions, layers, in_order, of_index)[0])
+    records, texts = split_index(indexed(entries, in_order, of_index)[0])
     found, words = split_index(files[INDEX])
     if found != records or len(texts) != len(words) or not all(map(_is_same_text, words, texts)):
         raise _refused(f"has an {INDEX} that does not say what {FOR_PEOPLE} and the manifests say")
@@ -125,45 +117,29 @@ def _kernels(document: dict[str, Any], files: dict[str, bytes]) -> dict[str, Ker
     return kernels
 
 
-def _attentions(document: dict[str, Any], kernels: dict[str, Kernel]) -> tuple[AttentionEntry, ...]:
-    return tuple(
-        AttentionEntry(shape=AttentionShape(**one["shape"]), rungs=_table(one, kernels))
-        for one in document.get("attentions", ())
-    )
-
-
-def _layers(document: dict[str, Any], kernels: dict[str, Kernel]) -> tuple[LayerEntry, ...]:
-    return tuple(
-        LayerEntry(shape=LayerShape.from_json(one["shape"]), rungs=_table(one, kernels))
-        for one in document.get("layers", ())
-    )
-
-
-def _table(one: dict[str, Any], kernels: dict[str, Kernel]) -> tuple[AttentionRung, ...]:
-    return tuple(
-        AttentionRung(sequences=rung["sequences"], max_length=rung["max_length"], **_answer(rung, kernels))
-        for rung in one["rungs"]
-    )
-
-
-def _answer(rung: dict[str, Any], kernels: dict[str, Kernel]) -> dict[str, Any]:
-    return {
-        "kernel": kernels[rung["kernel"]] if rung["kernel"] else None,
-        "library": rung["library"] or {},
-        "speedup": rung["speedup"],
-        "interval": tuple(rung["interval"]) if rung["interval"] else None,
-        "provenance": rung["provenance"],
-    }
-
-
 def _entries(document: dict[str, Any], kernels: dict[str, Kernel]) -> tuple[Entry, ...]:
     return tuple(
         Entry(
-            shape=Shape(**one["shape"]),
-            rungs=tuple(Rung(m_lo=rung["m"][0], m_hi=rung["m"][1], **_answer(rung, kernels)) for rung in one["rungs"]),
+            shape=kind.from_json(one["shape"]),
+            rungs=tuple(_rung(rung, kernels) for rung in one["rungs"]),
             invariant_rows=one["batch_invariant"]["rows"][1] if "batch_invariant" in one else 0,
         )
-        for one in document["shapes"]
+        for section, kind in KINDS.items()
+        for one in document.get(section, ())
+    )
+
+
+def _rung(rung: dict[str, Any], kernels: dict[str, Kernel]) -> Rung:
+    first, last = rung["m"] if "m" in rung else (rung["sequences"], rung["sequences"])
+    return Rung(
+        m_lo=first,
+        m_hi=last,
+        max_length=rung.get("max_length", 0),
+        kernel=kernels[rung["kernel"]] if rung["kernel"] else None,
+        library=rung["library"] or {},
+        speedup=rung["speedup"],
+        interval=tuple(rung["interval"]) if rung["interval"] else None,
+        provenance=rung["provenance"],
     )
 
 

@@ -19,11 +19,10 @@ from typing import Any
 
 from tuner import __version__
 
-from .attention import AttentionEntry, AttentionRung, Table, check_attentions
-from .contents import Answer, Entry, Kernel, Rung, check
+from .contents import Entry, Kernel, Rung, check
 from .index import Place, blob_path, first_tasks_name, index_bytes, version_of
-from .layer import LayerEntry, check_layers
 from .programs import parameter_name, program_of
+from .shapes import KINDS, Shape
 
 INDEX, FOR_PEOPLE, SUMS, SIGNATURE = "pack.bin", "pack.json", "SHA256SUMS", "SHA256SUMS.sig"
 ALIGNMENT = 64
@@ -39,12 +38,10 @@ def write_pack(
     entries: Sequence[Entry],
     path: Path,
     *,
-    attentions: Sequence[AttentionEntry] = (),
-    layers: Sequence[LayerEntry] = (),
     provenance: Mapping[str, Any] | None = None,
     sign: Sign | None = None,
 ) -> str:
-    """Writes the pack of `entries`, `attentions` and `layers` to `path`, whole or not at all; its sha256, hexadecimal.
+    """Writes the pack of `entries` to `path`, whole or not at all; its sha256, hexadecimal.
 
     `provenance` is for people: environment, jobs, versions. `sign` makes the signature of `SHA256SUMS`, which names
     every other file.
@@ -52,7 +49,7 @@ def write_pack(
     Raises:
         InvalidInput: a ladder or a kernel is not what a pack holds; it says which.
     """
-    data = pack_bytes(entries, attentions=attentions, layers=layers, provenance=provenance, sign=sign)
+    data = pack_bytes(entries, provenance=provenance, sign=sign)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -67,27 +64,19 @@ def write_pack(
 def pack_bytes(
     entries: Sequence[Entry],
     *,
-    attentions: Sequence[AttentionEntry] = (),
-    layers: Sequence[LayerEntry] = (),
     provenance: Mapping[str, Any] | None = None,
     sign: Sign | None = None,
 ) -> bytes:
-    """The pack of `entries`, `attentions` and `layers`, byte for byte; as `write_pack`."""
-    ladders = tuple(sorted(entries, key=lambda entry: str(entry.shape)))
-    tables = tuple(sorted(attentions, key=lambda entry: str(entry.shape)))
-    of_layers = tuple(sorted(layers, key=lambda entry: (str(entry.shape), entry.shape.ops_json)))
-    check(ladders)
-    check_attentions(tables)
-    check_layers(of_layers)
-    given = [rung.kernel for entry in ladders for rung in entry.rungs]
-    by_contexts: tuple[Table, ...] = (*tables, *of_layers)
-    given += [rung.kernel for table in by_contexts for rung in table.rungs]
-    found = {kernel.digest: kernel for kernel in given if kernel is not None}
+    """The pack of `entries`, byte for byte; as `write_pack`."""
+    sections = list(KINDS)
+    table = tuple(sorted(entries, key=lambda one: (sections.index(one.shape.section), str(one.shape), one.shape.name)))
+    check(table)
+    found = {rung.kernel.digest: rung.kernel for entry in table for rung in entry.rungs if rung.kernel is not None}
     kernels = tuple(found[digest] for digest in sorted(found))
-    files = {FOR_PEOPLE: _for_people(ladders, tables, of_layers, kernels, provenance or {})}
+    files = {FOR_PEOPLE: _for_people(table, kernels, provenance or {})}
     for kernel in kernels:
         files |= {blob_path(kernel, name): data for name, data in sorted(files_in_pack(kernel).items())}
-    index, offsets = indexed(ladders, tables, of_layers, kernels, files)
+    index, offsets = indexed(table, kernels, files)
     files = {INDEX: index} | files
     sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in files.items()).encode()
     signature = {SIGNATURE: sign(sums)} if sign else {}
@@ -95,26 +84,22 @@ def pack_bytes(
 
 
 def indexed(
-    ladders: tuple[Entry, ...],
-    tables: tuple[AttentionEntry, ...],
-    of_layers: tuple[LayerEntry, ...],
-    kernels: tuple[Kernel, ...],
-    files: Mapping[str, bytes],
+    entries: Sequence[Entry], kernels: Sequence[Kernel], files: Mapping[str, bytes]
 ) -> tuple[bytes, dict[str, int]]:
     """The index of a pack of these entries, whose other files are `files` in their order; and where each lies."""
     nowhere = {path: Place(offset=0, num_bytes=len(data), digest=bytes(32)) for path, data in files.items()}
-    size = len(index_bytes(ladders, kernels, nowhere, 0, tables, of_layers))
+    size = len(index_bytes(entries, kernels, nowhere, 0))
     offsets = _offsets([(INDEX, size), *((path, len(data)) for path, data in files.items())])
     places = {
         path: Place(offset=offsets[path], num_bytes=len(data), digest=hashlib.sha256(data).digest())
         for path, data in files.items()
     }
-    return index_bytes(ladders, kernels, places, offsets[INDEX], tables, of_layers), offsets
+    return index_bytes(entries, kernels, places, offsets[INDEX]), offsets
 
 
 def files_in_pack(kernel: Kernel) -> dict[str, bytes]:
-    """The artifact's, and its launches' first tasks as bytes; of an attention's, its launches' parameters."""
-    if kernel.has_attention:
+    """The artifact's, and of an FFN's its launches' first tasks as bytes, of others their parameters."""
+    if not isinstance(kernel.shape, Shape):
         parts = program_of(kernel).parts
         return {**kernel.files, **{parameter_name(i): part.parameter for i, part in enumerate(parts)}}
     launches = kernel.manifest["launches"]
@@ -122,45 +107,33 @@ def files_in_pack(kernel: Kernel) -> dict[str, bytes]:
     return {**kernel.files, **{name: data for name, data in first.items() if data}}
 
 
-def _for_people(
-    entries: tuple[Entry, ...],
-    attentions: tuple[AttentionEntry, ...],
-    layers: tuple[LayerEntry, ...],
-    kernels: tuple[Kernel, ...],
-    provenance: Mapping[str, Any],
-) -> bytes:
+def _for_people(entries: Sequence[Entry], kernels: Sequence[Kernel], provenance: Mapping[str, Any]) -> bytes:
+    sections: dict[str, list[Any]] = {Shape.section: []}
+    for entry in entries:
+        sections.setdefault(entry.shape.section, []).append(_ladder(entry))
     document = {
-        "format": version_of(attentions, layers),
+        "format": version_of(entries),
         "tuner_version": __version__,
         "simulated": any(kernel.simulated for kernel in kernels),
         "provenance": provenance,
-        "shapes": [_ladder(entry) for entry in entries],
-        **({"attentions": [_table(vars(one.shape), one.rungs) for one in attentions]} if attentions else {}),
-        **({"layers": [_table(one.shape.to_json(), one.rungs) for one in layers]} if layers else {}),
+        **sections,
         "kernels": {kernel.digest: _about(kernel) for kernel in kernels},
     }
     return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
 
 
 def _ladder(entry: Entry) -> dict[str, Any]:
-    ladder = {"shape": vars(entry.shape), "rungs": [_rung(rung) for rung in entry.rungs]}
-    first = entry.rungs[0].kernel
+    ladder = {"shape": entry.shape.to_json(), "rungs": [_rung(rung) for rung in entry.rungs]}
+    first = entry.rungs[0].kernel if entry.rungs else None
     if entry.invariant_rows and first is not None:
         ladder["batch_invariant"] = {"rows": [1, entry.invariant_rows], "order_of_sums": first.order_of_sums}
     return ladder
 
 
-def _table(shape: Mapping[str, Any], rungs: Sequence[AttentionRung]) -> dict[str, Any]:
-    lines = [{"sequences": rung.sequences, "max_length": rung.max_length, **_answer(rung)} for rung in rungs]
-    return {"shape": shape, "rungs": lines}
-
-
 def _rung(rung: Rung) -> dict[str, Any]:
-    return {"m": [rung.m_lo, rung.m_hi], **_answer(rung)}
-
-
-def _answer(rung: Answer) -> dict[str, Any]:
+    by_contexts = {"sequences": rung.m_hi, "max_length": rung.max_length}
     return {
+        **(by_contexts if rung.max_length else {"m": [rung.m_lo, rung.m_hi]}),
         "kernel": rung.kernel.digest if rung.kernel else None,
         "library": dict(rung.library) if rung.kernel is None or rung.library else None,
         "speedup": rung.speedup,

@@ -10,9 +10,9 @@ from .artifact import Artifact, load_artifact
 from .attention import Attention, load_attention
 from .ffn import Ffn
 from .launch_list import Launches
-from .layer import Layer, load_layer
 from .native import RuntimeFailure, WrongOperand
 from .pack import Answer, Pack, load
+from .program import Layer, Program, load_layer
 from .weights import Weights
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Layer",
     "NotAnArray",
     "Pack",
+    "Program",
     "RuntimeFailure",
     "Weights",
     "WrongOperand",

@@ -22,13 +22,14 @@ from tuner.core.problem.dtype import ELEMENTS
 from tuner.errors import InvalidInput
 from tuner.packs.attention_launches import check_attention_launches
 from tuner.packs.launches import check_launches
+from tuner.packs.parameters import has_rows, most_rows
 
-from .arrays import View
+from .arrays import View, view
 from .driver import MOST_CARVEOUT, PREFERRED_SHARED_MEMORY_CARVEOUT, Launch, driver
 from .kernels import AttentionKernel, Loader, Products
 from .launch_list import Launches
 from .native import RuntimeFailure, WrongOperand
-from .operands import of_manifest
+from .operands import ROWS, of_manifest
 
 #: The newest format of a manifest that it reads.
 NEWEST_FORMAT = 5
@@ -79,16 +80,34 @@ class Artifact:
         """
         known, paged = self.tensors, self._paged
         appends = any(name in tensors for name, tensor in known.items() if tensor["role"] == "optional")
-        views = of_manifest(self.manifest, paged, appends).checked(tensors, device=self._device)
+        table = of_manifest(self.manifest, paged, appends)
+        views = table.checked(tensors, device=self._device)
+        rows = self._rows({views[one.name].shape[0] for one in table if one.name in views and one.shape[0] == ROWS})
         addresses = {name: self._address(tensor, views.get(name)) for name, tensor in known.items()}
         num_pages = {name: views[name].shape[0] for name in paged}
-        of_products = self._products.launches(addresses, num_pages) if self._products else ()
+        of_products = self._products.launches(addresses, num_pages, rows) if self._products else ()
         packed: dict[str, list[tuple[Launch, ...]]] = {
             "attentions": [(*one.launches(addresses, num_pages),) for one in self._attentions],
             "launches": [(launch,) for launch in of_products],
         }
         launches = [launch for one in self._order for launch in packed[one["list"]][one["index"]]]
         return Launches(launches, tensors, self._list)
+
+    def _rows(self, given: set[int]) -> int:
+        """Of a launch; 0 where they are fixed."""
+        most = most_rows(self.manifest)
+        for rows in given:
+            if not 1 <= rows <= most:
+                raise WrongOperand(f"there are {rows} rows, and the kernels serve 1 to {most}: give as many")
+            return rows
+        return 0
+
+    def shapes_beside(self, tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Of all tensors, for the rows that these have."""
+        of_rows = [name for name, one in self.tensors.items() if has_rows(self.manifest, one)]
+        rows = next((view(tensors[name]).shape[0] for name in of_rows if name in tensors), None)
+        shapes = {name: tuple(one["shape"]) for name, one in self.tensors.items()}
+        return shapes | ({} if rows is None else {name: (rows, *shapes[name][1:]) for name in of_rows})
 
     @property
     def _order(self) -> list[Json]:

@@ -1,9 +1,7 @@
 """Decode attention of a fetched artifact, with the projection behind it: a call takes arrays of any library.
 
-    attention = tuner.runtime.load_attention("best.zip")
-    y = attention(q, keys, values, lengths, pages, w)
-
-All that is launched by one of these runs on one stream, since what the launches hand to each other is the artifact's.
+attention = tuner.runtime.load_attention("best.zip")
+y = attention(q, keys, values, lengths, pages, w)
 """
 
 from __future__ import annotations
@@ -11,17 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .arrays import library_of
+from tuner.errors import InvalidInput
+from tuner.packs.attention_shape import AttentionShape
+
 from .artifact import Artifact, load_artifact
-from .calls import Calls
 from .native import RuntimeFailure
-
-#: Of a product, what a call has no operand for.
-_OPTIONS = ("bias", "gated", "residual", "row_scale", "norm", "rotary")
+from .program import Program
 
 
-class Attention:
-    """An artifact of one attention, alone or with one plain product behind it, loaded into the current context."""
+class Attention(Program):
+    """Of one attention, alone or with one plain product behind it: a call takes its operands one by one."""
 
     def __init__(self, artifact: Artifact) -> None:
         """Of that artifact.
@@ -29,41 +26,21 @@ class Attention:
         Raises:
             RuntimeFailure: it is of another workload.
         """
-        self.artifact = artifact
-        ops = artifact.manifest["workload"]["ops"]
-        attentions = [op for op in ops if op.get("op") == "attention"]
-        products = [op for op in ops if op.get("op") != "attention"]
-        if "launch_order" in artifact.manifest:
-            problem = (
-                f"there are products in front of {attentions[0]['name']}, and a call has no place for their operands"
-            )
-            raise RuntimeFailure(-1, f"{problem}: load it with load_layer, which takes tensors by their names")
-        if len(attentions) != 1 or len(products) > 1:
-            problem = "the artifact is not of one attention with at most one product behind it"
-            raise RuntimeFailure(-1, f"{problem}: load it with load_layer, which takes tensors by their names")
-        #: The ops, as the manifest has them.
-        self.op: dict[str, Any] = attentions[0]
-        self.product: dict[str, Any] | None = products[0] if products else None
-        if self.product is not None and (odd := _odd_options(self.product)):
-            problem = f"{self.product['name']} has {', '.join(odd)}, for which a call has no operand"
-            raise RuntimeFailure(-1, f"{problem}: load it with load_layer, which takes tensors by their names")
-        self._calls = Calls(artifact)
-
-    def shape(self, tensor: str) -> tuple[int, ...]:
-        """Of a tensor of the manifest; of a cache of pages as it was tuned."""
-        return tuple(self.artifact.tensors[tensor]["shape"])
+        super().__init__(artifact)
+        try:
+            AttentionShape.of_workload(artifact.manifest["workload"])
+        except InvalidInput as error:
+            problem = f"the artifact {error.problem}, and a call has operands for an attention with a plain product"
+            remedy = "load it with load_layer, which takes tensors by their names"
+            raise RuntimeFailure(-1, f"{problem} behind it: {remedy}") from error
+        self.op, self.product = self.ops[0], self.ops[1] if len(self.ops) > 1 else None
 
     @property
     def page_tokens(self) -> int:
         """Of a page of the cache; 0 where it is contiguous."""
         return int(self.op.get("page_tokens", 0))
 
-    @property
-    def output(self) -> str:
-        """The tensor that leaves."""
-        return str(self.product["name"] if self.product else self.op["name"])
-
-    def __call__(
+    def __call__(  # type: ignore[override]
         self,
         q: Any,
         keys: Any,
@@ -83,10 +60,7 @@ class Attention:
         Raises:
             RuntimeFailure: an operand is missing, or has another shape or element type, or the driver refuses.
         """
-        library, name = library_of(q), self.op["name"]
-        if library is None and (out is None or stream is None):
-            raise RuntimeFailure(-1, "arrays of this library need `out`, an array for the result, and `stream`")
-        y = library.empty(self.shape(self.output), q) if out is None and library is not None else out
+        name = self.op["name"]
         given = {
             self.op["source"]: q,
             f"{name}.keys": keys,
@@ -94,30 +68,9 @@ class Attention:
             f"{name}.lengths": lengths,
             f"{name}.pages": pages,
             f"{self.output}.w": w,
-            self.output: y,
+            self.output: out,
         }
-        on = library.current_stream(q) if stream is None and library is not None else stream
-        launches = self._calls.launches({tensor: array for tensor, array in given.items() if array is not None})
-        launches.enqueue(on or 0, no_pdl=no_pdl)
-        return y
-
-    def refused(self) -> str:
-        """What a launch found wrong first since `forget_refused`, as a sentence; empty where all was right. Waits for
-        the device."""
-        return self.artifact.refused()
-
-    def forget_refused(self) -> None:
-        """So that `refused` tells of what comes. Waits for the device."""
-        self.artifact.forget_refused()
-
-    def aborted(self) -> bool:
-        """Whether a launch of the product has given up waiting; results since then are not right, until `reset`. Waits
-        for the device."""
-        return self.artifact.aborted()
-
-    def reset(self) -> None:
-        """After an abort, or a call whose launches were enqueued in part, as `Artifact.reset` has it."""
-        self.artifact.reset()
+        return super().__call__(given, stream=stream, no_pdl=no_pdl)
 
 
 def load_attention(path: Path | str, *, shares_sms: bool = False) -> Attention:
@@ -127,8 +80,3 @@ def load_attention(path: Path | str, *, shares_sms: bool = False) -> Attention:
         RuntimeFailure: it is no intact artifact, not of such a workload, or the driver refuses.
     """
     return Attention(load_artifact(path, shares_sms=shares_sms))
-
-
-def _odd_options(product: dict[str, Any]) -> list[str]:
-    odd = [name for name in _OPTIONS if product.get(name)]
-    return odd + ([] if product["activation"] == "identity" else [product["activation"]])

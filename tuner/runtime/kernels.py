@@ -66,8 +66,8 @@ class Products:
         for launch in recipes:
             loader.list.add(Needed.by(self._function, launch))
 
-    def launches(self, addresses: Mapping[str, int], num_pages: Mapping[str, int]) -> Iterator[Launch]:
-        """Packed, in order. `num_pages`: of each cache that has pages.
+    def launches(self, addresses: Mapping[str, int], num_pages: Mapping[str, int], rows: int = 0) -> Iterator[Launch]:
+        """Packed, in order. `num_pages`: of each cache that has pages. `rows`: 0 for those that it was made for.
 
         Raises:
             RuntimeFailure: keys have other pages than values, or the driver refuses.
@@ -86,6 +86,7 @@ class Products:
                 own,
                 header,
                 lambda recipe: loader.driver.tensor_map(recipe, addresses[recipe["tensor"]]),
+                rows,
             )
             yield _packed(loader.driver, self._function, parameter, launch, self._dependent_offset)
 

@@ -15,16 +15,21 @@ from pathlib import Path
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
 
+from .header import Header
+
 #: The C sources, as they lie in the wheel and, by a link, in a checkout.
 FOLDER = Path(__file__).parent / "c"
 _FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=default", "-pthread")
 
-OK, LIBRARY, NONE, ABORTED, OTHER_CARD = range(5)
-NEEDS_RESET = -8
-NO_PDL = 1
-AS_MEASURED, SAFE_WEIGHTS = 1, 2
-GATED, BIAS, RESIDUAL, ROW_SCALE = 1, 2, 4, 8
-HEADS_FIRST = 1
+#: What they declare.
+HEADER = Header(FOLDER / "include" / "tuner" / "tuner.h")
+_OF = HEADER.constants
+OK, LIBRARY, NONE, ABORTED, OTHER_CARD = (
+    _OF[f"TUNER_{name}"] for name in ("OK", "LIBRARY", "NONE", "ABORTED", "OTHER_CARD")
+)
+NEEDS_RESET, NO_PDL, HEADS_FIRST = _OF["TUNER_NEEDS_RESET"], _OF["TUNER_NO_PDL"], _OF["TUNER_HEADS_FIRST"]
+AS_MEASURED, SAFE_WEIGHTS = _OF["TUNER_AS_MEASURED"], _OF["TUNER_SAFE_WEIGHTS"]
+GATED, BIAS, RESIDUAL, ROW_SCALE = (_OF[f"TUNER_{name}"] for name in ("GATED", "BIAS", "RESIDUAL", "ROW_SCALE"))
 DTYPES = {dtype.row.array_name: dtype.row.number for dtype in Dtype}
 ACTIVATIONS = {str(one): one.row.number for one in Activation}
 
@@ -45,233 +50,64 @@ class WrongOperand(RuntimeFailure, ValueError):
         super().__init__(-1, sentence)
 
 
+@HEADER.struct
 class Shape(ctypes.Structure):
     """`tuner_shape`."""
 
-    _fields_ = (
-        ("dtype", ctypes.c_int32),
-        ("activation", ctypes.c_int32),
-        ("d_in", ctypes.c_int32),
-        ("d_hidden", ctypes.c_int32),
-        ("d_out", ctypes.c_int32),
-        ("flags", ctypes.c_uint32),
-    )
 
-
+@HEADER.struct
 class Choice(ctypes.Structure):
     """`tuner_choice`."""
 
-    _fields_ = (
-        ("kernel", ctypes.c_uint32),
-        ("m_lo", ctypes.c_int32),
-        ("m_hi", ctypes.c_int32),
-        ("speedup", ctypes.c_double),
-        ("memory_bytes", ctypes.c_size_t),
-        ("text", ctypes.c_char_p),
-        ("digest", ctypes.c_uint8 * 32),
-    )
 
-
+@HEADER.struct
 class Tensors(ctypes.Structure):
     """`tuner_tensors`."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_void_p) for name in ("x", "w1", "w2", "b1", "b2", "residual", "row_scale", "hidden", "y")
-    )
 
-
+@HEADER.struct
 class Launch(ctypes.Structure):
     """`tuner_launch`."""
 
-    _fields_ = (
-        ("ffn", ctypes.c_void_p),
-        ("stream", ctypes.c_void_p),
-        ("m", ctypes.c_int32),
-        ("flags", ctypes.c_uint32),
-        ("tensors", Tensors),
-    )
 
-
+@HEADER.struct
 class AbortRecord(ctypes.Structure):
     """`tuner_abort_record`."""
 
-    _fields_ = (
-        ("task", ctypes.c_int32),
-        ("signal", ctypes.c_int32),
-        ("seen", ctypes.c_uint32),
-        ("expected", ctypes.c_uint32),
-        ("cta", ctypes.c_int32),
-    )
 
-
+@HEADER.struct
 class AttentionShape(ctypes.Structure):
     """`tuner_attention_shape`."""
 
-    _fields_ = (
-        ("dtype", ctypes.c_int32),
-        ("heads", ctypes.c_int32),
-        ("kv_heads", ctypes.c_int32),
-        ("head_dim", ctypes.c_int32),
-        ("new_tokens", ctypes.c_int32),
-        ("page_tokens", ctypes.c_int32),
-        ("flags", ctypes.c_uint32),
-        ("window", ctypes.c_int32),
-        ("d_out", ctypes.c_int32),
-        ("scale", ctypes.c_float),
-        ("soft_cap", ctypes.c_float),
-    )
 
-
+@HEADER.struct
 class AttentionChoice(ctypes.Structure):
     """`tuner_attention_choice`."""
 
-    _fields_ = (
-        ("program", ctypes.c_uint32),
-        ("sequences", ctypes.c_int32),
-        ("max_length", ctypes.c_int32),
-        ("speedup", ctypes.c_double),
-        ("memory_bytes", ctypes.c_size_t),
-        ("text", ctypes.c_char_p),
-        ("digest", ctypes.c_uint8 * 32),
-    )
 
-
+@HEADER.struct
 class AttentionTensors(ctypes.Structure):
     """`tuner_attention_tensors`."""
 
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("q", "keys", "values", "lengths", "pages", "w", "y")),
-        ("num_pages", ctypes.c_int64),
-    )
 
-
+@HEADER.struct
 class AttentionRefusal(ctypes.Structure):
     """`tuner_attention_refusal`."""
 
-    _fields_ = tuple((name, ctypes.c_int32) for name in ("kind", "sequence", "value", "end"))
 
-
+@HEADER.struct
 class LayerShape(ctypes.Structure):
     """`tuner_layer_shape`."""
 
-    _fields_ = (
-        ("attention", AttentionShape),
-        ("d_in", ctypes.c_int32),
-        ("num_in_front", ctypes.c_int32),
-        ("num_products", ctypes.c_int32),
-        ("ops", ctypes.c_char_p),
-    )
 
-
+@HEADER.struct
 class LayerTensor(ctypes.Structure):
     """`tuner_layer_tensor`."""
 
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("role", ctypes.c_char_p),
-        ("dtype", ctypes.c_int32),
-        ("rank", ctypes.c_int32),
-        ("dims", ctypes.c_int32 * 4),
-        ("has_pages", ctypes.c_int32),
-    )
 
-
+@HEADER.struct
 class LayerTensors(ctypes.Structure):
     """`tuner_layer_tensors`."""
-
-    _fields_ = (
-        ("addresses", ctypes.POINTER(ctypes.c_void_p)),
-        ("num_addresses", ctypes.c_uint32),
-        ("num_pages", ctypes.c_int64),
-    )
-
-
-_SIGNATURES = {
-    "tuner_load_driver": (ctypes.c_char_p,),
-    "tuner_pack_open": (ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)),
-    "tuner_pack_open_bytes": (ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)),
-    "tuner_pack_check": (ctypes.c_void_p, ctypes.c_int),
-    "tuner_pack_shape": (ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(Shape), ctypes.POINTER(ctypes.c_uint32)),
-    "tuner_ffn_find": (ctypes.c_void_p, ctypes.POINTER(Shape), ctypes.c_int32, ctypes.POINTER(Choice)),
-    "tuner_ffn_prepare": (
-        ctypes.c_void_p,
-        ctypes.POINTER(Choice),
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-        ctypes.c_uint32,
-        ctypes.POINTER(ctypes.c_void_p),
-    ),
-    "tuner_ffn_launch": (
-        ctypes.c_void_p,
-        ctypes.c_int32,
-        ctypes.POINTER(Tensors),
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-    ),
-    "tuner_ffn_launch_from": (ctypes.c_void_p,),
-    "tuner_abort_poll": (ctypes.c_void_p, ctypes.POINTER(AbortRecord)),
-    "tuner_reset": (ctypes.c_void_p, ctypes.c_void_p),
-    "tuner_pack_attention": (
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-        ctypes.POINTER(AttentionShape),
-        ctypes.POINTER(ctypes.c_uint32),
-    ),
-    "tuner_attention_find": (
-        ctypes.c_void_p,
-        ctypes.POINTER(AttentionShape),
-        ctypes.c_int32,
-        ctypes.c_int32,
-        ctypes.POINTER(AttentionChoice),
-    ),
-    "tuner_attention_prepare": (
-        ctypes.c_void_p,
-        ctypes.POINTER(AttentionChoice),
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-        ctypes.POINTER(ctypes.c_void_p),
-    ),
-    "tuner_attention_launch": (
-        ctypes.c_void_p,
-        ctypes.POINTER(AttentionTensors),
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-    ),
-    "tuner_attention_refused": (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(AttentionRefusal)),
-    "tuner_attention_reset": (ctypes.c_void_p, ctypes.c_void_p),
-    "tuner_pack_layer": (
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-        ctypes.POINTER(LayerShape),
-        ctypes.POINTER(ctypes.c_uint32),
-    ),
-    "tuner_layer_find": (
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-        ctypes.c_int32,
-        ctypes.c_int32,
-        ctypes.POINTER(AttentionChoice),
-    ),
-    "tuner_layer_tensor_at": (
-        ctypes.c_void_p,
-        ctypes.POINTER(AttentionChoice),
-        ctypes.c_uint32,
-        ctypes.POINTER(LayerTensor),
-    ),
-    "tuner_layer_prepare": (
-        ctypes.c_void_p,
-        ctypes.POINTER(AttentionChoice),
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-        ctypes.POINTER(ctypes.c_void_p),
-    ),
-    "tuner_layer_launch": (ctypes.c_void_p, ctypes.POINTER(LayerTensors), ctypes.c_void_p, ctypes.c_uint32),
-    "tuner_layer_refused": (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(AttentionRefusal)),
-    "tuner_layer_reset": (ctypes.c_void_p, ctypes.c_void_p),
-}
 
 
 def sources() -> list[Path]:
@@ -316,12 +152,8 @@ def cache_folder() -> Path:
 def bind(path: Path) -> ctypes.CDLL:
     """A compiled runtime with its functions' types."""
     library = ctypes.CDLL(str(path))
-    for name, types in _SIGNATURES.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = types, ctypes.c_int
-    for name in ("tuner_pack_close", "tuner_ffn_release", "tuner_attention_release", "tuner_layer_release"):
-        getattr(library, name).argtypes, getattr(library, name).restype = (ctypes.c_void_p,), None
-    library.tuner_error.argtypes, library.tuner_error.restype = (), ctypes.c_char_p
+    HEADER.bind(library)
+    library.tuner_ffn_launch_from.argtypes = (ctypes.c_void_p,)  # an address: a pointer's object takes time
     return library
 
 

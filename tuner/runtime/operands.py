@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.core.problem.attention_op import ATTENTION
 from tuner.core.problem.dtype import ELEMENTS, Dtype
+from tuner.packs.parameters import has_rows
 
 from .arrays import BITS_OF, NotAnArray, View, view
 from .native import WrongOperand
@@ -15,6 +16,8 @@ from .native import WrongOperand
 #: What a tensor of a manifest's element type may be; of an operand's type also bits without a name.
 _NAMES: dict[str, tuple[str, ...]] = {name: (row.array_name,) for name, row in ELEMENTS.items()}
 _NAMES |= {str(dtype): (dtype.row.array_name, BITS_OF[dtype.row.bits]) for dtype in Dtype}
+#: The free dimension of what has as many rows as the launch.
+ROWS = "rows"
 #: Roles of tensors that the launches write.
 _WRITTEN = ("intermediate", "output", "squares")
 
@@ -175,7 +178,7 @@ def of_manifest(manifest: Json, paged: Collection[str], appends: bool) -> Table:
         Operand(
             name=tensor["name"],
             role=tensor.get("role", "optional"),
-            shape=_shape(tensor, tensor["name"] in paged),
+            shape=_shape(manifest, tensor, tensor["name"] in paged),
             dtype=tensor["dtype"],
             alignment_bytes=tensor.get("alignment_bytes", 16),
             is_written=tensor.get("role") in _WRITTEN or tensor["name"] in written,
@@ -196,6 +199,6 @@ def _outputs(manifest: Json) -> list[str]:
     return [one["name"] for one in manifest["tensors"] if one["role"] == "output" and one["name"] in products]
 
 
-def _shape(tensor: Json, is_paged: bool) -> tuple[int | str, ...]:
+def _shape(manifest: Json, tensor: Json, is_paged: bool) -> tuple[int | str, ...]:
     first, *others = tensor["shape"]
-    return (f"pages of {tensor['name']}" if is_paged else first, *others)
+    return (f"pages of {tensor['name']}" if is_paged else ROWS if has_rows(manifest, tensor) else first, *others)

@@ -18,9 +18,9 @@ from . import native
 from .artifact import Artifact
 from .attention import Attention
 from .ffn import Ffn
-from .layer import Layer
 from .native import AttentionChoice, AttentionShape, Choice, LayerShape, RuntimeFailure, Shape, checked
 from .prepared import Prepared
+from .program import Program
 from .weights import Weights
 
 #: The most rows that the C runtime can be asked for.
@@ -193,15 +193,12 @@ class Pack:
         )
         choice = AttentionChoice()
         found = self.c.tuner_attention_find(self.handle, shape, sequences, length, ctypes.byref(choice))
-        if (status := checked(self.c, found)) == native.LIBRARY:
-            return None
-        if status != native.OK:
-            raise RuntimeFailure(status, self.c.tuner_error().decode())
-        return Attention(self._artifact(bytes(choice.digest).hex()))
+        artifact = self._chosen(found, choice)
+        return None if artifact is None else Attention(artifact)
 
     @property
     def layers(self) -> tuple[tuple[str, ...], ...]:
-        """The names of the ops of each layer of the pack, in the order of their numbers."""
+        """The names of the ops of each layer and each chain of the pack, in the order of their numbers."""
         found: list[tuple[str, ...]] = []
         shape = LayerShape()
         while self.c.tuner_pack_layer(self.handle, len(found), ctypes.byref(shape), None) == native.OK:
@@ -209,8 +206,8 @@ class Pack:
         return tuple(found)
 
     def layer(
-        self, *ops: str, sequences: int, length: int, number: int | None = None, shares_sms: bool = False
-    ) -> Layer | None:
+        self, *ops: str, sequences: int, length: int = 0, number: int | None = None, shares_sms: bool = False
+    ) -> Program | None:
         """The kernels of a layer for so many sequences with contexts up to `length`, loaded; None where the table says
         the library. `ops` are the names of the layer's ops, as `layers` has them; where two layers have the same, or
         none are named, `number` is its place there. Its tensors tell how long the cache's rows are: it may serve longer
@@ -221,11 +218,13 @@ class Pack:
         """
         choice, wanted = AttentionChoice(), self._layer_number(ops, number)
         found = self.c.tuner_layer_find(self.handle, wanted, sequences, length, ctypes.byref(choice))
-        if (status := checked(self.c, found)) == native.LIBRARY:
-            return None
-        if status != native.OK:
-            raise RuntimeFailure(status, self.c.tuner_error().decode())
-        return Layer(self._artifact(bytes(choice.digest).hex(), shares_sms=shares_sms))
+        artifact = self._chosen(found, choice, shares_sms=shares_sms)
+        return None if artifact is None else Program(artifact)
+
+    def chain(self, *ops: str, rows: int, number: int | None = None, shares_sms: bool = False) -> Program | None:
+        """The same of a chain without an attention, for so many rows; it may be called with fewer than it was tuned
+        for, which its tensors tell."""
+        return self.layer(*ops, sequences=rows, number=number, shares_sms=shares_sms)
 
     def _layer_number(self, ops: tuple[str, ...], number: int | None) -> int:
         known = self.layers
@@ -237,6 +236,14 @@ class Pack:
         listed = "; ".join(f"{index}: {', '.join(names)}" for index, names in enumerate(known)) or "none"
         problem = f"{len(fitting)} layers of the pack fit {', '.join(ops) or 'the call'}"
         raise RuntimeFailure(native.NONE, f"{problem}: give the names or the number of one of these: {listed}")
+
+    def _chosen(self, status: int, choice: AttentionChoice, *, shares_sms: bool = False) -> Artifact | None:
+        """The artifact of what was found; None for the library."""
+        if checked(self.c, status) == native.LIBRARY:
+            return None
+        if status != native.OK:
+            raise RuntimeFailure(status, self.c.tuner_error().decode())
+        return self._artifact(bytes(choice.digest).hex(), shares_sms=shares_sms)
 
     def _artifact(self, digest: str, *, shares_sms: bool = False) -> Artifact:
         """The artifact of a kernel of the pack, whose bytes were checked when it was opened."""

@@ -28,9 +28,9 @@ import torch
 
 from tuner.core.problem.dtype import ELEMENTS
 
-from .layer import Layer
 from .native import RuntimeFailure, WrongOperand
 from .operands import Operand
+from .program import Layer
 from .torch_attention import by_torch as attention_by_torch
 from .torch_operands import (
     at_its_own_precision,

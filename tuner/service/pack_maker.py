@@ -14,11 +14,11 @@ from tuner.core.trial.job import Objective, default_regime
 from tuner.core.trial.questions import Machine, Question
 from tuner.core.trial.records import Best, JobRecord, kernel_row
 from tuner.errors import NotFound
-from tuner.packs.attention_tables import attention_tables, layer_tables
-from tuner.packs.contents import Kernel, Shape
+from tuner.packs.contents import Kernel
 from tuner.packs.invariant import make_invariant_entry
-from tuner.packs.ladder import Found, make_entry
+from tuner.packs.ladder import Found, make_entries, make_entry
 from tuner.packs.order import MadePack, PackOrder
+from tuner.packs.shapes import Shape, shape_of, sizes_of
 from tuner.packs.signing import signing_key
 from tuner.packs.write import pack_bytes
 from tuner.service.matching import check_match
@@ -34,8 +34,8 @@ def make_pack(
     older ones, whose artifacts may say too little for a pack.
 
     Raises:
-        NotFound: a shape has no result at one of its m, or an attention or a layer none; the message names it.
-        InvalidInput: a kernel was made by an older version, or an attention or a layer is none.
+        NotFound: a shape has no result at one of its m, or another workload none; the message names it.
+        InvalidInput: a kernel was made by an older version.
         SigningUnavailable: there is no key, and none can be made.
     """
     key = signing_key(store.directory)
@@ -47,15 +47,14 @@ def make_pack(
         else:
             entries.append(make_entry(shape, results, min_gain=order.min_gain))
     about: dict[str, Any] = {"target": order.target_id, "l2": str(order.l2), "min_gain": order.min_gain}
-    about |= {"rows": {str(shape): sorted(set(rows)) for shape, rows in order.shapes}} if order.shapes else {}
+    about |= {"rows": order.rows} if order.rows else {}
     about |= {"batch_invariant": True} if order.batch_invariant else {}
-    of_attentions, of_layers = (
-        [(workload, _of_workload(store, order, workload, kernel_version)) for workload in asked]
-        for asked in (order.attentions, order.layers)
-    )
-    attentions = attention_tables(of_attentions, min_gain=order.min_gain)
-    layers = layer_tables(of_layers, min_gain=order.min_gain)
-    content = pack_bytes(entries, attentions=attentions, layers=layers, provenance=about, sign=key.sign)
+    others = [
+        (shape_of(workload.to_json()), _of_workload(store, order, workload, kernel_version))
+        for workload in order.workloads
+    ]
+    entries += make_entries(others, min_gain=order.min_gain)
+    content = pack_bytes(entries, provenance=about, sign=key.sign)
     digest = store.artifacts.put(content)
     with store.write() as session:
         packs.insert(session, digest, len(content), order.to_json(), now)
@@ -75,11 +74,10 @@ def _found(store: Store, order: PackOrder, shape: Shape, m: int, kernel_version:
 
 
 def _of_workload(store: Store, order: PackOrder, workload: Workload, kernel_version: str | None) -> Found:
-    m = workload.num_rows
     question = Question(
         workload=workload,
         target_id=order.target_id,
-        objective=Objective(l2=order.l2, regime=default_regime(m)),
+        objective=Objective(l2=order.l2, regime=default_regime(workload.num_rows)),
     )
     of_now = replace(question, machine=Machine(kernel_version=kernel_version))
     with store.read() as session:
@@ -88,13 +86,13 @@ def _of_workload(store: Store, order: PackOrder, workload: Workload, kernel_vers
         except NotFound:
             fit = check_match(bests.closest(session, question, store.shapes), question)
     if order.batch_invariant and not fit.best.winner.is_ours:
-        return _behind_the_library(store, m, fit.job, fit.best)
-    return _as_found(store, m, fit.job, fit.best)
+        return _behind_the_library(store, workload, fit.job, fit.best)
+    return _as_found(store, workload, fit.job, fit.best)
 
 
-def _behind_the_library(store: Store, m: int, job: JobRecord, best: Best) -> Found:
+def _behind_the_library(store: Store, workload: Workload, job: JobRecord, best: Best) -> Found:
     """Our best kernel where the library won: a batch-invariant ladder may have to take it."""
-    found = _as_found(store, m, job, best)
+    found = _as_found(store, workload, job, best)
     if best.artifact_digest is None:
         return found
     kernel = _kernel(store, best.artifact_digest)
@@ -108,7 +106,7 @@ def _behind_the_library(store: Store, m: int, job: JobRecord, best: Best) -> Fou
     return replace(found, kernel=kernel, speedup=row.speedup, interval=row.speedup_ci95, provenance=provenance)
 
 
-def _as_found(store: Store, m: int, job: JobRecord, best: Best) -> Found:
+def _as_found(store: Store, workload: Workload, job: JobRecord, best: Best) -> Found:
     row = None if best.winner_row is None else best.finals[best.winner_row]
     if best.winner.is_ours:
         row = kernel_row(best.finals, best.winner, job.spec.energy_within_percent)
@@ -122,8 +120,10 @@ def _as_found(store: Store, m: int, job: JobRecord, best: Best) -> Found:
     }
     is_ours = best.winner.is_ours and best.artifact_digest is not None
     libraries_us = (one.time_us for one in best.finals if not one.candidate.plan_kind.is_ours)
+    rows, max_length = sizes_of(workload.to_json())
     return Found(
-        m=m,
+        m=rows,
+        max_length=max_length,
         kernel=_kernel(store, best.artifact_digest) if is_ours and best.artifact_digest else None,
         speedup=row.speedup if row else None,
         time_us=row.time_us if row else None,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Self
 
 from pydantic import Field
 
 from tuner.core.problem.objective import CacheState
+from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
-from tuner.packs.contents import Shape
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.order import MadePack, PackOrder
+from tuner.packs.shapes import KINDS, Shape, shape_of
 from tuner.wire.chains import Chain
 from tuner.wire.fields import FfnShape, Size, Strict
 from tuner.wire.requests import TargetId
@@ -48,6 +49,10 @@ class PackRequest(Strict):
         default=[],
         description="layers that were tuned, each an attention with other products around it, as their jobs have them",
     )
+    chains: Annotated[list[Chain], Field(max_length=MAX_ROW_COUNTS)] = Field(
+        default=[],
+        description="chains of products without an attention, as their jobs have them: an MLP with its norm",
+    )
     target: TargetId | None = Field(default=None, description="by default the server's own")
     l2: CacheName = CacheState.COLD
     min_gain: float = Field(
@@ -63,14 +68,15 @@ class PackRequest(Strict):
         """The pack that is asked for.
 
         Raises:
-            InvalidInput: nothing is asked for, or a shape twice, attentions or layers shall be batch-invariant, or no
-                target is given and there is none.
+            InvalidInput: nothing is asked for, or a shape twice, a workload is in another list, others than FFNs shall
+                be batch-invariant, or no target is given and there is none.
         """
-        if not self.shapes and not self.attentions and not self.layers:
-            raise InvalidInput("shapes", "is empty, and so are attentions and layers", "name what was tuned")
-        if (self.attentions or self.layers) and self.batch_invariant:
-            problem = "is asked for, and an attention promises nothing of the kind"
-            raise InvalidInput("batch_invariant", problem, "leave it out, or make a pack of the attentions alone")
+        workloads = tuple(_workloads(self))
+        if not self.shapes and not workloads:
+            raise InvalidInput("shapes", "is empty, and so are the others", "name what was tuned")
+        if workloads and self.batch_invariant:
+            problem = "is asked for, and only an FFN of `shapes` promises anything of the kind"
+            raise InvalidInput("batch_invariant", problem, "leave it out, or make a pack of these alone")
         target_id = self.target or default_target_id
         if target_id is None:
             raise InvalidInput("target", "is missing, and this server has none of its own", "give one, e.g. `h200`")
@@ -78,13 +84,21 @@ class PackRequest(Strict):
         _check_once(shapes)
         return PackOrder(
             shapes=shapes,
-            attentions=tuple(pair.to_workload() for pair in self.attentions),
-            layers=tuple(pair.to_workload() for pair in self.layers),
+            workloads=workloads,
             target_id=target_id,
             l2=self.l2,
             min_gain=self.min_gain,
             batch_invariant=self.batch_invariant,
         )
+
+
+def _workloads(asked: PackRequest) -> Iterator[Workload]:
+    for section in (section for section in KINDS if section != Shape.section):
+        for number, chain in enumerate(getattr(asked, section)):
+            workload: Workload = chain.to_workload()
+            if (found := shape_of(workload.to_json()).section) != section:
+                raise InvalidInput(f"{section}.{number}", f"is one of {found}", f"give it among the {found}")
+            yield workload
 
 
 def _check_once(shapes: Sequence[tuple[Shape, tuple[int, ...]]]) -> None:

@@ -204,7 +204,8 @@ tuner_status tuner_attention_refused(const tuner_attention *attention, void *str
 /* Waits for `stream`, and makes the memory as new. No launch may be under way elsewhere. */
 tuner_status tuner_attention_reset(tuner_attention *attention, void *stream);
 
-/* A decode step of a layer, or of a run of it: products around an attention, e.g. norm, qkv, attention and o_proj. */
+/* A decode step of a layer, or of a run of it: products around an attention, e.g. norm, qkv, attention and o_proj; or a chain
+ * of products alone, e.g. norm, gate_up and down: `heads` is 0 then, and all products are in front. */
 typedef struct tuner_layer_shape {
   tuner_attention_shape attention; /* d_out: columns of the last op; of a product that is turned those of its queries */
   int32_t d_in;                    /* columns of what the first op reads */
@@ -218,7 +219,7 @@ typedef struct tuner_layer_tensor {
   const char *name;   /* as the artifact's manifest has it, e.g. "qkv.w"; of the pack */
   const char *role;   /* input, input_squares, weight, bias, residual, row_scale, cache, lengths, pages, frequencies, output */
   int32_t dtype, rank;
-  int32_t dims[4];
+  int32_t dims[4];    /* where a chain serves fewer rows, the most of them */
   int32_t has_pages;  /* whether dims[0] may be another: it is the number of pages */
 } tuner_layer_tensor;
 
@@ -234,7 +235,7 @@ typedef struct tuner_layer_tensors {
 
 /* Layer number `index`, and how many there are; its table ends at TUNER_NONE. */
 tuner_status tuner_pack_layer(const tuner_pack *pack, uint32_t index, tuner_layer_shape *shape, uint32_t *num_layers);
-/* As tuner_attention_find, of layer number `index`. */
+/* As tuner_attention_find, of layer number `index`; of a chain for so many rows, and `length` says nothing. */
 tuner_status tuner_layer_find(const tuner_pack *pack, uint32_t index, int32_t sequences, int32_t length,
                               tuner_attention_choice *choice);
 /* Tensor number `index` of a choice that is a kernel; behind the last one NONE. */
@@ -246,8 +247,11 @@ tuner_status tuner_layer_prepare(tuner_pack *pack, const tuner_attention_choice 
                                  uint32_t num_cached, tuner_layer **layer);
 /* No launch may be under way. */
 void tuner_layer_release(tuner_layer *layer);
-/* Enqueues it, as tuner_ffn_launch. `flags`: TUNER_NO_PDL. */
+/* Enqueues it, as tuner_ffn_launch; a chain for all rows that its kernel serves. `flags`: TUNER_NO_PDL. */
 tuner_status tuner_layer_launch(tuner_layer *layer, const tuner_layer_tensors *tensors, void *stream, uint32_t flags);
+/* The same of a chain for `m` rows, which its kernel must serve; of a layer with an attention 0. */
+tuner_status tuner_layer_launch_rows(tuner_layer *layer, int32_t m, const tuner_layer_tensors *tensors, void *stream,
+                                     uint32_t flags);
 /* As tuner_attention_refused and tuner_attention_reset. After an abort rows of the launch are NaN, and keys and values of
  * new tokens are NaN or right; no other line of the cache changes, so the step may run again. */
 tuner_status tuner_layer_refused(const tuner_layer *layer, void *stream, tuner_attention_refusal *refusal);

@@ -120,6 +120,11 @@ class Layer {
     const tuner_layer_tensors given = {addresses.data(), static_cast<std::uint32_t>(addresses.size()), num_pages};
     checked(tuner_layer_launch(layer_.get(), &given, stream, flags));
   }
+  // The same of a chain without an attention, for `m` rows.
+  void launch_rows(int m, const std::vector<const void*>& addresses, void* stream, std::uint32_t flags = 0) {
+    const tuner_layer_tensors given = {addresses.data(), static_cast<std::uint32_t>(addresses.size()), 0};
+    checked(tuner_layer_launch_rows(layer_.get(), m, &given, stream, flags));
+  }
   // What a launch found wrong first since the last reset, if one did; waits for the stream.
   std::optional<tuner_attention_refusal> refused(void* stream) const {
     tuner_attention_refusal found;

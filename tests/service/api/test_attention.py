@@ -86,7 +86,7 @@ def test_a_pack_is_made_of_attentions_as_their_jobs_have_them(
     pack = read_pack(content)
     verify(pack.sums, pack.signature, made.json()["key"])
     assert http.post("/packs", json=order).json() == made.json()
-    by_shape = {str(entry.shape): entry.at(4, 700) for entry in pack.attentions}
+    by_shape = {str(entry.shape): entry.at(4, 700) for entry in pack.section("attentions")}
     heads = "bf16 attention, 8 heads of 64 over 2"
     assert sorted(by_shape) == [
         heads,

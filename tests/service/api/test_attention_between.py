@@ -162,7 +162,7 @@ def test_a_pack_is_made_of_layers_as_their_jobs_have_them(
     pack = read_pack(content)
     verify(pack.sums, pack.signature, made.json()["key"])
     assert http.post("/packs", json=order).json() == made.json()
-    by_names = {entry.shape.names: entry.at(4, 700) for entry in pack.layers}
+    by_names = {entry.shape.names: entry.at(4, 700) for entry in pack.section("layers")}
     assert set(by_names) == {tuple(OPS[:3]), tuple(OPS)}
     for names, rung in by_names.items():
         assert rung is not None

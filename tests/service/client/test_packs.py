@@ -98,13 +98,13 @@ def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> N
     assert "trials; 4 of 4 jobs" in done.stderr
     pack = read_pack(output.read_bytes())
     assert [len(entry.rungs) for entry in pack.entries] != []
-    [table_of] = pack.attentions
+    [table_of] = pack.section("attentions")
     assert str(table_of.shape) == "fp16 attention, 4 heads of 64 over 2, pages of 16, projection to 256"
-    assert [(rung.sequences, rung.max_length) for rung in table_of.rungs] == [(1, 300), (2, 300)]
+    assert [(rung.m_hi, rung.max_length) for rung in table_of.rungs] == [(1, 300), (2, 300)]
     whole = run(*command[:2], "--m", "1", "--trials", "4", "-o", str(output), "--context", "300", "--with-qkv")
     assert whole.exit_code == 0, whole.stderr
     assert "qkv, attention, o_proj: 1 x 300 tokens" in whole.stderr
-    [layer] = read_pack(output.read_bytes()).layers
+    [layer] = read_pack(output.read_bytes()).section("layers")
     assert layer.shape.names == ("qkv", "attention", "o_proj")
     for more, words in (
         (["--with-qkv"], "--with-qkv is of an attention's queries: give --context, too"),

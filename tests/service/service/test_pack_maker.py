@@ -9,9 +9,9 @@ from tests.support.builders import BEST
 from tuner.core.access.caller import Caller, Role
 from tuner.core.problem.objective import CacheState
 from tuner.core.problem.workload import Workload
-from tuner.packs.contents import Shape
 from tuner.packs.order import PackOrder
 from tuner.packs.read import read_pack
+from tuner.packs.shapes import Shape
 from tuner.service.pack_maker import make_pack, workload_of
 from tuner.store import Store, audit
 

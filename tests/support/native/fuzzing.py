@@ -7,11 +7,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.attention_packs import layers, made_of, make_attention, table, without_sources
+from tests.support.attention_packs import made_of, make_attention, table, without_sources
 from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.native.recorder import compile_driver, compile_recorder
-from tests.support.packs import ffn, ladder, make, without_source
+from tests.support.packs import ffn, ladder, make, mlp, without_source
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
 from tuner.packs.write import write_pack
@@ -32,19 +32,19 @@ class Found:
 
 def some_pack(folder: Path) -> Path:
     """Kernels that differ in all that the runtime looks at; small."""
+    chain = make(PlanKind.FUSED_PDL, workload=mlp())
     small = [make(PlanKind.TWO_STREAMS), make(PlanKind.FUSED_PDL, workload=ffn(48))]
     full = [make(PlanKind.TWO_LAUNCHES_PDL, workload=ffn(16, full=True))]
     entries = [ladder(*(without_source(one.kernel) for one in made)) for made in (small, full)]
-    attentions = [table(make_attention(), library=[(4, 9000)]), table(make_attention(d_out=512, engine=Engine.WGMMA))]
-    attentions.append(table(make_attention(form={"page_tokens": 16})))
     several = between(num_behind=3)
-    of_layers = [layers(made_of(one, candidate_of(one))) for one in (between(), several)]
-    write_pack(
-        entries,
-        folder / "some.tunerpack",
-        attentions=[without_sources(one) for one in attentions],
-        layers=[without_sources(one) for one in of_layers],
-    )
+    tables = [
+        table(make_attention(), library=[(4, 9000)]),
+        table(make_attention(d_out=512, engine=Engine.WGMMA)),
+        table(make_attention(form={"page_tokens": 16})),
+        *(table(made_of(one, candidate_of(one))) for one in (between(), several)),
+    ]
+    chains = [ladder(without_source(chain.kernel))]
+    write_pack([*entries, *map(without_sources, tables), *chains], folder / "some.tunerpack")
     return folder / "some.tunerpack"
 
 

@@ -15,7 +15,7 @@ from tuner.client import batch as batch_module
 from tuner.client.batch import follow, is_batch, ladder_shapes, ladder_tables, line
 from tuner.client.errors import TimedOut, Unreachable
 from tuner.client.row_counts import row_counts
-from tuner.packs.contents import Shape
+from tuner.packs.shapes import Shape
 
 
 def batch(state: str, done: int, **by_state: int) -> dict[str, Any]:

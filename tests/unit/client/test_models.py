@@ -10,7 +10,7 @@ import pytest
 
 from tuner.client.models import ffn_shapes, merged
 from tuner.errors import InvalidInput
-from tuner.packs.contents import Shape
+from tuner.packs.shapes import Shape
 
 CONFIGS = Path(__file__).parent / "configs"
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
 import pytest
 
+from tests.support.packs import ffn
 from tuner.client.packs import order_of_jobs
 from tuner.core.problem.presets import LayerRun, Run, decoder_block, decoder_layer
-from tuner.core.problem.workload import Workload, independent_pair
+from tuner.core.problem.workload import Workload, WorkloadKind, independent_pair
 from tuner.wire.requests import pair_of
 
 
@@ -23,20 +25,28 @@ def job(workload: Workload, job_id: str = "job-1") -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    "workload",
-    [
-        decoder_block("llama3-8b", m=16),
-        decoder_block("llama3-70b", m=16, tp=8, run=Run.MLP),
-        independent_pair((16, 512, 512), (16, 256, 512)),
-    ],
-    ids=["decoder-block", "mlp", "independent"],
-)
-def test_a_job_that_no_pack_holds_is_told_how_its_kernels_are_taken_home(workload: Workload) -> None:
+def test_a_job_that_no_pack_holds_is_told_how_its_kernels_are_taken_home() -> None:
     with pytest.raises(click.UsageError) as refused:
-        order_of_jobs([job(workload, "job-7")], 1.02)
+        order_of_jobs([job(independent_pair((16, 512, 512), (16, 256, 512)), "job-7")], 1.02)
     for words in ("no place in a pack", "fetch best --job job-7", "tuner.runtime.load_artifact"):
         assert words in str(refused.value), words
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [decoder_block("llama3-8b", m=16), decoder_block("llama3-70b", m=16, tp=8, run=Run.MLP)],
+    ids=["decoder-block", "mlp"],
+)
+def test_a_chain_without_an_attention_has_a_place(workload: Workload) -> None:
+    order = order_of_jobs([job(workload), job(workload)], 1.02)
+    assert (order["shapes"], [len(one["ops"]) for one in order["chains"]]) == ([], [len(workload.ops)])
+
+
+def test_two_products_of_a_chain_are_no_ffn() -> None:
+    """Its workload has another digest, so its results are found by it alone."""
+    chain = replace(ffn(), kind=WorkloadKind.CHAIN)
+    order = order_of_jobs([job(chain), job(ffn())], 1.02)
+    assert (len(order["shapes"]), len(order["chains"])) == (1, 1)
 
 
 def test_a_layer_around_an_attention_has_a_place() -> None:

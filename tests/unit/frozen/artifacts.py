@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.attention_packs import MadeAttention, layers, made_of, make_attention, table, without_sources
+from tests.support.attention_packs import MadeAttention, made_of, make_attention, table, without_sources
 from tests.support.between import between
 from tests.support.between_made import candidate_of
-from tests.support.packs import Made, ladder, make, without_source
+from tests.support.packs import Made, ladder, make, mlp, without_source
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.contents import Entry
 from tuner.packs.write import pack_bytes
@@ -44,17 +44,24 @@ def _products() -> list[Entry]:
     return [ladder(kernel)]
 
 
-def _attentions() -> list[Any]:
+def _attentions() -> list[Entry]:
     return [without_sources(table(make_attention(d_out=520, next_percent=50), library=[(4, 9000)]))]
+
+
+def _layers() -> list[Entry]:
+    return [without_sources(table(_layer(), library=[(4, 9000)]))]
+
+
+def _chains() -> list[Entry]:
+    return [ladder(without_source(make(PlanKind.FUSED_PDL, workload=mlp()).kernel))]
 
 
 #: By the version of the index, what writes a pack of it today.
 PACKS: dict[int, Callable[[], bytes]] = {
     1: lambda: pack_bytes(_products()),
-    2: lambda: pack_bytes(_products(), attentions=_attentions()),
-    3: lambda: pack_bytes(
-        _products(), attentions=_attentions(), layers=[without_sources(layers(_layer(), library=[(4, 9000)]))]
-    ),
+    2: lambda: pack_bytes([*_products(), *_attentions()]),
+    3: lambda: pack_bytes([*_products(), *_attentions(), *_layers()]),
+    4: lambda: pack_bytes([*_products(), *_attentions(), *_layers(), *_chains()]),
 }
 
 

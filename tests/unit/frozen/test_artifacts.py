@@ -23,8 +23,8 @@ from tests.unit.frozen.artifacts import (
 )
 from tuner.client.artifact import open_artifact
 from tuner.client.lock import read_lock
-from tuner.packs.index import VERSION
 from tuner.packs.read import read_pack
+from tuner.packs.records import VERSION, VERSION_OF_SECTION
 from tuner.runtime import RuntimeFailure, load_artifact
 from tuner.versions import MANIFEST_FORMAT
 from tuner.winners.shipped import found_in
@@ -81,7 +81,7 @@ def test_what_was_written_before_waits_of_attentions_were_bounded_is_read(
     if path.suffix == ".zip":
         assert not load_artifact(path).aborted()
     else:
-        assert read_pack(gzip.decompress(path.read_bytes())).attentions
+        assert read_pack(gzip.decompress(path.read_bytes())).section("attentions")
 
 
 @pytest.mark.parametrize("number", ARTIFACTS)
@@ -96,7 +96,8 @@ def test_an_artifact_is_written_as_it_was(number: int) -> None:
 def test_a_pack_of_every_version_is_read(version: int) -> None:
     pack = read_pack(read_pack_file(version))
     assert pack.document["format"] == version
-    assert (len(pack.entries), len(pack.attentions), len(pack.layers)) == (1, version > 1, version > 2)
+    sections = [len(pack.section(section)) for section in VERSION_OF_SECTION]
+    assert sections == [since <= version for since in VERSION_OF_SECTION.values()]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

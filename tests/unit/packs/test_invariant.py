@@ -11,10 +11,11 @@ import pytest
 from tests.support.cases import wgmma
 from tests.support.packs import ffn, make
 from tuner.errors import InvalidInput
-from tuner.packs.contents import Entry, Kernel, Rung, Shape
+from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.packs.invariant import make_invariant_entry
 from tuner.packs.ladder import MAX_ROWS, Found
 from tuner.packs.read import read_pack
+from tuner.packs.shapes import Shape
 from tuner.packs.write import pack_bytes
 
 

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.packs import ffn, make
-from tuner.packs.contents import Kernel, Shape
+from tuner.packs.contents import Kernel
 from tuner.packs.ladder import MAX_ROWS, Found, make_entry
 from tuner.packs.read import read_pack
+from tuner.packs.shapes import Shape
 from tuner.packs.write import pack_bytes
 
 KERNELS = {m: make(workload=ffn(m)).kernel for m in (1, 2, 4, 8, 16, 24)}

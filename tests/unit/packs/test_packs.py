@@ -14,9 +14,10 @@ import pytest
 from tests.support.packs import ffn, ladder, make
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput
-from tuner.packs.contents import Entry, Kernel, Shape
-from tuner.packs.index import DIGEST_OFFSET, HEADER, MAGIC, VERSION
+from tuner.packs.contents import Entry, Kernel
 from tuner.packs.read import read_pack
+from tuner.packs.records import DIGEST_OFFSET, HEADER, MAGIC, VERSION
+from tuner.packs.shapes import Shape
 from tuner.packs.write import ALIGNMENT, FOR_PEOPLE, INDEX, SIGNATURE, SUMS, pack_bytes, write_pack, zipped
 
 

@@ -9,8 +9,8 @@ from typing import Self
 
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.support.packs import Made, ladder
-from tuner.packs.contents import ACTIVATIONS, Shape
-from tuner.packs.index import SHAPE_FLAGS
+from tuner.packs.records import SHAPE_FLAGS
+from tuner.packs.shapes import ACTIVATIONS, Shape
 from tuner.packs.write import write_pack
 from tuner.runtime import native
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.support.attention_packs import MadeAttention, layers, made_of
+from tests.support.attention_packs import MadeAttention, made_of, table
 from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.native.recorder import DeviceMemory, Recorder
@@ -68,7 +68,7 @@ class Prepared:
         self.recorder, self.made, self.c = recorder, made, recorder.runtime
         self.pack, self.layer, self.choice = ctypes.c_void_p(), ctypes.c_void_p(), native.AttentionChoice()
         shape = made.attention.op.shape
-        write_pack([], path, layers=[layers(made)])
+        write_pack([table(made)], path)
         self.checked(self.c.tuner_pack_open(str(path).encode(), ctypes.byref(self.pack)))
         choice = ctypes.byref(self.choice)
         found = self.c.tuner_layer_find(self.pack, 0, shape.sequences, shape.max_length, choice)

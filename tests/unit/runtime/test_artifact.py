@@ -294,7 +294,9 @@ def test_an_attention_is_launched_between_what_it_reads_and_what_reads_it(
             wanted = ("attention.keys", "attention.values", "attention.lengths", "qkv.frequencies")
             assert caches == tuple(at[name] for name in wanted)
     assert attended._append_function is None
-    with pytest.raises(RuntimeFailure, match="products in front of attention"):
+    with pytest.raises(
+        RuntimeFailure, match=r"the artifact is of qkv, attention.*, and a call has operands for an attention with"
+    ):
         Attention(artifact)
 
 

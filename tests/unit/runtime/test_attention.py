@@ -44,7 +44,7 @@ def operands(attention: Attention, *, num_pages: int | None = None) -> dict[str,
 
 def parameters(attention: Attention) -> list[bytes]:
     """Of the launches that were packed last."""
-    return [launch._usual._parameter.raw for launch in list(attention._calls._bound.values())[-1]._launches]
+    return [launch._usual._parameter.raw for launch in list(attention._bound.values())[-1]._launches]
 
 
 def test_launches_follow_each_other_on_the_callers_stream(recorder: Recorder, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_pack_gives_the_attention_of_its_table(
 ) -> None:
     monkeypatch.setattr(native, "library", lambda: recorder.runtime)
     made, path = make_attention(d_out=512), tmp_path / "model.tunerpack"
-    write_pack([], path, attentions=[table(made, library=[(4, 9000)])])
+    write_pack([table(made, library=[(4, 9000)])], path)
     pack = load(path)
     sizes = {"heads": 8, "kv_heads": 2, "head_dim": 64, "dtype": "bfloat16", "d_out": 512}
     attention = pack.attention(sequences=4, length=600, **sizes)
@@ -135,7 +135,7 @@ def test_wrong_operands_are_refused_with_what_would_be_right(tmp_path: Path) -> 
     ):
         with pytest.raises(RuntimeFailure, match=says):
             attention(**{**given, **others}, stream=STREAM)
-    with pytest.raises(RuntimeFailure, match="need `out`, an array for the result, and `stream`"):
+    with pytest.raises(RuntimeFailure, match="attention, `stream` must be given with arrays of this library"):
         attention(**{**given, "out": None})
 
 
@@ -145,7 +145,7 @@ def test_an_artifact_of_another_workload_is_refused(tmp_path: Path) -> None:
     manifest = json.loads(files["manifest.json"])
 
     def refused(says: str, without: str = "", **changes: Any) -> None:
-        folder = tmp_path / says[:12].replace(" ", "")
+        folder = tmp_path / f"without_{without}"
         folder.mkdir()
         ops = [{**op, **changes} if op["name"] == "o_proj" else op for op in manifest["workload"]["ops"]]
         ops = [op for op in ops if op["name"] != without]
@@ -155,5 +155,7 @@ def test_an_artifact_of_another_workload_is_refused(tmp_path: Path) -> None:
         with pytest.raises(RuntimeFailure, match=says):
             load_attention(folder)
 
-    refused("o_proj has bias, relu, for which", bias=True, activation="relu")
-    refused("not of one attention", without="attention")
+    refused(
+        "the artifact has bias, relu behind its attention, and a call has operands for", bias=True, activation="relu"
+    )
+    refused("the artifact is of o_proj, and a call", without="attention")

@@ -19,7 +19,7 @@ from tests.unit.runtime.test_artifact import encoded
 from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
-from tuner.packs.attention import AttentionShape
+from tuner.packs.attention_shape import AttentionShape
 from tuner.packs.programs import program_of
 from tuner.packs.write import write_pack
 from tuner.runtime import native
@@ -54,7 +54,7 @@ class Prepared:
         self.recorder, self.made, self.c = recorder, made, recorder.runtime
         self.pack, self.attention, self.choice = ctypes.c_void_p(), ctypes.c_void_p(), native.AttentionChoice()
         entry, op = table(made), made.attention.op
-        write_pack([], path, attentions=[entry])
+        write_pack([entry], path)
         self.checked(self.c.tuner_pack_open(str(path).encode(), ctypes.byref(self.pack)))
         found = self.c.tuner_attention_find(
             self.pack, c_attention(entry.shape), op.shape.sequences, op.shape.max_length, ctypes.byref(self.choice)
@@ -231,7 +231,7 @@ def test_a_table_answers_by_sequences_and_the_least_context_that_is_long_enough(
     made = [make_attention(sequences=n, max_length=t) for n, t in ((1, 700), (1, 1400), (4, 700))]
     path, c, pack = tmp_path / "several.tunerpack", recorder.runtime, ctypes.c_void_p()
     entry, ffn = table(*made, library=[(4, 5000)]), make().kernel
-    write_pack([ladder(ffn)], path, attentions=[entry, table(make_attention(d_out=512))])
+    write_pack([ladder(ffn), entry, table(make_attention(d_out=512))], path)
     native.checked(c, c.tuner_pack_open(str(path).encode(), ctypes.byref(pack)))
     shape, choice, count = c_attention(entry.shape), native.AttentionChoice(), ctypes.c_uint32()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attention_packs import layers, made_of, make_attention, table
+from tests.support.attention_packs import made_of, make_attention, table
 from tests.support.between import between
 from tests.support.between_made import candidate_of
 from tests.support.native.example import COMPILERS, built_example, run_command
@@ -49,7 +49,7 @@ def test_an_attention_and_a_layer_in_cpp_are_found_launched_and_refused(compiler
         pytest.skip(f"{compiler} is not installed")
     made, layer, path = make_attention(), made_of(between(), candidate_of(between())), tmp_path / "model.tunerpack"
     library = [(4, 9000)]
-    write_pack([], path, attentions=[table(made, library=library)], layers=[layers(layer, library=library)])
+    write_pack([table(made, library=library), table(layer, library=library)], path)
     include = f"-I{native.FOLDER / 'include'}"
     objects = []
     for source in native.sources():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attention_packs import layers, make_attention, table
+from tests.support.attention_packs import make_attention, table
 from tests.support.broken_packs import Broken, refusal_by_c
 from tests.support.cases import wgmma
 from tests.support.native.recorder import Recorder
@@ -175,7 +175,7 @@ OF_PARTS: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("name", OF_PARTS)
 def test_a_layers_launch_that_is_not_of_its_plan_is_refused(recorder: Recorder, tmp_path: Path, name: str) -> None:
     change, sentence = OF_PARTS[name]
-    data = pack_bytes([], layers=[layers(make_layer())])
+    data = pack_bytes([table(make_layer())])
     path = tmp_path / "layer.tunerpack"
     assert refusal_by_c(recorder, data, path) == ""
     broken = Broken(data)
@@ -244,7 +244,7 @@ def test_an_attentions_launch_that_is_not_of_its_tables_is_refused(
     recorder: Recorder, tmp_path: Path, name: str, engine: AttentionEngine
 ) -> None:
     change, sentence = OF_ATTENTIONS[name]
-    data = pack_bytes([], attentions=[table(make_attention(by=engine))])
+    data = pack_bytes([table(make_attention(by=engine))])
     path = tmp_path / "attention.tunerpack"
     assert refusal_by_c(recorder, data, path) == ""
     broken = Broken(data)
@@ -256,7 +256,7 @@ def test_an_attentions_launch_that_is_not_of_its_tables_is_refused(
 
 def test_a_layers_residency_and_workspace_are_held_against_its_plans(recorder: Recorder, tmp_path: Path) -> None:
     made = make_layer(PlanKind.RUNS, (1,), num_behind=3)
-    data, path = pack_bytes([], layers=[layers(made)]), tmp_path / "layer.tunerpack"
+    data, path = pack_bytes([table(made)]), tmp_path / "layer.tunerpack"
     order = made.kernel.manifest["launch_order"]
     (index,) = [
         place

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.attention_packs import MadeAttention, layers, make_attention, table
+from tests.support.attention_packs import MadeAttention, make_attention, table
 from tests.support.native.recorder import Recorder
 from tests.support.packs import ladder, make
 from tests.support.repository import ROOT
@@ -67,8 +67,8 @@ def test_launches_follow_each_other_in_the_order_of_the_manifest(recorder: Recor
 
 def test_a_pack_gives_the_layer_of_its_table(recorder: Recorder, tmp_path: Path) -> None:
     made, longer, path = make_layer(), make_layer(num_behind=3), tmp_path / "model.tunerpack"
-    entries = [layers(made, library=[(4, 9000)]), layers(longer)]
-    write_pack([ladder(make().kernel)], path, attentions=[table(make_attention())], layers=entries)
+    entries = [table(made, library=[(4, 9000)]), table(longer)]
+    write_pack([ladder(make().kernel), table(make_attention()), *entries], path)
     pack = load(path)
     run, whole = ("qkv", "attention", "o_proj"), ("qkv", "attention", "o_proj", "gate_up", "down")
     assert set(pack.layers) == {run, whole}
@@ -97,7 +97,7 @@ def test_a_pack_gives_the_layer_of_its_table(recorder: Recorder, tmp_path: Path)
 
 
 def test_a_pack_of_one_layer_needs_no_name(tmp_path: Path) -> None:
-    write_pack([], tmp_path / "model.tunerpack", layers=[layers(make_layer(num_behind=0))])
+    write_pack([table(make_layer(num_behind=0))], tmp_path / "model.tunerpack")
     layer = load(tmp_path / "model.tunerpack").layer(sequences=4, length=512)
     assert layer is not None
     assert layer.output == "attention"
@@ -128,7 +128,7 @@ def test_wrong_tensors_are_refused_with_what_would_be_right(recorder: Recorder, 
 
 def test_a_thread_without_a_context_is_refused_with_how_to_make_one(recorder: Recorder, tmp_path: Path) -> None:
     path, pack = zip_at(tmp_path / "best.zip", make_layer()), tmp_path / "model.tunerpack"
-    write_pack([], pack, layers=[layers(make_layer())])
+    write_pack([table(make_layer())], pack)
     recorder.cuda.fake_context(None)
     try:
         for call in (lambda: load_layer(path), lambda: load(pack).layer(sequences=4, length=1)):
@@ -147,8 +147,9 @@ def test_an_attentions_call_leads_to_what_takes_its_artifact(tmp_path: Path) -> 
     (tmp_path / "ffn").mkdir()
     for name, data in make().kernel.files.items():
         (tmp_path / "ffn" / name).write_bytes(data)
-    with pytest.raises(RuntimeFailure, match="the artifact has no attention: load it with load_artifact"):
-        load_layer(tmp_path / "ffn")
+    with pytest.raises(RuntimeFailure, match="the artifact is of up, down, and a call has operands for an attention"):
+        load_attention(tmp_path / "ffn")
+    assert load_layer(tmp_path / "ffn").output == "down", "a program has any ops"
 
 
 def test_a_simulated_layer_is_refused_where_there_is_no_driver_either(
@@ -161,7 +162,7 @@ def test_a_simulated_layer_is_refused_where_there_is_no_driver_either(
 
 def test_a_simulated_pack_says_so_where_there_is_no_driver_either(tmp_path: Path) -> None:
     ffn = make(simulated=True).kernel
-    write_pack([ladder(ffn)], tmp_path / "a.tunerpack", layers=[layers(make_layer(simulated=True))])
+    write_pack([ladder(ffn), table(make_layer(simulated=True))], tmp_path / "a.tunerpack")
     program = """
 import ctypes, sys
 from tuner.runtime import load, native

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.attention_packs import layers, made_of, make_attention, table
+from tests.support.attention_packs import made_of, make_attention, table
 from tests.support.between_made import candidate_of
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.unit.runtime.prepared_layer import (
@@ -25,7 +25,7 @@ from tests.unit.runtime.prepared_layer import (
 from tuner.core.problem.workload import Dtype, GemmOp
 from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.packs.index import ATTENTIONS_VERSION
+from tuner.packs.records import VERSION_OF_SECTION
 from tuner.packs.write import write_pack
 from tuner.runtime import native
 from tuner.runtime.native import RuntimeFailure
@@ -128,8 +128,8 @@ def test_a_pack_says_which_layers_it_has_and_what_serves_a_context(recorder: Rec
     made = [make_layer(sequences=n, sizes={"max_length": t}) for n, t in ((1, 500), (1, 900), (4, 500))]
     other, alone = make_layer(num_behind=3), make_attention()
     path, c, pack = tmp_path / "several.tunerpack", recorder.runtime, ctypes.c_void_p()
-    entries = [layers(*made, library=[(4, 5000)]), layers(other)]
-    write_pack([], path, attentions=[table(alone)], layers=entries)
+    entries = [table(*made, library=[(4, 5000)]), table(other)]
+    write_pack([table(alone), *entries], path)
     native.checked(c, c.tuner_pack_open(str(path).encode(), ctypes.byref(pack)))
     shape, count, choice = native.LayerShape(), ctypes.c_uint32(), native.AttentionChoice()
     ops = []
@@ -224,8 +224,8 @@ def test_a_simulated_layer_is_refused(recorder: Recorder, tmp_path: Path) -> Non
 
 def test_a_pack_of_an_older_version_still_opens(recorder: Recorder, tmp_path: Path) -> None:
     path, pack = tmp_path / "attentions.tunerpack", ctypes.c_void_p()
-    write_pack([], path, attentions=[table(make_attention())])
-    assert struct.unpack_from("<I", path.read_bytes(), 64 + 8) == (ATTENTIONS_VERSION,)
+    write_pack([table(make_attention())], path)
+    assert struct.unpack_from("<I", path.read_bytes(), 64 + 8) == (VERSION_OF_SECTION["attentions"],)
     native.checked(recorder.runtime, recorder.runtime.tuner_pack_open(str(path).encode(), ctypes.byref(pack)))
     assert recorder.runtime.tuner_pack_layer(pack, 0, None, None) == native.NONE
     recorder.runtime.tuner_pack_close(pack)

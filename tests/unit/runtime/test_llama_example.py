@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.packs import ffn, make
 from tests.support.repository import ROOT
-from tuner.packs.contents import Entry, Rung, Shape
+from tuner.packs.contents import Entry, Rung
+from tuner.packs.shapes import Shape
 from tuner.packs.write import write_pack
 
 torch = pytest.importorskip("torch")

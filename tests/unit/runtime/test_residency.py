@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attention_packs import layers
+from tests.support.attention_packs import table
 from tests.support.cases import wgmma
 from tests.support.native.recorder import Recorder
 from tests.support.packs import TILINGS, Made, ladder, make
@@ -177,7 +177,7 @@ def test_a_pack_says_of_a_sister_card_that_holds_fewer_clusters_that_it_does_not
 
 def test_a_pack_of_a_layer_says_so_too(recorder: Recorder, tmp_path: Path) -> None:
     path, made = tmp_path / "layer.tunerpack", make_layer(PlanKind.RUNS, (1,), num_behind=3)
-    write_pack([], path, layers=[layers(made)])
+    write_pack([table(made)], path)
     needed = max(one["grid"][0] for one in made.kernel.manifest["launches"] if one["needs_all_ctas"])
     assert checked(recorder, path) == (0, "")
     recorder.cuda.fake_green(None, needed - 1)

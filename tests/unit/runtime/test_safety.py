@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attention_packs import layers, make_attention, table
+from tests.support.attention_packs import make_attention, table
 from tests.support.native.recorder import Recorder
 from tests.support.packs import TILINGS, ffn, ladder, make
 from tests.unit.runtime.opened import ADDRESSES, Opened, c_shape
@@ -17,7 +17,7 @@ from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
-from tuner.packs.contents import Shape
+from tuner.packs.shapes import Shape
 from tuner.packs.write import write_pack
 from tuner.runtime import native
 from tuner.runtime.native import RuntimeFailure
@@ -145,7 +145,7 @@ def test_an_attention_that_cannot_be_is_a_wrong_argument(
     recorder: Recorder, tmp_path: Path, changed: dict[str, int], sizes: tuple[int, int], sentence: str
 ) -> None:
     c, path = recorder.runtime, tmp_path / "one.tunerpack"
-    write_pack([], path, attentions=[table(make_attention())], layers=[layers(make_layer())])
+    write_pack([table(make_attention()), table(make_layer())], path)
     pack, shape, choice = ctypes.c_void_p(), native.AttentionShape(), native.AttentionChoice()
     native.checked(c, c.tuner_pack_open(str(path).encode(), ctypes.byref(pack)))
     native.checked(c, c.tuner_pack_attention(pack, 0, ctypes.byref(shape), None))

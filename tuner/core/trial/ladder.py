@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.cover import least_cover
 
+T = TypeVar("T")
 #: What is so near to the fastest is as good, relative: so few kernels do.
 DEFAULT_SLACK = 0.01
 
@@ -128,19 +130,46 @@ def served_from(m: int, before: int) -> int:
     """The fewest rows that the kernel of m rows serves, where `before` is the next smaller m that was measured.
 
     It serves what lies between the two, but not less than half of its own rows and one: so far away from what was
-    measured nothing is known of its gain. Between the two it must gain, too: `gains_between`.
+    measured nothing is known of its gain. Between the two it must gain, too: `ranges`.
     """
     return max(before, m // 2) + 1
 
 
-def gains_between(time_us: float, library_us: float, library_below_us: float | None, least: float) -> bool:
-    """Whether a kernel gains `least` at all rows between its own and the next smaller ones that were measured.
+@dataclass(frozen=True, kw_only=True)
+class Served(Generic[T]):
+    """What serves the number of rows of one measurement."""
 
-    It takes no longer with fewer rows than with its own, since it runs the same tasks. The library takes no less with
-    more rows than with those below. So it is enough that it beats the library's time at both ends. Where nothing was
-    measured below, `library_below_us` is None, and nothing is known.
+    m: int
+    #: What runs there, told from others by `==`; None for the library.
+    kernel: T | None
+    #: Microseconds of the kernel and of the library; None where that was not measured.
+    time_us: float | None
+    library_us: float | None
+
+
+def ranges(served: Sequence[Served[T]], least: float) -> Iterator[tuple[int, int, Served[T] | None]]:
+    """From the least to the most rows of each range, and which measurement it ends with; None: what lies between two
+    measurements and no kernel serves. `served` are in the order of their rows.
+
+    A kernel serves rows between its own and the next smaller ones where it gains `least` at all of them. It takes no
+    longer with fewer rows than with its own, since it runs the same tasks. The library takes no less with more rows
+    than with those below. So it is enough that it beats the library's time at both ends. It serves all rows between two
+    that it serves, else those of `served_from`.
     """
-    return library_below_us is not None and min(library_us, library_below_us) >= least * time_us
+    end, below = 0, None
+    for one in served:
+        begin = served_from(one.m, end)
+        if one.kernel is not None:
+            times = (one.library_us, below.library_us if below else None)
+            known = [time for time in times if time is not None]
+            if one.time_us is None or len(known) < len(times) or min(known) < least * one.time_us:
+                begin = one.m
+            elif below and below.kernel == one.kernel:
+                begin = end + 1
+        if begin > end + 1:
+            yield end + 1, begin - 1, None
+        yield begin, one.m, one
+        end, below = one.m, one
 
 
 def choose_kernels(measurements: Sequence[Measurement], slack: float) -> tuple[tuple[KernelName, ...], int]:
@@ -175,25 +204,32 @@ def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float
     if not by_rows or len({one.m for one in by_rows}) < len(by_rows):
         raise ValueError("a ladder takes one measurement for each number of rows, and at least one")
     chosen, least = choose_kernels(by_rows, slack)
-    rungs, used, end = list[LadderRung](), dict[KernelName, LadderKernel](), 0
-    library_below_us: float | None = None
-    below: KernelName | None = None
-    for one in by_rows:
-        option = None if one.is_librarys(slack) else _fastest(one, chosen)
-        begin = served_from(one.m, end)
-        if option and not gains_between(option.time_us, one.library_us, library_below_us, 1 + slack):
-            begin = one.m
-        elif option and below == option.name:
-            begin = end + 1
-        if begin > end + 1:
-            rungs.append(LadderRung(m_lo=end + 1, m_hi=begin - 1, kernel=None))
+    options = {one.m: None if one.is_librarys(slack) else _fastest(one, chosen) for one in by_rows}
+    served = [
+        Served(
+            m=one.m,
+            kernel=option.name if (option := options[one.m]) else None,
+            time_us=option.time_us if option else None,
+            library_us=one.library_us,
+        )
+        for one in by_rows
+    ]
+    measured = {one.m: one for one in by_rows}
+    rungs, used = list[LadderRung](), dict[KernelName, LadderKernel]()
+    for begin, end, one in ranges(served, 1 + slack):
+        if one is None:
+            rungs.append(LadderRung(m_lo=begin, m_hi=end, kernel=None))
+            continue
+        option = options[end]
         if option is not None:
             known = used.get(option.name)
             used[option.name] = LadderKernel(
-                candidate=option.name.candidate, m_lo=known.m_lo if known else begin, m_hi=one.m, job_id=one.job_id
+                candidate=option.name.candidate,
+                m_lo=known.m_lo if known else begin,
+                m_hi=end,
+                job_id=measured[end].job_id,
             )
-        rungs.append(_rung(one, begin, option, list(used)))
-        end, library_below_us, below = one.m, one.library_us, option.name if option else None
+        rungs.append(_rung(measured[end], begin, option, list(used)))
     return Ladder(workload=workload, rungs=tuple(rungs), kernels=tuple(used.values()), slack=slack, least=least)
 
 

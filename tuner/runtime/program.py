@@ -1,4 +1,4 @@
-"""A layer of a fetched artifact: an attention with products around it, whose tensors have the manifest's names.
+"""A program: the launches of a fetched artifact in order, whose tensors have the manifest's names.
 
     layer = tuner.runtime.load_layer("best.zip")
     y = layer({"residual": x, "residual.squares": squares, "qkv.w": w, "attention.keys": keys, ...})
@@ -12,27 +12,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .arrays import library_of
+from .arrays import library_of, view
 from .artifact import Artifact, load_artifact
-from .calls import Calls
 from .launch_list import Launches
 from .native import RuntimeFailure
 
+#: Sets of arrays whose launches are kept packed: layers of a model, and outputs in turns.
+NUM_CACHED = 256
 
-class Layer:
-    """An artifact of one attention and the products around it, loaded into the current context."""
+
+class Program:
+    """An artifact, loaded into the current context, whatever its ops are."""
 
     def __init__(self, artifact: Artifact) -> None:
-        """Of that artifact.
-
-        Raises:
-            RuntimeFailure: it has no attention.
-        """
-        self.artifact, self._calls = artifact, Calls(artifact)
+        self.artifact = artifact
+        self._bound: dict[tuple[Any, ...], Launches] = {}
         #: The ops, as the manifest has them.
         self.ops: list[dict[str, Any]] = artifact.manifest["workload"]["ops"]
-        if not any(op.get("op") == "attention" for op in self.ops):
-            raise RuntimeFailure(-1, "the artifact has no attention: load it with load_artifact, and bind its tensors")
         #: The tensor that a call gives: what the last op makes.
         self.output = str(self.ops[-1]["name"])
         #: All tensors that leave.
@@ -45,7 +41,7 @@ class Layer:
         return self.artifact.tensors
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        """Of a tensor of the manifest; of a cache of pages as it was tuned."""
+        """Of a tensor of the manifest; of a cache of pages as it was tuned, and of a chain for the most rows."""
         return tuple(self.tensors[tensor]["shape"])
 
     def __call__(self, tensors: Mapping[str, Any], *, stream: int | None = None, no_pdl: bool = False) -> Any:
@@ -64,10 +60,21 @@ class Layer:
             wanted = ", ".join([*missing, *(["`stream`"] if stream is None else [])])
             raise RuntimeFailure(-1, f"{wanted} must be given with arrays of this library")
         if library is not None:
-            given |= {name: library.empty(self.shape(name), like) for name in missing}
+            shapes = self.artifact.shapes_beside(given)
+            given |= {name: library.empty(shapes[name], like) for name in missing}
         on = library.current_stream(like) if stream is None and library is not None else stream
-        self._calls.launches(given).enqueue(on or 0, no_pdl=no_pdl)
+        self._launches(given).enqueue(on or 0, no_pdl=no_pdl)
         return given[self.output]
+
+    def _launches(self, given: Mapping[str, Any]) -> Launches:
+        """Packed now or before: arrays are known by where they lie, and what they are."""
+        key = tuple((name, view(array)) for name, array in given.items())
+        if (found := self._bound.get(key)) is None:
+            if len(self._bound) >= NUM_CACHED:
+                self._bound.clear()
+            # The arrays of one call need not outlive it: a later one with the same addresses has its own.
+            found = self._bound[key] = self.artifact.bind(given).without_arrays()
+        return found
 
     def _like_the_output(self, given: Mapping[str, Any]) -> Any:
         """An array of its element type."""
@@ -92,8 +99,8 @@ class Layer:
         self.artifact.forget_refused()
 
     def aborted(self) -> bool:
-        """Whether a launch of products has given up waiting; results since then are not right, until `reset`. Waits for
-        the device."""
+        """Whether a launch has given up waiting; results since then are not right, until `reset`. Waits for the
+        device."""
         return self.artifact.aborted()
 
     def reset(self) -> None:
@@ -101,10 +108,14 @@ class Layer:
         self.artifact.reset()
 
 
-def load_layer(path: Path | str, *, shares_sms: bool = False) -> Layer:
+#: What a pack's layers and chains are.
+Layer = Program
+
+
+def load_layer(path: Path | str, *, shares_sms: bool = False) -> Program:
     """Reads the zip, or the folder, of a fetched artifact, and loads it; `shares_sms` as `load_artifact` has it.
 
     Raises:
-        RuntimeFailure: it is no intact artifact, has no attention, or the driver refuses.
+        RuntimeFailure: it is no intact artifact, or the driver refuses.
     """
-    return Layer(load_artifact(path, shares_sms=shares_sms))
+    return Program(load_artifact(path, shares_sms=shares_sms))

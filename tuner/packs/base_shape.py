@@ -1,0 +1,43 @@
+"""What all shapes of a pack have: a workload without its sizes, by which the table is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar, Self
+
+from tuner.core.problem.dtype import Dtype
+
+Json = dict[str, Any]
+#: Their numbers in `pack.bin`.
+DTYPES = {str(dtype): dtype.row.number for dtype in Dtype}
+#: Of a product, for people.
+OPTIONS = ("norm", "row_scale", "bias", "gated", "rotary", "residual")
+
+
+class BaseShape:
+    """What all kinds have."""
+
+    #: Of `pack.json`, of `POST /packs` and of an order.
+    section: ClassVar[str]
+    #: Whether a ladder is asked by rows alone; else by sequences and the longest context.
+    by_rows: ClassVar[bool] = False
+
+    def to_json(self) -> Json:
+        """A dict of plain JSON values."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_json`."""
+        return cls(**data)
+
+    @property
+    def name(self) -> str:
+        """In words, which tell it from all others of its section."""
+        return str(self)
+
+
+def is_product(op: Mapping[str, Any]) -> bool:
+    """Whether an op of a manifest's workload is a product of matrices."""
+    return "k" in op

@@ -1,0 +1,94 @@
+"""The records of `pack.bin`, the index of a pack, which the C runtime reads; docs/runtime.md has the tables in words.
+
+All numbers are little-endian. A record is a multiple of 8 bytes, and the tables follow each other without a gap. Where
+it says `file`, an offset counts from the first byte of the pack; text is an offset into the strings, which end with 0.
+"""
+
+from __future__ import annotations
+
+import struct
+
+MAGIC = b"TUNRPACK"
+#: It grows when a record changes. A pack is of the least version that has all of its sections, and its bytes are that
+#: version's.
+VERSION_OF_SECTION = {"shapes": 1, "attentions": 2, "layers": 3, "chains": 4}
+VERSION, FIRST_VERSION = max(VERSION_OF_SECTION.values()), 1
+NONE = 0xFFFFFFFF
+PPM, NOWHERE = 1_000_000, 2**64 - 1
+
+#: magic, version, bytes of the header and of the index, where the index lies in the file, flags, counts of shapes,
+#: rungs, kernels, launches, ops and maps, bytes of strings; sha256 of the index with zeros in its place; counts of
+#: attentions, their rungs and those of layers, programs, fills, parts, patches, layers and operands.
+HEADER = struct.Struct("<8sIIQQIIIIIIII32s8I")
+DIGEST_OFFSET = 64
+#: dtype, activation, flags, d_in, d_hidden, d_out, first rung, number of rungs, its text, 0.
+SHAPE = struct.Struct("<10I")
+#: Least and most rows, choice, kernel, speed-up and interval in millionths (0: not measured), library's text, zeros.
+RUNG = struct.Struct("<10I")
+#: A part of the file: offset, bytes, sha256.
+BLOB = struct.Struct("<QQ32s")
+#: digest; spin limit; text, symbols of the kernel and of the start gate; major, minor, suffix; SMs, the driver's CUDA
+#: version; threads, cluster, shared memory, parameter's bytes, where first tasks and maps lie in it; least and most
+#: rows; first and number of launches, ops and maps; workspaces; flags; then a blob for each variant.
+KERNEL = struct.Struct("<32sq24I")
+#: grid, flags, CTAs that the start gate waits for, workspace; its bytes, those to zero; then the blobs of the plan's
+#: words and of the first tasks.
+LAUNCH = struct.Struct("<IIIIQQ")
+#: n, k, rows of the weights, flags, activation, the op that it reads or NONE, text, 0.
+OP = struct.Struct("<8I")
+#: op, operand, rank, data type, the dimension that is rows or NONE, 0; dims; strides; box, 0. Of an attention's part:
+#: tensor, where in the parameter, rank, data type, the dimension that is rows of pages or NONE, rows of a page; then
+#: the same, but that the last number is where in the memory its tensor lies, in units of 256 bytes. Where a page has no
+#: rows the dimension is the rows of the launch.
+MAP = struct.Struct("<6I5Q4Q6I")
+
+#: What a patch or a map of a program names, by its number: an attention's seven tensors, the memory, and how many pages
+#: there are. Behind these come a program's operands, by their places; behind all of them the number of rows.
+TENSORS = ("q", "keys", "values", "lengths", "pages", "w", "y", "memory", "num_pages")
+MAX_OPERANDS = 64
+ROWS = len(TENSORS) + MAX_OPERANDS
+
+CHOICES = {"kernel": 1, "library": 2}
+SHAPE_FLAGS = {"gated": 1, "bias": 2, "residual": 4, "row_scale": 8}
+KERNEL_FLAGS = {"simulated": 1, "programmatic": 2, "paired": 4}
+LAUNCH_FLAGS = {
+    "needs_all_ctas": 1,
+    "reads_weights_before_wait": 2,
+    "is_second": 4,
+    "side_stream": 8,
+    "cooperative": 16,
+    "programmatic": 32,
+    "cooperative_when_plain": 64,
+}
+OPERANDS = ("a", "w", "c")
+#: Builds of a kernel in the order of their blobs.
+VARIANTS = ("measured", "guarded", "safe")
+#: Sequences and longest context, or of a chain least and most rows; choice, program, speed-up and interval in
+#: millionths, library's text.
+PROGRAM_RUNG = struct.Struct("<8I")
+#: digest; text; major, minor, suffix; SMs, the driver's CUDA version; flags; first and number of fills and parts, a
+#: chain's most rows; bytes of the memory; where in it the words of what was refused lie.
+PROGRAM = struct.Struct("<32s12IQQ")
+#: Where in the memory, zeros; then the blob of what lies there where it is no zeros.
+FILL = struct.Struct("<QQ")
+#: symbol, grid, threads, cluster, shared memory, flags, where the parameter says whether it is programmatic or NONE,
+#: bytes of the parameter, first and number of patches and maps; where in the memory an abort's words lie or all ones;
+#: then the blobs of the cubin and of the parameter.
+PART = struct.Struct("<12IQ")
+#: Where in the parameter, which tensor: of `TENSORS`, behind them an operand, or `ROWS`; the addend.
+PATCH = struct.Struct("<IIQ")
+#: As an attention up to its soft cap, its columns being those that leave; columns that come, products in front, all
+#: products; first rung, number of rungs, its text, its ops' names with blanks between. A chain has no heads.
+LAYER = struct.Struct("<9I2f7I")
+#: Program, name, role, dtype, flags, rank; dims. In the order of programs, and of a program in that of patches.
+OPERAND = struct.Struct("<6I4I")
+
+OPERAND_FLAGS = {"is_paged": 1, "has_rows": 2}
+PART_FLAGS = {
+    "needs_all_ctas": 1,
+    "non_portable_cluster": 2,
+    "cooperative": 16,
+    "programmatic": 32,
+    "cooperative_when_plain": 64,
+    "tells_refused": 128,
+}

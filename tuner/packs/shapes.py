@@ -1,0 +1,229 @@
+"""What a pack's table is asked by: a workload without its sizes. Each kind of shape has a section in `pack.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from tuner.core.problem.activation import Activation
+from tuner.errors import InvalidInput
+
+from .attention_shape import AttentionShape
+from .base_shape import OPTIONS, BaseShape, Json, is_product
+
+#: Their numbers in `pack.bin`.
+ACTIVATIONS = {str(one): one.row.number for one in Activation}
+#: What differs from line to line of a ladder. How long the contexts were that were timed is no matter of the shape.
+_SIZES = ("m", "sequences", "max_length", "lengths")
+#: What a product of a chain may have, and an FFN has no operand for.
+_OF_CHAINS = ("norm", "rotary", "residual_source", "is_output")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape(BaseShape):
+    """An FFN without its rows: Y = activation(s X W1^T + b1) W2^T + b2 + R; gated as `ffn_pair` says."""
+
+    section = "shapes"
+    by_rows = True
+
+    #: ``fp16`` or ``bf16``.
+    dtype: str
+    #: Of the first product: ``identity``, ``relu``, ``gelu`` (tanh) or ``silu``.
+    activation: str
+    #: Columns of X.
+    d_in: int
+    #: Columns of the intermediate.
+    d_hidden: int
+    #: Columns of Y.
+    d_out: int
+    #: Whether W1 holds the gate's rows above the up projection's.
+    gated: bool = False
+    #: Whether both products have one.
+    bias: bool = False
+    #: Whether R is added to Y.
+    residual: bool = False
+    #: Whether the rows of X are scaled.
+    row_scale: bool = False
+
+    @classmethod
+    def of_workload(cls, workload: Mapping[str, Any]) -> Shape:
+        """That of a manifest's workload.
+
+        Raises:
+            InvalidInput: it is no FFN of two products.
+        """
+        ops = workload["ops"]
+        if not all(map(is_product, ops)) or len(ops) != 2 or ops[1]["source"] != ops[0]["name"]:
+            problem = f"has {len(ops)} ops or they are not a chain"
+            raise InvalidInput("workload", problem, "give the artifacts of an FFN's two products")
+        first, second = ops
+        odd = [name for name in ("gated", "row_scale") if second.get(name)]
+        odd += ["residual"] if first.get("residual") else []
+        odd += [name for name in _OF_CHAINS if first.get(name) or second.get(name)]
+        if odd or second["activation"] != "identity" or bool(first["bias"]) != bool(second["bias"]):
+            raise InvalidInput(
+                "workload",
+                f"has {', '.join(odd) or 'an activation or a bias'} where an FFN of a pack has no place for it",
+                "give activation, gate and row scale to the first product, the residual to the second, biases to both",
+            )
+        return cls(
+            dtype=workload.get("dtype", "fp16"),
+            activation=first["activation"],
+            d_in=first["k"],
+            d_hidden=first["n"],
+            d_out=second["n"],
+            gated=bool(first.get("gated")),
+            bias=bool(first["bias"]),
+            residual=bool(second.get("residual")),
+            row_scale=bool(first.get("row_scale")),
+        )
+
+    def __str__(self) -> str:
+        options = [name for name in ("gated", "bias", "residual", "row_scale") if getattr(self, name)]
+        return " ".join([self.dtype, f"{self.d_in} -> {self.d_hidden} -> {self.d_out}", self.activation, *options])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OpsShape(BaseShape):
+    """The ops of a chain, without rows, sequences and contexts. Its tensors have the names of the manifest."""
+
+    #: ``fp16`` or ``bf16``.
+    dtype: str
+    #: Of the ops, in order, as a manifest's workload has them: one line of JSON with sorted keys.
+    ops_json: str
+
+    @classmethod
+    def of_workload(cls, workload: Mapping[str, Any]) -> Self:
+        """That of a manifest's workload."""
+        ops = [_without_sizes(op) for op in workload["ops"]]
+        return cls(dtype=workload.get("dtype", "fp16"), ops_json=json.dumps(ops, sort_keys=True))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_json`."""
+        return cls(dtype=data["dtype"], ops_json=json.dumps(data["ops"], sort_keys=True))
+
+    def to_json(self) -> Json:
+        """A dict of plain JSON values."""
+        return {"dtype": self.dtype, "ops": self.ops}
+
+    @property
+    def ops(self) -> list[Json]:
+        """In order; new at each call."""
+        found: list[Json] = json.loads(self.ops_json)
+        return found
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the ops."""
+        return tuple(op["name"] for op in self.ops)
+
+    @cached_property
+    def launched(self) -> AttentionShape | None:
+        """The op that is no product and has a launch of its own, alone; None where there is none."""
+        alone = [op for op in self.ops if not is_product(op)]
+        return AttentionShape.of_workload({"dtype": self.dtype, "ops": alone}) if alone else None
+
+    @property
+    def num_in_front(self) -> int:
+        """Products in front of that op; all of them where there is none."""
+        are_products = [*map(is_product, self.ops), False]
+        return are_products.index(False)
+
+    @property
+    def num_products(self) -> int:
+        """All of them."""
+        return sum(map(is_product, self.ops))
+
+    @property
+    def d_in(self) -> int:
+        """Columns of what the first op reads."""
+        first = self.ops[0]
+        return int(first["k"]) if self.launched is None or is_product(first) else self.launched.columns
+
+    @property
+    def d_out(self) -> int:
+        """Columns of what the last op makes; of a product that is turned the queries'."""
+        last = self.ops[-1]
+        if self.launched is not None and not is_product(last):
+            return self.launched.columns
+        turned = last.get("rotary")
+        return int(turned["heads"] * turned["head_dim"] if turned else last["n"])
+
+    @property
+    def name(self) -> str:
+        """In words, which tell it from all others of its section; two chains may read alike."""
+        return f"{self} {self.ops_json}"
+
+    def __str__(self) -> str:
+        launched = f": {str(self.launched).partition(', ')[2]}" if self.launched else ""
+        return f"{self.dtype} {self.d_in} -> {' -> '.join(map(_words, self.ops))}{launched}"
+
+
+class LayerShape(_OpsShape):
+    """One op with a launch of its own, and products around it."""
+
+    section = "layers"
+
+
+class ChainShape(_OpsShape):
+    """Products alone."""
+
+    section = "chains"
+    by_rows = True
+
+
+AnyShape = Shape | AttentionShape | LayerShape | ChainShape
+#: By section.
+KINDS: dict[str, type[AnyShape]] = {kind.section: kind for kind in (Shape, AttentionShape, LayerShape, ChainShape)}
+
+
+def shape_of(workload: Mapping[str, Any]) -> AnyShape:
+    """What a pack's table is asked by for a manifest's workload.
+
+    Raises:
+        InvalidInput: no pack has a place for it.
+    """
+    launched = [op["name"] for op in workload["ops"] if not is_product(op)]
+    if len(launched) > 1:
+        raise InvalidInput("workload", f"has {' and '.join(launched)}", f"give one of them; or {_ELSE}")
+    kind = workload.get("kind", "ffn")
+    if kind == "independent":
+        raise InvalidInput("workload", "is two products of which neither reads the other", _ELSE)
+    if kind == "ffn":
+        return Shape.of_workload(workload)
+    try:
+        return AttentionShape.of_workload(workload)
+    except InvalidInput:  # its ops have names then
+        return (LayerShape if launched else ChainShape).of_workload(workload)
+
+
+_ELSE = "take its artifact, as `load_artifact` runs it"
+
+
+def _words(op: Json) -> str:
+    """An op's name, columns and options."""
+    if not is_product(op):
+        return str(op["name"])
+    columns = 2 * op["n"] if op.get("rotary") else op["n"]
+    activation = [] if op["activation"] == "identity" else [op["activation"]]
+    return " ".join([op["name"], str(columns), *(name for name in OPTIONS if op.get(name)), *activation])
+
+
+def sizes_of(workload: Mapping[str, Any]) -> tuple[int, int]:
+    """Rows, or of an op with a launch of its own its sequences, and the longest context; 0 where there is none."""
+    for op in workload["ops"]:
+        if not is_product(op):
+            return op["sequences"], op["max_length"]
+    return workload["ops"][0]["m"], 0
+
+
+def _without_sizes(op: Mapping[str, Any]) -> Json:
+    """Of an op, what all lines of a ladder have."""
+    found = {name: value for name, value in op.items() if name not in _SIZES}
+    if turned := op.get("rotary"):
+        found["rotary"] = {name: value for name, value in turned.items() if name not in _SIZES}
+    return found
