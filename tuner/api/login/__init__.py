@@ -1,1 +1,1 @@
-"""How somebody says who he is: by a token's form, or by a proxy that has asked him."""
+"""How people are let in whom a proxy has asked who they are."""
