@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from tuner import logs
 from tuner.api.app import create_app
@@ -206,8 +207,11 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
                 root_path=settings.root_path,
                 login=_login(settings),
             )
-            around = telemetry.around(app) if telemetry else app
-            server = _Server(_config(NotePeer(around, settings.trusted_proxies), settings))
+            if telemetry is not None:
+                app = telemetry.around(app)
+            if settings.trusted_proxies:
+                app = ProxyHeadersMiddleware(app, settings.trusted_proxies)
+            server = _Server(_config(NotePeer(app), settings))
             ending.take_over(server, service)
             if standby is not None:
                 standby.start()

@@ -31,8 +31,8 @@ def csrf_of(page: str) -> str:
 def test_a_listed_proxy_names_the_user_and_forms_need_the_proof_of_their_page(tmp_path: Path) -> None:
     with Server(tmp_path / "data", **LISTED, TUNER_LOGIN_ADMINS="root, eve") as server:
         assert httpx.get(f"{server.url}/jobs").status_code == 401
-        told = httpx.get(f"{server.url}/whoami", headers=ALICE).json()
-        assert told == {"owner": "alice", "role": "submit", "token_id": "", "needs_token": True}
+        caller = httpx.get(f"{server.url}/whoami", headers=ALICE).json()
+        assert caller == {"owner": "alice", "role": "submit", "token_id": "", "needs_token": True}
         assert httpx.get(f"{server.url}/ui/access", headers=ALICE).status_code == 403
         assert httpx.get(f"{server.url}/ui/access", headers={"X-Forwarded-User": "eve"}).status_code == 200
         page = httpx.get(f"{server.url}/", headers=ALICE).text

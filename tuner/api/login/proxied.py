@@ -9,7 +9,6 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from tuner.api.session import Session
 from tuner.core.access.caller import Caller, Role
@@ -70,13 +69,10 @@ def session_of_proxy(caller: Caller, key: bytes) -> Session:
 
 
 class NotePeer:
-    """ASGI middleware, outside of all others: keeps the address of the connection, and then believes what trusted
-    proxies say of their clients."""
+    """ASGI middleware, outside of what believes a proxy's word of its clients: keeps the address of the connection."""
 
-    def __init__(self, app: ASGIApp, trusted_proxies: str) -> None:
-        self._app: ASGIApp = app
-        if trusted_proxies:
-            self._app = ProxyHeadersMiddleware(app, trusted_proxies)  # type: ignore[assignment,arg-type]
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Calls the application."""
