@@ -47,6 +47,21 @@ class BatchItem:
     ladder: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class BatchSummary:
+    """The jobs of a batch that a filter lets through."""
+
+    id: str
+    counts: dict[JobState, int]
+    num_trials: int
+    #: Of all budgets.
+    num_planned: int
+    #: The smallest and the largest gain over the library; None before the first measured trial.
+    speedups: tuple[float, float] | None
+    #: The fewest and the most rows; None where the first op has none.
+    rows: tuple[int, int] | None
+
+
 def plan_batch(specs: Sequence[JobSpec], neighbour_trials: int | None = None) -> tuple[BatchItem, ...]:
     """The jobs of a batch in the order in which they are searched, ladder by ladder.
 
