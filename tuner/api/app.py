@@ -57,13 +57,15 @@ def create_app(
     request_deadline_s: float = DEFAULT_REQUEST_DEADLINE_S,
     requests_per_s: float = DEFAULT_REQUESTS_PER_S,
     root_path: str = "",
+    max_streams: int | None = None,
     login: ProxyLogin | None = None,
 ) -> FastAPI:
     """The ASGI application around `service`, which the caller starts and closes.
 
     It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`. A body must
-    arrive in `request_deadline_s`. A token may send `requests_per_s`. `login` says which proxies may name the user.
-    Links lead below `root_path`, where a proxy gives the service a part of a site.
+    arrive in `request_deadline_s`. A token may send `requests_per_s`. So many event streams may be open at a time.
+    Links lead below `root_path`, where a proxy gives the service a part of a site. `login` says which proxies may name
+    the user.
     """
     servers = [{"url": root_path}] if root_path else None
     app = FastAPI(
@@ -74,7 +76,6 @@ def create_app(
         job_routes,
         batch_routes,
         inspection_routes,
-        event_routes,
         result_routes,
         pack_routes,
         import_routes,
@@ -82,6 +83,7 @@ def create_app(
         admin_routes,
     ):
         app.include_router(routes(service))
+    app.include_router(event_routes(service, max_streams))
     app.include_router(access_routes(service, rates))
     app.include_router(order_routes(service))
     app.include_router(explorer_routes(service))

@@ -15,7 +15,7 @@ from tuner.client.errors import NoResult, Refused
 from tuner.client.files import check_places, place_below
 from tuner.client.http import Client
 from tuner.client.lock import Cache, Lock, LockedPack, change_lock, read_lock
-from tuner.client.meaning import asked_workload, check_pack
+from tuner.client.meaning import asked_workload, check_kernel, check_pack
 from tuner.client.options import lock_option, pack_options
 from tuner.client.output import print_table, write_or_print
 from tuner.client.signatures import check_signed, pinned
@@ -77,15 +77,22 @@ def _shape_of(job_id: str, pair: Mapping[str, Any]) -> AnyShape:
         ) from error
 
 
-def make(client: Client, order: Json, output: Path, lock_path: Path | None, key: str | None) -> Pack:
-    """Has the service make a pack, checks it, and writes it and the lock.
+def make(
+    client: Client,
+    order: Json,
+    output: Path,
+    lock_path: Path | None,
+    key: str | None,
+    jobs: Sequence[Mapping[str, Any]] = (),
+) -> Pack:
+    """Has the service make a pack, of these jobs if any, checks it, and writes it and the lock.
 
     Raises:
         Refused: another key than the one that is pinned signed it.
     """
     lock = read_lock(lock_path) if lock_path is not None and lock_path.exists() else Lock(key=key)
     expected = key or lock.key
-    content, pack = _made(client, order, expected)
+    content, pack = _made(client, order, expected, jobs)
     if lock_path is not None:
         Cache().put(pack.digest, content)
     write_or_print(content, output)
@@ -116,18 +123,43 @@ def pack_of_jobs(client: Client, job_ids: Sequence[str]) -> bytes:
     Raises:
         Refused: it is none, or a byte differs.
     """
-    content, _ = _made(client, order_of_jobs([client.job(job_id) for job_id in job_ids], DEFAULT_MIN_GAIN), None)
+    jobs = [client.job(job_id) for job_id in job_ids]
+    content, _ = _made(client, order_of_jobs(jobs, DEFAULT_MIN_GAIN), None, jobs)
     return content
 
 
-def _made(client: Client, order: Json, key: str | None) -> tuple[bytes, Pack]:
+def _made(client: Client, order: Json, key: str | None, jobs: Sequence[Mapping[str, Any]] = ()) -> tuple[bytes, Pack]:
+    """The pack of an order; `jobs`: those that the order was made of, as the service told them."""
     made = client.make_pack(order)
     content = client.content(made["digest"])
     pack = opened(content)
     if (expected := key or signer(pack.signature)) is not None:
         check_signed(pack.sums, pack.signature, expected, is_demanded=key is not None)
+        for job in jobs:
+            _check_job(client, job, expected, is_demanded=key is not None)
     check_pack(pack, order)
     return content, pack
+
+
+def _check_job(client: Client, job: Mapping[str, Any], key: str, *, is_demanded: bool) -> None:
+    """That a job is what the service says of it: a kernel of it says the same, and whoever signed the pack signed that.
+
+    Raises:
+        Refused: it is another one's, or the job has no kernel, and a signature is demanded.
+    """
+    best = client.best(job["id"])
+    if best["artifact"] is None:
+        if is_demanded:
+            raise Refused(f"nothing that is signed says what {job['id']} is: it has no kernel of ours; leave it out")
+        return
+    check_kernel(
+        client.artifact(best["artifact"]["digest"], key).manifest,
+        job_ids=[job["id"]],
+        target=job["target"],
+        kinds=[row["candidate"]["plan_kind"] for row in best["finals"]],
+        workload=asked_workload(job["pair"]),
+        objective={name: job["objective"][name] for name in ("l2", "regime")},
+    )
 
 
 @click.command()
@@ -144,8 +176,9 @@ def pack(
     key: str | None,
 ) -> None:
     """Builds a pack from finished jobs: for the shape and m of each the best result there is."""
-    order = order_of_jobs([client.job(job_id) for job_id in job_ids], min_gain, batch_invariant)
-    print_table(ladder_table(make(client, order, output, lock, pinned(key))))
+    jobs = [client.job(job_id) for job_id in job_ids]
+    order = order_of_jobs(jobs, min_gain, batch_invariant)
+    print_table(ladder_table(make(client, order, output, lock, pinned(key), jobs)))
 
 
 @click.command()
