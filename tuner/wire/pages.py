@@ -10,7 +10,7 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import launches_of
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.core.trial.batch import BatchSummary
+from tuner.core.trial.batch import BatchSummary, batch_name
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
 from tuner.core.trial.records import JobRecord, Verdict
@@ -57,15 +57,6 @@ _IN_ORDER = (
     *(JobState.SEARCHING, JobState.FINALS, JobState.QUEUED),
     *(JobState.FAILED, JobState.SUCCEEDED, JobState.CANCELLED),
 )
-
-
-def batch_name(workload: Workload, rows: tuple[int, int] | None) -> str:
-    """What its jobs are of: a shape, and from how many rows to how many."""
-    if rows is None:
-        return workload.describe()
-    fewest, most = rows
-    span = str(fewest) if fewest == most else f"{fewest}–{most}"
-    return f"{workload.describe(with_rows=False)}, M {span}"
 
 
 class ListedJob(JobView):

@@ -11,7 +11,9 @@ import pytest
 
 from tests.support.many_jobs import many_jobs
 from tests.support.serving import listening
+from tuner.core.access.caller import Caller, Role
 from tuner.core.trial.job import JobState
+from tuner.errors import Forbidden
 from tuner.service import Service
 from tuner.store import Store
 
@@ -110,3 +112,29 @@ def test_what_is_ticked_is_ended_and_what_may_not_be_is_named(many: tuple[Servic
     other = next(row for row in rows(url) if not row["batch"] and row["state"] == "queued")
     both = httpx.post(f"{url}/ui/jobs/cancel", data={"job": ["job-none", other["id"], ended["id"]]})
     assert (both.status_code, "2 of 3 were ended; " in both.text, "job-none" in both.text) == (409, True, True)
+
+
+def test_a_batch_has_a_name_a_gain_and_a_place_in_the_queue(many: tuple[Service, str]) -> None:
+    views = httpx.get(f"{many[1]}/batches?limit=50").json()["items"]
+    names = {view["name"] for view in views}
+    assert len(names) == 20
+    assert all(name.startswith("ffn fp16 4096 -> 1") and ", M 8–200" in name for name in names)
+    places = [view["queue_position"] for view in views if view["state"] in ("queued", "searching")]
+    assert places
+    assert None not in places
+    assert {view["queue_position"] for view in views if view["state"] == "cancelled"} == {None}
+
+
+def test_a_batch_waits_and_goes_on_at_its_owners_wish(many: tuple[Service, str]) -> None:
+    service, url = many
+    batch = next(one for one in reversed(httpx.get(f"{url}/batches").json()["items"]) if one["state"] == "queued")
+    num_open = batch["jobs_by_state"]["queued"] + batch["jobs_by_state"].get("searching", 0)
+    paused = httpx.post(f"{url}/batches/{batch['id']}:pause").json()
+    assert (paused["num_paused"], paused["queue_position"]) == (num_open, None)
+    stranger = Caller(owner="nobody", role=Role.SUBMIT, token_id="tok-1")
+    with pytest.raises(Forbidden, match="only its owner and admins may resume it"):
+        service.batches.pause(batch["id"], stranger, False)
+    assert httpx.post(f"{url}/ui/batches/{batch['id']}/resume", data={}).status_code == 303
+    assert service.batches.get(batch["id"]).num_paused == 0
+    ended = next(one for one in httpx.get(f"{url}/batches").json()["items"] if one["state"] == "cancelled")
+    assert httpx.post(f"{url}/batches/{ended['id']}:pause").status_code == 409

@@ -62,6 +62,16 @@ class BatchSummary:
     rows: tuple[int, int] | None
 
 
+def batch_name(workload: Workload, rows: tuple[int, int] | None, num_shapes: int = 1) -> str:
+    """What the jobs of a batch are of: a shape, from how many rows to how many, and how many other shapes."""
+    others = f", and {num_shapes - 1} more" if num_shapes > 1 else ""
+    if rows is None:
+        return workload.describe() + others
+    fewest, most = rows
+    span = str(fewest) if fewest == most else f"{fewest}–{most}"
+    return f"{workload.describe(with_rows=False)}, M {span}{others}"
+
+
 def plan_batch(specs: Sequence[JobSpec], neighbour_trials: int | None = None) -> tuple[BatchItem, ...]:
     """The jobs of a batch in the order in which they are searched, ladder by ladder.
 
