@@ -104,13 +104,13 @@ def test_what_is_ticked_is_ended_and_what_may_not_be_is_named(many: tuple[Servic
     job = next(row for row in found if not row["batch"] and row["state"] == "queued")
     ended = next(row for row in found if not row["batch"] and row["state"] == "cancelled")
     ticked = {"job": [job["id"]], "batch": [batch["id"]], "query": "owner=owner3"}  # type: ignore[index]
-    answer = httpx.post(f"{url}/ui/jobs/cancel", data=ticked)
+    answer = httpx.post(f"{url}/ui/cancel", data=ticked)
     assert (answer.status_code, answer.headers["location"]) == (303, "/?owner=owner3")
     assert service.job(str(job["id"])).state is JobState.CANCELLED
     assert service.batches.get(batch["id"]).state is JobState.CANCELLED  # type: ignore[index]
-    assert httpx.post(f"{url}/ui/jobs/cancel", data={"query": "x"}).status_code == 422
+    assert httpx.post(f"{url}/ui/cancel", data={"query": "x"}).status_code == 422
     other = next(row for row in rows(url) if not row["batch"] and row["state"] == "queued")
-    both = httpx.post(f"{url}/ui/jobs/cancel", data={"job": ["job-none", other["id"], ended["id"]]})
+    both = httpx.post(f"{url}/ui/cancel", data={"job": ["job-none", other["id"], ended["id"]]})
     assert (both.status_code, "2 of 3 were ended; " in both.text, "job-none" in both.text) == (409, True, True)
 
 

@@ -66,7 +66,7 @@ def jobs_page_routes(router: APIRouter, service: Service) -> None:
         )
         return render(request, "jobs.html", page, states=tuple(JobState))
 
-    @router.post("/ui/jobs/cancel", include_in_schema=False)
+    @router.post("/ui/cancel", include_in_schema=False)
     async def cancel_several(request: Request, caller: Asker, form: Form) -> Response:
         """Ends the jobs and batches that were ticked, and shows the page that they were ticked on."""
         ticked = parse_qs((await request.body()).decode(errors="replace"))
