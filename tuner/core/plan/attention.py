@@ -17,9 +17,11 @@ from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.axis import axes_of
 
 #: CTAs that may share a task.
-CLUSTERS = (1, 2, 4, 8, 16)
+CLUSTERS: tuple[int, ...] = axes_of(AttentionSchedule)["cluster"].values
 #: Sequences whose lengths a warp knows together.
 SEQUENCES_AT_ONCE = 32
 #: One row for each task: sequence << 16 | KV head, then block of columns << 24 | span.
