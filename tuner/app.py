@@ -25,7 +25,7 @@ from tuner.dispatch import Dispatcher, LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.dispatch.late import LateDispatcher
 from tuner.errors import TunerError
-from tuner.listening import TAKEN_AT_ONCE, connections_that_fit, listen, quietly
+from tuner.listening import TAKEN_AT_ONCE, connections_that_fit, listen, quietly, streams_beside_requests
 from tuner.private import private_files
 from tuner.search import SearchProcesses, search_here
 from tuner.service import Service
@@ -193,14 +193,16 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         log.info(why)
         try:
             service.start()
+            most = connections_that_fit(settings.max_connections)
             app: Any = create_app(
                 service,
                 settings.host_names,
                 settings.request_deadline_s,
                 requests_per_s=settings.requests_per_s,
                 root_path=settings.root_path,
+                max_streams=streams_beside_requests(most),
             )
-            server = _Server(_config(telemetry.around(app) if telemetry else app, settings))
+            server = _Server(_config(telemetry.around(app) if telemetry else app, settings, most))
             ending.take_over(server, service)
             if standby is not None:
                 standby.start()
@@ -216,9 +218,8 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
                 telemetry.close()
 
 
-def _config(app: Any, settings: Settings) -> uvicorn.Config:
-    """How the application is served."""
-    most = connections_that_fit(settings.max_connections)
+def _config(app: Any, settings: Settings, most: int) -> uvicorn.Config:
+    """How the application is served, on so many connections."""
     return uvicorn.Config(
         app,
         http=protocol_with(settings.request_deadline_s, most),

@@ -23,6 +23,7 @@ from tuner.client.output import plain_console
 from tuner.client.packs import pack_of_jobs
 from tuner.core.trial.job import Budget
 from tuner.private import make_private_file, make_private_folder
+from tuner.terminal import CannotPrint, printing
 
 #: The feed-forward block of Llama-3-8B at a batch of 16 tokens.
 PAIR = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "relu"}
@@ -42,15 +43,18 @@ _STOPPED_WITHIN_S = 20.0
 def main(data: Path, output: Path, gpu: str, trials: int) -> None:
     """Tunes the Llama-3-8B feed-forward pair end to end."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server is ended, too
-    console = plain_console(width=None if sys.stdout.isatty() else 132)
     try:
-        with running_server(data, gpu) as url, Client(url) as client:
-            page = show(client, {"pair": PAIR, "budget": {"trials": trials}}, output, console)
+        with printing():
+            console = plain_console(width=None if sys.stdout.isatty() else 132)
+            with running_server(data, gpu) as url, Client(url) as client:
+                page = show(client, {"pair": PAIR, "budget": {"trials": trials}}, output, console)
+            console.print(f"make serve keeps it running, with the same data ({data}): http://127.0.0.1:8000{page}")
+    except CannotPrint as error:
+        sys.exit(f"demo: {error}")
     except ClientError as error:
         sys.exit(f"demo: {error}; the server's log is {log_path(data)}")
     except KeyboardInterrupt:
         sys.exit(f"\ndemo: interrupted; what was recorded stays in {data}, and `make demo` goes on from it")
-    console.print(f"make serve keeps it running, with the same data ({data}): http://127.0.0.1:8000{page}")
 
 
 def show(client: Client, body: dict[str, Any], output: Path, console: Console) -> str:

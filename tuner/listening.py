@@ -72,6 +72,11 @@ def connections_that_fit(wanted: int) -> int:
     return min(wanted, fitting)
 
 
+def streams_beside_requests(connections: int) -> int:
+    """Of so many connections, how many event streams may hold for as long as they like; one eighth is for requests."""
+    return max(1, connections - max(1, connections // 8))
+
+
 def quietly(clock: Callable[[], float] = time.monotonic) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
     """What an event loop tells its troubles: the first of a kind is logged, and after a while how many came since."""
     seen: dict[str, tuple[float, int]] = {}

@@ -26,6 +26,7 @@ from .measure import (
     Tensors,
     bandwidth_here,
     captured_variants,
+    gpu_here,
     machine_here,
     timed,
 )
@@ -79,7 +80,7 @@ def _split(row: Row, num_sms: int) -> list[Variant]:
 
 def measure_row(row: Row, num_sms: int, bytes_per_s: float) -> dict[str, Any]:
     """Both engines and libraries at one shape: all variants once, then the fastest of each engine again."""
-    tensors, tried = Tensors(row), [*variants(row, num_sms), *_split(row, num_sms)]
+    tensors, tried = Tensors(row), [*variants(row, gpu_here()), *_split(row, num_sms)]
     backends = MASKED_LIBRARIES if set(row.lengths) != {row.op.max_length} else LIBRARIES
     graphs, failed = {}, {}
     for name, backend in backends.items():

@@ -20,7 +20,7 @@ import torch
 from benchmarks.common.report import write_report
 from tuner.core.schedule.attention import AttentionEngine
 
-from .measure import Tensors, machine_here, timed
+from .measure import Tensors, gpu_here, machine_here, timed
 from .on_card import Attention, Waits, cubin_of, make_current
 from .rows import Row, Variant, by_engine, rows, variants
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def measure_row(row: Row, num_sms: int) -> dict[str, Any]:
     """One variant of each engine in each build that differs; microseconds, and over the build without bounds."""
     tensors, kernels, graphs = Tensors(row), [], {}
-    tried = {engine: by_engine(variants(row, num_sms), engine)[0] for engine in AttentionEngine}
+    tried = {engine: by_engine(variants(row, gpu_here()), engine)[0] for engine in AttentionEngine}
     builds = [
         (engine, name)
         for engine in AttentionEngine

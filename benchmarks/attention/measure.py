@@ -265,8 +265,9 @@ def measure_row(row: Row, num_sms: int, best: int, bytes_per_s: float) -> dict[s
             failed[name] = str(error)[:120]
     if flashinfer_side.is_installed():
         _add_flashinfer(tensors, graphs, failed)
-    policies = policy_variants(row, gpu_here())
-    all_variants = list(dict.fromkeys([*variants(row, num_sms)[: best or None], *policies.values()]))
+    gpu = gpu_here()
+    policies = policy_variants(row, gpu)
+    all_variants = list(dict.fromkeys([*variants(row, gpu)[: best or None], *policies.values()]))
     kernels, errors = captured_variants(tensors, all_variants, num_sms, graphs, failed)
     tried = timed(graphs, tensors.num_launches, _ROUNDS)
     ours = sorted((name for name in tried if name in kernels), key=lambda name: tried[name])

@@ -11,7 +11,7 @@ from typing import Any
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for
 from tuner.core.problem.attention_op import AttentionOp
-from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.gpu import ASKED_CLUSTERS, Gpu
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.presets import attention_pair
 from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule, AttentionTiling
@@ -34,8 +34,8 @@ _LENGTH_RINGS = ((64, 4, 3), (64, 8, 16), (64, 4, 2), (64, 8, 4), (32, 8, 16), (
 _OF_TILING = ("warps", "stages", "finish_warps", "parts_at_once")
 
 
-#: Clusters of a size that were seen to be resident at once on an H200; the driver is asked again on a card.
-_RESIDENT = {1: 132, 2: 66, 4: 30, 8: 14, 16: 6}
+#: CTAs of a cluster.
+_CLUSTERS = (1, 2, *ASKED_CLUSTERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ def tiling_of(
     raise ValueError(f"no ring of tiles of {tile_tokens} tokens fits")
 
 
-def variants(row: Row, num_sms: int) -> list[Variant]:
+def variants(row: Row, gpu: Gpu) -> list[Variant]:
     """Clusters of each size with one span or as many as are resident; around the best of one CTA a task, the rest."""
     op = row.op
     pairs = op.sequences * op.kv_heads
@@ -171,8 +171,9 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         found.append(variant(*_LENGTH_SPANS[0], by_length=True, programmatic=False))
         for (cluster, spans), (tile, warps, stages) in product(_LENGTH_SPANS, _LENGTH_RINGS):
             found.append(variant(cluster, spans, tile, by_length=True, warps=warps, stages=stages))
-    for cluster, resident in _RESIDENT.items():
-        most = max(1, (num_sms if cluster == 1 else resident) // pairs)
+    for cluster in _CLUSTERS:
+        resident = gpu.num_live_clusters(cluster)
+        most = max(1, resident // pairs)
         for spans in sorted({1, min(most, 4), most}):
             found += [variant(cluster, spans), variant(cluster, spans, tile=32)]
         found.append(variant(cluster, most, promotion_bytes=256))
@@ -183,7 +184,7 @@ def variants(row: Row, num_sms: int) -> list[Variant]:
         found += [variant(cluster, most, speculative=True), variant(cluster, 2 * most)]
         if pairs > resident:
             found.append(variant(cluster, 1, contiguous=True))
-    most = max(1, num_sms // pairs)
+    most = max(1, gpu.num_sms // pairs)
     found += [variant(1, most, parts_at_once=8), variant(1, 2 * most, finish_warps=0), variant(1, most, tile=16)]
     found += [variant(1, most, tile=128), variant(1, most, warps=4), variant(1, 2 * most, contiguous=True)]
     return list(dict.fromkeys(fitting(row, v) for v in found if v is not None))

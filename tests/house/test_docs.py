@@ -13,6 +13,7 @@ import pytest
 
 import tuner.cli
 import tuner.client.cli
+from tests.house import axes_page
 from tests.support.lanes import soak_unless
 from tests.support.spaces import space_of
 from tuner.core.insight import derived_counters
@@ -58,6 +59,11 @@ def test_every_field_of_a_schedule_has_a_row(axis: type, root: Path) -> None:
     named = {(word, row[1]) for row in rows if len(row) > 2 for word in code_words(row[:1])}
     missing = [f.name for f in dataclasses.fields(axis) if (f.name, axis.__name__.lower()) not in named]
     assert missing == []
+
+
+def test_the_rows_of_axes_are_those_of_their_records() -> None:
+    """`python -m tests.house.axes_page` writes them."""
+    assert axes_page.drawn(axes_page.PAGE.read_text()) == axes_page.PAGE.read_text()
 
 
 @pytest.mark.parametrize("enum", enums_of(schedule), ids=lambda enum: enum.__name__)

@@ -58,6 +58,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/cluster_cli.py": {"click"},
     "tuner/db_cli.py": {"click"},
     "tuner/doctor.py": {"click"},
+    "tuner/estimate.py": {"pydantic"},
     "tuner/token_cli.py": {"click"},
     "tuner/demo.py": {"click", "rich"},
     "workers": {"numpy", "pebble"},

@@ -41,7 +41,7 @@ def main(folder: str, *kinds: str) -> None:
         print("ready", flush=True)
         for line in sys.stdin:
             method, path, *body = line.rstrip("\n").split(" ", 2)
-            wants = {"accept": "text/html"} if path.startswith("/ui") else {}
+            wants = {"accept": "text/html"} if path == "/" or path.startswith("/ui") else {}
             content = body[0].encode() if body else None
             headers = {"content-type": "application/json", **wants}
             answer = client.request(method, path, content=content, headers=headers)

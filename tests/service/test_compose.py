@@ -21,8 +21,16 @@ from tests.support.repository import ROOT
 from tests.support.waiting import wait_until
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+#: The profiles that are on where none is named, as Compose reads them.
+DEFAULT = set(re.findall(r"^COMPOSE_PROFILES=(.*)$", (ROOT / ".env").read_text(), re.MULTILINE)[0].split(","))
 #: What each documented way to start names: services by name, or a profile.
-WAYS = {"up server": {"server"}, "up gpu": {"gpu"}, "--profile cluster up": {"cluster"}, "--profile gpu up": {"gpu"}}
+WAYS = {
+    "up": DEFAULT,
+    "up server": {"server"},
+    "up gpu": {"gpu"},
+    "--profile cluster up": {"cluster"},
+    "--profile gpu up": {"gpu"},
+}
 _ENV = re.compile(r"^ENV (\w+)=(\S+)$", re.MULTILINE)
 
 
@@ -43,6 +51,11 @@ def test_one_service_has_the_port_and_one_writes_the_data(way: str) -> None:
     ports = [port for one in running.values() for port in one.get("ports", [])]
     writers = [name for name, one in running.items() if "data:/data" in one.get("volumes", [])]
     assert (len(ports), len(writers)) == (1, 1), running.keys()
+
+
+def test_what_starts_alone_is_the_server_with_a_simulated_card() -> None:
+    (only,) = started_by(DEFAULT).values()
+    assert only["command"][-2:] == ["--gpu", "simulated:h200"]
 
 
 def free_port() -> int:

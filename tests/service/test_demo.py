@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -19,13 +20,15 @@ from tests.support.repository import ROOT
 from tuner.store.directory import DirectoryLock
 
 
-def start(tmp_path: Path, *options: str, latency_s: float = 0.0) -> subprocess.Popen[str]:
+def start(
+    tmp_path: Path, *options: str, latency_s: float = 0.0, stdout: IO[str] | int = subprocess.PIPE, **variables: str
+) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tuner.demo", "--data", "data", "--output", "best", "--gpu", "simulated:h200"]
     return subprocess.Popen(
         [*command, *options],
         cwd=tmp_path,
-        env=os.environ | {"TUNER_SIMULATED_LATENCY_S": str(latency_s)},
-        stdout=subprocess.PIPE,
+        env=os.environ | {"TUNER_SIMULATED_LATENCY_S": str(latency_s)} | variables,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -87,6 +90,23 @@ def test_interrupted_it_ends_its_server(tmp_path: Path, number: signal.Signals) 
     assert demo.returncode not in (0, None)
     assert "Traceback" not in errors
     assert time.monotonic() - begin < 90, "the job takes ten minutes"
+    DirectoryLock(tmp_path / "data").release()
+
+
+@pytest.mark.slow
+def test_a_terminal_of_ascii_gets_all_of_it(tmp_path: Path) -> None:
+    with start(tmp_path, "--trials", "8", PYTHONIOENCODING="ascii") as demo:
+        output, errors = demo.communicate(timeout=200)
+    assert demo.returncode == 0, errors
+    assert output.isascii()
+    assert "us, " in output, "microseconds"
+
+
+@pytest.mark.slow
+def test_a_full_disk_behind_stdout_is_a_sentence(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full, start(tmp_path, stdout=full) as demo:
+        _, errors = demo.communicate(timeout=120)
+    assert (demo.returncode, errors) == (1, "demo: the output cannot be written: No space left on device\n")
     DirectoryLock(tmp_path / "data").release()
 
 

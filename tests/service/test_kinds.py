@@ -14,15 +14,25 @@ from typing import Any
 
 import pytest
 
-from tests.support.attentions import attention
+from tests.support.attentions import alone, attention
 from tests.support.builders import BEST, spec
 from tests.support.repository import ROOT
 from tests.support.serving import SMALL_PAIR
 from tests.support.waiting import wait_until
+from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.trial.job import JobState
+from tuner.core.trial.records import FinalRow
 from tuner.store import Store, bests, jobs
 
 Ask = Callable[..., tuple[int, Any]]
+ROW = FinalRow(
+    candidate=Candidate(plan_kind=apart_kind(2), schedule=alone()),
+    trial_number=1,
+    time_us=80.0,
+    spread=0.01,
+    speedup=1.25,
+    speedup_ci95=(1.2, 1.3),
+)
 
 
 @contextmanager
@@ -60,7 +70,7 @@ def kept(tmp_path: Path) -> tuple[Path, str, str]:
         done = jobs.insert(session, asked, 1.0)
         for state in (JobState.SEARCHING, JobState.FINALS, JobState.SUCCEEDED):
             jobs.set_state(session, done.id, state, 2.0)
-        bests.insert(session, replace(BEST, job_id=done.id))
+        bests.insert(session, replace(BEST, job_id=done.id, finals=(ROW,), winner=ROW.candidate.plan_kind))
         waiting = jobs.insert(session, replace(asked, seed=1), 3.0)
     store.close()
     return tmp_path / "data", done.id, waiting.id
@@ -74,7 +84,7 @@ def test_without_a_kind_old_rows_say_so_and_products_are_tuned(kept: tuple[Path,
         assert job["pair"]["unknown_kinds"] == ["attention"]
         assert job["pair"]["ops"][0]["op"] == "attention", "what was asked for is kept"
         assert "an op of kind attention, which is not known here" in job["workload"]
-        for path in ("/jobs", "/ui/", f"/ui/jobs/{done}", f"/ui/jobs/{waiting}", "/ui/results", f"/jobs/{done}/best"):
+        for path in ("/jobs", "/", f"/ui/jobs/{done}", f"/ui/jobs/{waiting}", "/ui/results", f"/jobs/{done}/best"):
             status, found = ask("GET", path)
             assert (path, status) == (path, 200)
             assert "not known here" in (found if isinstance(found, str) else json.dumps(found)) or "best" in path
@@ -87,7 +97,7 @@ def test_without_a_kind_old_rows_say_so_and_products_are_tuned(kept: tuple[Path,
         status, refused = ask("POST", "/jobs", {"pair": {"kind": "chain", "m": 4, "ops": [{"op": "attention"}]}})
         assert (status, refused["errors"][0]["field"]) == (422, "pair.ops.0.op")
         status, job = ask("POST", "/jobs", {"pair": SMALL_PAIR, "budget": {"trials": 12, "seconds": 600}})
-        assert status == 201
+        assert status == 202
         wait_until(lambda: ask("GET", f"/jobs/{job['id']}")[1]["state"] in ("succeeded", "failed"), pause_s=0.2)
         assert ask("GET", f"/jobs/{job['id']}")[1]["state"] == "succeeded", "those behind it do not wait with it"
     with server(folder) as ask:

@@ -18,10 +18,26 @@ GROWN_FOR_SECOND = (
     READS,
     f"  return cluster_rank() == 1 ? args.max_length : {LENGTH};",
 )
-#: Of all reads of a launch the first are right, and a sequence has ended then: lanes of one warp do not see the same.
-ENDED_MEANWHILE = (READS, f"  static int count = 0;\n  return count++ < 17 ? {LENGTH} : 0;")
+#: What becomes of a length while a launch runs.
+BECOMES = {
+    "ends": "0",
+    "has one token": "1",
+    "loses a token": f"max({LENGTH} - 1, 0)",
+    "gains a token": f"min({LENGTH} + 1, args.max_length)",
+    "fills the cache": "args.max_length",
+}
+
+
+def meanwhile(becomes: str) -> tuple[str, str]:
+    """Of all reads of a launch the first `$RIGHT_READS` are right; then lanes of one warp see another length. `$LAUNCH`
+    is the launch's number."""
+    count = """  static int count = 0, launch = -1;
+  if (const int now = atoi(getenv("LAUNCH")); now != launch) count = 0, launch = now;"""
+    return READS, f'{count}\n  return count++ < atoi(getenv("RIGHT_READS")) ? {LENGTH} : {becomes};'
+
+
 #: Signals that get lost.
-NO_STAGE_BACK = ("  if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.empty(stage));", "")
+NO_STAGE_BACK = ("  if (hands_back) mbarrier_arrive(ring.empty(stage));", "")
 NO_SUMS = ("      if (thread % 32 == 0) mbarrier_arrive(ring.sums_full());", "")
 NO_SUMS_READ = ("    if (thread % 32 == 0) mbarrier_arrive(ring.sums_empty());", "")
 NO_TASK_BACK = ("  if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.task_empty(number % kTaskSlots));", "")
@@ -31,9 +47,9 @@ NO_SHARE = (
 )
 
 FAULTS: dict[str, tuple[str, AttentionEngine, tuple[str, str], str]] = {
-    "a length shrinks for the warp of values": ("ragged", MMA, SEEN_BY_VALUES, "values"),
-    "a length shrinks for a CTA of a cluster": ("clusters, spans", TMA, SEEN_BY_SECOND, ""),
-    "a length grows for a CTA of a cluster": ("clusters, spans", TMA, GROWN_FOR_SECOND, ""),
+    "a length shrinks for the warp of values": ("ragged", MMA, SEEN_BY_VALUES, "the same lengths"),
+    "a length shrinks for a CTA of a cluster": ("clusters, spans", TMA, SEEN_BY_SECOND, "the same lengths"),
+    "a length grows for a CTA of a cluster": ("clusters, spans", TMA, GROWN_FOR_SECOND, "the same lengths"),
     "a stage is not handed back": ("tiles left over", TMA, NO_STAGE_BACK, "a free stage of its ring"),
     "a stage is not handed back, mma": ("tiles left over", MMA, NO_STAGE_BACK, "a free stage of its ring"),
     "sums are not left": ("ragged", TMA, NO_SUMS, "the sums of its warps"),

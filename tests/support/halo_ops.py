@@ -22,6 +22,7 @@ from tuner.core.plan.split_tasks import parted
 from tuner.core.plan.tile_graph import TaskGraph
 from tuner.core.plan.words import Plan
 from tuner.core.proof.liveness import check_epochs, check_liveness
+from tuner.core.proof.run_time import check_run_time
 from tuner.core.proof.safety import check_safety
 from tuner.core.proof.verify import check_coverage
 from tuner.core.schedule.ordering import Granularity, WaitPosition
@@ -221,6 +222,6 @@ def prove(plan: Plan, graph: TaskGraph) -> Plan:
     """
     judged = Plan.from_words(plan.words)
     graph = graph.with_parts(strided=judged.strided_parts).with_in_band(judged.in_band_ops)
-    for check in (check_coverage, check_epochs, check_liveness, check_safety):
+    for check in (check_coverage, check_run_time, check_epochs, check_liveness, check_safety):
         check(judged, graph)
     return judged

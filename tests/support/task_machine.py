@@ -9,7 +9,7 @@ what the step reads. The parts of a tile leave their sums side by side; the last
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.boxes import Box
+from tuner.core.plan.boxes import Box, TileSpace
 from tuner.core.plan.header import STATIC
 from tuner.core.plan.tile_graph import TaskGraph
 from tuner.core.plan.words import EPILOGUE_STEP, Plan
@@ -47,6 +47,23 @@ def block(memory: Mapping[str, Tensor], box: Box, tile: tuple[int, ...], step: i
     return memory[box.tensor][box.at(tile, step)]
 
 
+def left(
+    space: TileSpace, box: Box, tile: tuple[int, ...], step: int, values: Mapping[str, Sequence[int]]
+) -> tuple[slice, ...]:
+    """What is left of a tile's box at these values of the run-time inputs."""
+    sides = list(box.at(tile, step))
+    for bound in (bound for bound in space.bounds if bound.tensor == box.tensor):
+        number = 0 if bound.by is None else sides[bound.by].start
+        side = sides[bound.dimension]
+        sides[bound.dimension] = slice(side.start, max(side.start, min(side.stop, values[bound.limit.name][number])))
+    return tuple(sides)
+
+
+def is_left(space: TileSpace, box: Box, tile: tuple[int, ...], step: int, values: Mapping[str, Sequence[int]]) -> bool:
+    """Whether that is anything."""
+    return all(side.start < side.stop for side in left(space, box, tile, step, values))
+
+
 def launch_plan(
     plan: Plan,
     graph: TaskGraph,
@@ -56,12 +73,15 @@ def launch_plan(
     *,
     num_resident: int | None = None,
     num_launches: int = 1,
+    values: Mapping[str, Sequence[int]] | None = None,
 ) -> Memory:
     """All tensors after `num_launches` launches that keep their signals.
 
     At a time one CTA, drawn from those whose next step's waits are over, does that step on what is in memory then.
     Behind its last one it stores the tile, when the waits for what it reads late are over. `num_resident` CTAs hold
-    tasks at a time: fewer than the grid is for tickets only.
+    tasks at a time: fewer than the grid is for tickets only. `values` has the numbers of run-time inputs. A task passes
+    over steps of which nothing is left, and over all steps of such a tile, with the waits before these; but not over
+    those before the first step.
 
     Raises:
         LivenessError: CTAs hold tasks, and none can go on.
@@ -73,7 +93,8 @@ def launch_plan(
     for epoch in range(num_launches):
         for one in arithmetic.values():
             memory |= one.outputs()
-        _Launch(plan, graph, arithmetic, memory, signals, epoch).run(rng, num_resident or plan.num_ctas)
+        launch = _Launch(plan, graph, arithmetic, memory, signals, epoch, values or {})
+        launch.run(rng, num_resident or plan.num_ctas)
     return memory
 
 
@@ -84,7 +105,7 @@ class _Held:
     #: In the plan.
     index: int
     #: Its steps, of all that the op's tiles have; how many of them are done.
-    steps: range
+    steps: Sequence[int]
     done: int = 0
     sums: Any = None
 
@@ -100,9 +121,10 @@ class _Launch:
         memory: Memory,
         signals: npt.NDArray[np.int64],
         epoch: int,
+        values: Mapping[str, Sequence[int]],
     ) -> None:
         self._plan, self._graph, self._arithmetic = plan, graph, arithmetic
-        self._memory, self._signals, self._epoch = memory, signals, epoch
+        self._memory, self._signals, self._epoch, self._values = memory, signals, epoch, values
         #: Slot -> part -> its sums.
         self._partial: dict[int, dict[int, Any]] = {}
 
@@ -123,7 +145,7 @@ class _Launch:
                 stuck = ", ".join(task_name(plan, self._graph, task.index) for task in held if task is not None)
                 raise LivenessError("the plan deadlocks", f"none of these can go on: {stuck}")
             assert task is not None
-            op, tile = self._tile_of(task)
+            op, tile = self._tile_of(task.index)
             if task.done < len(task.steps):
                 step = task.steps[task.done]
                 task.sums = self._arithmetic[op].add(self._memory, tile, step, task.sums)
@@ -143,27 +165,38 @@ class _Launch:
         stride = num_parts if self._plan.strided_parts else 1
         whole = range(self._graph.spaces[op].num_steps)
         steps = range(first, first + stride * num_steps, stride) if num_parts else whole
-        return _Held(index=index, steps=steps)
+        if not (space := self._graph.spaces[op]).bounds:
+            return _Held(index=index, steps=steps)
+        tile, bounded = self._tile_of(index)[1], {bound.tensor for bound in space.bounds}
+        boxes = [read.box for read in space.reads if not read.is_late and read.box.tensor in bounded]
+        kept = [s for s in steps if all(is_left(space, box, tile, s, self._values) for box in boxes)]
+        return _Held(index=index, steps=kept if self._is_left(op, tile) else [])
 
-    def _tile_of(self, task: _Held) -> tuple[int, tuple[int, ...]]:
-        op, row, col = self._plan.tasks[task.index, :3].tolist()
+    def _is_left(self, op: int, tile: tuple[int, ...]) -> bool:
+        """Whether there is anything of a tile to write."""
+        space = self._graph.spaces[op]
+        return all(is_left(space, box, tile, 0, self._values) for box in space.writes)
+
+    def _tile_of(self, index: int) -> tuple[int, tuple[int, ...]]:
+        op, row, col = self._plan.tasks[index, :3].tolist()
         return op, self._graph.spaces[op].coordinates(row, col)
 
     def _is_ready(self, task: _Held) -> bool:
         """Whether what the plan says of the task's next step, and of those before, has come; behind the last one what
         it says of late reads. What is read in band says so itself."""
-        op, tile = self._tile_of(task)
+        op, tile = self._tile_of(task.index)
         if task.done < len(task.steps):
             step, reads = task.steps[task.done], self._graph.spaces[op].reads
             boxes = (read.box for read in reads if read.in_band)
             if any(np.isnan(block(self._memory, box, tile, step)).any() for box in boxes):
                 return False
-        reached = EPILOGUE_STEP if task.done == len(task.steps) else task.done
+        reached = task.done if task.done < len(task.steps) else max(0, len(task.steps) - 1)
+        behind = [EPILOGUE_STEP] if task.done == len(task.steps) else []
         waits = self._plan.waits[self._plan.tasks[task.index, 3] : self._plan.tasks[task.index, 4]].tolist()
         return all(
             bool((self._signals[begin:end] - self._epoch * per_launch >= threshold).all())
             for begin, end, threshold, per_launch, step in waits
-            if step <= reached
+            if step <= reached or step in behind
         )
 
     def _store(self, task: _Held) -> bool:
@@ -174,6 +207,8 @@ class _Launch:
         arrived[part] = task.sums
         if len(arrived) < num_parts:
             return False
-        op, tile = self._tile_of(task)
+        op, tile = self._tile_of(task.index)
+        if not self._is_left(op, tile):
+            return True
         self._arithmetic[op].store(self._memory, tile, [sums for _, sums in sorted(arrived.items())])
         return True

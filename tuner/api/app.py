@@ -55,11 +55,12 @@ def create_app(
     request_deadline_s: float = DEFAULT_REQUEST_DEADLINE_S,
     requests_per_s: float = DEFAULT_REQUESTS_PER_S,
     root_path: str = "",
+    max_streams: int | None = None,
 ) -> FastAPI:
     """The ASGI application around `service`, which the caller starts and closes.
 
     It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`. A body must
-    arrive in `request_deadline_s`. A token may send `requests_per_s`.
+    arrive in `request_deadline_s`. A token may send `requests_per_s`. So many event streams may be open at a time.
     Links lead below `root_path`, where a proxy gives the service a part of a site.
     """
     servers = [{"url": root_path}] if root_path else None
@@ -71,13 +72,13 @@ def create_app(
         job_routes,
         batch_routes,
         inspection_routes,
-        event_routes,
         result_routes,
         pack_routes,
         import_routes,
         health_routes,
     ):
         app.include_router(routes(service))
+    app.include_router(event_routes(service, max_streams))
     app.include_router(access_routes(service, rates))
     app.include_router(order_routes(service))
     app.include_router(explorer_routes(service))

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Header, Query, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Scope, Send
 
 from tuner.api.batches import BatchId
-from tuner.api.errors import PROBLEM_RESPONSES
+from tuner.api.errors import PROBLEM_RESPONSES, problem_response
 from tuner.api.jobs import JobId
 from tuner.core.trial.job import JobState
 from tuner.core.trial.records import Event
 from tuner.service import Service
 from tuner.store.commits import Wake
+from tuner.wire.problems import problem
 from tuner.wire.responses import EventView
 
 _BATCH = 200
@@ -28,6 +30,49 @@ _NUM_READERS = 8
 #: A stream that nothing wakes looks so often whether its job, or its batch, is there yet and goes on, seconds.
 _JOB_CHECK_S, _BATCH_CHECK_S = 10.0, 2.0
 _MAX_EVENT_ID = 2**63 - 1
+#: Who is refused may ask again after so long, seconds.
+_RETRY_S = 10
+
+
+class Seats:
+    """How many streams are open, and how many may be. All of it is in one event loop."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._taken = 0
+
+    @contextmanager
+    def one(self) -> Iterator[bool]:
+        """A seat for as long as the block; whether there was one."""
+        if self._most is not None and self._taken >= self._most:
+            yield False
+            return
+        self._taken += 1
+        try:
+            yield True
+        finally:
+            self._taken -= 1
+
+    def refusal(self) -> Response:
+        """What is answered where there is none."""
+        detail = (
+            f"{self._taken} event streams are open, and there may be no more: ask for the job now and then, or have "
+            "TUNER_MAX_CONNECTIONS raised; one eighth of these connections is kept for requests"
+        )
+        return problem_response(problem(503, detail), {"retry-after": str(_RETRY_S), "connection": "close"})
+
+
+class _Stream(EventSourceResponse):
+    """Has a seat as long as it lasts."""
+
+    def __init__(self, events: AsyncIterator[ServerSentEvent], seats: Seats) -> None:
+        super().__init__(events)
+        self._seats = seats
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
+        """Streams, or refuses to."""
+        with self._seats.one() as has_seat:
+            await (super().__call__ if has_seat else self._seats.refusal())(scope, receive, send)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,19 +90,19 @@ class Feed:
     #: Whether this event is known to be the last one.
     is_last: Callable[[Event], bool]
 
-    def answer(self, last_event_id: int | None, after: int, readers: CapacityLimiter) -> Response:
+    def answer(self, last_event_id: int | None, after: int, readers: CapacityLimiter, seats: Seats) -> Response:
         """Everything from the event that the asker saw last."""
         after_id = after if last_event_id is None else last_event_id
         is_final = self.is_over()
         if is_final and last_event_id is not None and not self.events(after_id, 1):
             return Response(status_code=204)  # the one answer after which a browser does not reconnect
-        return EventSourceResponse(_events(self, after_id, is_final, readers))
+        return _Stream(_events(self, after_id, is_final, readers), seats)
 
 
-def event_routes(service: Service) -> APIRouter:
-    """What watchers hold open."""
+def event_routes(service: Service, max_streams: int | None = None) -> APIRouter:
+    """What watchers hold open, at most so many of them at a time."""
     router = APIRouter(tags=["jobs"], responses=PROBLEM_RESPONSES)
-    readers = CapacityLimiter(_NUM_READERS)
+    readers, seats = CapacityLimiter(_NUM_READERS), Seats(max_streams)
 
     @router.get(
         "/jobs/{job_id}/events",
@@ -80,7 +125,7 @@ def event_routes(service: Service) -> APIRouter:
             is_over=lambda: service.job(job_id).state.is_final,
             is_last=_is_last,
         )
-        return feed.answer(last_event_id, after, readers)
+        return feed.answer(last_event_id, after, readers, seats)
 
     @router.get(
         "/batches/{batch_id}/events",
@@ -103,7 +148,7 @@ def event_routes(service: Service) -> APIRouter:
             is_over=lambda: service.batches.get(batch_id).state.is_final,
             is_last=lambda _: False,
         )
-        return feed.answer(last_event_id, after, readers)
+        return feed.answer(last_event_id, after, readers, seats)
 
     return router
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from tuner.core.problem.gpu import Target
+from tuner.core.problem.op_kinds import kind_versions
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.believable import believe
 from tuner.core.trial.evaluator import (
@@ -77,6 +78,11 @@ class LocalLane:
     def target(self) -> Target:
         """What it measures on."""
         return self._target
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """Those of this process."""
+        return kind_versions()
 
     @property
     def quarantine(self) -> Quarantine | None:

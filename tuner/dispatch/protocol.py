@@ -5,7 +5,7 @@ Who implements one of these tests it by the contracts in `tests/service/dispatch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -51,6 +51,11 @@ class MeasureLane(Protocol):
     @property
     def target(self) -> Target:
         """What it measures on."""
+        ...
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """The kinds of ops that its worker has, and the version of each: problems with others are not for it."""
         ...
 
     @property

@@ -3,13 +3,14 @@ against the header of the words that the kernel will read. `runtime/src/plan_che
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from tuner.core.plan.header import TICKET, Header, read_header
+from tuner.core.plan.header import TICKET, Header, OlderHeader, is_of_older_version, read_header, read_older_header
 from tuner.errors import InvalidInput, WordError
 
 Json = Mapping[str, Any]
+_Found = TypeVar("_Found", Header, OlderHeader)
 #: Most SM clock cycles of one wait: some ten minutes. Beyond them a wait that never ends would hardly be bounded.
 MOST_SPIN_CYCLES = 10**12
 #: Of a workspace: where signals begin, and the record of an abort; `Workspace` in launch_args.cuh. Of its parts the
@@ -21,15 +22,21 @@ _FIRST_TASK_DIGITS = 32
 
 
 def check_launches(manifest: Json, files: Mapping[str, bytes]) -> None:
-    """Of all launches of products; `files` has their plans.
+    """Of all launches of products; `files` has their plans. Of plans that an older program wrote it looks at what has
+    had its place since the first version.
 
     Raises:
         InvalidInput: names the launch, and what its plan says.
     """
     launches = manifest["launches"]
+    if any(is_of_older_version(files[one["plan"]]) for one in launches):
+        _check_older(launches, files)
+        return
     if launches:
         check_spin_limit("parameter.spin_limit_cycles", manifest["parameter"]["spin_limit_cycles"])
-    headers = [_header(f"launches[{index}].plan", files[one["plan"]]) for index, one in enumerate(launches)]
+    headers = [
+        _header(f"launches[{index}].plan", files[one["plan"]], read_header) for index, one in enumerate(launches)
+    ]
     is_paired = any(launch["stream"] for launch in launches)
     if is_paired:
         _check_pair(launches, headers)
@@ -42,17 +49,35 @@ def check_launches(manifest: Json, files: Mapping[str, bytes]) -> None:
         _check_residency(where, launch, needs_all_ctas=header.needs_all_ctas and not is_paired)
 
 
-def _header(field: str, words: bytes) -> Header:
+def _check_older(launches: list[Json], files: Mapping[str, bytes]) -> None:
+    is_paired = any(launch["stream"] for launch in launches)
+    for index, launch in enumerate(launches):
+        where = f"launches[{index}]"
+        header = _header(f"{where}.plan", files[launch["plan"]], read_older_header)
+        _check_size(where, launch, header.num_ctas)
+        space, signals = launch["workspace"], _WORD_BYTES * header.num_signals
+        for name in ("bytes", "zero_bytes"):
+            if (found := space.get(name, space["bytes"])) < signals:
+                raise wrong(f"{where}.workspace.{name}", found, f"at least {signals}, for {header.num_signals} signals")
+        if header.needs_all_ctas and not is_paired and not launch.get("needs_all_ctas", True):
+            raise wrong(f"{where}.needs_all_ctas", False, True)
+
+
+def _header(field: str, words: bytes, read: Callable[[bytes], _Found]) -> _Found:
     try:
-        return read_header(words)
+        return read(words)
     except WordError as error:
         raise InvalidInput(field, str(error), _REMEDY) from error
 
 
+def _check_size(where: str, launch: Json, num_ctas: int) -> None:
+    if launch["grid"] != (right := [num_ctas * launch["cluster"][0], 1, 1]):
+        raise wrong(f"{where}.grid", launch["grid"], right)
+
+
 def _check_grid(where: str, launch: Json, header: Header) -> None:
-    cluster, digits = launch["cluster"][0], len(launch["first_tasks"])
-    if launch["grid"] != [header.num_ctas * cluster, 1, 1]:
-        raise wrong(f"{where}.grid", launch["grid"], [header.num_ctas * cluster, 1, 1])
+    digits = len(launch["first_tasks"])
+    _check_size(where, launch, header.num_ctas)
     if digits and header.assignment != TICKET and digits < _FIRST_TASK_DIGITS * header.num_ctas:
         raise wrong(f"{where}.first_tasks", f"{digits} digits", f"{_FIRST_TASK_DIGITS} for each of {header.num_ctas}")
 

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.core.plan.header import is_of_older_version
 from tuner.core.problem.attention_op import ATTENTION
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.errors import InvalidInput
@@ -215,8 +214,7 @@ def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
     if any(kernel and kernel["cubin"] is None for kernel in kernels):
         raise RuntimeFailure(-1, f"{name} has no cubin (it was simulated): there is nothing to run")
     try:
-        if not any(is_of_older_version(files[launch["plan"]]) for launch in manifest["launches"]):
-            check_launches(manifest, files)
+        check_launches(manifest, files)
         check_attention_launches(manifest, files)
     except InvalidInput as error:
         raise RuntimeFailure(-1, f"{name}: {error}") from error

@@ -21,7 +21,7 @@ class KindSearch:
     """One plan kind's trials, in an Optuna study in memory."""
 
     def __init__(self, space: AnySpace, kind: PlanKind, seed: int) -> None:
-        self._axes = distributions(len(space.workload.tile_ops), len(space.workload.launch_ops))
+        self._axes = distributions(next(iter(space)))
         self.pool = Pool(space, kind, seed)
         self._sampler = PoolSampler(self.pool, self._axes)
         self._study = optuna.create_study(sampler=self._sampler)

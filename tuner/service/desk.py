@@ -9,6 +9,7 @@ from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.problem.gpu import parse_target
+from tuner.core.problem.op_kinds import named_kinds, usable_kinds
 from tuner.core.trial.batch import BatchRecord
 from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Webhook
@@ -318,8 +319,27 @@ class Desk:
         """The job with a reason if it is open and nothing goes on with it."""
         if job.state.is_final:
             return job
-        waiting = "it is paused" if job.is_paused else self.waiting(job.spec.target_id) or self._wait_of_ladder(job)
+        waiting = "it is paused" if job.is_paused else self._lack(job) or self.waiting(job.spec.target_id)
+        waiting = waiting or self._wait_of_ladder(job)
         return replace(job, reason=waiting) if waiting else job
+
+    def _lack(self, job: JobRecord) -> str:
+        """Which kind of op nobody has here that an open job needs; empty where each is there."""
+        workload, target_id = job.spec.workload, job.spec.target_id
+        if unknown := workload.unknown_kinds:
+            which = " and ".join(unknown)
+            known = f"it has an op of kind {which}, which is not known here"
+            return f"{known}: install the package that brings it, or cancel it"
+        needed = set(named_kinds(workload.ops))
+        workers = range(self._dispatcher.num_workers(target_id)) if needed else ()
+        lacking: list[set[str]] = [
+            needed - set(usable_kinds(self._dispatcher.lane(target_id, one).kinds)) for one in workers
+        ]
+        if not lacking or not all(lacking):
+            return ""
+        which = " and ".join(sorted(sorted(lacking, key=len)[0]))
+        remedy = "install the package that brings it there, in this server's version"
+        return f"it waits, since no worker of {target_id} has the kind of op {which}: {remedy}, or cancel it"
 
     def _wait_of_ladder(self, job: JobRecord) -> str:
         """Which jobs of its ladder a job waits for, those first that go on only when somebody has them; empty where it

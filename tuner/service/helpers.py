@@ -61,9 +61,11 @@ class Helpers:
 
 
 def _are_alike(one: MeasureLane, other: MeasureLane) -> bool:
-    """Whether figures of both are of the same model, driver and kernels, and the first may be measured on."""
+    """Whether figures of both are of the same model, driver, kernels and kinds of ops, and the first may be measured
+    on."""
     try:
-        return one.target == other.target and one.quarantine is None and one.environment() == other.environment()
+        is_free = one.target == other.target and one.quarantine is None
+        return is_free and one.kinds == other.kinds and one.environment() == other.environment()
     except WorkerError:
         return False
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.problem.op_kinds import usable_kinds
 from tuner.core.space.joint import any_space_of
 from tuner.core.trial.batch import BatchStep
 from tuner.core.trial.job import JobState, Trial
@@ -214,7 +215,8 @@ class Runner:
     def _next_job(self, taken: Collection[str]) -> JobRecord | None:
         self._clock_steps.follow()
         with self._store.read() as session:
-            return queue.next_open(session, self.target.id, self._clock(), besides=taken)
+            kinds = usable_kinds(self._lane.kinds)
+            return queue.next_open(session, self.target.id, self._clock(), besides=taken, kinds=kinds)
 
     def _end(self, job_id: str, error: Exception) -> None:
         """Ends a job that `error` stopped; the other jobs go on."""
@@ -325,7 +327,7 @@ class Runner:
         Raises:
             GaveWay: another job's turn came first.
         """
-        turn, gives_way = Turn(self._store, self._claims, job, self._clock), False
+        turn, gives_way = Turn(self._store, self._claims, job, self._clock, usable_kinds(self._lane.kinds)), False
         number, incumbent, progress = len(past), best_speedup(past), Progress(patience, past)
         index_of = {prior.candidate: index for index, prior in enumerate(priors)}
         with (

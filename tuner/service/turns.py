@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from tuner.core.trial.records import JobRecord
 from tuner.errors import StoreUnavailable
@@ -19,11 +19,20 @@ _CHECK_S = 0.5
 class Turn:
     """One stay of a job at a card."""
 
-    def __init__(self, store: Store, claims: Claims, job: JobRecord, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        claims: Claims,
+        job: JobRecord,
+        clock: Callable[[], float],
+        kinds: Collection[str] | None = None,
+    ) -> None:
+        """Of other jobs those count whose ops are of these kinds, where they are given."""
         self._store = store
         self._claims = claims
         self._job = job
         self._clock = clock
+        self._kinds = kinds
         #: By the monotonic clock. A stay begins with its first trial: what comes before is what a change costs.
         self._began_at: float | None = None
         self._checked_at = time.monotonic()
@@ -42,8 +51,9 @@ class Turn:
                     return True
                 others = self._claims.jobs.besides(self._job.id)
                 if now - self._began_at < TURN_S:
-                    return queue.is_outranked(session, self._job, besides=others)
-                first = queue.next_open(session, self._job.spec.target_id, self._clock(), besides=others)
+                    return queue.is_outranked(session, self._job, besides=others, kinds=self._kinds)
+                target_id, now = self._job.spec.target_id, self._clock()
+                first = queue.next_open(session, target_id, now, besides=others, kinds=self._kinds)
         except StoreUnavailable:
             return False
         return first is not None and first.id != self._job.id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -29,6 +30,11 @@ class WatchedLane:
     def target(self) -> Target:
         """What it measures on."""
         return self._lane.target
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """The kinds of ops that its worker has."""
+        return self._lane.kinds
 
     @property
     def quarantine(self) -> Quarantine | None:

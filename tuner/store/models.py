@@ -92,6 +92,8 @@ class JobRow(Base):
     is_paused: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
     #: Since when it is out of sight, and its rows are on their way out; null for a job that is kept.
     deleted_at: Mapped[float | None]
+    #: Kinds of its ops that its spec names, each once, with blanks between; empty for products alone.
+    op_kinds: Mapped[str] = mapped_column(String(400), default="", server_default="")
     #: The batch that made it, and how far it is with its ladder; null where it was asked for alone.
     batch_id: Mapped[str | None] = mapped_column(String(32))
     batch_step: Mapped[int | None]

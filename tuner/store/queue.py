@@ -36,15 +36,23 @@ _WAITS = (
     JobRow.is_paused.is_(False),
     ~must_wait(),
 )
+#: Nor has the runner what it needs.
+_CAN = (*_WAITS, JobRow.op_kinds.not_in(bindparam("lacking", expanding=True)))
+#: What the open jobs of a target need beside what every runner has.
+_NEEDED = (
+    select(JobRow.op_kinds)
+    .where(JobRow.target_id == bindparam("target_id"), JobRow.state.in_(OPEN_STATES), JobRow.op_kinds != "")
+    .distinct()
+)
 _IS_QUEUED = JobRow.state == str(JobState.QUEUED)
 _OVERDUE = (
     select(JobRow).where(*_WAITS, _IS_QUEUED, JobRow.deadline_at <= bindparam("now")).order_by(JobRow.seq).limit(1)
 )
-_TOP = select(func.max(JobRow.priority)).where(*_WAITS)
+_TOP = select(func.max(JobRow.priority)).where(*_CAN)
 _OF_TOP = (
     select(JobRow)
     .outerjoin(JobOwnerRow, JobOwnerRow.job_seq == JobRow.seq)
-    .where(*_WAITS, JobRow.priority == bindparam("top"))
+    .where(*_CAN, JobRow.priority == bindparam("top"))
 )
 _FIRST_OF_EACH = _OF_TOP.with_only_columns(_owner_column, func.min(JobRow.seq)).group_by(_owner_column)
 #: One that was begun goes before a queued one.
@@ -52,17 +60,25 @@ _FIRST = _OF_TOP.where(_owner_column == bindparam("owner")).order_by(_IS_QUEUED,
 #: Of the job itself as it is now: another request may have raised it.
 _OWN = aliased(JobRow)
 _PRIORITY = select(_OWN.priority).where(_OWN.id == bindparam("job_id")).scalar_subquery()
-_OUTRANKING = select(JobRow.seq).where(*_WAITS, JobRow.priority > _PRIORITY).limit(1)
+_OUTRANKING = select(JobRow.seq).where(*_CAN, JobRow.priority > _PRIORITY).limit(1)
 
 
-def next_open(session: Session, target_id: str, now: float, besides: Collection[str] = ()) -> JobRecord | None:
-    """The job that a runner of a target should take, none of `besides`.
+def next_open(
+    session: Session,
+    target_id: str,
+    now: float,
+    besides: Collection[str] = (),
+    kinds: Collection[str] | None = None,
+) -> JobRecord | None:
+    """The job that a runner of a target should take, none of `besides`, and none with an op of another kind than
+    `kinds`, where they are given.
 
     One that waits for others of its ladder is not taken. A queued job whose deadline has passed comes first, so that it
     ends. Then the highest priority counts; of its jobs' owners the one who had the GPU for the shortest time in the
     last hour; of that one's jobs one that was begun, else the oldest.
     """
-    asked = {"target_id": target_id, "besides": list(besides)}
+    lacking = _lacking(session, target_id, kinds)
+    asked = {"target_id": target_id, "besides": list(besides), "lacking": lacking}
     overdue = session.scalar(_OVERDUE, {**asked, "now": now})
     if overdue is not None:
         return to_record(overdue)
@@ -75,16 +91,27 @@ def next_open(session: Session, target_id: str, now: float, besides: Collection[
     return to_record(session.scalars(_FIRST, {**asked, "top": top, "owner": owner}).one())
 
 
+def _lacking(session: Session, target_id: str, kinds: Collection[str] | None) -> list[str]:
+    """What jobs need that a runner with these kinds has not."""
+    if kinds is None:
+        return []
+    needed = session.scalars(_NEEDED, {"target_id": target_id})
+    return [names for names in needed if not set(names.split()) <= set(kinds)]
+
+
 def move_deadlines(session: Session, step_s: float) -> None:
     """Moves the deadlines of all open jobs by so many seconds: the clock that they are told by made that step."""
     is_due = JobRow.state.in_(OPEN_STATES) & JobRow.deadline_at.is_not(None)
     session.execute(update(JobRow).where(is_due).values(deadline_at=JobRow.deadline_at + step_s))
 
 
-def is_outranked(session: Session, job: JobRecord, besides: Collection[str]) -> bool:
-    """Whether a job of a higher priority waits than `job` has by now, none of `besides`: much less to ask than which
-    one is next."""
-    asked = {"target_id": job.spec.target_id, "besides": list(besides), "job_id": job.id}
+def is_outranked(
+    session: Session, job: JobRecord, besides: Collection[str], kinds: Collection[str] | None = None
+) -> bool:
+    """Whether a job of a higher priority waits than `job` has by now, none of `besides`, which may be taken as
+    `next_open` has it: much less to ask than which one is next."""
+    lacking = _lacking(session, job.spec.target_id, kinds)
+    asked = {"target_id": job.spec.target_id, "besides": list(besides), "job_id": job.id, "lacking": lacking}
     return session.scalar(_OUTRANKING, asked) is not None
 
 

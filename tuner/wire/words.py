@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.axis import sentences_of
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import (
     Assignment,
@@ -57,6 +58,7 @@ def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
     for op, chosen in zip(workload.launch_ops, candidate.schedule.launch_ops, strict=True):
         part = part_of(op.KIND, "words")
         words += part.schedule_words(op, chosen, workload) if part else [f"{op.name}: {chosen}."]
+        words += sentences_of(chosen)
     if candidate.schedule.tiling.tiles:
         words += _schedule_words(candidate.schedule, workload, candidate.plan_kind)
     return words
@@ -100,7 +102,7 @@ def _schedule_words(schedule: Schedule, workload: Workload, kind: PlanKind) -> l
         words.insert(-1, f"Signals: {signals}.")
     if evicted := _evicted(tiling):
         words.append(f"The L2 gives up {evicted}.")
-    return words
+    return words + [one for chosen in (*schedule.tile_ops, tiling, ordering) for one in sentences_of(chosen)]
 
 
 def _evicted(tiling: Tiling) -> str:

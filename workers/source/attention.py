@@ -49,7 +49,8 @@ TRACE_WORDS = 7
 #: Words that tell what a launch has refused, and what the first of them names, by `Refusal` in args_attention.cuh.
 REFUSED_WORDS = 4
 _REFUSALS = {1: "length", 2: "page"}
-#: Behind these, in the same piece of memory, the record of a wait that has expired: `AttentionAbort`. Words of all.
+#: Behind these, in the same piece of memory, two words by which a launch compares what all have read; then the record
+#: of a wait that has expired: `AttentionAbort`. Words of all.
 ABORT_WORD, STATUS_WORDS = 8, 16
 _ABORT_WORDS = 6
 #: By `Waited`: what a wait that has expired was for.
@@ -63,7 +64,8 @@ _WAITED = (
     "its sums to be read",
     "the sums of its cluster",
 )
-_ARRIVALS = len(_WAITED)
+#: Of arrivals that do not fit, and of lengths that not all have read alike.
+_ARRIVALS, _LENGTHS = len(_WAITED), len(_WAITED) + 1
 #: Elements of a line of the swizzle.
 _LINE_DIMS = 64
 #: Of a parameter with tensor maps, and with the addresses of caches in their place.
@@ -175,6 +177,8 @@ class AbortedAttention:
         if self.waited == _ARRIVALS:
             what = f"{self.warp} arrivals of spans where a launch has {self.parity}"
             return f"CTA {self.cta} found {what}, in its task {self.task}: did a length change during a launch?"
+        if self.waited == _LENGTHS:
+            return f"CTA {self.cta} found that not all have read the same lengths: did one change during a launch?"
         who = f"warp {self.warp} of CTA {self.cta}"
         return f"{who} gave up waiting for {_WAITED[self.waited]}, in its task {self.task}"
 

@@ -9,8 +9,10 @@ import httpx
 import pytest
 
 from tests.service.api.conftest import NUM_TRIALS, Api
-from tests.support.serving import body
+from tests.support.serving import body, listening
+from tests.support.waiting import wait_until
 from tuner.client.event_lines import parse_events
+from tuner.listening import streams_beside_requests
 
 
 def events(http: httpx.Client, job_id: str, **options: Any) -> Iterator[dict[str, Any]]:
@@ -51,6 +53,30 @@ def test_what_happens_is_reported_while_it_happens(slow_api: Api) -> None:
     assert slow_api.service.job(job["id"]).state == "searching"
     slow_api.service.cancel(job["id"])
     assert list(stream)[-2]["data"]["state"] == "cancelled"
+
+
+def test_a_stream_too_many_is_refused_and_a_request_is_not(slow_api: Api) -> None:
+    job = slow_api.http.post("/jobs", json=body(budget={"trials": 1000})).json()
+    path = f"/jobs/{job['id']}/events"
+    with listening(slow_api.service, max_streams=2) as url, httpx.Client(base_url=url, timeout=60) as http:
+        with http.stream("GET", path) as first, http.stream("GET", path) as second:
+            assert {first.status_code, second.status_code} == {200}
+            refused = http.get(path)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
+            assert "2 event streams are open" in refused.json()["detail"]
+            assert http.get("/jobs").status_code == 200
+
+        def is_free() -> bool:
+            with http.stream("GET", path) as again:
+                return again.status_code == 200
+
+        wait_until(is_free)
+    slow_api.service.cancel(job["id"])
+
+
+@pytest.mark.parametrize(("connections", "streams"), [(1, 1), (2, 1), (8, 7), (824, 721), (1000, 875)])
+def test_streams_leave_connections_for_requests(connections: int, streams: int) -> None:
+    assert streams_beside_requests(connections) == streams
 
 
 @pytest.mark.slow

@@ -154,6 +154,28 @@ def test_another_orders_pack_is_neither_written_nor_locked(
     assert (refused.exit_code, lock.read_bytes()) == (ExitCode.REFUSED, before)
 
 
+def test_a_job_that_is_told_as_another_one_makes_no_pack(
+    run: Run, client: Client, server: Server, job_id: str, other_id: str, key: str, tmp_path: Path
+) -> None:
+    asked, stranger, output = client.job(job_id), client.job(other_id), tmp_path / "model.tunerpack"
+    lies: list[Any] = [
+        stranger,
+        {**asked, "pair": stranger["pair"]},
+        {**asked, "objective": {"l2": "warm", "regime": "burst"}},
+    ]
+    for lie in lies:
+        document = {**lie, "id": job_id}
+        with hostile_proxy(
+            server.url,
+            lambda method, path, found: dict(document) if path == f"/jobs/{job_id}" else found,  # noqa: B023
+        ) as url:
+            for keyed in (["--key", key], []):
+                refused = run("pack", "--job", job_id, "-o", str(output), *keyed, url=url)
+                assert refused.exit_code != 0, refused.output
+                assert not output.exists()
+    assert run("pack", "--job", job_id, "-o", str(output), "--key", key).exit_code == 0
+
+
 def test_another_job_under_the_asked_id_is_refused(
     run: Run, client: Client, server: Server, job_id: str, other_id: str
 ) -> None:

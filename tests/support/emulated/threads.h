@@ -17,6 +17,7 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
@@ -131,6 +132,7 @@ template <class T> static inline T shfl(T v, int from) {
 template <class T> static inline T __shfl_xor_sync(u32, T v, int x) { return shfl(v, emu::lane() ^ x); }
 template <class T> static inline T __shfl_sync(u32, T v, int from) { return shfl(v, from % 32); }
 static inline u32 __ballot_sync(u32, bool p) { const int s = emu::meet(p); u32 r = 0; for (int i = 0; i < 32; ++i) r |= (u32)(emu::warp().values[s][i] != 0) << i; return r; }
+static inline u32 __reduce_add_sync(u32, u32 v) { const int s = emu::meet(v); u32 r = 0; for (int i = 0; i < 32; ++i) r += (u32)emu::warp().values[s][i]; return r; }
 static inline bool __all_sync(u32 m, bool p) { return __ballot_sync(m, p) == 0xFFFFFFFFu; }
 template <class T> static inline T __ldg(const T* p) { return *p; }
 static inline void __stcg(float4* p, float4 v) { *p = v; }

@@ -67,6 +67,6 @@ def test_published_ways_to_share_the_work_are_tried_at_each_row(name: str) -> No
 def test_where_lengths_differ_a_launch_assigns_its_tasks_in_some_variants() -> None:
     for row in ROWS.values():
         is_ragged = set(row.lengths) != {row.op.max_length}
-        for tried in (variants(row, GPU.num_sms), [one.attention for one in pair_variants(row, GPU)]):
+        for tried in (variants(row, GPU), [one.attention for one in pair_variants(row, GPU)]):
             assert {one.by_length for one in tried} == ({False, True} if is_ragged else {False})
             assert not any(one.by_length and one.speculative for one in tried)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import struct
 
+import numpy as np
 import pytest
 
 from tests.support.cases import wgmma
@@ -185,6 +186,34 @@ def test_an_artifact_whose_launches_are_not_its_plans_is_refused_by_its_field() 
     manifest["launches"][0]["needs_all_ctas"] = False
     with pytest.raises(RuntimeFailure, match=r"the artifact: launches\[0\].needs_all_ctas: is False, and by its plan"):
         Artifact({**made.files, "manifest.json": json.dumps(manifest).encode()})
+
+
+@pytest.mark.parametrize(
+    ("field", "word", "value"),
+    [
+        ("grid", 4, 3),
+        ("workspace.bytes", 3, 1 << 20),
+        ("plan", 2, 1),
+        ("plan", 9, 1 << 20),
+        ("needs_all_ctas", None, 0),
+        ("plan", 4, -1),
+    ],
+)
+def test_a_plan_of_an_older_version_is_held_against_what_all_versions_have(
+    field: str, word: int | None, value: int
+) -> None:
+    made, _ = chain(PlanKind.FUSED, block(16))
+    manifest = json.loads(made.files["manifest.json"])
+    words = np.frombuffer(made.files["plan0.bin"], np.int32).copy()
+    words[1] = 4
+    if word is None:
+        manifest["launches"][0]["needs_all_ctas"] = False
+    else:
+        words[word] = value
+    manifest["files"]["plan0.bin"]["sha256"] = hashlib.sha256(words.tobytes()).hexdigest()
+    files = {**made.files, "plan0.bin": words.tobytes(), "manifest.json": json.dumps(manifest).encode()}
+    with pytest.raises(RuntimeFailure, match=rf"the artifact: launches\[0\].{field}: "):
+        Artifact(files)
 
 
 def test_a_plan_of_an_older_version_is_its_own_kernels_matter() -> None:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from tests.support.attentions import attention
 from tests.support.builders import BEST, spec
-from tuner.core.trial.job import JobState, JobTerms
+from tuner.core.trial.job import Budget, JobState, JobTerms
 from tuner.errors import Conflict, InvalidInput
 from tuner.store import Store, bests, jobs, queue
 
@@ -28,6 +29,25 @@ def test_a_job_that_was_begun_comes_before_those_that_wait_and_these_by_age(stor
         begun = jobs.set_state(session, young.id, JobState.SEARCHING, 3.0)
         assert queue.next_open(session, "simulated:h200", 9.0) == begun
         assert queue.next_open(session, "h200", 9.0) is None
+
+
+def test_a_worker_that_lacks_a_kind_of_op_is_not_given_its_jobs_and_they_keep_none_of_others_from_it(
+    store: Store,
+) -> None:
+    target, now = "simulated:h200", 9.0
+    with store.write() as session:
+        asked = replace(spec(16), workload=attention())
+        first = jobs.insert(session, asked, 1.0, terms=JobTerms(priority=5))
+        product = jobs.insert(session, spec(32), 2.0)
+        assert queue.next_open(session, target, now) == first
+        assert queue.next_open(session, target, now, kinds=["attention", "gemm"]) == first
+        assert queue.next_open(session, target, now, kinds=["gemm"]) == product
+        assert queue.is_outranked(session, product, besides=[])
+        assert not queue.is_outranked(session, product, besides=[], kinds=["gemm"])
+        late = replace(asked, seed=1, budget=Budget(trials=7))
+        jobs.set_state(session, first.id, JobState.CANCELLED, 3.0)
+        overdue = jobs.insert(session, late, 4.0, terms=JobTerms(deadline_s=1.0))
+        assert queue.next_open(session, target, now, kinds=["gemm"]) == overdue, "so that it ends"
 
 
 def test_an_illegal_step_is_refused(store: Store) -> None:

@@ -4,6 +4,9 @@
 
 const live = document.getElementById("live");
 let timer = null;
+// Whether the server has refused the stream: then the page asks for itself, as long as something may still happen.
+let isRefused = false;
+const WITHOUT_STREAM_MS = 5000;
 
 async function refresh() {
   timer = null;
@@ -37,7 +40,8 @@ function focusables(node) {
 
 // Where no stream tells of changes, the page says how often to ask for it again.
 function poll() {
-  if (live?.dataset.everyMs) timer ??= setTimeout(refresh, Number(live.dataset.everyMs));
+  const everyMs = live?.dataset.everyMs || (isRefused && live.dataset.events && WITHOUT_STREAM_MS);
+  if (everyMs) timer ??= setTimeout(refresh, Number(everyMs));
 }
 
 if (live?.dataset.events) {
@@ -45,6 +49,7 @@ if (live?.dataset.events) {
   const soon = () => { timer ??= setTimeout(refresh, 1000); };
   for (const kind of ["state", "priors", "trial", "best"]) stream.addEventListener(kind, soon);
   stream.addEventListener("end", () => { stream.close(); soon(); });
+  stream.addEventListener("error", () => { isRefused = stream.readyState === EventSource.CLOSED; poll(); });
 } else {
   poll();
 }

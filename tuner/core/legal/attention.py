@@ -5,24 +5,23 @@ Every rule answers None or a sentence. A second name for the same plan is refuse
 
 from __future__ import annotations
 
-from tuner.core.plan.attention import CLUSTERS, num_attention_clusters
+from tuner.core.plan.attention import num_attention_clusters
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_THREADS_PER_CTA, most_registers
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.attention import (
-    MATH_WARPS,
     MOST_STAGES,
-    TILE_TOKENS,
     AttentionEngine,
     AttentionSchedule,
     AttentionTiling,
 )
+from tuner.core.schedule.axis import axes_of, values_problem
 from tuner.errors import IllegalSchedule
 
-FINISH_WARPS = (0, 1, 2, 3, 4)
-PARTS_AT_ONCE = (4, 8, 16, 32)
-NEXT_PERCENTS = (0, 25, 50, 75, 100)
+FINISH_WARPS, PARTS_AT_ONCE, NEXT_PERCENTS = (
+    axes_of(AttentionSchedule)[name].values for name in ("finish_warps", "parts_at_once", "next_percent")
+)
 #: Registers beside those that hold sums, queries or loads, by which no kernel of a form spilled for sm_90a, nor one of
 #: the mma engine for sm_80: addresses, scores, maxima. With several teams of warps, with eight warps in one, where
 #: those that multiply end tasks too, and where a warp's lanes copy, there are more.
@@ -57,16 +56,8 @@ def attention_problem(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: A
 
 
 def _values_problem(schedule: AttentionSchedule) -> str | None:
-    for name, value, values in (
-        ("tile_tokens", schedule.tile_tokens, TILE_TOKENS),
-        ("math_warps", schedule.math_warps, MATH_WARPS),
-        ("finish_warps", schedule.finish_warps, FINISH_WARPS),
-        ("cluster", schedule.cluster, CLUSTERS),
-        ("parts_at_once", schedule.parts_at_once, PARTS_AT_ONCE),
-        ("next_percent", schedule.next_percent, NEXT_PERCENTS),
-    ):
-        if value not in values:
-            return f"{name} {value}: use one of {', '.join(map(str, values))}"
+    if problem := values_problem(schedule):
+        return problem
     if schedule.engine is AttentionEngine.MMA and schedule.cluster > 1:
         return f"a cluster of {schedule.cluster} CTAs: the mma engine of attentions has none, use cluster 1"
     if not 1 <= schedule.num_stages <= MOST_STAGES:

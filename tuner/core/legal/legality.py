@@ -30,6 +30,7 @@ from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.axis import values_problem
 from tuner.core.schedule.cache_hints import hint_problem
 from tuner.core.schedule.ordering import Assignment, SplitOrder
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -117,7 +118,8 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
     if len(tiling.tiles) != len(workload.tile_ops):
         return f"{len(tiling.tiles)} tiles for {len(workload.tile_ops)} ops: give one tile per op"
     return (
-        engine_problem(workload, gpu, tiling.engine)
+        values_problem(tiling)
+        or engine_problem(workload, gpu, tiling.engine)
         or _RULES[tiling.engine].tiling_problem(workload, tiling)
         or split_problem(workload, tiling)
         or hint_problem(workload, tiling)
@@ -239,6 +241,8 @@ _kept_resources = lru_cache(maxsize=256)(estimated_resources)
 
 def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
     ordering, tiles, graph = schedule.ordering, schedule.tiling.tiles, tile_graph(workload, schedule.tiling)
+    if problem := values_problem(ordering) or next(filter(None, map(values_problem, schedule.tile_ops)), None):
+        return problem
     if problem := split_order_problem(graph, ordering.split_order):
         return problem
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)

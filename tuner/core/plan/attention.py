@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tuner.core.plan.boxes import Bound, Box, Extent, Read, RunTimeInput, TileSpace, along
 from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.gpu import Gpu
+from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.axis import axes_of
 
 #: CTAs that may share a task.
-CLUSTERS = (1, 2, 4, 8, 16)
+CLUSTERS: tuple[int, ...] = axes_of(AttentionSchedule)["cluster"].values
 #: Sequences whose lengths a warp knows together.
 SEQUENCES_AT_ONCE = 32
 #: One row for each task: sequence << 16 | KV head, then block of columns << 24 | span.
@@ -77,6 +80,29 @@ class AttentionPlan:
     def num_blocks(self) -> int:
         """Into which the columns of a KV head are cut."""
         return -(-self.op.columns // self.columns)
+
+    @property
+    def lengths(self) -> RunTimeInput:
+        """Of each sequence, as a launch brings them."""
+        return RunTimeInput(name="lengths", count=self.op.sequences, least=0, most=self.op.max_length)
+
+    @property
+    def tiles(self) -> TileSpace:
+        """The tasks' grid, by sequence, KV head, block and span; a span of the context that each reads, which reaches
+        as far as the sequence's length; and the place in a slot that it writes."""
+        grid = (self.op.sequences, self.op.kv_heads, self.num_blocks, self.num_spans)
+        begin = np.arange(self.num_spans, dtype=np.int64) * self.span_tokens
+        spans = Extent(axes=(3,), begin=begin, end=np.minimum(begin + self.span_tokens, self.op.max_length))
+        sequence, head, block, span = (along(axis, size, 1) for axis, size in enumerate(grid))
+        return TileSpace(
+            name="attention",
+            grid=grid,
+            num_steps=1,
+            writes=(Box(tensor="slots", extents=(sequence, head, block, span)),),
+            reads=(Read(box=Box(tensor="context", extents=(sequence, head, spans))),),
+            row_axes=3,
+            bounds=(Bound(tensor="context", dimension=2, limit=self.lengths, by=0),),
+        )
 
     @property
     def num_slots(self) -> int:

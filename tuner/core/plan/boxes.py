@@ -111,6 +111,35 @@ class Read:
             raise ValueError(f"{self.box.tensor} is read behind the last step, so its box does not go by steps")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunTimeInput:
+    """Numbers that are known only when a launch runs, as lengths are. A plan is for all of them within the range."""
+
+    name: str
+    #: How many there are.
+    count: int
+    #: Of each of them.
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """How far a dimension of a tensor reaches at run time: no box reaches further.
+
+    A tile of which nothing is left to write, and a step of which nothing is left to read, are passed over. The tile's
+    task waits all the same before its first step and behind its last one, and posts. It does not come to the waits
+    before other steps that it passes over.
+    """
+
+    tensor: str
+    dimension: int
+    #: The input that has it.
+    limit: RunTimeInput
+    #: The dimension whose coordinate says which number of the input it is; None where that has one.
+    by: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TileSpace:
     """The tiles of one op of a launch: what each of them writes, and reads in which of its steps.
@@ -133,6 +162,8 @@ class TileSpace:
     reads: tuple[Read, ...]
     #: Axes that make a tile's row in the words of a plan.
     row_axes: int = 1
+    #: Of tensors that it reads or writes, where they reach only so far at run time.
+    bounds: tuple[Bound, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = {**dict(enumerate(self.grid)), STEP: self.num_steps}

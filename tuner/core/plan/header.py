@@ -15,6 +15,8 @@ VERSION = 5
 HEADER_WORDS = 16
 TASK_WORDS = 8
 WAIT_WORDS = 8
+#: Of a wait, in version 1.
+_FIRST_WAIT_WORDS = 4
 #: 2 was of plans of older kernels.
 STATIC, TICKET, FIRST_WAVE = 0, 1, 3
 #: Most tasks, signals, waits, CTAs, slots, and posts of a signal in a launch. In signed words of 32 bits the device
@@ -130,9 +132,42 @@ def read_header(table: bytes) -> Header:
 
 
 def is_of_older_version(table: bytes) -> bool:
-    """Whether a table is a plan as an older program wrote it: its own kernel alone knows what its words mean."""
+    """Whether a table is a plan as an older program wrote it: its own kernel alone knows what most words mean."""
     magic, version = struct.unpack_from("<2i", table) if len(table) >= 4 * HEADER_WORDS else (0, 0)
     return bool(magic == MAGIC and 0 < version < VERSION)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OlderHeader:
+    """What has had its place in the header since the first version."""
+
+    num_signals: int
+    #: CTAs of the persistent grid, or its clusters.
+    num_ctas: int
+    #: `STATIC`, `TICKET`, `FIRST_WAVE`, or 2 for one that is gone: CTAs that take from each other's lists.
+    assignment: int
+
+    @property
+    def needs_all_ctas(self) -> bool:
+        """Whether its liveness is known to rest on every CTA being resident."""
+        return self.assignment in (STATIC, FIRST_WAVE) and self.num_signals > 0
+
+
+def read_older_header(table: bytes) -> OlderHeader:
+    """That of a plan `is_of_older_version`, whose counts must tell the table's length.
+
+    Raises:
+        WordError: a count is out of range, or the table is not as long as they say.
+    """
+    version, *words = struct.unpack_from("<9i", table, 4)
+    for value, (word, low, high) in zip(words, HEADER_RANGES[2:10], strict=True):
+        if not low <= value <= high:
+            raise wrong_word(word, value, f"be {low} to {high}")
+    num_tasks, num_signals, num_ctas, assignment, _, task_offset, wait_offset, num_waits = words
+    size = wait_offset + num_waits * (_FIRST_WAIT_WORDS if version == 1 else WAIT_WORDS)
+    if wait_offset != task_offset + num_tasks * TASK_WORDS or len(table) != 4 * size:
+        raise WordError("not a plan", f"the table has {len(table) / 4:g} words, and its header counts {size}")
+    return OlderHeader(num_signals=num_signals, num_ctas=num_ctas, assignment=assignment)
 
 
 def layout(num_queue_words: int, num_tasks: int, num_waits: int) -> tuple[int, int, int, int]:

@@ -11,7 +11,7 @@ import importlib.metadata
 import importlib.util
 import pkgutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -106,6 +106,23 @@ def broken_kinds() -> Mapping[str, str]:
 def kind_of(op: Op) -> OpKind | None:
     """The op's kind; None where it is not known here."""
     return op_kinds().get(op.KIND) if not isinstance(op, UnknownOp) else None
+
+
+def named_kinds(ops: Sequence[Op]) -> tuple[str, ...]:
+    """The kinds of ops as their JSON names them, each once, sorted: none of the one that is not named."""
+    unnamed = {name for name, kind in op_kinds().items() if kind.is_unnamed}
+    names = {op.kind if isinstance(op, UnknownOp) else op.KIND for op in ops}
+    return tuple(sorted(names - unnamed - {""}))
+
+
+def usable_kinds(versions: Mapping[str, int]) -> tuple[str, ...]:
+    """Of the kinds that are known here those that somebody else has in the same version, given its `kind_versions`."""
+    return tuple(name for name, version in kind_versions().items() if versions.get(name) == version)
+
+
+def kind_versions() -> dict[str, int]:
+    """The version of each kind that is known here."""
+    return {name: kind.version for name, kind in op_kinds().items()}
 
 
 def part_of(kind: str, part: str) -> ModuleType | None:

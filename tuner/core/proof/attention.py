@@ -20,6 +20,7 @@ from tuner.core.plan.attention import CLUSTERS, AttentionPlan, assign, num_atten
 from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
+from tuner.core.proof.run_time import check_reach
 from tuner.core.schedule.attention import BLOCK_COLUMNS, AttentionEngine, AttentionSchedule
 from tuner.core.schedule.codec import Frozen
 from tuner.errors import CoverageError, ResourceError, WordError
@@ -142,7 +143,7 @@ def _check_counts(plan: AttentionPlan, tile_tokens: int) -> None:
         raise WordError("the number of clusters that ask for weights is out of range", f"{plan.num_asking!r}; {right}")
     share = plan.cluster * tile_tokens
     counts = {
-        "tokens": plan.op.max_length + plan.span_tokens + (_TILES_BEYOND + 2) * share,
+        "tokens": plan.lengths.most + plan.span_tokens + (_TILES_BEYOND + 2) * share,
         "tokens of a window": (plan.form.window or 0) + plan.op.new_tokens,
         "slots": plan.num_slots,
         "tasks": len(plan.tasks) + 2 * plan.num_queues,
@@ -154,9 +155,10 @@ def _check_counts(plan: AttentionPlan, tile_tokens: int) -> None:
 
 
 def _check_coverage(plan: AttentionPlan) -> None:
-    op, words = plan.op, plan.tasks.astype(np.int64)
+    words, tiles = plan.tasks.astype(np.int64), plan.tiles
+    check_reach(tiles)
     fields = (words[:, 0] >> 16, words[:, 0] & 0xFFFF, words[:, 1] >> 24, words[:, 1] & 0xFFFFFF)
-    shape = (op.sequences, op.kv_heads, plan.num_blocks, plan.num_spans)
+    shape = tiles.grid
     for name, values, end in zip(("sequence", "KV head", "block", "span"), fields, shape, strict=True):
         if outside := np.flatnonzero((values < 0) | (values >= end)).tolist():
             raise WordError(f"task {outside[0]} has a {name} outside", f"{values[outside[0]]}, of {end}")

@@ -18,6 +18,7 @@ from tuner.core.problem.resources import Resources
 from tuner.core.proof.box_coverage import check_boxes
 from tuner.core.proof.capacity import check_capacity
 from tuner.core.proof.liveness import check_epochs, check_liveness, task_name
+from tuner.core.proof.run_time import check_run_time
 from tuner.core.proof.safety import check_safety
 from tuner.core.schedule.codec import Frozen
 from tuner.errors import CoverageError, LivenessError
@@ -81,6 +82,7 @@ def verify(plan: Plan, graph: TileGraph, resources: Resources, gpu: Gpu) -> Veri
     judged = Plan.from_words(plan.words)
     graph = graph.with_parts(strided=judged.strided_parts).with_in_band(judged.in_band_ops)
     check_coverage(judged, graph)
+    check_run_time(judged, graph)
     check_capacity(judged, graph, resources, gpu)
     check_epochs(judged, graph)
     check_liveness(judged, graph)
@@ -107,6 +109,7 @@ def verify_paired_launches(
     both = joined(*launches)
     graph = graph.with_parts(strided=both.strided_parts).with_in_band(both.in_band_ops)
     check_coverage(both, graph)
+    check_run_time(both, graph)
     waiting = np.flatnonzero(both.tasks[: launches[0].num_tasks, 4] > both.tasks[: launches[0].num_tasks, 3])
     if waiting.size:
         who = task_name(both, graph, int(waiting[0]))

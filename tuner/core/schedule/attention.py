@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.core.problem.attention import DecodeAttention
+from tuner.core.schedule.axis import LATER, axis, log2, nothing, words_of
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.errors import IllegalSchedule
 
@@ -111,32 +113,32 @@ class AttentionSchedule(LaunchOpSchedule, kind="attention"):
     """One point of an attention's space. Head, columns and element type follow from the op."""
 
     #: Tokens that arrive together: 16, 32, 64 or 128.
-    tile_tokens: int
+    tile_tokens: int = axis(values=TILE_TOKENS, features=log2)
     #: Tiles of K, and as many of V, that the ring holds.
-    num_stages: int
+    num_stages: int = axis(features_in=lambda value, of: (math.log2(value * of.tile_tokens),))
     #: Warps that multiply.
-    math_warps: int
+    math_warps: int = axis(values=MATH_WARPS, features=log2)
     #: Warps that end a task while the next one is multiplied; 0: those that multiply do it.
-    finish_warps: int = 4
+    finish_warps: int = axis(4, values=(0, 1, 2, 3, 4), features=lambda value: (0.5 * math.log2(1 + value),))
     #: CTAs that share a task.
-    cluster: int = 1
+    cluster: int = axis(1, values=(1, 2, 4, 8, 16), features=log2)
     #: Of a sum over spans, loads that are under way together.
-    parts_at_once: int = 16
+    parts_at_once: int = axis(16, values=(4, 8, 16, 32), features=lambda value: (0.3 * math.log2(value),))
     #: Tokens of a span, which one task has.
-    span_tokens: int
+    span_tokens: int = axis(features=nothing)
     #: Whether each cluster takes neighbours; else tasks go to the clusters in turns.
-    contiguous: bool = False
+    contiguous: bool = axis(False)
     #: Whether a CTA requests its first tiles before the length of their sequence is known.
-    speculative: bool = False
+    speculative: bool = axis(False)
     #: Whether a launch assigns the tasks that its lengths leave; else the plan assigns all that there may be.
-    by_length: bool = False
+    by_length: bool = axis(False)
     #: Per cent of each row of the next launch's weights that this one brings into the L2, when a CTA has all tiles of
     #: its own; 0 where no launch follows.
-    next_percent: int = 0
+    next_percent: int = axis(0, values=(0, 25, 50, 75, 100), features=lambda value: (value / 100,))
     #: Whether it asks for these weights before the launch before it has ended, and so before all of its own.
-    next_early: bool = False
+    next_early: bool = axis(False)
     #: How queries and cache come to shared memory. Proofs are named by `repr`, which leaves it out.
-    engine: AttentionEngine = field(default=AttentionEngine.TMA, repr=False)
+    engine: AttentionEngine = axis(AttentionEngine.TMA, repr=False, since=LATER, features=nothing)
 
     def tiling_of(self, shape: DecodeAttention) -> AttentionTiling:
         """What is compiled for an op.
@@ -173,4 +175,4 @@ class AttentionSchedule(LaunchOpSchedule, kind="attention"):
         words = [("neighbours", self.contiguous), ("early", self.speculative), ("by-length", self.by_length)]
         flags = "".join(f" {word}" for word, is_set in words if is_set)
         ahead = f" next{self.next_percent}{'-early' if self.next_early else ''}" if self.next_percent else ""
-        return f"{ring} parts{self.parts_at_once}{cluster} span{self.span_tokens}{flags}{ahead}"
+        return f"{ring} parts{self.parts_at_once}{cluster} span{self.span_tokens}{flags}{ahead}{words_of(self)}"

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.schedule.axis import NEEDED, axes_of
 from tuner.core.schedule.levels import (
     OP_SCHEDULES,
     LaunchConfig,
@@ -35,8 +36,8 @@ from tuner.errors import IllegalSchedule
 T = TypeVar("T")
 #: The parts of the released form, by name; each may be missing.
 PARTS: Mapping[str, Any] = {"tiling": Tiling, "ordering": Ordering, "attentions": tuple[AttentionSchedule, ...]}
-#: Fields in the order in which they were released, of the classes whose own order is another one. What came with the
-#: first form is always there; what is not named here came later than all of these.
+#: Axes in the order in which they were released. Those that came with the first form are always there; what is not
+#: named here came later than all of these.
 _ORDER: dict[type, tuple[str, ...]] = {
     Tiling: (
         *("engine", "tiles", "num_stages", "num_warps", "input_stages", "window", "ahead_window", "startup_prefetch"),
@@ -47,15 +48,14 @@ _ORDER: dict[type, tuple[str, ...]] = {
         *("rasters", "interleave", "granularity", "assignment", "ctas_per_sm", "reserved_sms", "sync_width"),
         *("partition", "part_major", "wait_position", "run_ahead", "split_order", "split_tiles", "run_starts"),
     ),
+    Interleave: ("kind", "rows", "lag", "chunks"),
+    Raster: ("kind", "width"),
+    Tile: ("m", "n", "k"),
     AttentionSchedule: (
         *("tile_tokens", "num_stages", "math_warps", "finish_warps", "cluster", "parts_at_once", "span_tokens"),
         *("contiguous", "speculative", "by_length", "next_percent", "next_early", "engine"),
     ),
 }
-#: How many of these, the first ones, are always there.
-_FIRST = {Tiling: 4, Ordering: 6, AttentionSchedule: 12, Interleave: 2, Raster: 2, Tile: 3}
-#: Those of them without which a document is refused, whatever defaults there are.
-_NEEDED = {Tiling: 4, Ordering: 6, Raster: 2}
 #: Those that may have keys that are not known here: they were axes once.
 _OPEN = (Tiling, Ordering, Raster)
 
@@ -157,11 +157,16 @@ def _kind(one: Mapping[str, Any]) -> type[OpSchedule]:
 
 
 @cache
-def _defaults(kind: type) -> dict[str, Any]:
-    """Of each field, as released, the default; `MISSING` where there is none."""
-    own = {one.name: one for one in fields(kind)}
-    names = dict.fromkeys((*_ORDER.get(kind, ()), *own))
-    return {name: own[name].default for name in names}
+def _defaults(kind: Any) -> dict[str, Any]:
+    """Of each axis, as released, the default; `NEEDED` where there is none."""
+    axes = axes_of(kind)
+    return {name: axes[name].default for name in dict.fromkeys((*_ORDER.get(kind, ()), *axes))}
+
+
+@cache
+def _first(kind: Any) -> frozenset[str]:
+    """The axes that are always in its JSON."""
+    return frozenset(name for name in _ORDER.get(kind, ()) if not axes_of(kind)[name].since)
 
 
 def _encode(value: Any, *, is_whole: bool = False) -> Any:
@@ -171,11 +176,10 @@ def _encode(value: Any, *, is_whole: bool = False) -> Any:
     if not is_dataclass(value):
         return value
     kind: Any = type(value)
-    first = _FIRST.get(kind, 0)
     return {
         name: _encode(inner, is_whole=is_whole)
-        for number, (name, default) in enumerate(_defaults(kind).items())
-        if (inner := getattr(value, name)) != default or number < first or is_whole
+        for name, default in _defaults(kind).items()
+        if (inner := getattr(value, name)) != default or name in _first(kind) or is_whole
     }
 
 
@@ -185,8 +189,9 @@ def _decode(kind: type[T], data: Mapping[str, Any]) -> T:
     decoders, defaults = _decoders(known), _defaults(known)
     if kind not in _OPEN and (strange := [name for name in data if name not in decoders]):
         raise TypeError(f"{strange[0]} is no axis: there are {', '.join(decoders)}")
-    for number, (name, default) in enumerate(defaults.items()):
-        if name not in data and (default is MISSING or number < _NEEDED.get(kind, 0)):
+    needed = _first(known) if kind in _OPEN else ()
+    for name, default in defaults.items():
+        if name not in data and (default is NEEDED or name in needed):
             raise KeyError(name)
     return kind(**{name: decoders[name](data[name]) for name in defaults if name in data})
 

@@ -11,6 +11,7 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import ClassVar
 
+from tuner.core.schedule.axis import axis, log2
 from tuner.core.schedule.ordering import GridConfig, Ordering, Raster, TaskOrder
 from tuner.core.schedule.tiling import KernelConfig, Tile, Tiling
 from tuner.errors import IllegalSchedule
@@ -43,7 +44,7 @@ class TileOpSchedule(OpSchedule):
     #: The piece of the op that one task computes.
     tile: Tile
     #: Parts into which the k-steps of each of its tiles are split; 1 where they are not.
-    parts: int = 1
+    parts: int = axis(1, param="split_k", features=log2)
     #: The order in which its tiles are walked.
     raster: Raster = _BY_ROWS
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
+
+from tuner.core.schedule.axis import LATER, axis, whole_step, words_of
 
 
 class RasterKind(StrEnum):
@@ -36,9 +39,11 @@ class Raster:
     """A walk over one op's tile grid."""
 
     #: The curve.
-    kind: RasterKind = RasterKind.ROW
+    kind: RasterKind = axis(
+        RasterKind.ROW, param="raster", features=lambda value: [0.7 * (value is one) for one in RasterKind]
+    )
     #: Tile rows of a group, tile columns of a panel, or panels of the cache that an exact path is for; else 1.
-    width: int = 1
+    width: int = axis(1, param="raster_width", features=lambda value: (0.3 * math.log2(value),))
 
     def __str__(self) -> str:
         return str(self.kind) if self.kind in WIDTHLESS else f"{self.kind}{self.width}"
@@ -64,13 +69,13 @@ class Interleave:
     """A merge of the ops' walks."""
 
     #: The rule.
-    kind: InterleaveKind = InterleaveKind.PRODUCER_FIRST
+    kind: InterleaveKind = axis(InterleaveKind.PRODUCER_FIRST, param="interleave", features=whole_step)
     #: Producer tile rows per band; 0 where there are no bands.
-    rows: int = 0
+    rows: int = axis(0, param="band_rows", features=lambda value: (0.3 * math.log2(1 + value),))
     #: Bands by which a consumer stays behind its producer; 0 where there are no bands.
-    lag: int = 0
+    lag: int = axis(0, param="band_lag", since=LATER, features=lambda value: (0.5 * math.log2(1 + value),))
     #: Parts of the consumer's tile columns: the first is computed band by band, the others after the producer's end.
-    chunks: int = 1
+    chunks: int = axis(1, param="column_chunks", since=LATER, features=lambda value: (0.5 * math.log2(value),))
 
     def __str__(self) -> str:
         if self.kind is not InterleaveKind.BANDS:
@@ -155,13 +160,23 @@ class GridConfig:
     """How many CTAs a launch of tile ops has, and how tasks reach them."""
 
     #: How tasks reach CTAs.
-    assignment: Assignment = Assignment.TICKET
+    assignment: Assignment = axis(
+        Assignment.TICKET,
+        features=lambda value: [value is one for one in Assignment if one is not Assignment.TICKET],
+    )
     #: Persistent CTAs per SM, 1 or 2.
-    ctas_per_sm: int = 1
+    ctas_per_sm: int = axis(
+        1, features=lambda value: (value,), values_in_words="1 or 2", meaning="persistent CTAs per SM"
+    )
     #: SMs left free for others.
-    reserved_sms: int = 0
+    reserved_sms: int = axis(
+        0,
+        features=lambda value: (math.log2(1 + value),),
+        values_in_words="0 and more",
+        meaning="SMs left free for others",
+    )
     #: Eighths of the CTAs that run the first op's tiles only, the others running the rest; 0 for no partition.
-    partition: int = 0
+    partition: int = axis(0, since=LATER, features=lambda value: (value / 4,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,23 +186,27 @@ class TaskOrder:
     #: Merge of the ops' walks.
     interleave: Interleave = Interleave()
     #: What a signal stands for.
-    granularity: Granularity = Granularity.ROW
+    granularity: Granularity = axis(Granularity.ROW, features=whole_step)
     #: Tiles of a chunk, the stride, or tile rows of a batch; 1 for the other granularities.
-    sync_width: int = 1
+    sync_width: int = axis(1, since=LATER, features=lambda value: (0.3 * math.log2(value),))
     #: Whether a run of tasks of one op takes all tiles' first parts, then all second ones; else a tile's parts follow
     #: each other. Only where an op is split.
-    part_major: bool = False
+    part_major: bool = axis(False, since=LATER)
     #: When a task waits for a signal.
-    wait_position: WaitPosition = WaitPosition.TASK
+    wait_position: WaitPosition = axis(WaitPosition.TASK, since=LATER)
     #: Percent of the stages that could be filled with weights, of which a CTA requests no more before a task's first
     #: waits are over; 0, 25, 50 or 100.
-    run_ahead: int = 100
+    run_ahead: int = axis(100, since=LATER, features=lambda value: (value / 100,))
     #: Which k-steps a part of a tile takes. Only where an op is split.
-    split_order: SplitOrder = SplitOrder.CONTIGUOUS
+    split_order: SplitOrder = axis(SplitOrder.CONTIGUOUS, since=LATER)
     #: Which tiles are split, of the ops whose tiles have parts; the others stay whole.
-    split_tiles: SplitTiles = SplitTiles.ALL
+    split_tiles: SplitTiles = axis(
+        SplitTiles.ALL,
+        since=LATER,
+        features=lambda value: (0.5 * (value is not SplitTiles.ALL), 0.5 * (value is SplitTiles.STREAM)),
+    )
     #: Of a chain that is launched run by run: the ops with which its later runs begin, ascending; else empty.
-    run_starts: tuple[int, ...] = ()
+    run_starts: tuple[int, ...] = axis((), since=LATER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,4 +228,4 @@ class Ordering(TaskOrder, GridConfig):
         parts += " part-major" if self.part_major else ""
         parts += f" split-{self.split_tiles}" if self.split_tiles is not SplitTiles.ALL else ""
         runs = f" runs{'+'.join(map(str, self.run_starts))}" if self.run_starts else ""
-        return f"{rasters} {self.interleave}{parts} {sync} {assigned} {grid}{runs}"
+        return f"{rasters} {self.interleave}{parts} {sync} {assigned} {grid}{runs}{words_of(self)}"

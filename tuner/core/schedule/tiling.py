@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+
+from tuner.core.schedule.axis import LATER, axes_of, axis, log2, whole_step, words_of
 
 
 class Engine(StrEnum):
@@ -59,14 +62,19 @@ class Tile:
     """The piece of one op that one task computes: m x n outputs, k at a time."""
 
     #: Rows of C: a multiple of 16, or 1, 2 or 4 for simt.
-    m: int
+    m: int = axis(param="tile_m", features=log2)
     #: Columns of C: a multiple of 8 or 16, or of the warps for simt.
-    n: int
+    n: int = axis(param="tile_n", features=log2)
     #: Depth of one pipeline stage, a multiple of 32.
-    k: int
+    k: int = axis(param="tile_k", features=log2)
 
     def __str__(self) -> str:
         return f"{self.m}x{self.n}x{self.k}"
+
+
+def _share(window: int, of: KernelConfig) -> tuple[float]:
+    """Of the ring that a window leaves."""
+    return ((window or of.num_stages) / of.num_stages,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,40 +82,62 @@ class KernelConfig:
     """What is compiled into the kernel that launches of tile ops share, whatever their tiles."""
 
     #: The main loop.
-    engine: Engine = Engine.MMA
+    engine: Engine = axis(Engine.MMA, features=lambda value: [value is one for one in (Engine.WGMMA, Engine.SIMT)])
     #: Depth of the shared-memory ring, >= 2: of the weights for wgmma, else of all operands.
-    num_stages: int
-    #: Warps per CTA that multiply; 4 or 8, for wgmma also 12.
-    num_warps: int
+    num_stages: int = axis(word="s{}", features=log2)
     #: Depth of the inputs' own ring, >= 2, for wgmma; 0 for the others, which have one ring.
-    input_stages: int = 0
+    input_stages: int = axis(0, word="i{}", since=LATER, features=lambda value: (math.log2(max(1, value)),))
     #: Most stages of weights that are requested but have not arrived; 0 for no limit but the ring's. For wgmma.
-    window: int = 0
+    window: int = axis(0, word="window{}", since=LATER, features_in=_share)
     #: The same while the ring fills for a task that waits; 0 for no other limit. For wgmma.
-    ahead_window: int = 0
+    ahead_window: int = axis(0, word="ahead-window{}", since=LATER, features_in=_share)
     #: Stages of its first task's weights beyond the ring that a CTA brings into the L2 at the start, 0, 2, 4 or 8. For
     #: wgmma.
-    startup_prefetch: int = 0
+    startup_prefetch: int = axis(
+        0, word="prefetch{}", since=LATER, features=lambda value: (0.2 * math.log2(1 + value),)
+    )
+    #: Warps per CTA that multiply; 4 or 8, for wgmma also 12.
+    num_warps: int = axis(word="w{}", features=log2)
     #: How the warpgroups that multiply share the tasks. For wgmma.
-    warpgroups: Warpgroups = Warpgroups.COOPERATIVE
+    warpgroups: Warpgroups = axis(Warpgroups.COOPERATIVE, word="ping-pong", since=LATER, features=whole_step)
     #: Whether the weights are operand A of wgmma, of which an instruction takes 64 rows, and the inputs operand B; else
     #: the other way round. For wgmma.
-    swap_ab: bool = False
+    swap_ab: bool = axis(False, word="swap-ab", since=LATER, features=whole_step)
     #: Whether an intermediate is its own signal: its readers poll the elements. For wgmma.
-    in_band: bool = False
+    in_band: bool = axis(False, word="in-band", since=LATER)
     #: How finished tiles are stored. For wgmma.
-    epilogue: Epilogue = Epilogue.DIRECT
+    epilogue: Epilogue = axis(Epilogue.DIRECT, word="{}-epilogue", since=LATER)
     #: CTAs of a cluster along m and along n, 1, 2 or 4; together they compute one task's tile. For wgmma.
-    cluster_m: int = 1
-    cluster_n: int = 1
+    cluster_m: int = axis(1, since=LATER, features=log2)
+    cluster_n: int = axis(1, since=LATER, features=log2)
     #: CTAs of a cluster that share a tile's k-steps, 1, 2 or 4: each adds up and stores a share of the tile. For wgmma.
-    cluster_k: int = 1
+    cluster_k: int = axis(1, since=LATER, features=log2)
     #: CTAs that are to fit an SM at once, 1 or 2: the compiler makes do with their share of the registers.
-    resident_ctas: int = 1
+    resident_ctas: int = axis(
+        1,
+        word="resident{}",
+        since=LATER,
+        features=lambda value: (value,),
+        values_in_words="1 or 2",
+        meaning="CTAs that are to fit an SM: with 2, the compiler makes do with half of the registers, see "
+        "[below](#two-ctas-on-an-sm)",
+    )
     #: What the L2 is told about weights.
-    weight_hint: CacheHint = CacheHint.DEFAULT
+    weight_hint: CacheHint = axis(
+        CacheHint.DEFAULT,
+        word="weights-{}",
+        since=LATER,
+        values_in_words="see [below](#cache-hints)",
+        meaning="what a load of weights asks of the L2",
+    )
     #: What it is told about the output of an op that another one reads, where it is stored and where it is read.
-    intermediate_hint: CacheHint = CacheHint.DEFAULT
+    intermediate_hint: CacheHint = axis(
+        CacheHint.DEFAULT,
+        word="intermediate-{}",
+        since=LATER,
+        values_in_words="`default`, `normal` or `evict_last`",
+        meaning="what stores and loads of an intermediate ask of the L2",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +147,7 @@ class Tiling(KernelConfig):
     #: One tile per op, in the workload's order.
     tiles: tuple[Tile, ...]
     #: Parts per op into which the k-steps of each of its tiles are split, >= 1 each; empty where no op is split.
-    split_k: tuple[int, ...] = ()
+    split_k: tuple[int, ...] = axis((), since=LATER)
 
     @property
     def num_threads(self) -> int:
@@ -153,24 +183,11 @@ class Tiling(KernelConfig):
 
     def __str__(self) -> str:
         tiles = "+".join(str(tile) for tile in self.tiles)
-        inputs = f" i{self.input_stages}" if self.input_stages else ""
-        window = f" window{self.window}" if self.window else ""
-        ahead = f" ahead-window{self.ahead_window}" if self.ahead_window else ""
-        prefetch = f" prefetch{self.startup_prefetch}" if self.startup_prefetch else ""
         split = f" split{'+'.join(map(str, self.split_k))}" if self.split_k else ""
         cluster = f" cluster{'x'.join(map(str, self.cluster))}" if self.cluster_size > 1 else ""
-        resident = f" resident{self.resident_ctas}" if self.resident_ctas > 1 else ""
-        turns = " ping-pong" if self.warpgroups is Warpgroups.PING_PONG else ""
-        swapped = " swap-ab" if self.swap_ab else ""
-        band = " in-band" if self.in_band else ""
-        stores = f" {self.epilogue}-epilogue" if self.epilogue is not Epilogue.DIRECT else ""
-        shape = f"s{self.num_stages}{inputs}{window}{ahead}{prefetch} w{self.num_warps}{turns}{swapped}{band}{stores}"
-        return f"{self.engine} {tiles} {shape}{split}{cluster}{resident}{self._hints}"
-
-    @property
-    def _hints(self) -> str:
-        given = (("weights", self.weight_hint), ("intermediate", self.intermediate_hint))
-        return "".join(f" {what}-{hint}" for what, hint in given if hint is not CacheHint.DEFAULT)
+        names = tuple(axes_of(KernelConfig))
+        first = names.index("cluster_m")
+        return f"{self.engine} {tiles}{words_of(self, names[:first])}{split}{cluster}{words_of(self, names[first:])}"
 
 
 @lru_cache(maxsize=4096)

@@ -12,6 +12,7 @@ from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.attention import MATH_WARPS, MOST_STAGES, TILE_TOKENS, AttentionEngine, AttentionSchedule
+from tuner.core.schedule.axis import near
 from tuner.errors import IllegalSchedule
 
 #: Spans of the longest context, beside those that fill the GPU.
@@ -96,7 +97,7 @@ def near_attentions(workload: Workload, gpu: Gpu, op: AttentionOp, one: Attentio
     found += [replace(one, contiguous=not one.contiguous), replace(one, speculative=not one.speculative)]
     found += [replace(one, by_length=not one.by_length)]
     found += [replace(one, next_percent=percent) for percent in NEXT_PERCENTS]
-    found += [replace(one, next_early=not one.next_early)]
+    found += [replace(one, next_early=not one.next_early), *near(one)]
     fitted = (fit for schedule in found if (fit := with_ring(op, gpu, schedule)) is not None)
     others = (schedule for schedule in dict.fromkeys(fitted) if schedule != one)
     return [schedule for schedule in others if attention_problem(workload, gpu, op, schedule) is None]

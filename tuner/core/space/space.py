@@ -37,6 +37,7 @@ from tuner.core.plan.split_k import num_split_tiles, num_tiles, slots_problem
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.axis import near
 from tuner.core.schedule.cache_hints import without_hints
 from tuner.core.schedule.ordering import Granularity, Interleave, Ordering, Raster, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.schedule.schedule import Schedule
@@ -287,6 +288,13 @@ class Space:
         candidates.append(read_in_band(schedule))
         if schedule.tiling.in_band:
             candidates.append(schedule.but(tiling=replace(schedule.tiling, in_band=False)))
+        candidates += [schedule.but(tiling=tiling) for tiling in near(schedule.tiling)]
+        candidates += [schedule.but(ordering=ordering) for ordering in near(schedule.ordering)]
+        candidates += [
+            replace(schedule, ops=(*schedule.ops[:index], op, *schedule.ops[index + 1 :]))
+            for index, one in enumerate(schedule.ops)
+            for op in near(one)
+        ]
         others = (candidate for candidate in dict.fromkeys(candidates) if candidate != schedule)
         return [candidate for candidate in others if self.is_legal(candidate)]
 

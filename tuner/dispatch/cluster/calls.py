@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from tuner import __version__
 from tuner.core.problem.gpu import Target
+from tuner.core.problem.op_kinds import kind_versions
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import Evaluator, Preparation, Prepared, Problem
 from tuner.core.trial.limits import Limits
@@ -73,6 +74,7 @@ class WorkerCalls:
             tuner_version=__version__,
             cards=cards,
             num_places=self._dispatcher.num_places,
+            kinds=kind_versions(),
             compiler=self._preparers.compiler,
             limits=self._limits,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,7 @@ class ClusterLane:
         self.uuid = card.uuid
         self._target = card.target
         self._environment = card.environment
+        self._kinds: Mapping[str, int] = {}
         self._line: asyncio.Queue[_Waiting] = asyncio.Queue()
         self._member: Member | None = None
         #: Read by any thread. Why the card is not fit; and since when no worker has it, with the reason.
@@ -56,6 +58,11 @@ class ClusterLane:
         return self._member
 
     @property
+    def kinds(self) -> Mapping[str, int]:
+        """As the worker announced them last; none before one had the card."""
+        return self._kinds
+
+    @property
     def quarantine(self) -> Quarantine | None:
         """Why nothing is measured now."""
         return self._away or self._unfit
@@ -66,7 +73,7 @@ class ClusterLane:
 
     def attach(self, member: Member, card: messages.CardInfo) -> None:
         """A worker has the card."""
-        self._member, self._environment = member, card.environment
+        self._member, self._environment, self._kinds = member, card.environment, member.announcement.kinds
         self._unfit = self._away = None
 
     def detach(self, why: str) -> None:

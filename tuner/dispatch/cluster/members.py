@@ -10,6 +10,7 @@ from typing import Any
 from distributed.comm.core import Comm, connect
 from distributed.core import send_recv
 
+from tuner.core.problem.op_kinds import named_kinds, usable_kinds
 from tuner.core.trial.limits import Limits
 from tuner.dispatch.cluster import messages
 from tuner.dispatch.cluster.gate import check_answer, check_error
@@ -58,7 +59,9 @@ class Member:
         return not self.distrust and self.num_building < THREADS_PER_PLACE * self.announcement.num_places
 
     def can_build_for(self, call: messages.PrepareCall, compiler: str) -> bool:
-        """Whether what it builds is of use to a card whose machine has that compiler."""
+        """Whether it has the kinds of ops, and what it builds is of use to a card whose machine has that compiler."""
+        if not set(named_kinds(call.problem.workload.ops)) <= set(usable_kinds(self.announcement.kinds)):
+            return False
         return call.target.simulated or (bool(compiler) and self.announcement.compiler == compiler)
 
     async def ask(self, call: messages.Call, payload: bytes) -> Any:

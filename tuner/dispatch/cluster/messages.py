@@ -52,6 +52,8 @@ class Announcement(_Message):
     cards: tuple[CardInfo, ...]
     #: Builds that run at a time.
     num_places: int
+    #: The kinds of ops that it has, and the version of each.
+    kinds: dict[str, int]
     #: Version of NVRTC; empty where only simulated candidates can be prepared.
     compiler: str
     limits: Limits

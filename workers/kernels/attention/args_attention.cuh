@@ -48,8 +48,10 @@ struct CacheOf<false> {
   using Type = CacheRows;
 };
 
-// Which wait has expired: what a CTA was waiting for.
-enum Waited : int { kForTask, kForTaskSlot, kForStage, kForKeys, kForValues, kForSums, kForSumsRead, kForCluster, kForArrivals };
+// Which wait has expired: what a CTA was waiting for. The last two are no waits: arrivals that do not fit, and lengths.
+enum Waited : int {
+  kForTask, kForTaskSlot, kForStage, kForKeys, kForValues, kForSums, kForSumsRead, kForCluster, kForArrivals, kForLengths
+};
 
 // Who gave up, and what it waited for: written once by the first, kept until the host clears it. Laid out as a product's record.
 struct AttentionAbort {
@@ -88,6 +90,9 @@ struct AttentionArgs {
   int sequences;
   AttentionTask first[kMostQueues];
 
+  // Behind the words of what was refused: who has read which lengths, 0 between launches.
+  __device__ __forceinline__ u64* readings() const { return reinterpret_cast<u64*>(refused + 4); }
+  __device__ __forceinline__ int num_readers() const { return num_queues * kCluster * kReaderWarps; }
   __device__ __forceinline__ int num_columns() const { return query_heads * new_tokens; }
   __device__ __forceinline__ int slot(const AttentionTask& task) const {
     return (task.sequence() * num_kv_heads + task.head()) * num_blocks + task.block();

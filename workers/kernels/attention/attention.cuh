@@ -27,18 +27,16 @@ __device__ __forceinline__ int first_of_team(u32 place) {
 
 __device__ __forceinline__ int slice_of_warp() { return static_cast<int>(threadIdx.x) / 32 % kSliceWarps; }
 
-// All math warps: a task's tiles, in the order of the ring, from its `place`-th tile on. False, for all lanes of a warp alike, if
-// the CTA has given up.
-__device__ __forceinline__ bool multiply_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
+// All math warps: a task's tiles, in the order of the ring, from its `place`-th tile on.
+__device__ __forceinline__ void multiply_task(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
                                               int place, const Queries& queries, Softmax& softmax) {
   clear(softmax);
 #pragma unroll 1
   for (int tile = first_of_team(place); tile < hand.num_tiles; tile += kTeams) {
-    if (!attend_slice(args, ring, hand, number, tile, place + tile, slice_of_warp(), queries, softmax)) return false;
+    attend_slice(args, ring, hand, number, tile, place + tile, slice_of_warp(), queries, softmax);
     stamp(args, kFirstK, number, tile == 0 && threadIdx.x % (32 * kSliceWarps) == 0);
   }
   stamp(args, kLastTile, number, threadIdx.x == 0);
-  return true;
 }
 
 // Returns whether these threads have ended a task.
@@ -57,9 +55,9 @@ __device__ inline bool attend_all(const AttentionArgs& args, const Ring& ring, u
       hand_back(ring, number);
       stamp(args, kTaken, number, thread == 0);
       stamp_task(args, hand.task, number, thread == 0);
-      goes_on = multiply_task(args, ring, hand, number, place, queries, softmax);
+      multiply_task(args, ring, hand, number, place, queries, softmax);
     }
-    if constexpr (kFinishWarps == 0) goes_on = !any_of_finishers(!goes_on);  // the sums of the task before are read
+    if constexpr (kFinishWarps == 0) goes_on = !any_of_finishers(!goes_on || has_given_up(ring));  // the sums before are read
     if (!goes_on || is_end) return kFinishWarps == 0 && number > 0;
     const int first = first_of_team(place), from = first * kSliceWarps + slice_of_warp();
     const bool has_sums = first < hand.num_tiles;
@@ -87,7 +85,7 @@ __device__ inline bool finish_all(const AttentionArgs& args, const Ring& ring, u
     const bool is_end = hand.num_tiles < 0;
     if (goes_on && !is_end) {
       hand_back(ring, number);
-      goes_on = wait_phase(args, ring, ring.sums_full(), number & 1, kForSums, number);
+      goes_on = wait_phase(args, ring, ring.sums_full(), number & 1, kForSums, number) && !has_given_up(ring);
     }
     if constexpr (kBoundsWaits) goes_on = !any_of_finishers(!goes_on);
     if (!goes_on || is_end) return number > 0;

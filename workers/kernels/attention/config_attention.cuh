@@ -38,6 +38,7 @@ constexpr int kMathThreads = 32 * kMathWarps;
 constexpr int kFinishThreads = kFinishWarps == 0 ? kMathThreads : 32 * kFinishWarps;
 constexpr int kRequester = kMathThreads + 32 * kFinishWarps;  // the first thread of those that request
 constexpr int kRequestWarps = kByCopyEngine ? 1 : 2;          // one for both; or one for keys, one for values
+constexpr int kReaderWarps = kLengthsOnce ? 1 : kRequestWarps;  // of a CTA, that read lengths
 constexpr int kAttentionThreads = kRequester + 32 * kRequestWarps;
 static_assert(kAttentionThreads <= kBoundThreads, "a thread has no more registers than it is compiled for");
 constexpr int kColumnGroups = kColumns / 8;

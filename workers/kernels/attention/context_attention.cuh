@@ -13,6 +13,11 @@
 // The window. A query sees the last tokens up to its own. The first token that any new one sees is where a context begins.
 // The CTAs of a cluster take the tiles from there on.
 //
+// Readings. Each warp that requests reads lengths by itself. If one changes meanwhile, two of them may disagree on which tasks there
+// are: rows stay unwritten, and counters of arrivals no longer fit, while nobody waits for anything. So a warp adds up a number for
+// each length that it has read. Those that read the same one have weights whose sum is 0. So the sum of all warps is 0 where they
+// have read the same, and else, but for one case in some 2^32, it is not. request_attention.cuh has who looks at it.
+//
 // Memory order. Lengths may be written by the launch before. They are read behind griddepcontrol.wait, past L1.
 #pragma once
 #include "args_attention.cuh"
@@ -24,6 +29,19 @@ struct TaskInHand {
   int num_tiles;  // that this CTA requests; below 0: the queue is at its end
 };
 
+// A number for a length that a warp has read, which is that reader of so many. `of`: what it is the length of.
+__device__ __forceinline__ u32 reading(int of, int length, u32 reader, u32 num_readers) {
+  u32 mixed = static_cast<u32>(length + 1) * 0x9E3779B1u ^ static_cast<u32>(of) * 0x85EBCA77u;
+  mixed = (mixed ^ mixed >> 15) * 0x2C1B3C6Du;
+  mixed ^= mixed >> 12;
+  return mixed * (reader == 0 ? 1 - num_readers * num_readers : 2 * reader + 1);  // 3, 5, ... are n^2 - 1 together
+}
+
+__device__ __forceinline__ bool is_first_warp() { return threadIdx.x < kRequester + 32; }
+
+// The number of the calling warp among those of so many CTAs that read.
+__device__ __forceinline__ u32 reader_warp(int cta) { return cta * kReaderWarps + (is_first_warp() ? 0 : 1); }
+
 // A cluster's way through its queue: each CTA walks it by itself, and all come to the same tasks. The lanes of a warp know 32
 // of them at a time: while the memory is busy a read takes as long as many tiles.
 struct QueuePlace {
@@ -31,6 +49,7 @@ struct QueuePlace {
   u32 left;            // those of them that are still to come, where they are not empty
   AttentionTask task;  // the lane's
   int length;          // of its sequence
+  u32 read;            // the sum of the lane's readings
 };
 
 __device__ __forceinline__ int load_length(const AttentionArgs& args, int sequence) {
@@ -102,9 +121,16 @@ __device__ __forceinline__ bool has_task(const QueuePlace& queue) {
   return queue.first + static_cast<int>(threadIdx.x) % 32 < queue.end;
 }
 
+// A lane's reading of the length of a task of its own: warps of all spans of a context read it.
+__device__ __forceinline__ void add_reading(const AttentionArgs& args, QueuePlace& queue, const AttentionTask& task, int length) {
+  const u32 reader = reader_warp(task.span() * kCluster + cluster_rank());
+  queue.read += reading(args.slot(task), length, reader, args.num_spans * kCluster * kReaderWarps);
+}
+
 // The same: `length` of the lane's context, as it was read.
 __device__ __forceinline__ void know_lengths(const AttentionArgs& args, QueuePlace& queue, int length) {
   queue.length = has_task(queue) ? clamped_length(args, queue.task.sequence(), length) : 0;
+  if (has_task(queue)) add_reading(args, queue, queue.task, queue.length);
   queue.left = __ballot_sync(0xFFFFFFFFu, has_task(queue) && live_spans(args, queue.length).has(queue.task.span()));
 }
 
@@ -131,6 +157,7 @@ struct AssignedPlace {
   int before, known;   // tasks of sequences before it, and the number behind the last task of these 32
   int length;          // of the lane's sequence
   int end, rank;       // the number behind its last whole span, and the place of its rest among those of all 32
+  u32 read;            // the sum of the lane's readings
 };
 
 // All lanes of a warp: lengths and tasks of the place's 32 sequences.
@@ -141,6 +168,7 @@ __device__ inline void know_sequences(const AttentionArgs& args, AssignedPlace& 
   place.length = place.end = 0;
   if (sequence < args.num_assigned) {
     place.length = clamped_length(args, sequence, load_length(args, sequence));
+    place.read += reading(sequence, place.length, reader_warp(blockIdx.x), args.num_readers());
     const LiveSpans live = live_spans(args, place.length);
     const int last = tokens_of(args, live.end - 1, place.length);
     if (last < args.span_tokens) rest = last;
@@ -165,7 +193,8 @@ __device__ inline void know_sequences(const AttentionArgs& args, AssignedPlace& 
 // The same, before any task is taken.
 __device__ inline AssignedPlace first_assigned(const AttentionArgs& args) {
   const int cluster = cluster_number();
-  AssignedPlace place{cluster, 2 * (args.num_queues - cluster) - 1, 0, 0, 0, 0, 0, 0};
+  AssignedPlace place{};
+  place.next = cluster, place.step = 2 * (args.num_queues - cluster) - 1;
   know_sequences(args, place);
   return place;
 }

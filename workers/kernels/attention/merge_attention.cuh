@@ -214,7 +214,7 @@ __device__ inline void arrive(const AttentionArgs& args, const Ring& ring, const
     const u32 now = fetch_add_acq_rel_gpu(counter, arrivals) % args.arrivals_per_launch + arrivals;
     *flag = live.count() > 1 && now == args.arrivals_per_launch;
     if constexpr (kBoundsWaits) {  // clusters have read other lengths
-      if (now > args.arrivals_per_launch) give_up(ring, kForArrivals, number, now, args.arrivals_per_launch);
+      if (now > args.arrivals_per_launch) give_up(ring.stopped(), word_of(kForArrivals, number), now, args.arrivals_per_launch);
     }
   }
   barrier_sync<kFinishThreads>(kFinishBarrier);

@@ -161,16 +161,17 @@ __device__ __forceinline__ void multiply_values(u32 tile, int slice, int first, 
   }
 }
 
-// A warp's slice of tile `tile`, which lies in the stage of the ring's `place`-th tile; `number`: of the CTA's task. False, for all
-// lanes alike, if the CTA has given up.
-__device__ __forceinline__ bool attend_slice(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
+// A warp's slice of tile `tile`, which lies in the stage of the ring's `place`-th tile; `number`: of the CTA's task. If the CTA has
+// given up, of whatever lies there.
+__device__ __forceinline__ void attend_slice(const AttentionArgs& args, const Ring& ring, const TaskInHand& hand, int number,
                                              int tile, int place, int slice, const Queries& queries, Softmax& softmax) {
-  const int stage = place % kStages, parity = place / kStages & 1;
+  const int stage = static_cast<u32>(place) % kStages, parity = static_cast<u32>(place) / kStages & 1;
   const int first_token = first_token_of(args, hand.task, hand.length, tile) + slice * kSliceTokens;
   const bool is_masked = first_token + kSliceTokens > hand.length - args.new_tokens + 1 ||
                          (kHasWindow && first_token < hand.length - args.window);
   float scores[kColumnGroups][4];
-  const bool has_keys = wait_phase(args, ring, ring.k_full(stage), parity, kForKeys, number);
+  bool hands_back = threadIdx.x % 32 == 0;
+  hands_back &= wait_phase(args, ring, ring.k_full(stage), parity, kForKeys, number);
   multiply_keys(ring.k(stage), slice, queries, scores);
   if constexpr (kHasSoftCap) cap_scores(args, scores);
   if (is_masked) mask_scores(args, hand, first_token, scores);
@@ -181,14 +182,13 @@ __device__ __forceinline__ bool attend_slice(const AttentionArgs& args, const Ri
     probabilities[group][0] = transpose_in_registers(Element::narrow_two(scores[group][0], scores[group][1]));
     probabilities[group][1] = transpose_in_registers(Element::narrow_two(scores[group][2], scores[group][3]));
   }
-  const bool has_values = wait_phase(args, ring, ring.v_full(stage), parity, kForValues, number);
+  hands_back &= wait_phase(args, ring, ring.v_full(stage), parity, kForValues, number);
   if (is_masked) {
     const int first = kHasWindow ? first_seen(args, hand.length) - first_token : 0;
     multiply_values<true>(ring.v(stage), slice, first, hand.length - first_token, probabilities, softmax);
   } else {
     multiply_values<false>(ring.v(stage), slice, 0, kSliceTokens, probabilities, softmax);
   }
-  const bool goes_on = all_agree(has_keys && has_values);
-  if (threadIdx.x % 32 == 0) mbarrier_arrive(ring.empty(stage));
-  return goes_on;
+  __syncwarp();
+  if (hands_back) mbarrier_arrive(ring.empty(stage));
 }

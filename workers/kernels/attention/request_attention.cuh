@@ -120,6 +120,7 @@ struct OwnTasks {
       request_tiles(args, ring, hand, 0, 0, requested, 0, 0);
     }
     hand.length = clamped_length(args, hand.task.sequence(), __shfl_sync(0xFFFFFFFFu, length, 0));  // one for all lanes
+    if (threadIdx.x % 32 == 0) add_reading(args, queue, hand.task, hand.length);
     know_lengths(args, queue, of_lane);
     hand.num_tiles = max(own_tiles(args, hand.task.span(), hand.length), requested);
     return true;
@@ -129,6 +130,17 @@ struct OwnTasks {
     return args.num_assigned > 0 ? take_assigned(args, assigned, hand) : take(args, queue, hand);
   }
 };
+
+// All lanes of a warp behind its last task: what it has read goes to the sum of all. Each warp adds 1 to the
+// sum's lower half, but the first one of the launch: it takes as many as there are others. So whoever comes last finds 0 there. Then
+// the upper half is 0, too, or they have not read the same, and the CTA gives up. `number`: of the tasks that it has had.
+__device__ inline void compare_readings(const AttentionArgs& args, const Ring& ring, u32 read, int number) {
+  const u32 of_warp = __reduce_add_sync(0xFFFFFFFFu, read);
+  if (threadIdx.x % 32 != 0) return;
+  const u64 count = reader_warp(blockIdx.x) == 0 ? 1 - static_cast<u64>(args.num_readers()) : 1;
+  const u64 added = (static_cast<u64>(of_warp) << 32) + count, sum = fetch_add_relaxed_gpu(args.readings(), added) + added;
+  if (static_cast<u32>(sum) == 0 && sum != 0) give_up(ring.stopped(), word_of(kForLengths, number), threadIdx.x / 32, 0);
+}
 
 // All lanes of a warp that requests, before griddepcontrol.wait: what the plan says.
 __device__ __forceinline__ OwnTasks know_plan(const AttentionArgs& args) {
@@ -193,6 +205,7 @@ __device__ inline void request_all(const AttentionArgs& args, const Ring& ring, 
   }
   hand.num_tiles = -1;
   announce(args, ring, hand, asked.tasks++ % kTaskSlots);
+  if constexpr (kBoundsWaits) compare_readings(args, ring, args.num_assigned > 0 ? own.assigned.read : own.queue.read, asked.tasks - 1);
   if (args.next.is_early != 0 || !brings_tasks()) return;
   const int last = asked.tiles - 1;
   if (last >= 0 && !wait_phase(args, ring, ring.v_full(last % kStages), last / kStages & 1, kForValues, asked.tasks - 1)) return;

@@ -3,12 +3,15 @@
 // Which waits. Roles of a CTA wait for each other at mbarriers, CTAs of a cluster for each other's sums. A length that changes
 // while a launch runs may be read as two values, by two CTAs of a cluster or by two warps that request. Then one of them waits
 // for what the other one does not bring. No wait is for another cluster.
+// What all have read is compared at the end (request_attention.cuh).
 //
 // Abort. A wait that outlasts the limit leaves three words in shared memory, if it is the first one. Other waits of the CTA see
-// them once they have to wait. A warp leaves its tasks when all of its lanes agree, warps that meet at a named barrier when all
-// of them do. Who requests stays until all that it has asked for is there. So nothing is written to shared memory that belongs
-// to another CTA by then. At its end the CTA writes the record to the workspace, if it is the launch's first one: code for it at
-// each wait would be fetched by every launch.
+// them once they have to wait. Warps that multiply go on with what is there: a vote behind each tile would stand between it
+// and the next one. They hand back no stage whose tile they have not seen. Who ends a task looks at the words behind the sums
+// that it waits for, and before it writes. Other warps leave their tasks when all of their lanes agree, warps that meet at a
+// named barrier when all of them do. Who requests stays until all that it has asked for is there. So nothing is written to
+// shared memory that belongs to another CTA by then. At its end the CTA writes the record to the workspace, if it is the
+// launch's first one: code for it at each wait would be fetched by every launch.
 //
 // NaN. A CTA that has given up ends by filling the whole result with NaN. It has not arrived for the task at which it gave up,
 // so nobody adds that slot up. So a row that the launch could not finish is NaN. A row that another CTA finishes may be right.
@@ -29,11 +32,11 @@ __device__ __forceinline__ u32 word_of(Waited waited, int number) {
   return 1 | (static_cast<u32>(waited) + 1) << 1 | static_cast<u32>(number) << 5;
 }
 
-// One thread: the CTA's first one says what it waited for.
-__device__ __forceinline__ void give_up(const Ring& ring, Waited waited, int number, u32 seen, u32 expected) {
-  if (compare_and_swap_shared(ring.stopped(), 0, word_of(waited, number)) != 0) return;
-  store_shared_word(ring.stopped() + 4, seen);
-  store_shared_word(ring.stopped() + 8, expected);
+// One thread: the CTA's first one says what it waited for. `stopped`: the ring's.
+__device__ __forceinline__ void give_up(u32 stopped, u32 word, u32 seen, u32 expected) {
+  if (compare_and_swap_shared(stopped, 0, word) != 0) return;
+  store_shared_word(stopped + 4, seen);
+  store_shared_word(stopped + 8, expected);
 }
 
 // One thread of a CTA that has given up: the launch's first one leaves the record.
@@ -46,22 +49,38 @@ __device__ inline void record_abort(const AttentionArgs& args, const Ring& ring,
   args.abort->cta = static_cast<int>(blockIdx.x);
 }
 
-// Until the phase of this parity is over; false if the CTA has given up. `number`: of the CTA's task.
+__device__ __forceinline__ bool has_given_up(const Ring& ring) {
+  if constexpr (kBoundsWaits) return load_shared_word(ring.stopped()) != 0;
+  return false;
+}
+
+// Looks at a barrier between two looks at the clock, which cost more.
+constexpr u32 kPolls = 16;
+
+// Until the phase of this parity is over; false if the CTA has given up. It is a call, since code in line would take registers
+// from those that multiply.
+template <bool kInCluster>
+__device__ __noinline__ bool wait_longer(u32 stopped, u32 barrier, u32 parity, u32 word, long long spin_limit_cycles) {
+  long long start = 0;
+  u32 polls = 0;
+#pragma unroll 1
+  do {
+    if (!kBoundsWaits || ++polls % kPolls != 0) continue;
+    if (load_shared_word(stopped) != 0) return false;
+    if (polls == kPolls) start = clock64();
+    if (clock64() - start <= spin_limit_cycles) continue;
+    give_up(stopped, word, threadIdx.x / 32, parity);
+    return false;
+  } while (!(kInCluster ? is_over_in_cluster(barrier, parity) : is_over(barrier, parity)));
+  return true;
+}
+
+// The same, with a look in front of it. `number`: of the CTA's task.
 template <bool kInCluster = false>
 __device__ __forceinline__ bool wait_phase(const AttentionArgs& args, const Ring& ring, u32 barrier, u32 parity, Waited waited,
                                            int number) {
-  const auto is_there = [=] { return kInCluster ? is_over_in_cluster(barrier, parity) : is_over(barrier, parity); };
-  if (is_there()) return true;
-  const long long start = clock64();
-  while (!is_there()) {
-    if constexpr (kBoundsWaits) {
-      if (load_shared_word(ring.stopped()) != 0) return false;
-      if (clock64() - start <= args.spin_limit_cycles) continue;
-      give_up(ring, waited, number, threadIdx.x / 32, parity);
-      return false;
-    }
-  }
-  return true;
+  if (kInCluster ? is_over_in_cluster(barrier, parity) : is_over(barrier, parity)) return true;
+  return wait_longer<kInCluster>(ring.stopped(), barrier, parity, word_of(waited, number), args.spin_limit_cycles);
 }
 
 // All lanes of a warp meet: whether it is so for each of them.
@@ -94,7 +113,7 @@ __device__ __forceinline__ void hand_back(const Ring& ring, int number) {
 
 // Of the threads that request, whether they bring tasks and queries too. Who does not, walks the same queue, and may be many
 // tasks without tiles behind.
-__device__ __forceinline__ bool brings_tasks() { return kRequestWarps == 1 || threadIdx.x < kRequester + 32; }
+__device__ __forceinline__ bool brings_tasks() { return kRequestWarps == 1 || is_first_warp(); }
 
 // Who requests the ring's `place`-th tile, of the CTA's task of that number: until its stage is free; false if the CTA has given up.
 __device__ __forceinline__ bool wait_until_free(const AttentionArgs& args, const Ring& ring, int place, int number) {

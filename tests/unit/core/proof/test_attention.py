@@ -14,11 +14,13 @@ from tests.support.attention import Array, Arrivals, Interpreter
 from tests.support.attentions import alone
 from tests.support.attentions import attention as attention_op
 from tests.support.cases import H200
+from tests.support.task_machine import is_left
 from tuner.core.plan.attention import AttentionPlan, assign, num_attention_clusters
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.proof.attention import attention_digest, attention_plan, check_attention, check_made_for
+from tuner.core.proof.run_time import check_reach
 from tuner.errors import CoverageError, InvalidInput, PlanError, ResourceError, WordError
 from tuner.workers.gpu.attention_reference import attention
 
@@ -231,6 +233,26 @@ def test_a_slot_gets_the_same_arrivals_at_every_length(window: int | None) -> No
         for length in range(OP.max_length + 1):
             arrivals = [plan.arrivals(number, length) for number in range(plan.num_spans)]
             assert sum(arrivals) == plan.arrivals_per_launch
+
+
+def test_the_spans_that_a_launch_runs_are_the_tiles_of_which_something_is_left_at_its_lengths() -> None:
+    """The first one runs anyway: a sequence without tokens has an output, too."""
+    for span in (8, 16, 24, 56):
+        plan = plan_of(span=span)
+        tiles = plan.tiles
+        (context,) = (read.box for read in tiles.reads)
+        check_reach(tiles)
+        for length in range(OP.max_length + 1):
+            values = {"lengths": [OP.max_length, length, 0]}
+            left = [number for number in range(plan.num_spans) if is_left(tiles, context, (1, 0, 0, number), 0, values)]
+            assert list(plan.live_spans(length)) == (left or [0])
+
+
+def test_spans_that_end_before_the_longest_length_are_refused() -> None:
+    plan = plan_of()
+    longer = replace(plan.tiles.bounds[0], limit=replace(plan.lengths, most=OP.max_length + 1))
+    with pytest.raises(CoverageError, match="boxes of context reach to 50 in dimension 2; lengths is 0 to 51"):
+        check_reach(replace(plan.tiles, bounds=(longer,)))
 
 
 def one_short(plan: AttentionPlan, span: int, length: int) -> int:

@@ -1,0 +1,39 @@
+"""Rows of `docs/schedule-space.md` as the records of the axes have them.
+
+``python -m tests.house.axes_page`` writes them into the page: in the place of a row of the same axis, else behind the
+last row of its table. Axes whose record says nothing for documents have rows that are written by hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner.core.schedule.axis import axes_of
+from tuner.core.schedule.ordering import Ordering
+from tuner.core.schedule.tiling import Tiling
+
+PAGE = Path(__file__).parents[2] / "docs/schedule-space.md"
+#: By the word of the page's second column.
+TABLES = {"tiling": Tiling, "ordering": Ordering}
+
+
+def drawn(text: str) -> str:
+    """The page with these rows."""
+    lines = text.splitlines()
+    for of, kind in TABLES.items():
+        for name, one in axes_of(kind).items():
+            if not one.meaning:
+                continue
+            head = f"| `{name}` | {of} |"
+            row = f"{head} {one.values_in_words} | {one.meaning} |"
+            found = [number for number, line in enumerate(lines) if line.startswith(head)]
+            if found:
+                lines[found[0]] = row
+            else:
+                last = max(number for number, line in enumerate(lines) if line.split("|")[2:3] == [f" {of} "])
+                lines.insert(last + 1, row)
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(drawn(PAGE.read_text()))
