@@ -18,6 +18,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/core": {"numpy"},
     "tuner/errors.py": set(),
     "tuner/ops": set(),
+    "tuner/ops/attention/costs.py": {"numpy"},
     "tuner/ops/attention/wire.py": {"pydantic"},
     "tuner/ops/gemm/wire.py": {"pydantic"},
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},
@@ -30,6 +31,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/runtime/torch_attention.py": {"torch"},
     "tuner/runtime/torch_layer.py": {"torch"},
     "tuner/runtime/torch_operands.py": {"torch"},
+    "tuner/runtime/torch_models.py": {"torch"},
     "tuner/runtime/torch_op.py": {"torch"},  # the operator of PyTorch, which nobody imports but who calls it
     "tuner/vllm": {"torch", "vllm"},  # who has vLLM has both
     "tuner/dispatch/cluster": {"distributed", "dask"},

@@ -34,6 +34,7 @@ def registered(
 ) -> Iterator[None]:
     """The plugin in the stub that stands under vLLM's name, and a pack."""
     assert operator
+    vllms_own = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "vllm"}
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "support" / "vllm_stub"))
     (tmp_path / "model.tunerpack").write_bytes(b"a pack")
     monkeypatch.setenv("TUNER_PACK", str(tmp_path / "model.tunerpack"))
@@ -46,6 +47,7 @@ def registered(
         del sys.modules[name]
     for name in ("tuner.vllm.loader", "tuner.vllm.mlp"):  # they have taken classes of the stub
         sys.modules.pop(name, None)
+    sys.modules.update(vllms_own)
 
 
 def config(**changes: Any) -> Any:
