@@ -75,6 +75,15 @@ bool is_same(const OptionalTensor& tensor, const void* address, at::IntArrayRef 
   return tensor->const_data_ptr() == address && is(tensor, shape, dtype, device) && tensor->is_contiguous();
 }
 
+// PyTorch's of an element type; of another one than these no tensor is, so that PyTorch's own products compute it.
+at::ScalarType scalar_type(int32_t dtype) {
+  switch (dtype) {
+    case TUNER_FP16: return at::kHalf;
+    case TUNER_BF16: return at::kBFloat16;
+    default: return at::ScalarType::Undefined;
+  }
+}
+
 // The kernel of one for these operands and options, where they are those that were prepared and nothing about them is wrong;
 // else null.
 tuner_ffn* kernel_for(const Known& known, const Tensor& x, const Tensor& w1, const Tensor& w2, const OptionalTensor& b1,
@@ -82,7 +91,7 @@ tuner_ffn* kernel_for(const Known& known, const Tensor& x, const Tensor& w1, con
                       c10::string_view activation, bool gated) {
   const tuner_tensors& own = known.given.tensors;
   const tuner_shape& shape = known.given.shape;
-  const auto dtype = shape.dtype == TUNER_BF16 ? at::kBFloat16 : at::kHalf;
+  const auto dtype = scalar_type(shape.dtype);
   const auto device = x.device();
   if (x.dim() != 2 || x.size(0) >= static_cast<int64_t>(known.by_rows.size())) return nullptr;
   const int64_t m = x.size(0), rows = shape.d_hidden * (gated ? int64_t{2} : int64_t{1});
