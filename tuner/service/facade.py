@@ -79,6 +79,7 @@ class Service(TrialReader):
         retention: Retention | None = None,
         courier: Courier | None = None,
         search: Search = search_here,
+        always_asks: bool = False,
     ) -> None:
         """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
         where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most;
@@ -86,7 +87,7 @@ class Service(TrialReader):
         with `winners` that are kept elsewhere. `leads` says whether this server runs the jobs; one that does not takes
         jobs for the one that does; `leader_trouble` why nobody does. `retention` is which ended jobs are kept: all,
         where it is not given. `courier` sends the webhooks; without one none may be asked for. `search` begins a
-        search, here or in another process."""
+        search, here or in another process. `always_asks` has nobody let in who does not say who he is."""
         super().__init__(store)
         self._dispatcher = dispatcher
         self._leader_trouble = leader_trouble
@@ -99,7 +100,7 @@ class Service(TrialReader):
         #: Jobs that are asked for together.
         self.batches = Batches(store, self.desk, clock)
         #: The tokens, and the audit log.
-        self.access = Access(store, clock)
+        self.access = Access(store, clock, always_asks=always_asks)
         #: What the charts of the pages show.
         self.charts = JobCharts(store)
         #: For Prometheus.

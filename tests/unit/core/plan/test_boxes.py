@@ -64,6 +64,29 @@ def test_rows_of_an_edge_are_those_of_its_tiles(graph: BoxGraph) -> None:
             assert list(range(first[row], last[row])) == (list(range(min(read), max(read) + 1)) if read else [])
 
 
+def test_a_box_that_goes_by_steps_in_two_dimensions_is_a_diagonal() -> None:
+    writes = Box(tensor="a", extents=(along(0, 4, 1), along(1, 4, 2)))
+    read = Read(box=Box(tensor="a", extents=(along(STEP, 4, 1), along(STEP, 4, 1))))
+    own = Box(tensor="b", extents=(along(0, 1, 1),))
+    reader = TileSpace(name="b", grid=(1,), num_steps=4, writes=(own,), reads=(read,))
+    graph = box_graph(TileSpace(name="a", grid=(4, 2), num_steps=1, writes=(writes,), reads=()), reader)
+    assert tiles_named(graph, (1, 0, 0)) == {(0, 0, 0): 0, (0, 1, 0): 1, (0, 2, 1): 2, (0, 3, 1): 3}
+
+
+def test_a_box_that_is_empty_in_another_dimension_has_no_rows() -> None:
+    """Found by chance: along the rows alone it overlaps."""
+    writes = Box(tensor="a", extents=(along(0, 2, 1), along(1, 2, 1)))
+    empty = Extent(axes=(), begin=np.array(1), end=np.array(1))
+    read = Read(box=Box(tensor="a", extents=(along(0, 2, 1), empty)), is_late=True)
+    reader = TileSpace(
+        name="b", grid=(2,), num_steps=1, writes=(Box(tensor="b", extents=(along(0, 2, 1),)),), reads=(read,)
+    )
+    (edge,) = box_graph(TileSpace(name="a", grid=(2, 2), num_steps=1, writes=(writes,), reads=()), reader).edges
+    first, last = edge.rows
+    assert (first == last).all()
+    assert not edge.needs_of_tiles().tiles.size
+
+
 def box_graph_of(read: Read, graph: BoxGraph, consumer: int) -> BoxGraph:
     """The same ops, of which that one has this read alone, and is not in parts."""
     ops = [
