@@ -14,7 +14,7 @@ from benchmarks.runtime.chosen import Chosen, at_rows
 from benchmarks.runtime.kernels import Kernels
 from benchmarks.runtime.rounds import PackRunner, Rounds, times_us
 from tests.support.packs_on_card import pack_of
-from tuner.client.tune_model import VLLM_ROWS
+from tuner.client.vllm_rows import captured_rows
 from tuner.core.problem.gpu import Gpu
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.packs.contents import Kernel
@@ -59,7 +59,7 @@ def ladder_rows(rounds: Rounds, kernels: Kernels, folder: Path, chosen: Sequence
             )
         )  # fmt: skip
     entry = make_entry(Shape.of_workload(chosen[-1].workload.to_json()), results, min_gain=DEFAULT_MIN_GAIN)
-    served = [m for m in VLLM_ROWS if (rung := entry.at(m)) is not None and rung.kernel is not None]
+    served = [m for m in captured_rows() if (rung := entry.at(m)) is not None and rung.kernel is not None]
     write_pack([entry], folder / "ladder.tunerpack")
     own = {result.m: result.kernel for result in results}
     with closing(Pack(folder / "ladder.tunerpack")) as pack:

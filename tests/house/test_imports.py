@@ -18,6 +18,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/core": {"numpy"},
     "tuner/errors.py": set(),
     "tuner/ops": set(),
+    "tuner/ops/attention/costs.py": {"numpy"},
     "tuner/ops/attention/wire.py": {"pydantic"},
     "tuner/ops/gemm/wire.py": {"pydantic"},
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},
@@ -28,8 +29,12 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/runtime": set(),
     "tuner/runtime/torch_compiled.py": {"torch"},
     "tuner/runtime/torch_attention.py": {"torch"},
+    "tuner/runtime/torch_program.py": {"torch"},
+    "tuner/runtime/torch_found.py": {"torch"},
+    "tuner/runtime/torch_formula.py": {"torch"},
     "tuner/runtime/torch_layer.py": {"torch"},
     "tuner/runtime/torch_operands.py": {"torch"},
+    "tuner/runtime/torch_models.py": {"torch"},
     "tuner/runtime/torch_op.py": {"torch"},  # the operator of PyTorch, which nobody imports but who calls it
     "tuner/vllm": {"torch", "vllm"},  # who has vLLM has both
     "tuner/dispatch/cluster": {"distributed", "dask"},
@@ -58,6 +63,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/cluster_cli.py": {"click"},
     "tuner/db_cli.py": {"click"},
     "tuner/doctor.py": {"click"},
+    "tuner/estimate.py": {"pydantic"},
     "tuner/token_cli.py": {"click"},
     "tuner/demo.py": {"click", "rich"},
     "workers": {"numpy", "pebble"},

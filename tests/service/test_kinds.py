@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import toys
 from tests.support.attentions import alone, attention
 from tests.support.builders import BEST, spec
 from tests.support.repository import ROOT
@@ -24,6 +26,7 @@ from tuner.core.trial.job import JobState
 from tuner.core.trial.records import FinalRow
 from tuner.store import Store, bests, jobs
 
+BUDGET = {"trials": 12, "seconds": 600}
 Ask = Callable[..., tuple[int, Any]]
 ROW = FinalRow(
     candidate=Candidate(plan_kind=apart_kind(2), schedule=alone()),
@@ -61,6 +64,13 @@ def server(folder: Path, *hidden: str, sites: tuple[Path, ...] = ()) -> Iterator
         assert process.wait(timeout=60) == 0
 
 
+def ended(ask: Ask, job_id: str) -> tuple[str, str]:
+    """Its last state, and why."""
+    wait_until(lambda: ask("GET", f"/jobs/{job_id}")[1]["state"] in ("succeeded", "failed"), pause_s=0.2)
+    _, job = ask("GET", f"/jobs/{job_id}")
+    return job["state"], job["reason"]
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> tuple[Path, str, str]:
     """A folder with a database: a result of an attention, and a job of one that waits; their ids."""
@@ -92,14 +102,83 @@ def test_without_a_kind_old_rows_say_so_and_products_are_tuned(kept: tuple[Path,
         _, job = ask("GET", f"/jobs/{waiting}")
         assert job["state"] == "queued"
         assert job["reason"] == (
-            "it has an op of kind attention, which is not known here: install the package that brings it, or cancel it"
+            "it has an op of kind attention, which is not known here: repair the package (attention cannot be used: "
+            "ModuleNotFoundError: No module named 'tuner.ops.attention'), or cancel it"
         )
         status, refused = ask("POST", "/jobs", {"pair": {"kind": "chain", "m": 4, "ops": [{"op": "attention"}]}})
         assert (status, refused["errors"][0]["field"]) == (422, "pair.ops.0.op")
-        status, job = ask("POST", "/jobs", {"pair": SMALL_PAIR, "budget": {"trials": 12, "seconds": 600}})
+        status, job = ask("POST", "/jobs", {"pair": SMALL_PAIR, "budget": BUDGET})
         assert status == 202
-        wait_until(lambda: ask("GET", f"/jobs/{job['id']}")[1]["state"] in ("succeeded", "failed"), pause_s=0.2)
-        assert ask("GET", f"/jobs/{job['id']}")[1]["state"] == "succeeded", "those behind it do not wait with it"
+        assert ended(ask, job["id"]) == ("succeeded", ""), "those behind it do not wait with it"
     with server(folder) as ask:
         _, job = ask("GET", f"/jobs/{done}")
         assert (job["pair"]["kind"], job["pair"]["ops"][0]["op"]) == ("chain", "attention"), "nothing was lost"
+
+
+GATHER = {"op": "gather", "name": "embed", "n": 512, "table_rows": 4096}
+UP = {"name": "up", "source": "embed", "n": 256, "k": 512}
+
+
+def test_a_kind_of_another_package_goes_from_a_request_to_a_result(tmp_path: Path) -> None:
+    site = toys.install("gather", tmp_path / "site")
+    with server(tmp_path / "data", sites=(site,)) as ask:
+        _, schema = ask("GET", "/openapi.json")
+        fields = schema["components"]["schemas"]["ChainGather"]
+        assert fields["properties"]["table_rows"] == {
+            "description": "rows of the table",
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 2**20,
+            "title": "Table Rows",
+        }
+        assert fields["required"] == ["op", "name", "n", "table_rows"]
+        for changed, field in (({"table_rows": 0}, "table_rows"), ({"wide": 1}, "wide"), ({"n": 12}, None)):
+            pair = {"kind": "chain", "m": 16, "ops": [GATHER | changed], "dtype": "bf16"}
+            status, refused = ask("POST", "/jobs", {"pair": pair})
+            where = f"pair.ops.0.{field}" if field else "pair.embed.n"
+            assert (status, refused["errors"][0]["field"]) == (422, where)
+        pair = {"kind": "chain", "m": 16, "ops": [GATHER, UP], "dtype": "bf16"}
+        status, job = ask("POST", "/jobs", {"pair": pair, "budget": BUDGET})
+        assert (status, job.get("workload")) == (202, "gather bf16 gather of 16 from 4096 x 512 -> 256")
+        assert ended(ask, job["id"]) == ("succeeded", "")
+        _, page = ask("GET", f"/ui/jobs/{job['id']}.json")
+        assert [(row["name"], row["reads"], row["reads_ops"]) for row in page["ops"]] == [
+            ("embed", "x", {}),
+            ("up", "embed", {"source": "embed"}),
+        ]
+        assert [row["launch"] for row in page["ops"]] == [1, 2]
+        number = page["best"]["finals"][-1]["trial_number"]
+        assert "Gather embed: CTAs of " in ask("GET", f"/ui/jobs/{job['id']}/trials/{number}")[1]
+        assert "the library (index_select and an addition and cuBLASLt in a graph)" in json.dumps(page["best"])
+        for path in ("", f"/trials/{number}", f"/trials/{number}/source", f"/trials/{number}/timeline"):
+            status, _ = ask("GET", f"/ui/jobs/{job['id']}{path}")
+            assert (path, status) == (path, 200)
+        _, source = ask("GET", f"/ui/jobs/{job['id']}/trials/{number}/source.json")
+        assert "gather(const uint4* x" in json.dumps(source)
+        _, batch = ask("POST", "/batches", {"pairs": [pair | {"m": 32}, pair | {"m": 64}], "budget": BUDGET})
+        _, members = ask("GET", f"/batches/{batch['id']}/jobs")
+        assert [ended(ask, one["job"]["id"]) for one in members["items"]] == [("succeeded", "")] * 2
+        _, ladder = ask("GET", f"/batches/{batch['id']}/best")
+        assert ladder
+
+
+EXPLAINED = """
+from toy_gather.schedule import GatherSchedule
+from tuner.core.insight.explain import explain
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import any_space_of
+op = {"op": "gather", "name": "embed", "m": 16, "n": 512, "table_rows": 4096}
+alone = Workload.from_json({"kind": "chain", "ops": [op], "dtype": "bf16"})
+print(any_space_of(alone, CATALOGUE["h200"]).num_schedules)
+print(*explain(alone, CATALOGUE["h200"], Schedule(ops=(GatherSchedule(rows_per_cta=4),))), sep="\\n")
+"""
+
+
+def test_a_schedule_of_a_kind_of_another_package_is_explained(tmp_path: Path) -> None:
+    count, heading, bounds, tasks, *others = toys.run(EXPLAINED, toys.install("gather", tmp_path)).splitlines()
+    assert (count, heading.partition(" on ")[0]) == ("12", "gather bf16 gather of 16 from 4096 x 512")
+    assert re.fullmatch(r"Bounds: DRAM \d+\.\d us; tensor cores 0\.0 us\.", bounds), bounds
+    assert tasks == "Tasks: embed has 16 rows in 4 CTAs on 132 SMs."
+    assert others[0].startswith("Forecast: embed ")

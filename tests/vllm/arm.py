@@ -53,6 +53,7 @@ FAMILIES = {
         "architectures": ["Gemma3ForCausalLM"],
         "model_type": "gemma3_text",
         "hidden_activation": "gelu_pytorch_tanh",
+        "layer_types": ["sliding_attention", "full_attention"],  # vLLM's CPU runs no model of windows alone
         "query_pre_attn_scalar": 32,
         "sliding_window": 128,
         "tie_word_embeddings": True,

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.repository import ROOT
 from tests.wheel.conftest import STRANGER, Environment, pip
 from tuner import __version__
 from tuner.versions import DISTRIBUTION, install_command
@@ -116,6 +117,13 @@ def test_a_vllm_beside_it_finds_the_plugin_and_one_that_is_none_breaks_nothing(b
     done = base.run("python", "-c", f"{finds}; print(found.name); print(found.load()())")
     assert done.stdout.split() == ["tuner", "None"], done.stderr
     assert "the load format `tuner` is not there" in done.stderr
+
+
+def test_an_estimate_from_the_base_install_says_what_to_install(base: Environment) -> None:
+    config = ROOT / "tests" / "unit" / "client" / "configs" / "llama_3_8b.json"
+    refused = base.run("tuner-client", "estimate", str(config), "--m", "16")
+    assert refused.returncode == 3
+    assert install_command("server") in refused.stderr
 
 
 def test_the_base_install_says_where_cmake_finds_the_runtime_and_compiles_it(base: Environment) -> None:

@@ -8,10 +8,13 @@ from typing import Any
 
 from tuner.client.model_families import FAMILIES, Biases, Windows
 from tuner.client.models import dense_language_model, dtype_of, flag_of, size_of
+from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
 
 #: Types of rotary embeddings whose frequencies do not change with the length, and that scale nothing.
 _PLAIN_ROTARY = ("default", "linear", "llama3")
+#: Of a latent attention, whose cache has no heads.
+_LATENT = "kv_lora_rank"
 #: What `layer_types` calls a layer with a window, and one without.
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _WITHOUT_QKV = "tune the attention without --with-qkv, and write to the cache in front of it"
@@ -152,7 +155,7 @@ def _rotary(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return found
 
 
-def attention_pairs(
+def counted_pairs(
     config: Mapping[str, Any],
     *,
     sequences: int,
@@ -160,9 +163,9 @@ def attention_pairs(
     tp: int = 1,
     dtype: str | None = None,
     page_tokens: int | None = None,
-) -> list[dict[str, Any]]:
-    """The attentions of a decode step with their projections, as `POST /jobs` takes them; of one of `tp` ranks. Layers
-    of several kinds are several, in their order; a window that hides nothing is none.
+) -> list[tuple[dict[str, Any], int]]:
+    """The attentions of a decode step with their projections, as `POST /jobs` takes them, and how many layers have
+    each; of one of `tp` ranks. Layers of several kinds are several, in order; a window that hides nothing is none.
 
     Heads are split over the ranks, whose projections are summed. Where o_proj has a bias the attention is alone.
 
@@ -177,7 +180,7 @@ def attention_pairs(
     Raises:
         InvalidInput: the model has experts, is quantised, or the ranks do not divide its heads.
     """
-    model = dense_language_model(config)
+    model, kinds = dense_language_model(config), layer_attentions(config)
     pairs = [
         {
             "kind": "attention",
@@ -193,9 +196,15 @@ def attention_pairs(
             "soft_cap": layer.soft_cap,
             "dtype": dtype or dtype_of(model),
         }
-        for layer in layer_attentions(config)
+        for layer in kinds
     ]
-    return _once(pairs)
+    layers = list(zip(pairs, kinds.values(), strict=True))
+    return [(pair, sum(count for other, count in layers if other == pair)) for pair in _once(pairs)]
+
+
+def attention_pairs(config: Mapping[str, Any], **how: Any) -> list[dict[str, Any]]:
+    """Those of `counted_pairs`, which has the arguments and what is raised."""
+    return [pair for pair, _ in counted_pairs(config, **how)]
 
 
 def qkv_attention_chains(
@@ -264,6 +273,18 @@ def _chain(
     return {"kind": "chain", "m": sequences, "dtype": dtype, "ops": [qkv, attention, o_proj]}
 
 
+def in_words(config: Mapping[str, Any], why: str) -> str:
+    """Whether an attention has a kernel here in a model that is refused as a whole; `why` says what goes with it.
+
+    Raises:
+        InvalidInput: the config does not say how many layers there are.
+    """
+    if config.get(_LATENT):
+        return f"no attention: it is a latent one ({_LATENT}), which has no kernel here"
+    layers = size_of(config, "num_hidden_layers")
+    return f"the attention, {why}, in {layers} layers: tune-model takes no such model, submit --sequences does"
+
+
 def _of_a_rank(count: int, name: str, tp: int) -> int:
     if count % tp:
         problem = f"is {tp}, and {name} {count} is no multiple of it"
@@ -299,3 +320,17 @@ def _check_turned(layer: LayerAttention) -> None:
     if layer.turned_part not in (None, 1.0):
         problem = f"is {layer.turned_part}, and a kernel here turns whole heads"
         raise InvalidInput("partial_rotary_factor", problem, _WITHOUT_QKV)
+
+
+def words_of(pair: Mapping[str, Any]) -> str:
+    """Of an attention, or of one with what is in front."""
+    if "ops" in pair:
+        (attention,) = (op for op in pair["ops"] if op.get("op") == ATTENTION)
+        return f"qkv, attention, o_proj: {_reach(attention)}"
+    projected = "its projection" if pair["d_out"] else "no projection, since o_proj has a bias"
+    return f"attention: {_reach(pair)}, {projected}"
+
+
+def _reach(attention: Mapping[str, Any]) -> str:
+    window = f", a window of {attention['window']}" if attention.get("window") else ""
+    return f"{attention['sequences']} x {attention['max_length']} tokens{window}"

@@ -13,10 +13,10 @@ from tuner.packs.shapes import Shape
 
 _DTYPES = {one.row.array_name: str(one) for one in Dtype}
 #: What is said of a whole model is said of its language model too.
-_QUANTISED = ("quantization_config", "compression_config")
-_OF_THE_WHOLE = ("dtype", "torch_dtype", *_QUANTISED)
+QUANTISED = ("quantization_config", "compression_config")
+_OF_THE_WHOLE = ("dtype", "torch_dtype", *QUANTISED)
 #: Fields that say how many experts there are; each family calls them otherwise.
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 
 def ffn_shapes(
@@ -89,11 +89,11 @@ def _language_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _check_dense(config: Mapping[str, Any]) -> None:
     family = config.get("model_type")
-    experts = next((name for name in _EXPERTS if config.get(name)), None)
+    experts = next((name for name in EXPERTS if config.get(name)), None)
     if experts is not None:
         problem = f"is {config[experts]}: {family} is a mixture of experts, whose products are grouped by expert"
         raise InvalidInput(experts, problem, "give the config of a dense model")
-    for name in _QUANTISED:
+    for name in QUANTISED:
         if quantised := config.get(name):
             method = quantised.get("quant_method", "an unnamed method") if isinstance(quantised, Mapping) else quantised
             problem = f"says that the layers are quantised by {method}; a kernel here multiplies {' or '.join(Dtype)}"
@@ -113,7 +113,7 @@ def size_of(config: Mapping[str, Any], name: str) -> int:
     Raises:
         InvalidInput: it is none.
     """
-    found = config[name]
+    found = config.get(name)
     if type(found) is not int or found < 1:
         problem = f"should be a positive integer, got {found!r}"
         raise InvalidInput(name, problem, "give the config.json of the model")

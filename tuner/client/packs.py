@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
-from tuner.client import render
 from tuner.client.errors import NoResult, Refused
 from tuner.client.files import check_places, place_below
 from tuner.client.http import Client
@@ -18,11 +16,10 @@ from tuner.client.lock import Cache, Lock, LockedPack, change_lock, read_lock
 from tuner.client.meaning import asked_workload, check_kernel, check_pack
 from tuner.client.options import lock_option, pack_options
 from tuner.client.output import print_table, write_or_print
+from tuner.client.pack_tables import diff_table, ladder_table
 from tuner.client.signatures import check_signed, pinned
-from tuner.core.problem.gpu import SIMULATED_PREFIX
 from tuner.errors import InvalidInput
-from tuner.packs.contents import Rung
-from tuner.packs.ladder import DEFAULT_MIN_GAIN, MAX_ROWS
+from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.read import Pack, read_pack
 from tuner.packs.shapes import AnyShape, Shape, shape_of
 from tuner.packs.signing import signer
@@ -254,89 +251,3 @@ def fetch_locked(
     for place, sha256, content in found:
         cache.put(sha256, content)
         write_or_print(content, place)
-
-
-def ladder_table(pack: Pack) -> Table:
-    """What each range of rows runs, and what it gains."""
-    simulated = str(pack.document["provenance"].get("target", "")).startswith(SIMULATED_PREFIX)
-    table = Table("shape", "rows", "runs", "speed-up", "95 % interval", title=f"pack{render.mark(simulated)}")
-    is_invariant, min_gain = any(entry.invariant_rows for entry in pack.entries), _min_gain(pack)
-    if is_invariant:
-        table.add_column("without the promise")
-        table.caption = "batch-invariant: a row's bits depend on no other row, up to the largest m"
-    for entry in pack.entries:
-        for rung in entry.rungs:
-            without = [render.ratio(rung.provenance.get("without_the_promise"))] if is_invariant else []
-            table.add_row(str(entry.shape), sizes_of(rung), _runs_and_why(rung, min_gain), *_speedup(rung), *without)
-    return table
-
-
-def diff_table(path: str, before: Pack | None, after: Pack) -> Table:
-    """What each range of sizes ran and runs, and what that gained and gains; only what differs."""
-    table = Table("shape", "rows", "before", "after", title=f"{path}: what changed")
-    ladders = [{one.shape: one for one in side.entries} if side else {} for side in (before, after)]
-    for shape in dict.fromkeys([*ladders[0], *ladders[1]]):
-        sides = [side.get(shape) for side in ladders]
-        for sizes, at in _ranges([rung for side in sides if side for rung in side.rungs]):
-            old, new = (side.at(*at) if side else None for side in sides)
-            if _gain(old) != _gain(new):
-                table.add_row(str(shape), sizes, _gain(old), _gain(new))
-    return table
-
-
-def _ranges(rungs: Sequence[Rung]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """What several ladders of a shape speak of: in words, and the largest sizes of it."""
-    for rung in {(rung.m_hi, rung.max_length): rung for rung in rungs if rung.max_length}.values():
-        yield sizes_of(rung), (rung.m_hi, rung.max_length)
-    ends = sorted({rung.m_hi for rung in rungs if not rung.max_length})
-    for first, last in zip([1, *(end + 1 for end in ends)], ends, strict=False):
-        yield _range(first, last), (last, 0)
-
-
-def _gain(rung: Rung | None) -> str:
-    if rung is None or rung.kernel is None:
-        return "–" if rung is None else runs_of(rung)
-    return f"{runs_of(rung)} {render.ratio(rung.speedup)}"
-
-
-def _speedup(rung: Rung) -> tuple[str, str]:
-    """What it gains, and the interval; beside the library there stands neither: what was measured is of our kernel."""
-    if rung.kernel is None:
-        return "–", "–"
-    interval = "–" if rung.interval is None else f"{rung.interval[0]:.3f}–{rung.interval[1]:.3f}"
-    return render.ratio(rung.speedup), interval
-
-
-def runs_of(rung: Rung) -> str:
-    """In words: the plan kind, or the library."""
-    return "library" if rung.kernel is None else render.words(str(rung.kernel.manifest["plan_kind"]))
-
-
-def _min_gain(pack: Pack) -> float | None:
-    found = pack.document["provenance"].get("min_gain")
-    return found if isinstance(found, int | float) else None
-
-
-def _runs_and_why(rung: Rung, min_gain: float | None) -> str:
-    """In words, and of the library why it runs."""
-    if rung.kernel is not None:
-        return runs_of(rung)
-    if (winner := rung.provenance.get("winner")) is None:
-        why = "never measured"
-    elif winner == "library":
-        why = "ours is slower"
-    else:
-        gain = "" if rung.speedup is None else f" {render.ratio(rung.speedup)}"
-        why = f"ours gains{gain}, below --min-gain" + ("" if min_gain is None else f" {min_gain:g}")
-    return f"library: {why}"
-
-
-def sizes_of(rung: Rung) -> str:
-    """In words: rows, or sequences and their longest context."""
-    return rung.sizes if rung.max_length else _range(rung.m_lo, rung.m_hi)
-
-
-def _range(first: int, last: int) -> str:
-    if first == last:
-        return str(first)
-    return f"{first} and more" if last == MAX_ROWS else f"{first}–{last}"

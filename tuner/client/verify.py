@@ -17,7 +17,8 @@ from tuner.client import render
 from tuner.client.errors import NotVerified, Simulated
 from tuner.client.files import place_below
 from tuner.client.output import as_json, print_json, print_table
-from tuner.client.packs import opened, runs_of, sizes_of
+from tuner.client.pack_tables import runs_of, sizes_of
+from tuner.client.packs import opened
 from tuner.client.signatures import check_signed, pinned
 from tuner.packs.contents import Kernel
 from tuner.packs.read import Pack

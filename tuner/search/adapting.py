@@ -152,7 +152,7 @@ def _first_legal(space: Space, kind: PlanKind, tiling: Tiling, ordering: Orderin
     own = (ordering.ctas_per_sm, ordering.reserved_sms)
     for plainer, (ctas, reserved) in product(_plainer(space, tiling, ordering), dict.fromkeys((own, *grids))):
         of_grid = replace(plainer, ctas_per_sm=ctas, reserved_sms=reserved)
-        schedule = canonical(kind, Schedule.of(tiling=tiling, ordering=of_grid))
+        schedule = canonical(kind, space.made(tiling, of_grid))
         try:
             check_kind(space.workload, space.gpu, kind, schedule)
         except IllegalSchedule:

@@ -241,7 +241,7 @@ def _plain(space: Space, tiling: Tiling) -> list[Schedule]:
         for raster, assigned, (ctas, reserved) in product(rasters, assignments, space.grids(graph)[:num_grids]):
             of_ops = (raster,) * len(tiling.tiles)
             ordering = replace(base, rasters=of_ops, assignment=assigned, ctas_per_sm=ctas, reserved_sms=reserved)
-            if space.is_legal(schedule := Schedule.of(tiling=tiling, ordering=ordering)):
+            if space.is_legal(schedule := space.made(tiling, ordering)):
                 yield schedule
 
     best = _shortest(space, legal(RASTERS, queues, 1))
@@ -268,7 +268,7 @@ def _strided(space: Space, tiling: Tiling) -> Iterator[Schedule]:
             ctas_per_sm=ctas,
             reserved_sms=reserved,
         )
-        if space.is_legal(schedule := Schedule.of(tiling=tiling, ordering=_by_parts(graph, ordering))):
+        if space.is_legal(schedule := space.made(tiling, _by_parts(graph, ordering))):
             yield schedule
 
 
@@ -308,7 +308,7 @@ def _streamed(space: Space, tiling: Tiling) -> Iterator[Schedule]:
             assignment=Assignment.STATIC,
             split_tiles=SplitTiles.STREAM,
         )
-        if space.is_legal(schedule := Schedule.of(tiling=replace(tiling, split_k=split), ordering=ordering)):
+        if space.is_legal(schedule := space.made(replace(tiling, split_k=split), ordering)):
             yield schedule
 
 

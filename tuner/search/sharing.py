@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tuner.core.legal.launch_ops import rules_of
 from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
 from tuner.core.problem.workload import Workload
@@ -29,5 +30,5 @@ def shares_an_sm(space: JointSpace, schedule: Schedule) -> bool:
         return False
     shared = dynamic_smem_bytes(space.tiles.workload, schedule.tiling)
     pairs = zip(space.workload.launch_ops, schedule.launch_ops, strict=True)
-    most = max(one.tiling_of(op.shape).smem_bytes for op, one in pairs)
+    most = max(rules_of(op).resources_of(op, one).smem_bytes for op, one in pairs)
     return most + shared + 2 * SMEM_RESERVED_PER_CTA_BYTES <= space.gpu.smem_per_sm_bytes

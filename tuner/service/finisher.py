@@ -15,6 +15,7 @@ from tuner.core.insight.explain_job import best_fused
 from tuner.core.insight.policy_times import policy_times
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.problem.op_kinds import part_of
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import FinalsTimes, Problem
 from tuner.core.trial.job import JobState, Trial
@@ -130,9 +131,13 @@ class Finisher:
         return policy_times(job.spec.workload, self._lane.target.gpu, row.candidate.schedule, past)
 
     def _pack(self, job: JobRecord, problem: Problem, judgement: Judgement) -> bytes | None:
-        """The zip of the best kernel of ours, whatever won; None where none of ours came through."""
+        """The zip of the best kernel of ours, whatever won; None where none of ours came through, or a kind of op has
+        no form in an artifact."""
         row = judgement.kernel
-        if row is None:
+        without = [op.name for op in problem.workload.launch_ops if part_of(op.KIND, "artifact") is None]
+        if without:
+            _log.warning("%s: an artifact has no form for %s", job.id, " and ".join(without))
+        if row is None or without:
             return None
         extra = {"job_id": job.id, "result": judgement.to_json(), "spec": job.spec.to_json()}
         files = self._await(lambda: self._lane.artifact(problem, row.candidate, extra))

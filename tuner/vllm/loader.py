@@ -11,6 +11,7 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from tuner.errors import InvalidInput
 
+from .attention import say_what_stays
 from .log import log
 from .mlp import Found, found_in, replace_mlps
 from .pack import digest, pack_path
@@ -67,6 +68,7 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
         vllm_config.additional_config["tuner_pack"] = digest(path)
         model = super().load_model(vllm_config, model_config, prefix)
         replace_mlps(model, self.mlps, path)
+        say_what_stays(path, model, vllm_config)
         return model
 
     def _reason_against_all(self, vllm_config: Any, model_config: Any) -> str:
@@ -76,6 +78,8 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
             return "sleep mode may discard the kernels' workspaces"
         if getattr(vllm_config.parallel_config, "use_ubatching", False):
             return "two micro-batches at once (DBO) would share the kernels' workspaces"
+        if not isinstance(vllm_config.additional_config, dict):
+            return "additional_config is no dict, so vLLM's compile cache cannot be told of the pack"
         if envs.VLLM_BATCH_INVARIANT:
             return (
                 "VLLM_BATCH_INVARIANT promises bits that depend on no other row, and kernels change with their number"

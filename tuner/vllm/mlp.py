@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from vllm.distributed import tensor_model_parallel_all_reduce
 
+from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
 from tuner.runtime import RuntimeFailure, Weights
 
@@ -26,6 +27,8 @@ FAMILIES = {
     ("mistral", "MistralMLP"),
     ("qwen2", "Qwen2MLP"),  # Qwen 3 as well
 }
+#: Of weights, by the names that PyTorch has for them.
+_DTYPES = {dtype.row.array_name for dtype in Dtype}
 _PARTS = ("gate_up_proj", "act_fn", "down_proj")
 
 
@@ -62,8 +65,8 @@ def _reason_against(mlp: Any) -> str:
         return f"its activation {mlp.act_fn} is neither SiLU nor the tanh form of GELU"
     for layer in (mlp.gate_up_proj, mlp.down_proj):
         weight = getattr(layer, "weight", None)
-        if weight is None or weight.dtype not in (torch.float16, torch.bfloat16):
-            return "its weights are quantised, or of another type than fp16 and bf16"
+        if weight is None or str(weight.dtype).removeprefix("torch.") not in _DTYPES:
+            return f"its weights are quantised, or of another type than {' and '.join(Dtype)}"
         if getattr(layer, "bias", None) is not None:
             return "it has biases"
     return ""
@@ -111,6 +114,8 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
         parent, _, last = one.name.rpartition(".")
         setattr(model.get_submodule(parent), last, PackedMlp(mlp))
     log.info("tuner: %d of %d MLPs run the kernels of %s", len(found) - reasons.total(), len(found), path)
+    if not found:
+        log.warning("tuner: the model has no MLP with a gate_up_proj, an act_fn and a down_proj")
     for reason, count in reasons.items():
         log.info("tuner: %d stay vLLM's own: %s", count, reason)
 
@@ -119,7 +124,7 @@ def _bind(one: Found, activation: str, path: Path) -> str:
     """Prepares the kernels for weights where they lie. Returns why there are none; weights of a CPU need none."""
     w1, w2 = (weight.data for weight in one.weights)
     if not w1.is_cuda:
-        return ""
+        return "its weights do not lie on the card (offloading)" if torch.cuda.is_available() else ""
     try:
         operator.bind(opened(path).bind(Weights(w1, w2, activation=activation, gated=True)))
     except InvalidInput as error:

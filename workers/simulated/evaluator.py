@@ -71,7 +71,7 @@ class Faults:
 
 def _compiled(schedule: Schedule) -> object:
     """What of a schedule is compiled: the products' tiling, and what of the attentions' is no plan's."""
-    kernels = tuple(replace(one, span_tokens=0, contiguous=False, speculative=False) for one in schedule.launch_ops)
+    kernels = tuple(one.compiled for one in schedule.launch_ops)
     return (schedule.tiling, kernels) if kernels else schedule.tiling
 
 

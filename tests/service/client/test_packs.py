@@ -88,6 +88,16 @@ def test_a_models_config_becomes_a_pack_and_run_again_takes_what_has_finished(
     assert (len(list(client.jobs())), output.read_bytes()) == (num_jobs, content)
 
 
+def test_a_models_jobs_are_found_again_by_its_name_project_and_labels(
+    run: Run, client: Client, config: Path, tmp_path: Path
+) -> None:
+    options = ["--m", "2", "--trials", "3", "--project", "chat", "--label", "nightly", "--anew"]
+    made = run("tune-model", str(config), *options, "-o", str(tmp_path / "model.tunerpack"))
+    assert made.exit_code == 0, made.stderr
+    [job] = [job for job in client.jobs() if job["project"] == "chat"]
+    assert job["labels"] == ["nightly", tmp_path.name]
+
+
 def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> None:
     output, path = tmp_path / "model.tunerpack", tmp_path / "config.json"
     path.write_text(json.dumps({**CONFIG, "num_attention_heads": 4, "num_key_value_heads": 2}))

@@ -8,7 +8,7 @@ import pytest
 from rich.table import Table
 
 from tests.support.packs import ladder, make
-from tuner.client.packs import diff_table, ladder_table
+from tuner.client.pack_tables import diff_table, ladder_table
 from tuner.packs.contents import Entry
 from tuner.packs.read import Pack, read_pack
 from tuner.packs.write import pack_bytes
@@ -33,8 +33,18 @@ def rows(table: Table) -> list[list[str]]:
 
 def test_beside_the_library_there_stands_no_speed_up(entry: Entry) -> None:
     ours, library = rows(ladder_table(of(entry, 1.25, 0.9)))
-    assert ours[2:] == ["fused", "1.25x", "1.200–1.300"]
-    assert library[2:] == ["library: never measured", "–", "–"]
+    assert ours[2:] == ["fused", "–", "–", "1.25x", "1.200–1.300"]
+    assert library[2:] == ["library: never measured", "–", "–", "–", "–"]
+
+
+def test_the_librarys_time_is_that_of_which_the_speed_up_is_one(entry: Entry) -> None:
+    ours, library = entry.rungs
+    rungs = (
+        replace(ours, speedup=1.5, provenance={"time_us": 40.0}),
+        replace(library, speedup=0.5, provenance={"time_us": 90.0, "winner": "library"}),
+    )
+    found = rows(ladder_table(read_pack(pack_bytes([replace(entry, rungs=rungs)]))))
+    assert [row[3:5] for row in found] == [["40.0 µs", "60.0 µs"], ["–", "45.0 µs"]]
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from tuner.core.insight.tracing import attention_tile, make_trace, op_names
-from tuner.core.model.attention import AttentionTimes, attention_timeline
+from tuner.core.insight.tracing import make_trace, op_names
+from tuner.core.model.launch_ops import LaunchTimeline, costs_of
 from tuner.core.model.simulate import Timeline, simulate
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -48,33 +45,6 @@ def spans_from_timelines(
     return tuple(spans)
 
 
-def spans_from_attention(
-    plan: AttentionPlan,
-    rows: Sequence[AttentionTimes],
-    launch: int,
-    op: int,
-    num_sms: int,
-    scale: float,
-    *,
-    begin_us: float = 0.0,
-) -> tuple[TaskSpan, ...]:
-    """What a simulated run of an attention would have stamped, which begins at `begin_us`; times are stretched by
-    `scale`."""
-    spans: list[TaskSpan] = []
-    for row in rows:
-        tile_m, tile_n = attention_tile(plan, *np.array(row.task, dtype=np.int64))
-        begin, loaded, computed, stored = (round(1e3 * scale * (begin_us + us)) for us in row.times_us)
-        for cta in range(row.queue * plan.cluster, (row.queue + 1) * plan.cluster):
-            spans.append(
-                TaskSpan(
-                    launch=launch, task=len(spans), op=op, tile_m=int(tile_m), tile_n=int(tile_n), cta=cta,
-                    sm=cta % num_sms, taken_ns=begin, ready_ns=begin, loaded_ns=loaded, computed_ns=computed,
-                    stored_ns=stored,
-                )
-            )  # fmt: skip
-    return tuple(spans)
-
-
 @dataclass(frozen=True, kw_only=True)
 class SharedForecast:
     """A launch of tile ops as the simulator has it."""
@@ -104,30 +74,39 @@ class SharedForecast:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnForecast:
-    """A launch of an attention as the simulator has it."""
+    """A launch of a launch op as the simulator has it."""
 
     #: Its number among the launches.
     number: int
     #: When it begins, microseconds.
     begin_us: float
-    plan: AttentionPlan
-    rows: Sequence[AttentionTimes]
+    timeline: LaunchTimeline
     #: Its op, as a trace numbers them.
     op: int
 
     @property
     def num_ctas(self) -> int:
         """CTAs that have tasks."""
-        return self.plan.num_queues * self.plan.cluster
+        return self.timeline.num_ctas
 
     @property
     def end_us(self) -> float:
         """When it ends, microseconds."""
-        return self.begin_us + max(row.times_us[-1] for row in self.rows)
+        return self.begin_us + max(task.times_us[-1] for task in self.timeline.tasks)
 
     def spans(self, num_sms: int, scale: float = 1.0) -> tuple[TaskSpan, ...]:
         """What it would stamp; times are stretched by `scale`."""
-        return spans_from_attention(self.plan, self.rows, self.number, self.op, num_sms, scale, begin_us=self.begin_us)
+        spans: list[TaskSpan] = []
+        for task in self.timeline.tasks:
+            begin, loaded, computed, stored = (round(1e3 * scale * (self.begin_us + us)) for us in task.times_us)
+            spans.append(
+                TaskSpan(
+                    launch=self.number, task=len(spans), op=self.op, tile_m=task.tile[0], tile_n=task.tile[1],
+                    cta=task.cta, sm=task.cta % num_sms, taken_ns=begin, ready_ns=begin, loaded_ns=loaded,
+                    computed_ns=computed, stored_ns=stored,
+                )
+            )  # fmt: skip
+        return tuple(spans)
 
 
 def forecast_launches(
@@ -149,8 +128,8 @@ def forecast_launches(
             one = SharedForecast(number=number, begin_us=begin_us, plan=launch.plan, timeline=simulate(launch))
         else:
             index, (op, schedule, plan) = launch
-            rows = attention_timeline(plan, op.timed_lengths, gpu, tiling=schedule.tiling_of(op.shape))
-            one = OwnForecast(number=number, begin_us=begin_us, plan=plan, rows=rows, op=index)
+            timeline = costs_of(op).timeline(op, schedule, plan, gpu)
+            one = OwnForecast(number=number, begin_us=begin_us, timeline=timeline, op=index)
         yield one
         begin_us = one.end_us
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op import LaunchOp
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.levels import OpSchedule
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -19,6 +20,9 @@ class Rules(Protocol):
 
     def refuse(self, workload: Workload, gpu: Gpu, op: Any, schedule: Any) -> str | None:
         """Why a schedule of the op cannot be compiled, would not fit the GPU, or is not the plain name of its plan."""
+
+    def resources_of(self, op: Any, schedule: Any) -> Resources:
+        """What a CTA of its launch takes."""
 
 
 def rules_of(op: LaunchOp) -> Rules:

@@ -28,10 +28,12 @@ from tuner.core.plan.interleaves import block_shapes, merge_blocks
 from tuner.core.plan.split_k import split_problem
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import values_problem
 from tuner.core.schedule.cache_hints import hint_problem
+from tuner.core.schedule.levels import TileOpSchedule, schedule_class
 from tuner.core.schedule.ordering import Assignment, SplitOrder
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
@@ -110,6 +112,11 @@ def gpu_problem(gpu: Gpu) -> str | None:
 
 def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
     """Why the engine cannot run this workload on this GPU, whatever the tiles."""
+    row = workload.dtype.row
+    if engine is not Engine.SIMT and row.tensor_kind is None:
+        return f"no tensor core of ours multiplies {workload.dtype}: use simt"
+    if engine is Engine.WGMMA and row.tensor_map is None:
+        return f"no tensor map has elements of {workload.dtype}: use simt"
     return _RULES[engine].workload_problem(workload, gpu)
 
 
@@ -239,9 +246,25 @@ _kept_tiling_problem = lru_cache(maxsize=256)(tiling_problem)
 _kept_resources = lru_cache(maxsize=256)(estimated_resources)
 
 
+def _kinds_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
+    """Why what only a kind of tile op chooses may not be so."""
+    for op, one in zip(workload.tile_ops, schedule.tile_ops, strict=True):
+        wanted = schedule_class(op.KIND)
+        if type(one) is not wanted:
+            return (
+                f"a schedule of {one.kind or 'any tile op'} for {op.name}: give one of {wanted.kind or 'any tile op'}"
+            )
+        if wanted is TileOpSchedule:
+            continue
+        rules = part_of(op.KIND, "rules")
+        if problem := values_problem(one) or (rules and rules.refuse(workload, gpu, op, one)):
+            return str(problem)
+    return None
+
+
 def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
     ordering, tiles, graph = schedule.ordering, schedule.tiling.tiles, tile_graph(workload, schedule.tiling)
-    if problem := values_problem(ordering) or next(filter(None, map(values_problem, schedule.tile_ops)), None):
+    if problem := values_problem(ordering) or _kinds_problem(workload, gpu, schedule):
         return problem
     if problem := split_order_problem(graph, ordering.split_order):
         return problem

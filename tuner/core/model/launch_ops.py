@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from tuner.core.problem.gpu import Gpu
@@ -12,12 +13,36 @@ from tuner.core.problem.workload import Workload
 from tuner.errors import IllegalSchedule
 
 
+@dataclass(frozen=True, kw_only=True)
+class TimedTask:
+    """A task of a launch op's launch in time."""
+
+    cta: int
+    #: Where it stands in a chart of its launch: a row, and a column in it.
+    tile: tuple[int, int]
+    #: Taken, its first bytes there, all computed, stored; microseconds after the launch began.
+    times_us: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchTimeline:
+    """A launch op's launch in time."""
+
+    #: CTAs that have tasks.
+    num_ctas: int
+    #: CTA by CTA.
+    tasks: tuple[TimedTask, ...]
+
+
 class Costs(Protocol):
     """The file ``costs`` of a kind."""
 
     def launch_us(self, op: Any, schedule: Any, plan: Any, gpu: Gpu) -> float:
         """Of a launch op: from the begin of its launch in a graph to its last store, with a cold cache, less what it
         saves the launch behind it; microseconds."""
+
+    def timeline(self, op: Any, schedule: Any, plan: Any, gpu: Gpu) -> LaunchTimeline:
+        """The tasks of that launch."""
 
     def library_us(self, ops: Sequence[Any], workload: Workload, gpu: Gpu) -> float:
         """What a vendor's library takes for all ops of the kind in a workload, microseconds."""

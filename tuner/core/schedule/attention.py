@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tuner.core.problem.attention import DecodeAttention
@@ -139,6 +139,11 @@ class AttentionSchedule(LaunchOpSchedule, kind="attention"):
     next_early: bool = axis(False)
     #: How queries and cache come to shared memory. Proofs are named by `repr`, which leaves it out.
     engine: AttentionEngine = axis(AttentionEngine.TMA, repr=False, since=LATER, features=nothing)
+
+    @property
+    def compiled(self) -> AttentionSchedule:
+        """Spans and orders are told at a launch."""
+        return replace(self, span_tokens=0, contiguous=False, speculative=False)
 
     def tiling_of(self, shape: DecodeAttention) -> AttentionTiling:
         """What is compiled for an op.

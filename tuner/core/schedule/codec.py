@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.axis import NEEDED, axes_of
 from tuner.core.schedule.levels import (
-    OP_SCHEDULES,
     LaunchConfig,
     LaunchOpSchedule,
     OpSchedule,
@@ -26,12 +25,12 @@ from tuner.core.schedule.levels import (
     launch_of,
     order_of,
     ordering_of,
+    schedule_class,
     tile_ops_of,
     tiling_of,
 )
 from tuner.core.schedule.ordering import Interleave, Ordering, Raster, TaskOrder
 from tuner.core.schedule.tiling import Tile, Tiling
-from tuner.errors import IllegalSchedule
 
 T = TypeVar("T")
 #: The parts of the released form, by name; each may be missing.
@@ -115,7 +114,7 @@ def from_json(data: Mapping[str, Any]) -> Levels:
         KeyError, TypeError, ValueError, AttributeError: it is no schedule.
     """
     if "ops" in data:
-        ops = tuple(_decode(_kind(one), {name: one[name] for name in one if name != "op"}) for one in data["ops"])
+        ops = tuple(sorted(map(_op, data["ops"]), key=lambda op: not isinstance(op, TileOpSchedule)))
         launch = _decode(LaunchConfig, data["launch"]) if "launch" in data else None
         return Levels(ops, launch, _decode(TaskOrder, data["order"]) if "order" in data else None)
     own = tuple(_decode(AttentionSchedule, one) for one in data.get("attentions", ()))
@@ -147,13 +146,11 @@ class Frozen:
         return self._text
 
 
-def _kind(one: Mapping[str, Any]) -> type[OpSchedule]:
-    if "op" not in one:
-        return TileOpSchedule
-    if (found := OP_SCHEDULES.get(one["op"])) is None:
-        known = ", ".join(sorted(OP_SCHEDULES))
-        raise IllegalSchedule(f"op {one['op']!r}: no such kind is known here, use one of {known}")
-    return found
+def _op(data: Mapping[str, Any]) -> OpSchedule:
+    """One of the entries of the form of levels."""
+    kind: Any = schedule_class(data["op"]) if "op" in data else TileOpSchedule
+    made: OpSchedule = _decode(kind, {name: data[name] for name in data if name != "op"})
+    return made
 
 
 @cache

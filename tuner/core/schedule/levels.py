@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from itertools import repeat
 from types import MappingProxyType
 from typing import ClassVar
 
+from tuner.core.problem.op_kinds import op_kinds, part_of
 from tuner.core.schedule.axis import axis, log2
 from tuner.core.schedule.ordering import GridConfig, Ordering, Raster, TaskOrder
 from tuner.core.schedule.tiling import KernelConfig, Tile, Tiling
@@ -26,7 +28,7 @@ OP_SCHEDULES: Mapping[str, type[OpSchedule]] = MappingProxyType(_KINDS)
 class OpSchedule:
     """What is chosen of one op: a `TileOpSchedule` or a `LaunchOpSchedule`."""
 
-    #: The name of the kind of op, as JSON has it; empty of a product of matrices, as in that of a workload.
+    #: The name of the kind of op, as JSON has it; empty of what any tile op has.
     kind: ClassVar[str] = ""
 
     def __init_subclass__(cls, *, kind: str = "") -> None:
@@ -53,6 +55,11 @@ class TileOpSchedule(OpSchedule):
 class LaunchOpSchedule(OpSchedule):
     """What is chosen of an op with a launch of its own, and of that launch."""
 
+    @property
+    def compiled(self) -> LaunchOpSchedule:
+        """The same with the first values of all that a launch is told: schedules with one kernel have the same."""
+        return self
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchConfig(KernelConfig, GridConfig):
@@ -64,6 +71,22 @@ KERNEL_FIELDS, GRID_FIELDS, ORDER_FIELDS = (
 )
 #: Of a workload without tile ops.
 NO_TILING, NO_ORDERING = Tiling(tiles=(), num_stages=0, num_warps=0), Ordering(rasters=())
+
+
+@cache
+def schedule_class(kind: str) -> type[OpSchedule]:
+    """What is chosen of an op of that kind: the class in the file ``schedule`` of the kind; of one without such a file
+    what any tile op has.
+
+    Raises:
+        IllegalSchedule: the kind is not known here.
+    """
+    if kind not in _KINDS:
+        part_of(kind, "schedule")  # which makes its class known
+    if kind not in _KINDS and kind not in op_kinds():
+        known = ", ".join(sorted({*_KINDS, *op_kinds()}))
+        raise IllegalSchedule(f"op {kind!r}: no such kind is known here, use one of {known}")
+    return _KINDS.get(kind, TileOpSchedule)
 
 
 def tile_ops_of(

@@ -126,7 +126,7 @@ def _named(workload: Workload, gpu: Gpu, base: Schedule, plan: Plan) -> Schedule
     """The legal schedule that has this order; None where there is none."""
     graph = tile_graph(workload, base.tiling)
     for ordering in _names(base):
-        schedule = Schedule.of(tiling=base.tiling, ordering=ordering)
+        schedule = base.but(ordering=ordering)
         try:
             check_schedule(workload, gpu, schedule)
         except IllegalSchedule:

@@ -39,9 +39,10 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import near
 from tuner.core.schedule.cache_hints import without_hints
+from tuner.core.schedule.levels import TileOpSchedule, schedule_class
 from tuner.core.schedule.ordering import Granularity, Interleave, Ordering, Raster, SplitOrder, SplitTiles, WaitPosition
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.schedule.tiling import CacheHint, Engine, Tiling
+from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.core.space.mma_tilings import MmaTilings
 from tuner.core.space.ordering_values import ASSIGNMENTS, GRIDS, INTERLEAVES, RASTERS, SYNCS
 from tuner.core.space.orderings import Choices, GridAssignment, Merge, Orderings
@@ -110,6 +111,19 @@ class Space:
         """Of a chain: a tiling with tiles of small ops as wide as a slot of the ring, where it has such ops and its
         engine has two rings; one at most."""
         return list(self._wgmma.widened(tiling)) if tiling.engine is Engine.WGMMA else []
+
+    def made(self, tiling: Tiling, ordering: Ordering) -> Schedule:
+        """Both as one schedule, of which axes that only a kind of op has are at their plainest."""
+        return Schedule.of(tiling, ordering, before=self._of_kinds)
+
+    @cached_property
+    def _of_kinds(self) -> tuple[TileOpSchedule, ...]:
+        """Of each op that its kind alone chooses of; none where no kind chooses anything."""
+        classes = [schedule_class(op.KIND) for op in self.workload.tile_ops]
+        if all(one is TileOpSchedule for one in classes):
+            return ()
+        made = (one(tile=Tile(m=1, n=1, k=1)) for one in classes)  # type: ignore[call-arg]
+        return tuple(one for one in made if isinstance(one, TileOpSchedule))
 
     def orderings(self, tiling: Tiling) -> Orderings:
         """All legal orderings of a tiling, from the offered values. They are kept: most of them share their parts, and
@@ -240,7 +254,7 @@ class Space:
     def __iter__(self) -> Iterator[Schedule]:
         for tiling in self.tilings:
             for ordering in self.orderings(tiling):
-                yield Schedule.of(tiling=tiling, ordering=ordering)
+                yield self.made(tiling, ordering)
 
     def sample(self, rng: random.Random, count: int) -> list[Schedule]:
         """`count` different legal schedules, or all where there are fewer: the engines take turns, and each engine's
@@ -262,7 +276,7 @@ class Space:
             left = []
             for tiling in tilings:
                 orderings, seen = self.orderings(tiling), taken.setdefault(tiling, set())
-                yield Schedule.of(tiling=tiling, ordering=orderings[_unseen(rng, orderings, seen)])
+                yield self.made(tiling, orderings[_unseen(rng, orderings, seen)])
                 if len(seen) < len(orderings):
                     left.append(tiling)
             tilings = left
@@ -273,13 +287,13 @@ class Space:
         for and where, since neither a finer signal nor a later wait gains anything alone; and with what is read in band
         where tasks wait."""
         candidates = [
-            Schedule.of(tiling=tiling, ordering=replace(schedule.ordering, split_tiles=split_tiles))
+            schedule.but(tiling=tiling, ordering=replace(schedule.ordering, split_tiles=split_tiles))
             for tiling in self._near(schedule.tiling)
             for split_tiles in dict.fromkeys((schedule.ordering.split_tiles, self.split_tiles(tiling)[0]))
         ]
-        candidates += [Schedule.of(tiling=schedule.tiling, ordering=ordering) for ordering in self._reordered(schedule)]
+        candidates += [schedule.but(ordering=ordering) for ordering in self._reordered(schedule)]
         candidates += [
-            Schedule.of(
+            schedule.but(
                 tiling=replace(schedule.tiling, resident_ctas=resident),
                 ordering=replace(schedule.ordering, ctas_per_sm=ctas),
             )
@@ -347,7 +361,7 @@ class Space:
 def read_in_band(schedule: Schedule) -> Schedule:
     """The same, where intermediates are read in band; it is legal at few rows."""
     tiling = replace(schedule.tiling, in_band=True)
-    return Schedule.of(
+    return schedule.but(
         tiling=tiling, ordering=replace(schedule.ordering, wait_position=WaitPosition.TASK, run_ahead=100)
     )
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.core.model.attention import attention_us
+import numpy as np
+
+from tuner.core.insight.tracing import attention_tile
+from tuner.core.model.attention import attention_timeline, attention_us
+from tuner.core.model.launch_ops import LaunchTimeline, TimedTask
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
@@ -26,6 +30,17 @@ def launch_us(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan,
     """At the lengths at which it is timed, less what it saves the launch behind it by asking for weights early."""
     alone_us = attention_us(plan, op.timed_lengths, gpu, tiling=schedule.tiling_of(op.shape))
     return alone_us - NEXT_WEIGHTS_GAIN_US * schedule.next_percent / 100
+
+
+def timeline(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, gpu: Gpu) -> LaunchTimeline:
+    """At the lengths at which it is timed; a cluster's CTAs share a task."""
+    rows = attention_timeline(plan, op.timed_lengths, gpu, tiling=schedule.tiling_of(op.shape))
+    tasks: list[TimedTask] = []
+    for row in rows:
+        tile_m, tile_n = attention_tile(plan, *np.array(row.task, dtype=np.int64))
+        for cta in range(row.queue * plan.cluster, (row.queue + 1) * plan.cluster):
+            tasks.append(TimedTask(cta=cta, tile=(int(tile_m), int(tile_n)), times_us=row.times_us))
+    return LaunchTimeline(num_ctas=plan.num_queues * plan.cluster, tasks=tuple(tasks))
 
 
 def library_us(ops: Sequence[AttentionOp], workload: Workload, gpu: Gpu) -> float:

@@ -1,0 +1,24 @@
+"""When a schedule of a gather is legal."""
+
+from __future__ import annotations
+
+from toy_gather.op import GatherOp
+from toy_gather.schedule import GatherSchedule
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import Resources
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.axis import values_problem
+
+
+def refuse(workload: Workload, gpu: Gpu, op: GatherOp, schedule: GatherSchedule) -> str | None:
+    """Why a schedule cannot be compiled, or is another name of a shorter one."""
+    if problem := values_problem(schedule):
+        return problem
+    if schedule.rows_per_cta > op.m:
+        return f"{schedule.rows_per_cta} rows a CTA, and there are {op.m}: use fewer"
+    return None
+
+
+def resources_of(op: GatherOp, schedule: GatherSchedule) -> Resources:
+    """Of a CTA: the count alone is shared."""
+    return Resources(num_threads=schedule.threads, smem_bytes=4, registers_per_thread=32)

@@ -1,0 +1,166 @@
+"""Whether a pack's attentions can read vLLM's cache: by shapes, steps, lengths and what its attention does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.support.packs import make
+from tuner.packs.attention_shape import AttentionShape
+from tuner.packs.contents import Rung
+from tuner.vllm.attention import Served, Steps, dense, reasons_against
+
+OURS = AttentionShape(
+    dtype="bf16",
+    heads=32,
+    kv_heads=8,
+    head_dim=128,
+    new_tokens=1,
+    page_tokens=16,
+    heads_first=False,
+    window=0,
+    soft_cap=0.0,
+    scale=128**-0.5,
+    d_out=4096,
+)
+
+
+class FlashAttention:
+    """What vLLM 0.26 says of this backend's cache in `vllm/v1/attention/backends/flash_attn.py`."""
+
+    order = (0, 2, 1, 3)
+
+    @staticmethod
+    def get_name() -> str:
+        return "FLASH_ATTN"
+
+    @staticmethod
+    def get_kv_cache_shape(blocks: int, tokens: int, kv_heads: int, dim: int, cache_dtype_str: str) -> tuple[int, ...]:
+        assert cache_dtype_str
+        return blocks, kv_heads, tokens, 2 * dim
+
+    @classmethod
+    def get_kv_cache_stride_order(cls) -> tuple[int, ...]:
+        return cls.order
+
+
+class HeadsFirst(FlashAttention):
+    order = (0, 1, 2, 3)
+
+
+class OfTheCpu(FlashAttention):
+    @staticmethod
+    def get_name() -> str:
+        return "CPU_ATTN"
+
+    @classmethod
+    def get_kv_cache_stride_order(cls) -> tuple[int, ...]:
+        raise NotImplementedError
+
+
+def served(max_length: int = 2048, backend: type = FlashAttention, **changes: Any) -> Served:
+    """Llama-3-8B's, as vLLM serves it."""
+    impl = SimpleNamespace(scale=128**-0.5, logits_soft_cap=changes.pop("soft_cap", None), alibi_slopes=None)
+    for name in ("alibi_slopes", "scale"):
+        setattr(impl, name, changes.pop(name, getattr(impl, name)))
+    config = SimpleNamespace(
+        model_config=SimpleNamespace(dtype=changes.pop("dtype", "torch.bfloat16"), max_model_len=max_length),
+        cache_config=SimpleNamespace(block_size=changes.pop("block_size", 16)),
+        parallel_config=SimpleNamespace(decode_context_parallel_size=changes.pop("ranks", 1)),
+        num_speculative_tokens=changes.pop("drafts", 0),
+    )
+    attention = SimpleNamespace(
+        **{
+            "num_heads": 32,
+            "num_kv_heads": 8,
+            "head_size": 128,
+            "sliding_window": None,
+            "kv_cache_dtype": "auto",
+            "attn_type": "decoder",
+            "kv_sharing_target_layer_name": None,
+            "has_sink": False,
+            **changes,
+        },
+        attn_backend=backend,
+        impl=impl,
+    )
+    return Served.of(attention, config)
+
+
+def reaching(max_length: int) -> list[Rung]:
+    """A table with a kernel of such a reach, and the library beyond."""
+    kernel = make().kernel
+    return [
+        Rung(m_lo=16, m_hi=16, max_length=max_length, kernel=kernel, speedup=1.1),
+        Rung(m_lo=16, m_hi=16, max_length=2 * max_length, kernel=None),
+    ]
+
+
+@pytest.mark.parametrize(("backend", "heads_first"), [(FlashAttention, False), (HeadsFirst, True)])
+def test_the_steps_are_those_of_vllms_tensor(backend: type, heads_first: bool) -> None:
+    torch = pytest.importorskip("torch")
+    shape = backend.get_kv_cache_shape(3, 16, 8, 128, "auto")  # type: ignore[attr-defined]
+    order = backend.get_kv_cache_stride_order()  # type: ignore[attr-defined]
+    memory = torch.empty([shape[dim] for dim in order])
+    cache = memory.permute([order.index(dim) for dim in range(4)])
+    assert tuple(cache.shape) == shape
+    found = served(backend=backend).steps
+    assert (found.block, found.head, found.token) == cache[..., :128].stride()[:3]
+    assert found == dense(8, 16, 256, heads_first=heads_first)
+    assert served(backend=backend).shape.heads_first is heads_first
+
+
+def test_vllms_packed_lines_are_the_one_reason_where_all_else_is_the_same() -> None:
+    assert reasons_against(served(), OURS, reaching(2048)) == [
+        "keys and values of a token lie side by side, in lines of 256 elements, and kernels here read keys and values "
+        "in lines of 128 each"
+    ]
+
+
+def test_a_cache_of_our_own_lines_has_no_reason_against_it() -> None:
+    own = replace(served(), steps=dense(8, 16, 128, heads_first=False))
+    assert reasons_against(own, OURS, reaching(2048)) == []
+    apart = replace(own, steps=Steps(block=own.steps.block, head=own.steps.head, token=own.steps.token + 8))
+    assert reasons_against(apart, OURS, reaching(2048)) == [
+        "from token to token of a head the cache has 1032 elements, and kernels here step 1024"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dtype": "torch.float16"}, "dtype is fp16 here and bf16 in the pack"),
+        ({"num_heads": 4}, "heads is 4 here and 32 in the pack"),
+        ({"num_kv_heads": 1}, "KV heads is 1 here and 8 in the pack"),
+        ({"head_size": 64}, "head_dim is 64 here and 128 in the pack"),
+        ({"block_size": 32}, "block_size is 32 here and 16 in the pack"),
+        ({"backend": HeadsFirst}, "VLLM_KV_CACHE_LAYOUT is HND here and NHD in the pack"),
+        ({"sliding_window": 4096}, "sliding_window is 4096 here and 0 in the pack"),
+        ({"soft_cap": 50.0}, "logits_soft_cap is 50.0 here and 0.0 in the pack"),
+        ({"scale": 0.5}, "scale is 0.5 here and 0.08838834764831845 in the pack"),
+        ({"drafts": 3}, "tokens of a sequence in a step is 4 here and 1 in the pack"),
+        ({"max_length": 8192}, "max_model_len is 8192, and the pack's kernels reach 2048 tokens: a full graph cannot"),
+        ({"max_length": 1024}, "a row of the block table has 64 blocks, and kernels for 2048 tokens read rows of 128"),
+        ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype is fp8, and kernels here read fp16 or bf16"),
+        ({"backend": OfTheCpu}, "the cache of backend CPU_ATTN has a form of its own"),
+        ({"has_sink": True}, "its heads have sinks"),
+        ({"alibi_slopes": [1.0]}, "its scores have slopes (ALiBi)"),
+        ({"attn_type": "encoder_only"}, "its type is encoder_only, and kernels here decode"),
+        ({"kv_sharing_target_layer_name": "layers.3"}, "it reads the cache of layers.3"),
+        ({"ranks": 2}, "decode_context_parallel_size is 2: a rank has a part of each context"),
+    ],
+)
+def test_what_does_not_fit_is_named(changes: dict[str, Any], words: str) -> None:
+    found = reasons_against(served(**changes), OURS, reaching(2048))
+    assert any(words in one for one in found), found
+
+
+def test_a_contiguous_pack_and_one_without_kernels_are_named() -> None:
+    contiguous = replace(OURS, page_tokens=0, heads_first=True)
+    assert "block_size is 16 here and none, since its cache is contiguous, in the pack" in reasons_against(
+        served(), contiguous, reaching(2048)
+    )
+    assert any("reach 0 tokens" in one for one in reasons_against(served(), OURS, []))

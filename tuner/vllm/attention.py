@@ -1,0 +1,203 @@
+"""Whether kernels of a pack can stand in the place of vLLM's attention: by the cache as vLLM lays it out, and by what
+its attention does. Each reason against it names what is to blame.
+
+Source: `get_kv_cache_shape` and `get_kv_cache_stride_order` of the backends of vLLM 0.26. Their caches are [blocks, KV
+heads, tokens of a block, 2 * head_dim], in memory with tokens before heads (NHD) unless VLLM_KV_CACHE_LAYOUT is HND.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.core.problem.dtype import Dtype
+from tuner.errors import InvalidInput
+from tuner.packs.attention_shape import AttentionShape
+from tuner.packs.contents import Rung
+from tuner.packs.read import Pack, read_pack
+from tuner.packs.shapes import AnyShape
+
+from .log import log
+
+#: Backends whose caches have keys and values of a token side by side, keys first.
+PACKED_BACKENDS = ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN")
+#: By the names that PyTorch has for them.
+_DTYPES = {dtype.row.array_name: dtype for dtype in Dtype}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Elements from one place of a cache to the next."""
+
+    #: From a block, or page, to the next one.
+    block: int
+    #: From a KV head to the next one.
+    head: int
+    #: From a token to the next one.
+    token: int
+
+
+def dense(kv_heads: int, page_tokens: int, line: int, *, heads_first: bool) -> Steps:
+    """Of pages without a gap, whose lines, of a head and a token, have so many elements: `head_dim` of keys, or values,
+    as our kernels have them, and twice as many where vLLM packs both."""
+    head, token = (page_tokens * line, line) if heads_first else (line, kv_heads * line)
+    return Steps(block=kv_heads * page_tokens * line, head=head, token=token)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """An attention layer as vLLM runs it."""
+
+    #: As a pack has a shape; its pages are vLLM's blocks, and new tokens those of a step without drafts, and with them.
+    shape: AttentionShape
+    #: Of keys, and of values.
+    steps: Steps
+    #: `max_model_len`: tokens of the longest sequence.
+    max_length: int
+    #: What it does that no kernel here does, in words.
+    others: tuple[str, ...]
+
+    @classmethod
+    def of(cls, attention: Any, vllm_config: Any) -> Served:
+        """That of a module `Attention` of vLLM, on this rank."""
+        config, cache, backend = vllm_config.model_config, vllm_config.cache_config, attention.attn_backend
+        kv_heads, head_dim, tokens = attention.num_kv_heads, attention.head_size, cache.block_size
+        shape = backend.get_kv_cache_shape(1, tokens, kv_heads, head_dim, cache_dtype_str=attention.kv_cache_dtype)
+        steps = _steps(shape, _stride_order(backend, len(shape)))
+        drafts = getattr(vllm_config, "num_speculative_tokens", 0)
+        impl = attention.impl
+        return cls(
+            shape=AttentionShape(
+                dtype=str(_DTYPES.get(str(config.dtype).removeprefix("torch."), config.dtype)),
+                heads=attention.num_heads,
+                kv_heads=kv_heads,
+                head_dim=head_dim,
+                new_tokens=1 + drafts,
+                page_tokens=tokens,
+                heads_first=steps.head >= steps.token,
+                window=attention.sliding_window or 0,
+                soft_cap=float(getattr(impl, "logits_soft_cap", 0) or 0),
+                scale=float(impl.scale),
+                d_out=0,
+            ),
+            steps=steps,
+            max_length=config.max_model_len,
+            others=tuple(_others(attention, vllm_config)),
+        )
+
+
+def _stride_order(backend: Any, rank: int) -> tuple[int, ...]:
+    """Of a cache's dimensions, from the one of the longest steps to the one of the shortest."""
+    try:
+        return tuple(backend.get_kv_cache_stride_order())
+    except (AttributeError, NotImplementedError):
+        return tuple(range(rank))
+
+
+def _steps(shape: Sequence[int], order: Sequence[int]) -> Steps:
+    """Of [blocks, KV heads, tokens, elements]."""
+    steps, step = [0] * len(shape), 1
+    for dim in reversed(order):
+        steps[dim] = step
+        step *= shape[dim]
+    block, head, token, *_ = steps
+    return Steps(block=block, head=head, token=token)
+
+
+def _others(attention: Any, vllm_config: Any) -> Iterator[str]:
+    backend = attention.attn_backend.get_name()
+    if backend not in PACKED_BACKENDS:
+        yield f"the cache of backend {backend} has a form of its own; known are {', '.join(PACKED_BACKENDS)}"
+    if attention.kv_cache_dtype not in {"auto", *_DTYPES}:
+        yield f"kv_cache_dtype is {attention.kv_cache_dtype}, and kernels here read {' or '.join(Dtype)}"
+    if getattr(attention, "has_sink", False):
+        yield "its heads have sinks"
+    if getattr(attention.impl, "alibi_slopes", None) is not None:
+        yield "its scores have slopes (ALiBi)"
+    if str(attention.attn_type) != "decoder":
+        yield f"its type is {attention.attn_type}, and kernels here decode"
+    if attention.kv_sharing_target_layer_name is not None:
+        yield f"it reads the cache of {attention.kv_sharing_target_layer_name}"
+    if (ranks := vllm_config.parallel_config.decode_context_parallel_size) > 1:
+        yield f"decode_context_parallel_size is {ranks}: a rank has a part of each context"
+
+
+#: Of a shape: what vLLM calls it where that is another name.
+_NAMES = {
+    "kv_heads": "KV heads",
+    "page_tokens": "block_size",
+    "heads_first": "VLLM_KV_CACHE_LAYOUT",
+    "window": "sliding_window",
+    "soft_cap": "logits_soft_cap",
+    "new_tokens": "tokens of a sequence in a step",
+}
+_LAYOUTS = {True: "HND", False: "NHD"}
+
+
+def reasons_against(served: Served, ours: AttentionShape, rungs: Sequence[Rung]) -> list[str]:
+    """Why kernels of this shape and table cannot compute it; none where they can."""
+    found = list(served.others)
+    for name, here in vars(served.shape).items():
+        wanted = getattr(ours, name)
+        if name == "d_out" or here == wanted:
+            continue
+        words = [str(_LAYOUTS[value] if name == "heads_first" else value) for value in (here, wanted)]
+        if name == "page_tokens" and not wanted:
+            words[1] = "none, since its cache is contiguous,"
+        found.append(f"{_NAMES.get(name, name)} is {words[0]} here and {words[1]} in the pack")
+    reach = max((rung.max_length for rung in rungs if rung.kernel is not None), default=0)
+    if reach < served.max_length:
+        problem = f"max_model_len is {served.max_length}, and the pack's kernels reach {reach} tokens"
+        found.append(f"{problem}: a full graph cannot choose by length")
+    elif -(-reach // served.shape.page_tokens) != -(-served.max_length // served.shape.page_tokens):
+        problem = f"a row of the block table has {-(-served.max_length // served.shape.page_tokens)} blocks"
+        found.append(f"{problem}, and kernels for {reach} tokens read rows of {-(-reach // served.shape.page_tokens)}")
+    return found + _against_steps(served)
+
+
+def _against_steps(served: Served) -> list[str]:
+    shape, steps = served.shape, served.steps
+    wanted = dense(shape.kv_heads, shape.page_tokens, shape.head_dim, heads_first=shape.heads_first)
+    if steps == wanted:
+        return []
+    if steps == dense(shape.kv_heads, shape.page_tokens, 2 * shape.head_dim, heads_first=shape.heads_first):
+        why = f"keys and values of a token lie side by side, in lines of {2 * shape.head_dim} elements"
+        return [f"{why}, and kernels here read keys and values in lines of {shape.head_dim} each"]
+    return [f"from token to token of a head the cache has {steps.token} elements, and kernels here step {wanted.token}"]
+
+
+def served_by(model: Any, vllm_config: Any) -> list[Served]:
+    """The attentions of a model, equal ones once."""
+    attentions = [one for one in model.modules() if hasattr(one, "attn_backend") and hasattr(one, "impl")]
+    return list(dict.fromkeys(Served.of(one, vllm_config) for one in attentions))
+
+
+def _attention_of(shape: AnyShape) -> AttentionShape | None:
+    """Itself, or the one in a layer; None where there is none."""
+    return shape if isinstance(shape, AttentionShape) else getattr(shape, "launched", None)
+
+
+def reasons_against_pack(pack: Pack, served: Sequence[Served]) -> dict[str, list[str]]:
+    """Of each attention and layer of a pack, in words: why no kernel of it computes any of these; the reasons of the
+    one that lacks least."""
+    found = {}
+    for entry in pack.entries:
+        shape = _attention_of(entry.shape)
+        if shape is not None:
+            against = [reasons_against(one, shape, entry.rungs) for one in served]
+            found[str(entry.shape)] = min(against, key=len, default=["the model has no attention layer"])
+    return found
+
+
+def say_what_stays(path: Path, model: Any, vllm_config: Any) -> None:
+    """Of a pack's attentions and layers: that they stay vLLM's own, and why."""
+    try:
+        pack = read_pack(path.read_bytes())
+    except InvalidInput as error:
+        log.warning("tuner: %s", error)
+        return
+    for words, reasons in reasons_against_pack(pack, served_by(model, vllm_config)).items():
+        why = "; ".join(reasons) or "nothing here puts them there yet"
+        log.warning("tuner: attentions stay vLLM's own, where the pack has %s: %s", words, why)
