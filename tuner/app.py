@@ -16,11 +16,14 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from tuner import logs
 from tuner.api.app import create_app
 from tuner.api.connection import protocol_with
+from tuner.api.login.proxied import NotePeer, ProxyLogin
 from tuner.collector import spare_collector
+from tuner.core.access.caller import Role
 from tuner.dispatch import Dispatcher, LocalDispatcher
 from tuner.dispatch.factory import make_evaluators
 from tuner.dispatch.late import LateDispatcher
@@ -41,6 +44,8 @@ from tuner.winners import ShippedWinners
 from tuner.wire.webhooks import job_ended_body
 
 log = logging.getLogger(__name__)
+
+_OR_LOGIN = ", or a login by a listed proxy"
 
 #: Processes that choose candidates, where nobody says how many, at most.
 _MAX_SEARCH_PROCESSES = 8
@@ -101,6 +106,7 @@ def open_service(
         retention=settings.retention,
         courier=_courier(settings, store, leads),
         search=search,
+        always_asks=bool(settings.login_header),
     )
     return service, standby, why
 
@@ -201,8 +207,13 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
                 requests_per_s=settings.requests_per_s,
                 root_path=settings.root_path,
                 max_streams=streams_beside_requests(most),
+                login=_login(settings),
             )
-            server = _Server(_config(telemetry.around(app) if telemetry else app, settings, most))
+            if telemetry is not None:
+                app = telemetry.around(app)
+            if settings.trusted_proxies:
+                app = ProxyHeadersMiddleware(app, settings.trusted_proxies)
+            server = _Server(_config(NotePeer(app), settings, most))
             ending.take_over(server, service)
             if standby is not None:
                 standby.start()
@@ -228,8 +239,19 @@ def _config(app: Any, settings: Settings, most: int) -> uvicorn.Config:
         timeout_graceful_shutdown=_GRACE_S,
         limit_concurrency=most + 1,
         backlog=TAKEN_AT_ONCE,
-        proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=settings.trusted_proxies,
+        proxy_headers=False,
+    )
+
+
+def _login(settings: Settings) -> ProxyLogin | None:
+    """Which proxies may name the user; None for none."""
+    if not settings.login_header:
+        return None
+    return ProxyLogin(
+        header=settings.login_header.lower(),
+        peers=settings.login_networks,
+        role=Role(settings.login_role),
+        admins=settings.login_admin_names,
     )
 
 
@@ -239,8 +261,8 @@ def _check_reach(settings: Settings, store: Store) -> None:
     """
     with store.read() as session:
         needs_token = tokens.has_any(session)
-    if needs_token:
-        log.info("A token is needed: tuner token lists and makes them.")
+    if needs_token or settings.login_header:
+        log.info("A token is needed%s: tuner token lists and makes them.", _OR_LOGIN if settings.login_header else "")
     elif not is_loopback(settings.host) and not settings.insecure:
         raise OpenToAll(
             f"host {settings.host} is reachable from other machines, and there are no tokens; make one with "

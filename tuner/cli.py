@@ -23,7 +23,7 @@ from tuner.db_cli import db
 from tuner.doctor import doctor
 from tuner.errors import StoreError, TunerError
 from tuner.terminal import CannotPrint, printing
-from tuner.token_cli import audit, token
+from tuner.token_cli import audit, quota, token
 from tuner.versions import VERSION_MESSAGE, install_command
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def main() -> None:
     """Runs a tuner service. Every option can be set as TUNER_<NAME> in the environment, too."""
 
 
-for command in (audit, db, doctor, scheduler, tls, token, worker):
+for command in (audit, db, doctor, quota, scheduler, tls, token, worker):
     main.add_command(command)
 
 

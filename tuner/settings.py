@@ -29,7 +29,8 @@ _STEP = re.compile(r"[A-Za-z0-9._~-]+")
 OWN_PATHS = frozenset(
     {
         *("artifacts", "audit", "batches", "best", "favicon.ico", "imports", "jobs", "livez", "login", "logout"),
-        *("metrics", "openapi.json", "orders", "packs", "readyz", "static", "targets", "ui", "whoami"),
+        *("metrics", "openapi.json", "orders", "packs", "quotas", "readyz", "static", "targets", "tokens", "ui"),
+        "whoami",
     }
 )
 #: A webhook's secret has at least so many characters.
@@ -98,6 +99,20 @@ class Settings(BaseSettings):
         description="addresses or networks of proxies whose X-Forwarded-For and -Proto are believed, commas between "
         "them; `*` for any",
     )
+    login_header: str = Field(
+        default="",
+        pattern="^[A-Za-z0-9-]*$",
+        description="header in which a proxy of `login_proxies` names the user whom it has let in, e.g. "
+        "`X-Forwarded-User`; by default there is no such login",
+    )
+    login_proxies: str = Field(
+        default="",
+        description="addresses or networks of the proxies whose `login_header` is believed, commas between them",
+    )
+    login_role: Literal["read", "submit"] = Field(
+        default="submit", description="what users may do whom a proxy names: `read` or `submit`"
+    )
+    login_admins: str = Field(default="", description="users of these who are admins, commas between them")
     root_path: str = Field(
         default="",
         description="path below which a proxy has the service on its site, e.g. `/tuner`; all links begin with it",
@@ -268,6 +283,27 @@ class Settings(BaseSettings):
         for network in _words(self.webhook_networks):
             ip_network(network)
         return self
+
+    @model_validator(mode="after")
+    def _check_login(self) -> Self:
+        if bool(self.login_header) != bool(_words(self.login_proxies)):
+            raise ValueError("login_header and login_proxies need each other: a header is believed of listed proxies")
+        for network in _words(self.login_proxies):
+            try:
+                ip_network(network)
+            except ValueError as error:
+                raise ValueError(f"login_proxies: {error}; give addresses or networks, e.g. 10.0.0.7") from error
+        return self
+
+    @property
+    def login_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """From where `login_header` is believed."""
+        return tuple(ip_network(network) for network in _words(self.login_proxies))
+
+    @property
+    def login_admin_names(self) -> frozenset[str]:
+        """Users who are admins."""
+        return frozenset(_words(self.login_admins))
 
     @property
     def host_names(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`tuner token` and `tuner audit`: work on the database, beside a server that uses it or without one."""
+"""`tuner token`, `tuner quota` and `tuner audit`: work on the database, beside a server that uses it or without one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import click
 
 from tuner.cli_options import data_option, database_option, settings_of_place, settings_of_service, store_beside_servers
 from tuner.core.access.caller import LOCAL, Role
+from tuner.core.access.quota import Quota, QuotaScope
 
 if TYPE_CHECKING:
     from tuner.store import Store
@@ -95,6 +96,70 @@ def revoke(token_id: str, data: Path | None, database_url: str | None) -> None:
         tokens.revoke(session, token_id, now)
         audit.append(session, LOCAL, "token.revoke", token_id, now)
     click.echo(f"{token_id} is revoked", err=True)
+
+
+@click.group()
+def quota() -> None:
+    """Sets, lists and drops quotas: the most open jobs and card time of an owner or a project."""
+
+
+_whose = (
+    click.argument("scope", type=click.Choice([str(scope) for scope in QuotaScope])),
+    click.argument("name"),
+)
+
+
+@quota.command("set")
+@_whose[0]
+@_whose[1]
+@click.option("--open-jobs", type=click.IntRange(min=0), help="Most jobs queued or under way.  [default: any number]")
+@click.option("--card-hours", type=click.FloatRange(min=0), help="Most card time of the jobs of a day.  [default: any]")
+@data_option
+@database_option
+def set_quota(
+    scope: str,
+    name: str,
+    open_jobs: int | None,
+    card_hours: float | None,
+    data: Path | None,
+    database_url: str | None,
+) -> None:
+    """Sets the quota of NAME, an owner or a project; `*` is each that has none of its own.
+
+    A running server holds to it within a second. Admins are bound by none.
+    """
+    from tuner.store import audit, quotas
+
+    made = Quota(scope=QuotaScope(scope), name=name, open_jobs=open_jobs, card_hours_per_day=card_hours)
+    with _store(data, database_url) as store, store.write() as session:
+        quotas.put(session, made)
+        audit.append(session, LOCAL, "quota.set", f"{scope}/{name}"[:64], time.time())
+
+
+@quota.command("drop")
+@_whose[0]
+@_whose[1]
+@data_option
+@database_option
+def drop_quota(scope: str, name: str, data: Path | None, database_url: str | None) -> None:
+    """Removes the quota of NAME."""
+    from tuner.store import audit, quotas
+
+    with _store(data, database_url) as store, store.write() as session:
+        quotas.drop(session, QuotaScope(scope), name)
+        audit.append(session, LOCAL, "quota.drop", f"{scope}/{name}"[:64], time.time())
+
+
+@quota.command("list")
+@data_option
+@database_option
+def list_quotas(data: Path | None, database_url: str | None) -> None:
+    """Lists the quotas: JSON, one a line."""
+    from tuner.store import quotas
+
+    with _store(data, database_url) as store, store.read() as session:
+        for one in quotas.every(session):
+            click.echo(json.dumps(asdict(one)))
 
 
 @click.command()

@@ -104,7 +104,7 @@ def main() -> None:
         job_id = fill(Path(folder) / "data", arguments.trials)
         path = f"/ui/jobs/{job_id}"
         paths = ["/", path, "/ui/submit?m=1,16", f"/ui/compare?a={job_id}&b={job_id}/1", "/ui/results", "/ui/fleet"]
-        paths += ["/ui/batches", "/ui/audit"]
+        paths += ["/ui/batches", "/ui/access", "/ui/audit"]
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS.split())
         with serving(Path(folder) / "data") as (url, _):
             raw = {"trials": arguments.trials, "loads": arguments.loads, "load_average": os.getloadavg()[0]}

@@ -4,6 +4,7 @@
 #include "fail.h"
 #include "pack.h"
 #include "plan_check.h"
+#include "rows_of.h"
 
 /* Of a kernel, as in pack_check.c. */
 enum { MAX_PARAMETER_BYTES = 32764, MAX_THREADS = 1024, MAX_CLUSTER = 16, MAX_SHARED_BYTES = 1 << 20, MAX_GRID = 1 << 20 };
@@ -46,7 +47,7 @@ static tuner_status check_operand(const tuner_pack *pack, uint32_t index, uint32
     return bad("operand", index, "a text lies outside of the strings");
   if (found.program < before || found.program >= pack->num_programs)
     return bad("operand", index, "its program does not follow those before it");
-  if (found.dtype > TUNER_INT32 || found.rank < 1 || found.rank > 4)
+  if (rows_element_bytes(found.dtype) == 0 || found.rank < 1 || found.rank > 4)
     return bad("operand", index, "its element type or rank is out of range");
   for (uint32_t i = 0; i < found.rank; ++i)
     if (found.dims[i] == 0 || found.dims[i] > INT32_MAX) return bad("operand", index, "a dimension is out of range");
@@ -63,8 +64,8 @@ static tuner_status check_fill(const tuner_pack *pack, uint32_t index, const pac
 
 /* Of the memory, and of a layer's operands: of the seven tensors of an attention nobody says here how large they are. */
 static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, const pack_map *map, const pack_program *program) {
-  uint64_t num_bytes = PACK_MAP_ELEMENT_BYTES;
-  if (map->data_type != PACK_MAP_FP16 && map->data_type != PACK_MAP_BF16)
+  uint64_t num_bytes = rows_map_bytes(map->data_type);
+  if (num_bytes == 0)
     return bad("tensor map", index, "it has no such element type");
   if (map->op == PACK_TENSOR_MEMORY) {
     num_bytes = program->memory_bytes - (uint64_t)map->memory_place * ALIGNMENT;
@@ -73,7 +74,7 @@ static tuner_status check_map_place(const tuner_pack *pack, uint32_t index, cons
   } else {
     const uint32_t number = program->first_operand + map->op - PACK_FIRST_OPERAND;
     const pack_operand of = pack_get_operand(pack, number);
-    if (!pack_map_is_of(map, (int32_t)of.dtype)) return bad("tensor map", index, "its operand has another element type");
+    if (!rows_is_mapped(of.dtype, map->data_type)) return bad("tensor map", index, "its operand has another element type");
     for (uint32_t i = 0; i < of.rank; ++i) {
       if (num_bytes > kMaxBytes / of.dims[i]) return bad("operand", number, "it is too large");
       num_bytes *= of.dims[i];
@@ -219,7 +220,7 @@ static tuner_status check_ladder(const tuner_pack *pack, const pack_ladder *ladd
 }
 
 static int is_shape(const tuner_attention_shape *is) {
-  return is->dtype >= TUNER_FP16 && is->dtype <= TUNER_BF16 && is->heads >= 1 && is->kv_heads >= 1 && is->head_dim >= 1 &&
+  return rows_is_operand(is->dtype) && is->heads >= 1 && is->kv_heads >= 1 && is->head_dim >= 1 &&
          is->new_tokens >= 1 && is->page_tokens >= 0 && is->window >= 0 && is->d_out >= 0;
 }
 

@@ -44,6 +44,7 @@ struct tuner_ffn {
   const tuner_driver *driver;
   pack_module *module;
   pack_kernel kernel;
+  uint32_t element_bytes; /* of its operands */
   pack_launch launches[PACK_MAX_LAUNCHES];
   pack_op ops[PACK_MAX_OPS];
   pack_map maps[PACK_MAX_MAPS];

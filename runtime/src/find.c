@@ -3,6 +3,7 @@
 
 #include "fail.h"
 #include "pack.h"
+#include "rows_of.h"
 
 /* The first rung for so many rows and contexts up to `length`, else NONE. `next` is the fewest rows, more than these, that
  * have another answer. */
@@ -28,12 +29,10 @@ static int is_same_ffn(const tuner_shape *a, const tuner_shape *b) {
 
 /* That a caller asks for what there can be; what the pack has of it is another matter. */
 static tuner_status check_ffn(const tuner_shape *shape) {
-  if (shape->dtype != TUNER_FP16 && shape->dtype != TUNER_BF16)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "dtype is %d: give TUNER_FP16 or TUNER_BF16", (int)shape->dtype);
-  if (shape->activation < TUNER_IDENTITY || shape->activation > TUNER_SILU)
-    return tuner_fail(TUNER_BAD_ARGUMENT,
-                      "activation is %d: give TUNER_IDENTITY, TUNER_RELU, TUNER_GELU (the tanh form) or TUNER_SILU",
-                      (int)shape->activation);
+  if (!rows_is_operand(shape->dtype))
+    return tuner_fail(TUNER_BAD_ARGUMENT, "dtype is %d: give %s", (int)shape->dtype, rows_operand_names);
+  if (!rows_is_activation(shape->activation))
+    return tuner_fail(TUNER_BAD_ARGUMENT, "activation is %d: give %s", (int)shape->activation, rows_activation_names);
   if ((shape->flags & ~(uint32_t)PACK_ALL_SHAPE_FLAGS) != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT,
                       "flags are 0x%x: give those of TUNER_GATED, TUNER_BIAS, TUNER_RESIDUAL and TUNER_ROW_SCALE",
@@ -94,8 +93,8 @@ static int is_same_attention(const tuner_attention_shape *a, const tuner_attenti
 
 /* That a caller asks for what there can be. */
 static tuner_status check_attention(const tuner_attention_shape *shape) {
-  if (shape->dtype != TUNER_FP16 && shape->dtype != TUNER_BF16)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "dtype is %d: give TUNER_FP16 or TUNER_BF16", (int)shape->dtype);
+  if (!rows_is_operand(shape->dtype))
+    return tuner_fail(TUNER_BAD_ARGUMENT, "dtype is %d: give %s", (int)shape->dtype, rows_operand_names);
   if ((shape->flags & ~(uint32_t)TUNER_HEADS_FIRST) != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, "flags are 0x%x: give 0 or TUNER_HEADS_FIRST", (unsigned)shape->flags);
   if (shape->page_tokens == 0 && shape->flags == 0)

@@ -41,15 +41,16 @@ tuner_status ffn_check_operands(const tuner_ffn *ffn, int32_t m, const tuner_ten
   const int has_bias = (flags & TUNER_BIAS) != 0;
   const uint64_t rows = (uint64_t)m;
   enum { HIDDEN, Y, RESIDUAL, NUM = 9 };
+  const uint64_t bytes = ffn->element_bytes;
   operand_span all[NUM] = {
-      span("hidden", t->hidden, rows, first->n, 2, 1),
-      span("y", t->y, rows, second->n, 2, 1),
-      span("residual", t->residual, rows, second->n, 2, (flags & TUNER_RESIDUAL) != 0),
-      span("x", t->x, rows, first->k, 2, 1),
-      span("w1", t->w1, first->weight_rows, first->k, 2, 1),
-      span("w2", t->w2, second->weight_rows, second->k, 2, 1),
-      span("b1", t->b1, first->weight_rows, 1, 2, has_bias),
-      span("b2", t->b2, second->weight_rows, 1, 2, has_bias),
+      span("hidden", t->hidden, rows, first->n, bytes, 1),
+      span("y", t->y, rows, second->n, bytes, 1),
+      span("residual", t->residual, rows, second->n, bytes, (flags & TUNER_RESIDUAL) != 0),
+      span("x", t->x, rows, first->k, bytes, 1),
+      span("w1", t->w1, first->weight_rows, first->k, bytes, 1),
+      span("w2", t->w2, second->weight_rows, second->k, bytes, 1),
+      span("b1", t->b1, first->weight_rows, 1, bytes, has_bias),
+      span("b2", t->b2, second->weight_rows, 1, bytes, has_bias),
       span("row_scale", t->row_scale, rows, 1, 4, (flags & TUNER_ROW_SCALE) != 0),
   };
   all[Y].may_be_shared = all[RESIDUAL].may_be_output = 1;

@@ -90,8 +90,6 @@ typedef struct pack_op {
   uint32_t n, k, weight_rows, flags, activation, source;
 } pack_op;
 
-/* CUtensorMapDataType: of a shape's element types, both of two bytes. */
-enum { PACK_MAP_FP16 = 6, PACK_MAP_BF16 = 9, PACK_MAP_ELEMENT_BYTES = 2 };
 typedef struct pack_map {
   uint32_t op, operand, rank, data_type, rows_dim; /* of a part: the tensor, where in the parameter, and rows (of pages) */
   uint64_t dims[5], strides[4];
@@ -212,7 +210,6 @@ tuner_status pack_check_ladder(const tuner_pack *pack, const pack_ladder *ladder
 tuner_status pack_check_map_dims(const pack_map *map, uint32_t index);
 /* Whether all that a map of right dimensions covers lies within the first bytes of its tensor; whether it is of a type. */
 int pack_map_is_within(const pack_map *map, uint64_t num_bytes);
-int pack_map_is_of(const pack_map *map, int32_t dtype);
 tuner_status pack_check_blobs(const tuner_pack *pack);
 /* Whether a device holds at once what the launches need: fits.c. */
 tuner_status pack_check_fits(const tuner_pack *pack, const tuner_driver *driver, CUdevice device);

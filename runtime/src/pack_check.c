@@ -4,6 +4,7 @@
 #include "fail.h"
 #include "pack.h"
 #include "plan_check.h"
+#include "rows_of.h"
 
 enum { HEAD_BYTES = 104, OP_ARGS_BYTES = 64, ENCODED_MAP_BYTES = 128, GUARD_END = 256 };
 /* Of a kernel. Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". */
@@ -40,18 +41,15 @@ tuner_status pack_check_map_dims(const pack_map *map, uint32_t index) {
 
 int pack_map_is_within(const pack_map *map, uint64_t num_bytes) {
   uint64_t left = num_bytes;
-  if (map->dims[0] * PACK_MAP_ELEMENT_BYTES > left) return 0;
-  left -= map->dims[0] * PACK_MAP_ELEMENT_BYTES;
+  const uint64_t element_bytes = rows_map_bytes(map->data_type);
+  if (map->dims[0] * element_bytes > left) return 0;
+  left -= map->dims[0] * element_bytes;
   for (uint32_t i = 1; i < map->rank; ++i) {
     const uint64_t steps = map->dims[i] - 1, stride = map->strides[i - 1];
     if (steps != 0 && stride > left / steps) return 0;
     left -= steps * stride;
   }
   return 1;
-}
-
-int pack_map_is_of(const pack_map *map, int32_t dtype) {
-  return map->data_type == (dtype == TUNER_FP16 ? PACK_MAP_FP16 : PACK_MAP_BF16) && dtype <= TUNER_BF16;
 }
 
 static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack_kernel *kernel) {
@@ -61,8 +59,9 @@ static tuner_status check_map(const tuner_pack *pack, uint32_t index, const pack
   if (map.rows_dim != PACK_NONE && map.rows_dim >= map.rank) return bad("tensor map", index, "it has no such dimension");
   if ((map.operand == 1) != (map.rows_dim == PACK_NONE)) return bad("tensor map", index, "weights alone have no rows");
   TUNER_TRY(pack_check_map_dims(&map, index));
+  if (rows_map_bytes(map.data_type) == 0) return bad("tensor map", index, "it has no such element type");
   const pack_op op = pack_get_op(pack, kernel->first_op + map.op);
-  const uint64_t row_bytes = PACK_MAP_ELEMENT_BYTES * (uint64_t)(map.operand == 2 ? op.n : op.k);
+  const uint64_t row_bytes = rows_map_bytes(map.data_type) * (uint64_t)(map.operand == 2 ? op.n : op.k);
   const uint64_t rows = map.operand == 1 ? op.weight_rows : (uint64_t)kernel->m_max;
   if (map.rows_dim != PACK_NONE &&
       (map.rows_dim == 0 || map.dims[map.rows_dim] != rows || map.strides[map.rows_dim - 1] != row_bytes))
@@ -191,7 +190,7 @@ static tuner_status check_rung(const tuner_pack *pack, const pack_ladder *ladder
     return bad("rung", index, "its kernel computes another shape");
   for (uint32_t i = 0; i < kernel.num_maps; ++i) {
     const pack_map map = pack_get_map(pack, kernel.first_map + i);
-    if (!pack_map_is_of(&map, shape->dtype)) return bad("rung", index, "its kernel computes another element type");
+    if (!rows_is_mapped((uint32_t)shape->dtype, map.data_type)) return bad("rung", index, "its kernel computes another element type");
   }
   return TUNER_OK;
 }
@@ -201,8 +200,8 @@ tuner_status pack_check_records(const tuner_pack *pack) {
   for (uint32_t i = 0; i < pack->num_shapes; ++i) {
     const pack_shape shape = pack_get_shape(pack, i);
     const tuner_shape *is = &shape.shape;
-    if (!pack_is_text(pack, shape.text) || is->dtype < TUNER_FP16 || is->dtype > TUNER_BF16 ||
-        is->activation < TUNER_IDENTITY || is->activation > TUNER_SILU || (is->flags & ~(uint32_t)PACK_ALL_SHAPE_FLAGS) != 0 ||
+    if (!pack_is_text(pack, shape.text) || !rows_is_operand(is->dtype) ||
+        !rows_is_activation(is->activation) || (is->flags & ~(uint32_t)PACK_ALL_SHAPE_FLAGS) != 0 ||
         is->d_in < 1 || is->d_hidden < 1 || is->d_out < 1)
       return bad("shape", i, "a figure is out of range");
     TUNER_TRY(pack_check_ladder(pack, &shape.ladder));

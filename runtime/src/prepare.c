@@ -4,6 +4,7 @@
 
 #include "fail.h"
 #include "ffn.h"
+#include "rows_of.h"
 
 enum { ALIGNMENT = 256 };
 
@@ -68,9 +69,22 @@ static tuner_status make_pair(tuner_ffn *ffn) {
   return tuner_check(driver, driver->event_create(&ffn->join, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
 }
 
+/* Bytes of an element of a kernel: by the first shape that it serves. */
+static uint32_t element_bytes_of(const tuner_pack *pack, uint32_t kernel) {
+  for (uint32_t i = 0; i < pack->num_shapes; ++i) {
+    const pack_shape shape = pack_get_shape(pack, i);
+    for (uint32_t r = 0; r < shape.ladder.count; ++r) {
+      const pack_rung rung = pack_get_rung(pack, &shape.ladder, r);
+      if (rung.choice == PACK_CHOICE_KERNEL && rung.number == kernel) return rows_element_bytes((uint32_t)shape.shape.dtype);
+    }
+  }
+  return 0;
+}
+
 static void read_records(tuner_ffn *ffn, uint32_t kernel) {
   const tuner_pack *pack = ffn->pack;
   ffn->kernel = pack_get_kernel(pack, kernel);
+  ffn->element_bytes = element_bytes_of(pack, kernel);
   for (uint32_t i = 0; i < ffn->kernel.num_launches; ++i) {
     ffn->launches[i] = pack_get_launch(pack, ffn->kernel.first_launch + i);
     ffn->configs[i] = ffn_config(&ffn->kernel, &ffn->launches[i]);

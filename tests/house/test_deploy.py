@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,17 +79,44 @@ def test_services_and_policies_select_pods_that_there_are(manifests: list[dict[s
             assert spec["podSelector"]["matchLabels"] in labels
 
 
-@pytest.mark.parametrize("member", ["scheduler", "server", "worker"])
-def test_the_units_start_commands_that_tuner_understands_and_start_them_again(root: Path, member: str) -> None:
+UNITS = {"tuner", "tuner-scheduler", "tuner-server", "tuner-worker"}
+
+
+@pytest.mark.parametrize("name", sorted(UNITS))
+def test_the_units_start_commands_that_tuner_understands_and_start_them_again(root: Path, name: str) -> None:
     unit = configparser.ConfigParser(strict=True, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
-    unit.read_string((root / "deploy" / "systemd" / f"tuner-{member}.service").read_text())
+    unit.read_string((root / "deploy" / "systemd" / f"{name}.service").read_text())
     assert unit.sections() == ["Unit", "Service", "Install"]
     program, *command = shlex.split(unit["Service"]["ExecStart"])
     assert program.endswith("/bin/tuner")
     understood(command)
     assert unit["Service"]["Restart"] == "always"
     assert unit["Service"]["User"] == "tuner"
+
+
+def test_systemd_takes_the_units(root: Path, tmp_path: Path) -> None:
+    """With a program where they expect one: systemd says of a unit what it would at the start."""
+    systemd = shutil.which("systemd-analyze")
+    if systemd is None:
+        pytest.skip("no systemd here")
+    units = list((root / "deploy" / "systemd").iterdir())
+    assert {path.stem for path in units if path.suffix == ".service"} == UNITS | {"tuner-backup"}
+    for path in units:
+        (tmp_path / path.name).write_text(path.read_text().replace("/opt/tuner/bin/tuner", "/bin/true"))
+    verify = [systemd, "verify", *map(str, tmp_path.iterdir())]
+    found = subprocess.run(verify, check=False, capture_output=True, text=True)
+    assert (found.returncode, found.stderr) == (0, "")
+    broken = tmp_path / "tuner.service"
+    broken.write_text(broken.read_text().replace("KillMode=mixed", "KillMod=mixed"))
+    assert "KillMod" in subprocess.run(verify, check=False, capture_output=True, text=True).stderr
+
+
+def test_the_backup_is_written_by_a_command_that_tuner_understands(root: Path) -> None:
+    text = (root / "deploy/systemd/tuner-backup.service").read_text()
+    program, *command = text.partition("/bin/sh -c '")[2].partition("'")[0].split()
+    assert program.endswith("/bin/tuner")
+    understood(command)
 
 
 def test_the_batch_script_is_a_script_whose_worker_tuner_understands(root: Path) -> None:

@@ -38,6 +38,7 @@ def paths(job_id: str, batch_id: str, chain_id: str, ended_jobs: dict[str, str])
         "/ui/compare",
         "/ui/results",
         "/ui/fleet",
+        "/ui/access",
         "/ui/audit",
     ]
 

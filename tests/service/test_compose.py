@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -167,3 +168,35 @@ def test_the_cluster_comes_up_and_measures(tmp_path: Path) -> None:
         assert statuses(engine, secret) == (401, 200)
         found = httpx.get(f"{engine.url}/targets", headers={"Authorization": f"Bearer {secret}"})
         assert "simulated:h200" in found.text
+
+
+def test_an_engine_builds_and_starts_the_service(tmp_path: Path) -> None:
+    """Where there is a Docker engine: `docker compose up server`, from the image on."""
+    engine = shutil.which("docker")
+    if engine is None or subprocess.run([engine, "info"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no Docker engine answers here")
+    compose = [
+        engine,
+        "compose",
+        "--project-directory",
+        str(ROOT),
+        "-p",
+        f"tuner-{tmp_path.name}",
+        "--profile",
+        "server",
+    ]
+    try:
+        subprocess.run([*compose, "up", "--build", "--detach", "server"], check=True, timeout=1800)
+        wait_until(lambda: answers("http://127.0.0.1:8000/readyz"), 120)
+        pair = {"kind": "ffn", "m": 16, "d_in": 256, "d_hidden": 512, "d_out": 256}
+        job = httpx.post("http://127.0.0.1:8000/jobs", json={"pair": pair, "budget": {"trials": 12}}).json()
+        wait_until(lambda: httpx.get(f"http://127.0.0.1:8000/jobs/{job['id']}").json()["state"] == "succeeded", 120)
+    finally:
+        subprocess.run([*compose, "down", "--volumes"], check=False, timeout=120)
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code == 200
+    except httpx.TransportError:
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Annotated
 from urllib.parse import quote
@@ -14,9 +15,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tuner.api.errors import problem_response, store_problem
 from tuner.api.guard import refuse, takes_form
+from tuner.api.login.proxied import BadLogin, ProxyLogin, session_of_proxy
 from tuner.api.rates import WINDOW_S, Rates
 from tuner.api.rendering import render_error, wants_page
-from tuner.api.session import CALLER, CSRF_HEADER, SESSION, read_session
+from tuner.api.session import CALLER, CSRF_HEADER, SESSION, Session, read_session
 from tuner.core.access.caller import LOCAL, Caller, Role, Token
 from tuner.errors import StoreError
 from tuner.service import Service
@@ -27,8 +29,8 @@ from tuner.wire.root_path import outside
 _OPEN = ("/livez", "/readyz", "/login", "/favicon.ico", "/openapi.json")
 _OPEN_FOLDER = "/static/"
 #: Paths that need another role than their method says.
+_ADMINS = re.compile(r"(/ui)?/(access|audit|quotas|tokens)(?![^./:])")
 _ROLES = {
-    **dict.fromkeys(("/audit", "/ui/audit", "/ui/audit.json"), Role.ADMIN),
     **dict.fromkeys(("/metrics", "/targets", "/whoami", "/logout"), Role.WORKER),
 }
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -38,6 +40,8 @@ def role_for(method: str, path: str) -> Role | None:
     """What a request needs; None where it needs no token."""
     if path in _OPEN or path.startswith(_OPEN_FOLDER):
         return None
+    if _ADMINS.match(path):
+        return Role.ADMIN
     return _ROLES.get(path) or (Role.READ if method in _READING else Role.SUBMIT)
 
 
@@ -66,8 +70,10 @@ class _Refusal(Exception):
 class AccessGuard:
     """ASGI middleware: 401 without a token, 403 where its role does not do, 429 where it asks too often."""
 
-    def __init__(self, app: ASGIApp, service: Service, rates: Rates) -> None:
+    def __init__(self, app: ASGIApp, service: Service, rates: Rates, login: ProxyLogin | None) -> None:
+        """`login` says which proxies may name the user; none, where it is not given."""
         self._app = app
+        self._login = login
         self._access = service.access
         self._rates = rates
 
@@ -94,13 +100,30 @@ class AccessGuard:
             is_on = await to_thread.run_sync(lambda: self._access.is_on)
         if not is_on:
             return replace(LOCAL, address=address)
-        token = await self._token(connection, address)
-        if not self._rates.take(token.id):
-            raise _Refusal(status=429, detail=f"{token.id} asks too often; wait {WINDOW_S} s, and ask less often")
-        if not token.role.allows(needed):
-            detail = f"{token.id} has the role {token.role}, and this needs {needed}; ask an admin for such a token"
-            raise _Refusal(status=403, detail=detail)
-        return Caller(owner=token.owner, role=token.role, token_id=token.id, address=address)
+        caller = await self._proxied(connection, address)
+        if caller is None:
+            token = await self._token(connection, address)
+            caller = Caller(owner=token.owner, role=token.role, token_id=token.id, address=address)
+        who = caller.token_id or caller.owner
+        if not self._rates.take(caller.token_id or f"login {caller.owner}"):
+            raise _Refusal(status=429, detail=f"{who} asks too often; wait {WINDOW_S} s, and ask less often")
+        if not caller.role.allows(needed):
+            remedy = "ask an admin for such a token" if caller.token_id else "ask an admin"
+            raise _Refusal(status=403, detail=f"{who} has the role {caller.role}, and this needs {needed}; {remedy}")
+        return caller
+
+    async def _proxied(self, connection: HTTPConnection, address: str) -> Caller | None:
+        """Who a listed proxy says that it is, unless the request has a token."""
+        if self._login is None or "authorization" in connection.headers:
+            return None
+        try:
+            caller = self._login.caller(connection, address)
+        except BadLogin as error:
+            raise _Refusal(status=401, detail=str(error)) from error
+        if caller is not None:
+            key = await to_thread.run_sync(lambda: self._access.session_key)
+            _check_proof(connection, session_of_proxy(caller, key))
+        return caller
 
     async def _token(self, connection: HTTPConnection, address: str) -> Token:
         """The token of the header, else that of the session."""
@@ -125,13 +148,18 @@ class AccessGuard:
         token = await to_thread.run_sync(self._access.by_session, session.token_id, session.csrf) if session else None
         if session is None or token is None:
             raise _Refusal(status=401, detail=f"the session has ended; log in at {outside('/login')}")
-        # A form carries the proof in a field, which its route checks.
-        is_safe = connection.scope["method"] in _READING or takes_form(connection.scope["path"])
-        if not is_safe and not session.is_ours(connection.headers.get(CSRF_HEADER)):
-            detail = f"a session's request that changes something needs the header {CSRF_HEADER} of its page"
-            raise _Refusal(status=403, detail=detail)
-        connection.scope[SESSION] = session
+        _check_proof(connection, session)
         return token
+
+
+def _check_proof(connection: HTTPConnection, session: Session) -> None:
+    """Keeps the session of a request, unless it changes something and is of no page of that session."""
+    # A form carries the proof in a field, which its route checks.
+    is_safe = connection.scope["method"] in _READING or takes_form(connection.scope["path"])
+    if not is_safe and not session.is_ours(connection.headers.get(CSRF_HEADER)):
+        detail = f"a session's request that changes something needs the header {CSRF_HEADER} of its page, or a token"
+        raise _Refusal(status=403, detail=detail)
+    connection.scope[SESSION] = session
 
 
 async def _answer(refusal: _Refusal, scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, FastAPI
 from tuner.api.access import role_for
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import Cursor, Limit
-from tuner.api.login import add_login
+from tuner.api.login_form import add_login
 from tuner.api.rates import Rates
 from tuner.api.session import COOKIE
 from tuner.service import Service

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from tuner import __version__
 from tuner.api.access import AccessGuard
 from tuner.api.access_routes import access_routes, describe_access
+from tuner.api.admin.routes import admin_routes
 from tuner.api.batches import batch_routes
 from tuner.api.errors import add_error_handlers
 from tuner.api.events import event_routes
@@ -20,6 +21,7 @@ from tuner.api.health import health_routes
 from tuner.api.imports import import_routes
 from tuner.api.inspections import inspection_routes
 from tuner.api.jobs import job_routes
+from tuner.api.login.proxied import ProxyLogin
 from tuner.api.orders import order_routes
 from tuner.api.origin import OriginGuard
 from tuner.api.packs import pack_routes
@@ -56,12 +58,14 @@ def create_app(
     requests_per_s: float = DEFAULT_REQUESTS_PER_S,
     root_path: str = "",
     max_streams: int | None = None,
+    login: ProxyLogin | None = None,
 ) -> FastAPI:
     """The ASGI application around `service`, which the caller starts and closes.
 
     It answers to `localhost`, to addresses in digits, and to the names in `allowed_hosts`. A body must
     arrive in `request_deadline_s`. A token may send `requests_per_s`. So many event streams may be open at a time.
-    Links lead below `root_path`, where a proxy gives the service a part of a site.
+    Links lead below `root_path`, where a proxy gives the service a part of a site. `login` says which proxies may name
+    the user.
     """
     servers = [{"url": root_path}] if root_path else None
     app = FastAPI(
@@ -76,6 +80,7 @@ def create_app(
         pack_routes,
         import_routes,
         health_routes,
+        admin_routes,
     ):
         app.include_router(routes(service))
     app.include_router(event_routes(service, max_streams))
@@ -92,7 +97,7 @@ def create_app(
     app.add_middleware(BodyGuard, deadline_s=request_deadline_s)
     app.add_middleware(HeadAsGet)
     app.add_middleware(DropEmptyFields)
-    app.add_middleware(AccessGuard, service=service, rates=rates)
+    app.add_middleware(AccessGuard, service=service, rates=rates, login=login)
     app.add_middleware(OriginGuard, allowed_hosts=allowed_hosts)
     app.add_middleware(WireVersion)
     app.add_middleware(SecurityHeaders)

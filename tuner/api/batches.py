@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Path, Response
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Body, Header, Path, Response
 from tuner.api.access import Asker
 from tuner.api.errors import PROBLEM_RESPONSES
 from tuner.api.jobs import Cursor, Limit, Word, default_target_id
-from tuner.core.trial.batch import BatchRecord
+from tuner.core.trial.batch import BatchRecord, batch_name
 from tuner.errors import NotFound
 from tuner.service import Service
 from tuner.wire.batches import (
@@ -69,6 +70,16 @@ def batch_routes(service: Service) -> APIRouter:
         """Ends a batch, and those of its jobs that nobody else waits for; their trials remain."""
         return _view(service, service.batches.cancel(batch_id, caller))
 
+    @router.post("/batches/{batch_id}:pause")
+    def pause_batch(batch_id: BatchId, caller: Asker) -> BatchView:
+        """Has its open jobs wait; what is at the card is recorded first. Those that others share go on."""
+        return _view(service, service.batches.pause(batch_id, caller, True))
+
+    @router.post("/batches/{batch_id}:resume")
+    def resume_batch(batch_id: BatchId, caller: Asker) -> BatchView:
+        """Has its open jobs go on."""
+        return _view(service, service.batches.pause(batch_id, caller, False))
+
     @router.get("/batches/{batch_id}/jobs")
     def list_batch_jobs(batch_id: BatchId, cursor: Cursor = None, limit: Limit = 50) -> PageView[BatchJobView]:
         """The jobs of a batch, in the order in which they are searched."""
@@ -89,8 +100,7 @@ def batches_page(
 ) -> BatchesPage:
     """A page of all batches."""
     found = service.batches.page(cursor, limit, owner, project)
-    views = [_view(service, batch) for batch in found.items]
-    return BatchesPage(batches=PageView(items=views, next_cursor=found.next_cursor))
+    return BatchesPage(batches=PageView(items=_views(service, found.items), next_cursor=found.next_cursor))
 
 
 def batch_page(service: Service, batch_id: str, cursor: str | None, limit: int) -> BatchPage:
@@ -109,7 +119,28 @@ def batch_page(service: Service, batch_id: str, cursor: str | None, limit: int) 
 
 
 def _view(service: Service, batch: BatchRecord) -> BatchView:
-    return BatchView.of(batch, service.fleet.num_fit(batch.target_id))
+    return _views(service, [batch])[0]
+
+
+def _views(service: Service, found: Sequence[BatchRecord]) -> list[BatchView]:
+    """Batches, each with what it is of, its gains and its place in the queue."""
+    facts = service.batches.facts([batch.id for batch in found])
+    places = service.overview.places([one.next_open for one in facts.values() if one.next_open is not None])
+    views = []
+    for batch in found:
+        one = facts.get(batch.id)
+        place = places.get(one.next_open.id) if one is not None and one.next_open is not None else None
+        views.append(
+            BatchView.of(
+                batch,
+                service.fleet.num_fit(batch.target_id),
+                name=batch_name(one.first.spec.workload, one.rows, batch.num_ladders) if one else batch.id,
+                labels=one.first.labels if one else (),
+                speedups=one.speedups if one else None,
+                queue_position=place.position if place else None,
+            )
+        )
+    return views
 
 
 def _jobs(service: Service, batch_id: str, cursor: str | None, limit: int) -> PageView[BatchJobView]:

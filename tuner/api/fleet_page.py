@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from tuner.api.jobs_page import listed
+from tuner.api.listings.jobs_page import listed
 from tuner.api.rendering import render
 from tuner.core.trial.records import Page
 from tuner.service import Service

@@ -6,16 +6,17 @@ from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
-from tuner.api.audit_page import audit_page_routes
-from tuner.api.batch_pages import batch_page_routes
+from tuner.api.admin.access_page import access_page_routes
+from tuner.api.admin.audit_page import audit_page_routes
 from tuner.api.compare_page import compare_page_routes
 from tuner.api.errors import PAGE_RESPONSES
 from tuner.api.fleet_page import fleet_page_routes
 from tuner.api.job_actions import job_action_routes
 from tuner.api.job_pages import job_page_routes
-from tuner.api.jobs_page import jobs_page_routes
+from tuner.api.listings.batch_pages import batch_page_routes
+from tuner.api.listings.jobs_page import jobs_page_routes
+from tuner.api.listings.results_page import results_page_routes
 from tuner.api.rendering import STATIC_PATH
-from tuner.api.results_page import results_page_routes
 from tuner.api.submit_page import submit_page_routes
 from tuner.service import Service
 
@@ -26,6 +27,7 @@ _ROUTES = (
     results_page_routes,
     fleet_page_routes,
     audit_page_routes,
+    access_page_routes,
     job_page_routes,
     batch_page_routes,
     job_action_routes,

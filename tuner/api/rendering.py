@@ -100,6 +100,7 @@ def render(request: Request, template: str, page: BaseModel, *, status: int = 20
         here=request.scope["path"],
         following=following,
         sorted_by=sorted_by,
+        query=request.url.query,
         session=session_of(request),
         owner=request.scope[CALLER].owner,
         role=request.scope[CALLER].role,

@@ -25,8 +25,9 @@ CSRF_HEADER = "X-CSRF-Token"
 class Session:
     """What a browser is signed in as."""
 
+    #: Empty where a proxy says who it is.
     token_id: str
-    #: Random, of this session alone; only its pages know it.
+    #: Of this session alone; only its pages know it.
     csrf: str
 
     def is_ours(self, csrf: str | None) -> bool:

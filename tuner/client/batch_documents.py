@@ -14,6 +14,8 @@ class Batch(TypedDict):
     """A batch as it stands."""
 
     id: str
+    name: str
+    labels: list[str]
     state: str
     target: str
     simulated: bool
@@ -28,6 +30,8 @@ class Batch(TypedDict):
     search_s: float
     eta_s: float | None
     card_share: float | None
+    speedups: list[float] | None
+    queue_position: int | None
     num_ladders: int
     num_answered: int
     links: dict[str, str]

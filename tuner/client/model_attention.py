@@ -57,14 +57,19 @@ def layer_attentions(config: Mapping[str, Any]) -> dict[LayerAttention, int]:
     if flag_of(config, "use_bidirectional_attention"):
         raise InvalidInput("use_bidirectional_attention", "is true: its layers do no decoding", "give a decoder's")
     heads = size_of(config, "num_attention_heads")
-    head_dim = size_of(config, "hidden_size") // heads if config["head_dim"] is None else size_of(config, "head_dim")
+    if config["head_dim"] is None:
+        head_dim = _share("hidden_size", size_of(config, "hidden_size"), "num_attention_heads", heads)
+    else:
+        head_dim = size_of(config, "head_dim")
+    kv_heads = heads if config["num_key_value_heads"] is None else size_of(config, "num_key_value_heads")
+    _share("num_attention_heads", heads, "num_key_value_heads", kv_heads)
     out_bias = family.biases is Biases.CONFIGURED and flag_of(config, "attention_bias")
     found: dict[LayerAttention, int] = {}
     for kind in _layer_kinds(config):
         rotary = _rotary(config, kind)
         layer = LayerAttention(
             heads=heads,
-            kv_heads=heads if config["num_key_value_heads"] is None else size_of(config, "num_key_value_heads"),
+            kv_heads=kv_heads,
             head_dim=head_dim,
             window=_window(config) if kind == _SLIDING else None,
             scale=_scale(config, head_dim),
@@ -76,6 +81,14 @@ def layer_attentions(config: Mapping[str, Any]) -> dict[LayerAttention, int]:
         )
         found[layer] = found.get(layer, 0) + 1
     return found
+
+
+def _share(name: str, size: int, divisor: str, count: int) -> int:
+    if size % count:
+        raise InvalidInput(
+            divisor, f"is {count}, and {name} {size} is no multiple of it", "give the model's own config"
+        )
+    return size // count
 
 
 def _layer_kinds(config: Mapping[str, Any]) -> list[str]:
@@ -142,7 +155,7 @@ def _rotary(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return found
 
 
-def attention_pairs(
+def counted_pairs(
     config: Mapping[str, Any],
     *,
     sequences: int,
@@ -150,9 +163,9 @@ def attention_pairs(
     tp: int = 1,
     dtype: str | None = None,
     page_tokens: int | None = None,
-) -> list[dict[str, Any]]:
-    """The attentions of a decode step with their projections, as `POST /jobs` takes them; of one of `tp` ranks. Layers
-    of several kinds are several, in their order; a window that hides nothing is none.
+) -> list[tuple[dict[str, Any], int]]:
+    """The attentions of a decode step with their projections, as `POST /jobs` takes them, and how many layers have
+    each; of one of `tp` ranks. Layers of several kinds are several, in order; a window that hides nothing is none.
 
     Heads are split over the ranks, whose projections are summed. Where o_proj has a bias the attention is alone.
 
@@ -167,7 +180,7 @@ def attention_pairs(
     Raises:
         InvalidInput: the model has experts, is quantised, or the ranks do not divide its heads.
     """
-    model = dense_language_model(config)
+    model, kinds = dense_language_model(config), layer_attentions(config)
     pairs = [
         {
             "kind": "attention",
@@ -183,9 +196,15 @@ def attention_pairs(
             "soft_cap": layer.soft_cap,
             "dtype": dtype or dtype_of(model),
         }
-        for layer in layer_attentions(config)
+        for layer in kinds
     ]
-    return _once(pairs)
+    layers = list(zip(pairs, kinds.values(), strict=True))
+    return [(pair, sum(count for other, count in layers if other == pair)) for pair in _once(pairs)]
+
+
+def attention_pairs(config: Mapping[str, Any], **how: Any) -> list[dict[str, Any]]:
+    """Those of `counted_pairs`, which has the arguments and what is raised."""
+    return [pair for pair, _ in counted_pairs(config, **how)]
 
 
 def qkv_attention_chains(

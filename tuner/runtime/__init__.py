@@ -12,6 +12,7 @@ from .ffn import Ffn
 from .launch_list import Launches
 from .native import RuntimeFailure, WrongOperand
 from .pack import Answer, Pack, load
+from .patching import patch
 from .program import Layer, Program, load_layer
 from .weights import Weights
 
@@ -32,4 +33,5 @@ __all__ = [
     "load_artifact",
     "load_attention",
     "load_layer",
+    "patch",
 ]

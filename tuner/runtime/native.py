@@ -15,6 +15,7 @@ from pathlib import Path
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
 
+from . import rows
 from .header import Header
 
 #: The C sources, as they lie in the wheel and, by a link, in a checkout.
@@ -126,6 +127,7 @@ def build(folder: Path, *, compiler: str | None = None, flags: tuple[str, ...] =
     if program is None:
         raise RuntimeFailure(-1, "there is no C compiler: install gcc or clang, or name one in CC")
     files = [*sources(), *sorted(FOLDER.rglob("*.h"))]
+    flags = (*flags, *_flags_of_rows(folder))
     text = b"".join(path.read_bytes() for path in files) + repr((program, _FLAGS, flags)).encode()
     path = folder / f"libtuner_runtime-{hashlib.sha256(text).hexdigest()[:16]}.so"
     if path.exists():
@@ -140,6 +142,19 @@ def build(folder: Path, *, compiler: str | None = None, flags: tuple[str, ...] =
         raise RuntimeFailure(-1, f"the C compiler refused the runtime:\n{ran.stderr}")
     os.replace(temporary, path)
     return path
+
+
+def _flags_of_rows(folder: Path) -> tuple[str, ...]:
+    """What names the rows where packages bring some: a header of their own, in `folder`."""
+    text = rows.header()
+    if text == rows.HEADER.read_text():
+        return ()
+    path = folder.resolve() / f"rows-{hashlib.sha256(text.encode()).hexdigest()[:16]}.h"
+    folder.mkdir(parents=True, exist_ok=True)
+    written = path.with_suffix(f".{os.getpid()}")  # others may write it, too
+    written.write_text(text)
+    written.replace(path)
+    return (f'-DTUNER_ROWS_FILE="{path}"',)
 
 
 def cache_folder() -> Path:

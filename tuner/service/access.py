@@ -9,13 +9,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tuner.core.access.caller import AuditEntry, Caller, Token
+from tuner.core.access.caller import AuditEntry, Caller, Role, Token
 from tuner.core.trial.records import Page
 from tuner.service.paging import check_limit
 from tuner.store import Store, audit, ended_sessions, tokens
 
 #: What another process revokes or ends, a token or a session, is refused after so many seconds at the latest.
 REMEMBERED_S = 1.0
+#: Seconds of a day.
+DAY_S = 24 * 3600.0
 #: Tokens that are remembered at most.
 _MAX_REMEMBERED = 10_000
 
@@ -23,13 +25,14 @@ _MAX_REMEMBERED = 10_000
 class Access:
     """The tokens of one store; thread-safe."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time, *, always_asks: bool = False) -> None:
+        """`always_asks` has nobody let in who does not say who he is, though no token was made."""
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
         #: By secret's digest, or token's id and session: the token, and when it was looked up, by the monotonic clock.
         self._seen: dict[str, tuple[Token, float]] = {}
-        self._is_on = False
+        self._is_on = always_asks
         self._asked_at = float("-inf")
         self._session_key: bytes | None = None
 
@@ -91,6 +94,38 @@ class Access:
                         self._seen.pop(next(iter(self._seen)))
                     self._seen[key] = token, now
         return token if token is not None and token.is_valid(self._clock()) else None
+
+    def tokens(self) -> list[Token]:
+        """All tokens ever made, the oldest first."""
+        with self._store.read() as session:
+            return tokens.every(session)
+
+    def make_token(self, caller: Caller, owner: str, role: Role, note: str, days: float | None) -> tuple[Token, str]:
+        """A new token, good for so many days or for ever, and its secret, which nobody can ask for again.
+
+        Raises:
+            InvalidInput: owner or note are too long, or the owner is no plain name.
+        """
+        now = self._clock()
+        with self._store.write() as session:
+            expires_at = None if days is None else now + days * DAY_S
+            made, secret = tokens.create(session, owner, role, now, note=note, expires_at=expires_at)
+            audit.append(session, caller, "token.create", made.id, now)
+        self._asked_at = float("-inf")
+        return made, secret
+
+    def revoke_token(self, caller: Caller, token_id: str) -> Token:
+        """Has a token refused from now on; other servers refuse it within `REMEMBERED_S`.
+
+        Raises:
+            NotFound: no such token.
+        """
+        with self._store.write() as session:
+            revoked = tokens.revoke(session, token_id, now := self._clock())
+            audit.append(session, caller, "token.revoke", token_id, now)
+        with self._lock:
+            self._seen.clear()
+        return revoked
 
     def note(self, caller: Caller, action: str, subject: str) -> None:
         """Writes an entry of the audit log for what changed no row."""

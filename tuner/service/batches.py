@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 
-from tuner.core.access.caller import LOCAL, Caller
+from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.problem.workload import Workload
 from tuner.core.trial.batch import MAX_JOBS, BatchRecord, plan_batch
 from tuner.core.trial.job import JobSpec, JobTerms
@@ -15,9 +15,10 @@ from tuner.core.trial.records import Event, JobRecord, Page
 from tuner.errors import Conflict, Forbidden, InvalidInput, NotFound
 from tuner.service.desk import Desk, check_terms, key_of
 from tuner.service.paging import check_limit
-from tuner.store import Store, audit, batches
+from tuner.store import Store, audit, batches, jobs
 from tuner.store.batch_models import BatchRow
 from tuner.store.commits import Wake
+from tuner.store.listings.batches import BatchFacts, facts
 
 
 class Batches:
@@ -126,10 +127,7 @@ class Batches:
         now = self._clock()
         with self._store.write() as session:
             batch = batches.get(session, batch_id)
-            if not caller.owns((batch.owner,)):
-                raise Forbidden(
-                    f"{batch_id} belongs to {batch.owner or 'nobody'}; only its owner and admins may end it"
-                )
+            _check_owner(batch, caller, "end")
             if batch.cancelled_at is not None:
                 return batch
             if batch.state.is_final:
@@ -139,6 +137,32 @@ class Batches:
             batches.cancel(session, batch_id, now)
             audit.append(session, caller, "batch.cancel", batch_id, now)
             return batches.get(session, batch_id)
+
+    def pause(self, batch_id: str, caller: Caller, is_paused: bool) -> BatchRecord:
+        """Has its open jobs wait, or go on. Those whose run others share go on, unless `caller` is an admin.
+
+        Raises:
+            NotFound: no such batch.
+            Forbidden: it is somebody else's.
+            Conflict: it has ended.
+        """
+        verb, now = "pause" if is_paused else "resume", self._clock()
+        with self._store.write() as session:
+            batch = batches.get(session, batch_id)
+            _check_owner(batch, caller, verb)
+            if batch.state.is_final:
+                raise Conflict(f"{batch_id} has ended ({batch.state}), and can neither wait nor go on")
+            for job in batches.open_jobs(session, batch_id):
+                is_shared = len(job.owners) > 1 and caller.role is not Role.ADMIN
+                if caller.owns(job.owners) and not (is_paused and is_shared):
+                    jobs.set_paused(session, job.id, is_paused, now)
+            audit.append(session, caller, f"batch.{verb}", batch_id, now)
+            return batches.get(session, batch_id)
+
+    def facts(self, batch_ids: Collection[str]) -> dict[str, BatchFacts]:
+        """What listings show of those that have jobs."""
+        with self._store.read() as session:
+            return facts(session, batch_ids)
 
     def ladders(self, batch_id: str) -> dict[int, Ladder]:
         """The answers that there are, by number.
@@ -182,6 +206,14 @@ class Batches:
         with self._store.read() as session:
             job_ids = [job.id for job, _ in batches.jobs_of(session, batch_id)]
         return self._store.commits.listening(job_ids, wake)
+
+
+def _check_owner(batch: BatchRecord, caller: Caller, verb: str) -> None:
+    """Raises:
+    Forbidden: it is somebody else's, who may not `verb` it.
+    """
+    if not caller.owns((batch.owner,)):
+        raise Forbidden(f"{batch.id} belongs to {batch.owner or 'nobody'}; only its owner and admins may {verb} it")
 
 
 def _digest_of(specs: Sequence[JobSpec]) -> str:

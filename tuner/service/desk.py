@@ -9,13 +9,14 @@ from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.problem.gpu import parse_target
-from tuner.core.problem.op_kinds import named_kinds, usable_kinds
+from tuner.core.problem.op_kinds import broken_kinds, named_kinds, usable_kinds
 from tuner.core.trial.batch import BatchRecord
 from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Webhook
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
 from tuner.service.fleet import num_fit
+from tuner.service.quotas import Quotas
 from tuner.service.webhook_policy import WebhookPolicy
 from tuner.store import Session, Store, asking, audit, batches, jobs, keys, queue, removal, served, webhooks
 from tuner.store.gathering import gathering, write_now
@@ -53,6 +54,8 @@ class Desk:
     ) -> None:
         """`leads` says whether this server runs the jobs; one that does not takes jobs for the one that does. `policy`
         says which webhooks may be asked for: none, where it is not given."""
+        #: What each new job is held against.
+        self.quotas = Quotas(store, clock)
         self._policy = policy or WebhookPolicy()
         self._store = store
         self._dispatcher = dispatcher
@@ -64,7 +67,7 @@ class Desk:
 
         Raises:
             InvalidInput: no worker serves the target, or the key came with another body.
-            Forbidden: a priority above 0, and the asker is no admin.
+            Forbidden: a priority above 0, and the asker is no admin; or more jobs than a quota allows.
             StoreUnavailable: the database takes no writes now; nothing was changed.
         """
         (outcome,) = self.submit_together([asked])
@@ -127,6 +130,7 @@ class Desk:
 
         Raises:
             InvalidInput: no worker serves the target.
+            Forbidden: a new job would be more than a quota allows.
         """
         now = self._clock()
         job = None if is_free else jobs.find_open(session, spec.problem_digest)
@@ -135,6 +139,7 @@ class Desk:
         if reuse and (solved := jobs.find_succeeded(session, spec.problem_digest)) is not None:
             return solved, False
         self._check_served(session, spec.target_id)
+        self.quotas.check(session, caller, terms.project)
         job = jobs.insert(session, spec, now, caller.owner, terms, batch_id)
         audit.append(session, caller, "job.submit", job.id, now)
         return job, True
@@ -329,7 +334,9 @@ class Desk:
         if unknown := workload.unknown_kinds:
             which = " and ".join(unknown)
             known = f"it has an op of kind {which}, which is not known here"
-            return f"{known}: install the package that brings it, or cancel it"
+            broken = [f"{kind} cannot be used: {why}" for kind, why in broken_kinds().items() if kind in unknown]
+            remedy = f"repair the package ({'; '.join(broken)})" if broken else "install the package that brings it"
+            return f"{known}: {remedy}, or cancel it"
         needed = set(named_kinds(workload.ops))
         workers = range(self._dispatcher.num_workers(target_id)) if needed else ()
         lacking: list[set[str]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 from tuner.core.access.caller import LOCAL, Caller
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.problem.op_kinds import broken_kinds
 from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import JobSpec, JobState, JobTerms
 from tuner.core.trial.priors import Found, KnownWinners
@@ -51,6 +53,8 @@ from tuner.service.searching import Search
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES, Retention
 from tuner.store import Freed, Store, audit, bests, imports, inspections, jobs, trials
 
+_log = logging.getLogger(__name__)
+
 _NO_RESULT_YET = {
     JobState.QUEUED: "it waits for its turn",
     JobState.SEARCHING: "it is still searching",
@@ -79,6 +83,7 @@ class Service(TrialReader):
         retention: Retention | None = None,
         courier: Courier | None = None,
         search: Search = search_here,
+        always_asks: bool = False,
     ) -> None:
         """`disk_limit_bytes` is what artifacts, builds and samples may fill; `finals` is how finals are held (as usual,
         where it is not given); `max_ahead` is how many candidates of a job may be on their way besides one, at most;
@@ -86,7 +91,7 @@ class Service(TrialReader):
         with `winners` that are kept elsewhere. `leads` says whether this server runs the jobs; one that does not takes
         jobs for the one that does; `leader_trouble` why nobody does. `retention` is which ended jobs are kept: all,
         where it is not given. `courier` sends the webhooks; without one none may be asked for. `search` begins a
-        search, here or in another process."""
+        search, here or in another process. `always_asks` has nobody let in who does not say who he is."""
         super().__init__(store)
         self._dispatcher = dispatcher
         self._leader_trouble = leader_trouble
@@ -99,7 +104,7 @@ class Service(TrialReader):
         #: Jobs that are asked for together.
         self.batches = Batches(store, self.desk, clock)
         #: The tokens, and the audit log.
-        self.access = Access(store, clock)
+        self.access = Access(store, clock, always_asks=always_asks)
         #: What the charts of the pages show.
         self.charts = JobCharts(store)
         #: For Prometheus.
@@ -136,7 +141,10 @@ class Service(TrialReader):
         dispatcher.watch(self._runners.join_in)
 
     def start(self) -> None:
-        """Starts one runner per worker; those that come later get theirs then."""
+        """Starts one runner per worker; those that come later get theirs then. Logs which kinds of ops are installed
+        and cannot be used."""
+        for kind, why in broken_kinds().items():
+            _log.error("ops of kind %s cannot be used: %s", kind, why)
         self._runners.start()
         for one in self._beside:
             one.start()

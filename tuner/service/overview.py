@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState
 from tuner.core.trial.priors import Found, KnownFinals, KnownWinners
-from tuner.core.trial.records import Best, JobRecord, Verdict
+from tuner.core.trial.records import Best, JobRecord, Page, Verdict
+from tuner.service.paging import check_limit
 from tuner.store import Store, bests, jobs, queue
+from tuner.store.listings import entries
+from tuner.store.listings.entries import Entry, Order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,16 @@ class Overview:
         """The verdict of each of those jobs that have one, and the kind that won."""
         with self._store.read() as session:
             return bests.verdicts(session, job_ids)
+
+    def entries(self, cursor: str | None, limit: int, order: Order, **chosen: Any) -> Page[Entry]:
+        """Rows of jobs and batches; `chosen` is as `tuner.store.jobs.JobFilter` has it.
+
+        Raises:
+            InvalidInput: a cursor of another listing, or a limit out of range.
+        """
+        check_limit(limit)
+        with self._store.read() as session:
+            return entries.page(session, cursor, limit, jobs.JobFilter(**chosen), order)
 
     def num_open(self) -> int:
         """Jobs that are queued or under way."""

@@ -1,4 +1,4 @@
-"""The tables of who may what: tokens, sessions that were ended, the audit log."""
+"""The tables of who may what: tokens, quotas, sessions that were ended, the audit log."""
 
 from __future__ import annotations
 
@@ -24,6 +24,19 @@ class TokenRow(Base):
     created_at: Mapped[float]
     expires_at: Mapped[float | None]
     revoked_at: Mapped[float | None]
+
+
+class QuotaRow(Base):
+    """The most that an owner or a project may have."""
+
+    __tablename__ = "quotas"
+
+    #: ``owner`` or ``project``.
+    scope: Mapped[str] = mapped_column(String(16), primary_key=True)
+    #: Whose; ``*`` for each that has none of its own.
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    open_jobs: Mapped[int | None]
+    card_hours_per_day: Mapped[float | None]
 
 
 class EndedSessionRow(Base):

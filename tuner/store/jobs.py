@@ -269,6 +269,8 @@ class JobFilter:
     project: str | None = None
     label: str | None = None
     target_id: str | None = None
+    #: The batch that made them.
+    batch_id: str | None = None
     #: Sizes of the first op, which are those of an ffn pair's first product.
     m: int | None = None
     n: int | None = None
@@ -283,7 +285,8 @@ class JobFilter:
     def conditions(self) -> Iterator[ColumnElement[bool]]:
         """The same as SQL."""
         yield IS_KEPT
-        columns = {"state": JobRow.state, "project": JobRow.project, "target_id": JobRow.target_id}
+        named = ("state", "project", "target_id", "batch_id")
+        columns = {name: getattr(JobRow, name) for name in named}
         for name, column in columns.items():
             if (value := getattr(self, name)) is not None:
                 yield column == str(value)

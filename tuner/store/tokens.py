@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tuner.core.access.caller import Role, Token
+from tuner.core.access.names import is_name
 from tuner.errors import InvalidInput, NotFound
 from tuner.store.access_models import TokenRow
 
@@ -42,7 +43,7 @@ def create(
     Raises:
         InvalidInput: owner or note are too long, or the owner is no plain name.
     """
-    if not 0 < len(owner) <= 64 or not owner.isprintable() or owner != owner.strip():
+    if not is_name(owner):
         raise InvalidInput("owner", f"{owner[:80]!r} is no name", "give 1 to 64 printable characters, e.g. `alice`")
     if len(note) > 255:
         raise InvalidInput("note", f"has {len(note)} characters", "give at most 255")

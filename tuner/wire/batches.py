@@ -168,6 +168,8 @@ class BatchView(View):
     """A batch as it stands."""
 
     id: str
+    name: str = Field(description="the shape of its first job, from how many rows to how many, and how many others")
+    labels: tuple[str, ...] = Field(description="of its first job")
     state: JobState
     target: str
     simulated: bool = Field(description="whether its figures come from the twin and not from a card")
@@ -189,16 +191,35 @@ class BatchView(View):
     card_share: float | None = Field(
         description="share of the search for which the card was busy with trials; null where that is not known"
     )
+    speedups: tuple[float, float] | None = Field(
+        description="the smallest and the largest gain over the library of its jobs that succeeded; null before one has"
+    )
+    queue_position: int | None = Field(
+        description="jobs that come before the next one of it; 0 while one is under way, null where none waits"
+    )
     num_ladders: int
     num_answered: int = Field(description="ladders that have an answer, or never will")
     links: dict[str, Link] = Field(description="paths of what belongs to the batch")
 
     @classmethod
-    def of(cls, batch: BatchRecord, num_cards: int) -> Self:
-        """Copies `batch`, whose jobs so many cards take side by side."""
+    def of(
+        cls,
+        batch: BatchRecord,
+        num_cards: int,
+        *,
+        name: str,
+        labels: tuple[str, ...],
+        speedups: tuple[float, float] | None,
+        queue_position: int | None,
+    ) -> Self:
+        """Copies `batch`, whose jobs so many cards take side by side, and what is known of its jobs."""
         path = f"/batches/{batch.id}"
         copied = ("id", "state", "owner", "project", "num_jobs", "num_trials", "num_planned", "num_paused", "search_s")
         return cls(
+            name=name,
+            labels=labels,
+            speedups=speedups,
+            queue_position=queue_position,
             eta_s=batch.eta_s(num_cards, time.time()),
             **{name: getattr(batch, name) for name in (*copied, "card_share", "num_ladders", "num_answered")},
             target=batch.target_id,

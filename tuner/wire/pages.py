@@ -10,6 +10,7 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.proof.candidate_plans import launches_of
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.trial.batch import BatchSummary, batch_name
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind
 from tuner.core.trial.records import JobRecord, Verdict
@@ -22,8 +23,46 @@ from tuner.wire.submit_form import SubmitForm
 from tuner.wire.view import View
 
 
+class BatchSummaryView(View):
+    """The jobs of a batch that a listing's filters let through, which are one row of it."""
+
+    id: str
+    name: str = Field(description="the shape of its newest job, and from how many rows to how many it goes")
+    jobs_by_state: dict[JobState, int]
+    num_jobs: int
+    num_trials: int
+    num_planned: int = Field(description="trials of all budgets")
+    speedups: tuple[float, float] | None = Field(description="the smallest and the largest gain; null before the first")
+    page: Link
+
+    @property
+    def state(self) -> JobState:
+        """Where its jobs stand: the first that one of them has, of those under way, those that wait, and the ends."""
+        return next(state for state in _IN_ORDER if state in self.jobs_by_state)
+
+    @classmethod
+    def of(cls, batch: BatchSummary, workload: Workload) -> Self:
+        """Copies `batch`, one of whose jobs is of `workload`."""
+        return cls(
+            id=batch.id,
+            name=batch_name(workload, batch.rows),
+            jobs_by_state=batch.counts,
+            num_jobs=sum(batch.counts.values()),
+            **{name: getattr(batch, name) for name in ("num_trials", "num_planned", "speedups")},
+            page=f"/ui/batches/{batch.id}",
+        )
+
+
+_IN_ORDER = (
+    *(JobState.SEARCHING, JobState.FINALS, JobState.QUEUED),
+    *(JobState.FAILED, JobState.SUCCEEDED, JobState.CANCELLED),
+)
+
+
 class ListedJob(JobView):
     """A job as a listing shows it."""
+
+    batch: BatchSummaryView | None = Field(description="its batch, where the row stands for that; else null")
 
     verdict: Verdict | None = Field(description="null before it succeeded")
     winner: PlanKind | None = Field(description="the plan kind that won; null before it succeeded")
@@ -32,9 +71,14 @@ class ListedJob(JobView):
 
     @classmethod
     def with_standing(
-        cls, job: JobRecord, result: tuple[Verdict, PlanKind] | None, place: tuple[int | None, float | None]
+        cls,
+        job: JobRecord,
+        result: tuple[Verdict, PlanKind] | None,
+        place: tuple[int | None, float | None],
+        batch: BatchSummary | None = None,
     ) -> Self:
-        """Copies all three: verdict and winner; position in the queue and seconds to the end of the search."""
+        """Copies all: verdict and winner; position in the queue and seconds to the end of the search; the batch that
+        the row stands for."""
         verdict, winner = result or (None, None)
         return cls(
             **dict(JobView.of(job)),
@@ -42,6 +86,7 @@ class ListedJob(JobView):
             winner=winner,
             queue_position=place[0],
             queue_eta_s=place[1],
+            batch=None if batch is None else BatchSummaryView.of(batch, job.spec.workload),
         )
 
 
@@ -53,6 +98,7 @@ class JobFilterView(View):
     owner: str | None
     project: str | None
     label: str | None
+    batch: str | None
     m: int | None
     n: int | None
     k: int | None
@@ -64,8 +110,9 @@ class JobsPage(View):
     targets: list[TargetView]
     state: JobState | None = Field(description="the filter; null for all")
     filter: JobFilterView
+    sort: str
     num_open: int = Field(description="jobs that are queued or under way, whatever the filter")
-    jobs: PageView[ListedJob]
+    jobs: PageView[ListedJob] = Field(description="rows; one with a `batch` stands for all of its jobs")
 
     @property
     def is_filtered(self) -> bool:

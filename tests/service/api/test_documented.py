@@ -23,7 +23,7 @@ def routes(api: Api) -> set[str]:
 
 @pytest.mark.slow
 def test_the_page_lists_exactly_the_routes(api: Api) -> None:
-    assert set(re.findall(r"^\| `((?:DELETE|GET|POST) [^`]+)`", PAGE, re.MULTILINE)) == routes(api)
+    assert set(re.findall(r"^\| `((?:DELETE|GET|POST|PUT) [^`]+)`", PAGE, re.MULTILINE)) == routes(api)
 
 
 def test_every_reference_of_the_description_leads_somewhere_and_every_refusal_is_a_problem(api: Api) -> None:
@@ -83,13 +83,16 @@ def test_every_refusal_of_the_guards_is_in_the_description_of_each_route(api: Ap
             assert guards - route["responses"].keys() == set(), (method, path)
 
 
+_OF_ADMINS = {"token_id": "tok-0", "scope": "owner", "name": "alice"}
+
+
 def test_allow_names_every_method_of_the_path_and_no_other(api: Api) -> None:
     paths = api.get("/openapi.json")["paths"]
     for path, methods in paths.items():
         # A path with a verb is also that of a job, or a batch, whose id would end so.
         known = {method.upper() for method in {*methods, *paths.get(path.partition(":")[0], ())}}
         known |= {"HEAD"} if "GET" in known else set()
-        address = path.format(job_id="job-0", batch_id="batch-0", number=0, digest="0" * 64)
+        address = path.format(job_id="job-0", batch_id="batch-0", number=0, digest="0" * 64, **_OF_ADMINS)
         for method in {"DELETE", "PUT", "PATCH", "OPTIONS"} - known:
             response = api.http.request(method, address)
             assert response.status_code == 405, path

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tests.service.api.test_access import make_token
 from tests.support.serving import Server, body, listening, running_service
-from tuner.api.login import local_path
+from tuner.api.login_form import local_path
 from tuner.api.session import COOKIE, CSRF_HEADER
 from tuner.cli import main
 from tuner.core.access.caller import LOCAL, Role

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import BEST, TARGET, schedule, spec
-from tuner.api.results_page import _of_job
+from tuner.api.listings.results_page import _of_job
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import JobState

@@ -38,6 +38,8 @@ class Byte(str):
 
     size_bytes = 1
     elements = Dtype.elements
+    #: What engines ask beside: products of tensor cores, and maps.
+    row = Dtype.FP16.row
 
 
 BYTE: Any = Byte("byte")

@@ -127,7 +127,7 @@ WRONG: dict[str, tuple[Made, Change, str]] = {
         "outside of its tensor",
     ),
     "another element type": (FUSED, put(MAP_TYPE, 9, of="maps"), "its kernel computes another element type"),
-    "no element type": (FUSED, put(MAP_TYPE, 7, of="maps"), "its kernel computes another element type"),
+    "no element type": (FUSED, put(MAP_TYPE, 7, of="maps"), "it has no such element type"),
     "a shape of another type": (FUSED, put(0, 1, of="shapes"), "its kernel computes another element type"),
     "an activation of the second op": (FUSED, put(16, 3, of="ops", index=1), "its kernel computes another shape"),
     "fewer maps": (FUSED, add(KERNEL_MAPS, -1, of="kernels"), "its tensor maps do not fit the parameter"),

@@ -13,12 +13,13 @@ from pathlib import Path
 
 from tests.support.builders import BEST, measured, schedule, spec, trial
 from tuner.core.access.caller import LOCAL, Role
+from tuner.core.access.quota import Quota, QuotaScope
 from tuner.core.schedule.candidate import LIBRARY, fused
 from tuner.core.trial.inspection import no_counters
 from tuner.core.trial.job import JobSpec, JobState, JobTerms
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.core.trial.records import FinalRow, InspectionKind
-from tuner.store import Store, audit, bests, ended_sessions, inspections, jobs, keys, migrate, tokens, trials
+from tuner.store import Store, audit, bests, ended_sessions, inspections, jobs, keys, migrate, quotas, tokens, trials
 
 FOLDER = Path(__file__).parent / "frozen_databases"
 
@@ -46,6 +47,7 @@ def fill(store: Store) -> tuple[str, str]:
         token, _ = tokens.create(session, "alice", Role.SUBMIT, 1.0)
         audit.append(session, LOCAL, "token.create", token.id, 1.0)
         ended_sessions.end(session, "a word", 2.0)
+        quotas.put(session, Quota(scope=QuotaScope.OWNER, name="alice", open_jobs=20, card_hours_per_day=4.0))
         keys.remember(session, "a key", "0" * 64, done.id, 3.0)
         jobs.set_state(session, done.id, JobState.SEARCHING, 4.0)
         for number, outcome in enumerate(outcomes):

@@ -18,13 +18,15 @@ async function refresh() {
   }
 }
 
-// What has not changed stays as it is; where the focus was, it is again.
+// What has not changed stays as it is; where the focus was, it is again, and what was ticked is ticked.
 function show(fresh) {
   for (const node of document.querySelectorAll("[id^=live]")) {
     const other = fresh.getElementById(node.id);
     if (!other || other.innerHTML === node.innerHTML) continue;
     const at = focusables(node).indexOf(document.activeElement);
+    const ticked = new Set([...node.querySelectorAll("input:checked")].map(named));
     node.replaceChildren(...other.childNodes);
+    for (const box of node.querySelectorAll("input[type=checkbox]")) box.checked ||= ticked.has(named(box));
     if (at >= 0) focusables(node)[at]?.focus();
   }
   const before = live.dataset.events;
@@ -32,6 +34,10 @@ function show(fresh) {
   live.dataset.events = fresh.getElementById("live").dataset.events ?? "";
   document.dispatchEvent(new Event("tuner:fresh"));
   if (before && !live.dataset.events) document.dispatchEvent(new Event("tuner:ended"));
+}
+
+function named(box) {
+  return `${box.name} ${box.value}`;
 }
 
 function focusables(node) {

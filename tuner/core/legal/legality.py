@@ -112,6 +112,11 @@ def gpu_problem(gpu: Gpu) -> str | None:
 
 def engine_problem(workload: Workload, gpu: Gpu, engine: Engine) -> str | None:
     """Why the engine cannot run this workload on this GPU, whatever the tiles."""
+    row = workload.dtype.row
+    if engine is not Engine.SIMT and row.tensor_kind is None:
+        return f"no tensor core of ours multiplies {workload.dtype}: use simt"
+    if engine is Engine.WGMMA and row.tensor_map is None:
+        return f"no tensor map has elements of {workload.dtype}: use simt"
     return _RULES[engine].workload_problem(workload, gpu)
 
 

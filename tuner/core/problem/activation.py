@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from tuner.core.problem.activation_row import ActivationRow, within
 from tuner.core.problem.dtype_row import Array, ArrayModule, VendorType
-from tuner.core.problem.rows import added_rows, check_rows
+from tuner.core.problem.rows import added_rows, check_broken
 from tuner.errors import InvalidInput
 
 #: Where packages name theirs.
@@ -88,10 +88,12 @@ class Activation(StrEnum):
         torch=lambda functional, z: functional.silu(z),
         spread=_GENTLE,
     )
-    locals().update({row.name.upper(): row for row in added_rows(GROUP, ActivationRow)})
+    locals().update({row.name.upper(): row for row in added_rows(GROUP, ActivationRow, (IDENTITY, RELU, GELU, SILU))})
 
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        check_broken(GROUP, value)
 
-check_rows(GROUP, (one.row for one in Activation))
 
 #: Names of transformers whose function is one of ours.
 OF_TRANSFORMERS = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.dtype_row import Array, ArrayModule, VendorType
+from tuner.core.problem.rows import FIRST_ADDED_NUMBER
 from tuner.errors import InvalidInput
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -42,6 +43,11 @@ class ActivationRow:
         if not _NAME.fullmatch(self.name):
             remedy = "give lower-case letters, digits and underscores"
             raise InvalidInput(f"activation {self.name!r}", "is no name for C and CUDA", remedy)
+
+    @property
+    def is_added(self) -> bool:
+        """Whether a package brings it."""
+        return self.number >= FIRST_ADDED_NUMBER
 
     @property
     def enumerator(self) -> str:

@@ -44,6 +44,8 @@ class DecodeAttention:
         Raises:
             InvalidInput: a field is out of its range, and what would be right.
         """
+        if self.dtype.row.tensor_kind is None:
+            raise InvalidInput("dtype", f"no tensor core of ours multiplies {self.dtype}", "give one of 16 bits")
         _check_range("sequences", self.sequences, MOST_SEQUENCES)
         _check_range("kv_heads", self.kv_heads, MOST_SEQUENCES)
         _check_range("query_heads", self.query_heads, MOST_QUERY_HEADS)

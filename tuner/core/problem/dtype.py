@@ -6,7 +6,7 @@ from enum import StrEnum
 from string import Template
 
 from tuner.core.problem.dtype_row import Array, ArrayModule, DtypeRow, OperandRow, VendorType
-from tuner.core.problem.rows import added_rows, check_rows
+from tuner.core.problem.rows import added_rows, check_broken
 
 #: Where packages name theirs.
 GROUP = "tuner.dtypes"
@@ -40,6 +40,11 @@ def _bf16_to_bits(xp: ArrayModule, values: Array) -> Array:
     """The upper half of a float32, rounded."""
     bits = values.astype(xp.float32).view(xp.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(xp.uint16)
+
+
+#: Of tensors beside the operands: factors and sums of squares; lengths and pages.
+FP32 = DtypeRow(name="fp32", bits=32, number=2, array_name="float32", typestr="<f4", dlpack=(2, 32))
+INT32 = DtypeRow(name="int32", bits=32, number=3, array_name="int32", typestr="<i4", dlpack=(0, 32))
 
 
 class Dtype(StrEnum):
@@ -89,7 +94,11 @@ class Dtype(StrEnum):
         tensor_map=VendorType(name="CU_TENSOR_MAP_DATA_TYPE_BFLOAT16", number=9),
         library=VendorType(name="CUDA_R_16BF", number=14),
     )
-    locals().update({row.name.upper(): row for row in added_rows(GROUP, OperandRow)})
+    locals().update({row.name.upper(): row for row in added_rows(GROUP, OperandRow, (FP16, BF16, FP32, INT32))})
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        check_broken(GROUP, value)
 
     @property
     def size_bytes(self) -> int:
@@ -101,12 +110,7 @@ class Dtype(StrEnum):
         return num_bytes // self.size_bytes
 
 
-#: Of tensors beside the operands: factors and sums of squares; lengths and pages.
-FP32 = DtypeRow(name="fp32", bits=32, number=2, array_name="float32", typestr="<f4", dlpack=(2, 32))
-INT32 = DtypeRow(name="int32", bits=32, number=3, array_name="int32", typestr="<i4", dlpack=(0, 32))
-_ROWS: tuple[DtypeRow, ...] = (*(one.row for one in Dtype), FP32, INT32)
-check_rows(GROUP, _ROWS)
 #: Every element type that a tensor has, by name.
-ELEMENTS = {row.name: row for row in _ROWS}
+ELEMENTS: dict[str, DtypeRow] = {row.name: row for row in (*(one.row for one in Dtype), FP32, INT32)}
 #: CUtensorMapDataType of each that has one, by its name. Source: CUDA driver API, "Tensor Map Object Management".
 MAP_TYPES = {one.row.tensor_map.name: one.row.tensor_map.number for one in Dtype if one.row.tensor_map}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.core.problem.rows import FIRST_ADDED_NUMBER
 from tuner.errors import InvalidInput
 
 Array = Any  # a numpy.ndarray, or a cupy.ndarray
@@ -42,6 +43,11 @@ class DtypeRow:
     typestr: str = ""
     #: DLPack's type code and bits; None where there is none. Source: dlpack.h, DLDataTypeCode.
     dlpack: tuple[int, int] | None = None
+
+    @property
+    def is_added(self) -> bool:
+        """Whether a package brings it."""
+        return self.number >= FIRST_ADDED_NUMBER
 
     @property
     def size_bytes(self) -> int:

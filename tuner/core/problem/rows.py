@@ -3,16 +3,19 @@
 A package names its row, or a tuple of rows, in its metadata:
 
     [project.entry-points."tuner.dtypes"]
-    e4m3 = "my_package.rows:E4M3"
+    e5m2 = "my_package.rows:E5M2"
+
+A package that is broken adds nothing. Who asks for its row is told why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, TypeVar
 
-from tuner.errors import InvalidInput
+#: Rows of packages have numbers from here on, so that none takes one that a later version of the program has.
+FIRST_ADDED_NUMBER = 128
 
 
 class _Row(Protocol):
@@ -29,39 +32,52 @@ class _Row(Protocol):
 
 R = TypeVar("R", bound=_Row)
 
+#: Why a row cannot be used, by its table and what it is called.
+_broken: dict[tuple[str, str], str] = {}
 
-def added_rows(group: str, of: type[R]) -> tuple[R, ...]:
-    """The rows that installed packages add to a table, by name.
+
+def added_rows(group: str, of: type[R], own: Sequence[_Row]) -> tuple[R, ...]:
+    """The rows that installed packages add to a table which has the program's `own`, in the order of their numbers."""
+    taken: dict[object, str] = {key: row.name for row in own for key in (row.name, row.number)}
+    found: list[R] = []
+    for point in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
+        for row in _rows_of(point, of):
+            if problem := _problem(row, taken):
+                _broken[group, row.name] = f"{point.value}: {problem}"
+                continue
+            taken |= {row.name: row.name, row.number: row.name}
+            found.append(row)
+    return tuple(sorted(found, key=lambda row: row.number))
+
+
+def check_broken(group: str, name: object) -> None:
+    """Says why there is no row of that name, where a package was to bring it.
 
     Raises:
-        InvalidInput: a package cannot be imported, or what it names is no such row.
+        ValueError: it was.
     """
-    found = (row for point in entry_points(group=group) for row in _rows_of(point, of))
-    return tuple(sorted(found, key=lambda row: row.name))
+    if reason := _broken.get((group, str(name))):
+        raise ValueError(f"{name!r} of {group} cannot be used: {reason}")
 
 
-def check_rows(group: str, rows: Iterable[R]) -> None:
-    """That no two rows have one name or one number.
-
-    Raises:
-        InvalidInput: two have.
-    """
-    seen: dict[str | int, R] = {}
-    for row in rows:
-        for key in (row.name, row.number):
-            if (other := seen.setdefault(key, row)) is not row:
-                raise InvalidInput(group, f"{row.name} and {other.name} both are {key!r}", "give each a key of its own")
+def _problem(row: _Row, taken: dict[object, str]) -> str:
+    if row.name in taken:
+        return f"another row is called {row.name}"
+    if row.number in taken:
+        return f"its number {row.number} is that of {taken[row.number]}"
+    if row.number < FIRST_ADDED_NUMBER:
+        return f"its number is {row.number}, and those of packages begin at {FIRST_ADDED_NUMBER}"
+    return ""
 
 
-def _rows_of(point: EntryPoint, of: type[R]) -> tuple[R, ...]:
-    where = f"{point.group}: {point.name} = {point.value}"
+def _rows_of(point: EntryPoint, of: type[R]) -> Iterator[R]:
     try:
         found = point.load()
-    except Exception as error:
-        raise InvalidInput(where, f"cannot be loaded: {error}", "repair the package, or uninstall it") from error
-    rows = found if isinstance(found, tuple) else (found,)
-    for row in rows:
-        if not isinstance(row, of):
-            problem = f"is a {type(row).__name__}"
-            raise InvalidInput(where, problem, f"name a {of.__name__}, or a tuple of such")
-    return rows
+    except Exception as error:  # whatever a package of somebody else raises
+        _broken[point.group, point.name] = f"{point.value} cannot be imported: {type(error).__name__}: {error}"
+        return
+    for row in found if isinstance(found, tuple) else (found,):
+        if isinstance(row, of):
+            yield row
+        else:
+            _broken[point.group, point.name] = f"{point.value} is a {type(row).__name__} and no {of.__name__}"

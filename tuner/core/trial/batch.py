@@ -47,6 +47,31 @@ class BatchItem:
     ladder: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class BatchSummary:
+    """The jobs of a batch that a filter lets through."""
+
+    id: str
+    counts: dict[JobState, int]
+    num_trials: int
+    #: Of all budgets.
+    num_planned: int
+    #: The smallest and the largest gain over the library; None before the first measured trial.
+    speedups: tuple[float, float] | None
+    #: The fewest and the most rows; None where the first op has none.
+    rows: tuple[int, int] | None
+
+
+def batch_name(workload: Workload, rows: tuple[int, int] | None, num_shapes: int = 1) -> str:
+    """What the jobs of a batch are of: a shape, from how many rows to how many, and how many other shapes."""
+    others = f", and {num_shapes - 1} more" if num_shapes > 1 else ""
+    if rows is None:
+        return workload.describe() + others
+    fewest, most = rows
+    span = str(fewest) if fewest == most else f"{fewest}–{most}"
+    return f"{workload.describe(with_rows=False)}, M {span}{others}"
+
+
 def plan_batch(specs: Sequence[JobSpec], neighbour_trials: int | None = None) -> tuple[BatchItem, ...]:
     """The jobs of a batch in the order in which they are searched, ladder by ladder.
 

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from tests.support.emulated.source import HERE, built
-from tuner.core.problem.activation import GROUP, OF_TRANSFORMERS, Activation, canonical, names_of
+from tuner.core.problem.activation import OF_TRANSFORMERS, Activation, canonical, names_of
 from tuner.core.problem.activation_row import ActivationRow
-from tuner.core.problem.rows import check_rows
 from tuner.errors import InvalidInput
 from tuner.workers.source.render import config_types, inlined
 from tuner.workers.source.rows import activate_by_number
@@ -91,8 +90,3 @@ def test_gelu_of_transformers_is_another_function() -> None:
 def test_a_name_that_c_cannot_have_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match="no name for C"):
         replace(Activation.RELU.row, name=name)
-
-
-def test_two_rows_of_one_number_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="both are 1"):
-        check_rows(GROUP, (Activation.RELU.row, replace(Activation.RELU.row, name="other")))

@@ -5,15 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tuner.core.problem.dtype import ELEMENTS, GROUP, Dtype
+from tuner.core.problem.dtype import ELEMENTS, Dtype
 from tuner.core.problem.dtype_row import OperandRow
-from tuner.core.problem.rows import check_rows
 from tuner.errors import InvalidInput
 
 Array = np.ndarray[Any, Any]
@@ -82,13 +80,6 @@ def test_released_names_and_numbers_stay() -> None:
 def test_a_name_of_no_row_says_so() -> None:
     with pytest.raises(ValueError, match="'fp4' is not a valid Dtype"):
         Dtype("fp4")
-
-
-@pytest.mark.parametrize("change", [{"name": "fp16"}, {"number": 0}])
-def test_two_rows_of_one_name_or_number_are_refused(change: dict[str, Any]) -> None:
-    other = replace(Dtype.FP16.row, **({"name": "other", "number": 200} | change))
-    with pytest.raises(InvalidInput, match="both are"):
-        check_rows(GROUP, (Dtype.FP16.row, other))
 
 
 @pytest.mark.parametrize("change", [{"bits": 12}, {"bits": 8}])

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Literal
 
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+
+from tuner.api.access import Asker
 from tuner.api.batches import BatchId, batch_page, batches_page
+from tuner.api.forms import Form
 from tuner.api.jobs import Cursor
 from tuner.api.pictures.ladder import draw_ladder
 from tuner.api.rendering import render
@@ -29,3 +34,12 @@ def batch_page_routes(router: APIRouter, service: Service) -> None:
         """A batch with its ladders and jobs; as JSON with `Accept: application/json` or `.json` behind the path."""
         page = batch_page(service, batch_id, cursor, _ROWS_PER_PAGE)
         return render(request, "batch.html", page, curves=[draw_ladder(ladder) for ladder in page.ladders])
+
+    @router.post("/ui/batches/{batch_id}/{verb}", include_in_schema=False)
+    def act(batch_id: BatchId, verb: Literal["cancel", "pause", "resume"], caller: Asker, form: Form) -> Response:
+        """Does it, and shows the batch."""
+        if verb == "cancel":
+            service.batches.cancel(batch_id, caller)
+        else:
+            service.batches.pause(batch_id, caller, verb == "pause")
+        return RedirectResponse(f"/ui/batches/{batch_id}", 303)

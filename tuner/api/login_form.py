@@ -67,7 +67,7 @@ def add_login(router: APIRouter, service: Service, rates: Rates) -> None:
         if session is not None and not session.is_ours(fields.get("csrf", [""])[0]):
             raise Forbidden("the form is not of this session; open the page again")
         response = RedirectResponse("/login" if access.is_on else "/", 303)
-        if session is not None:
+        if session is not None and session.token_id:
             await to_thread.run_sync(access.end_session, caller, session.token_id, session.csrf)
         end_session(response)
         return response

@@ -1,0 +1,181 @@
+"""Element types and an activation of a package, from POST /jobs to a pack that the C runtime opens."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.repository import ROOT
+from tests.support.toys import install, run
+
+DTYPES = ("e5m2", "single")
+PAIR = ("--m", "2", "--d-in", "512", "--d-hidden", "1024", "--d-out", "512", "--activation", "relu2")
+
+_COMPILE = """
+import sys
+from pathlib import Path
+from tests.support.compiled import compile_source
+from tuner.workers.builder.nvrtc import parse_log
+for name in sys.argv[1:]:
+    cubin, log = compile_source(Path(name).read_text(), "sm_90a")
+    assert cubin[:4] == b"\\x7fELF"
+    assert parse_log(log).spill_bytes == 0
+"""
+_PACK = """
+import sys
+import zipfile
+from pathlib import Path
+from tests.support.packs import ladder
+from tuner.packs.contents import Kernel
+from tuner.packs.write import write_pack
+out, *zips = map(Path, sys.argv[1:])
+kernels = []
+for path in zips:
+    with zipfile.ZipFile(path) as found:
+        kernels.append(Kernel(files={name: found.read(name) for name in found.namelist()}))
+write_pack(tuple(ladder(kernel) for kernel in kernels), out)
+"""
+_OPEN = """
+import sys
+from tuner.core.problem.activation import Activation
+from tuner.core.problem.dtype import Dtype
+from tuner.runtime.native import Choice, Shape, checked, library
+import ctypes
+pack, runtime = ctypes.c_void_p(), library()
+checked(runtime, runtime.tuner_pack_open(sys.argv[1].encode(), ctypes.byref(pack)))
+def found(dtype, activation):
+    shape, choice = Shape(dtype, activation, 512, 1024, 512, 0), Choice()
+    status = runtime.tuner_ffn_find(pack, ctypes.byref(shape), 2, ctypes.byref(choice))
+    return status if status >= 0 else runtime.tuner_error().decode()
+relu2 = Activation("relu2").row.number
+print([found(Dtype(name).row.number, relu2) for name in sys.argv[2:]])
+print(found(Dtype.FP16.row.number, relu2), found(250, relu2), found(Dtype.FP16.row.number, 250), sep="; ")
+"""
+
+
+class Toys:
+    """A server and a client of it, in processes that have the package."""
+
+    def __init__(self, folder: Path) -> None:
+        self.site = install("rows", folder)
+        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)])}
+        self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
+        own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", "simulated:h200"]
+        self._server = subprocess.Popen(
+            [sys.executable, *own], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
+        )
+        assert self._server.stdout
+        self._url = self._server.stdout.readline().strip()
+        assert self._url
+
+    def client(self, *arguments: str) -> str:
+        """What a command prints."""
+        command = "from tuner.client.cli import main; main()"
+        return self.python(command, "--url", self._url, *arguments)
+
+    def python(self, program: str, *arguments: str) -> str:
+        """What a program prints."""
+        ran = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            check=False,
+            timeout=240,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def stop(self) -> None:
+        """Ends the server."""
+        with self._server:
+            self._server.terminate()
+
+
+@pytest.fixture(scope="module")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
+    found = Toys(tmp_path_factory.mktemp("toys"))
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def jobs(toys: Toys) -> dict[str, str]:
+    """A job of each element type that has ended, by its id."""
+    for dtype in DTYPES:
+        toys.client("submit", *PAIR, "--dtype", dtype, "--trials", "12", "--watch", "--json")
+    listed = [json.loads(line) for line in toys.client("jobs", "--json").splitlines()]
+    return {job["pair"]["dtype"]: job["id"] for job in listed if job["state"] == "succeeded"}
+
+
+def test_jobs_of_added_rows_are_searched_proven_and_end(toys: Toys, jobs: dict[str, str]) -> None:
+    assert set(jobs) == set(DTYPES)
+    for job in jobs.values():
+        trials = [json.loads(line) for line in toys.client("trials", job, "--json").splitlines()]
+        ours = [trial for trial in trials if trial["candidate"]["schedule"] and trial["outcome"]["kind"] == "measured"]
+        assert len(ours) >= 6
+        assert all(trial["candidate"]["schedule"]["tiling"]["engine"] == "simt" for trial in ours), (
+            "no tensor core multiplies them"
+        )
+
+
+@pytest.fixture(scope="module")
+def fetched(toys: Toys, jobs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The kernel of each job."""
+    folder = tmp_path_factory.mktemp("fetched")
+    whatever = ("--even-if-slower", "--accept-unfused", "--elsewhere")
+    for dtype, job in jobs.items():
+        toys.client("fetch", "best", "--job", job, *whatever, "-o", str(folder / f"{dtype}.zip"))
+    return {dtype: folder / f"{dtype}.zip" for dtype in jobs}
+
+
+def test_a_fetched_kernel_has_the_rows_text_and_compiles(toys: Toys, fetched: dict[str, Path], tmp_path: Path) -> None:
+    sources = []
+    for dtype, kept in fetched.items():
+        with zipfile.ZipFile(kept) as found:
+            manifest, source = json.loads(found.read("manifest.json")), found.read("kernel.cu").decode()
+        assert manifest["workload"]["dtype"] == dtype
+        assert {one["dtype"] for one in manifest["tensors"]} == {dtype}
+        assert "max_or_nan(x, 0.0f) * max_or_nan(x, 0.0f)" in source
+        sources.append(tmp_path / f"{dtype}.cu")
+        sources[-1].write_text(source)
+    toys.python(_COMPILE, *map(str, sources))
+
+
+def test_a_pack_of_jobs_of_added_rows_is_opened_by_the_c_runtime(
+    toys: Toys, jobs: dict[str, str], tmp_path: Path
+) -> None:
+    """Of such small products the library is the answer."""
+    pack = tmp_path / "model.tunerpack"
+    toys.client("pack", *[part for job in jobs.values() for part in ("--job", job)], "-o", str(pack))
+    assert toys.python(_OPEN, str(pack), *DTYPES).splitlines()[0] == "[1, 1]"
+
+
+def test_kernels_of_added_rows_are_found_by_the_c_runtime(toys: Toys, fetched: dict[str, Path], tmp_path: Path) -> None:
+    pack = tmp_path / "model.tunerpack"
+    toys.python(_PACK, str(pack), *map(str, fetched.values()))
+    found, others = toys.python(_OPEN, str(pack), *DTYPES).splitlines()
+    assert found == "[0, 0]"
+    assert others == (
+        "2; dtype is 250: give TUNER_FP16, TUNER_BF16, TUNER_E5M2 or TUNER_SINGLE; activation is 250: give "
+        "TUNER_IDENTITY, TUNER_RELU, TUNER_GELU, TUNER_SILU or TUNER_RELU2"
+    )
+
+
+def test_a_server_without_the_package_refuses_its_names() -> None:
+    program = """
+from tuner.wire.fields import DtypeName
+from pydantic import TypeAdapter, ValidationError
+try:
+    TypeAdapter(DtypeName).validate_python("e5m2")
+except ValidationError as error:
+    print(error.errors()[0]["msg"])
+"""
+    assert run(program).strip() == "Input should be 'fp16' or 'bf16'"

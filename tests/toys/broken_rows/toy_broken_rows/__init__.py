@@ -1,0 +1,37 @@
+"""Rows that take a name or a number of the program, and what is no row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tuner.core.problem.activation_row import ActivationRow, within
+from tuner.core.problem.dtype_row import OperandRow
+
+NOTHING = 7
+_ROW = OperandRow(
+    name="low",
+    bits=8,
+    number=9,
+    array_name="low",
+    roundoff=0.1,
+    smallest_step=0.1,
+    max_rel_error=0.1,
+    nan_bits=0,
+    to_bits=lambda xp, values: values,
+    from_bits=lambda xp, bits: bits,
+    device="",
+)
+OTHERS = (
+    _ROW,
+    replace(_ROW, name="int32", number=140),
+    replace(_ROW, name="good", number=141),
+    replace(_ROW, name="twin", number=141),
+)
+RELU = ActivationRow(
+    name="relu",
+    number=140,
+    host=lambda xp, z: z,
+    device="x",
+    torch=lambda functional, z: z,
+    spread=within(1),
+)

@@ -1,0 +1,1 @@
+"""What admins see and change: tokens, quotas, the audit log."""

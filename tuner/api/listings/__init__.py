@@ -1,0 +1,1 @@
+"""The pages that list jobs, batches and results."""

@@ -1,0 +1,1 @@
+"""How people are let in whom a proxy has asked who they are."""

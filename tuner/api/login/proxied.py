@@ -1,0 +1,80 @@
+"""A login that a proxy has asked for: its header names the user. It is believed of listed peers alone."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address
+
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tuner.api.session import Session
+from tuner.core.access.caller import Caller, Role
+from tuner.core.access.names import is_name
+
+#: Where a request's scope has the address that its connection came from, whatever a proxy says of its clients.
+PEER = "tuner.peer"
+
+
+class BadLogin(Exception):
+    """A listed proxy says of a user what cannot be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyLogin:
+    """Whose word counts, and what it is worth."""
+
+    #: The header that names the user, in lower case.
+    header: str
+    #: From where it is believed.
+    peers: tuple[IPv4Network | IPv6Network, ...]
+    #: What users may do.
+    role: Role
+    #: Users who are admins.
+    admins: frozenset[str]
+
+    def caller(self, connection: HTTPConnection, address: str) -> Caller | None:
+        """Who a listed proxy says that the request is of; None where none says anything.
+
+        Raises:
+            BadLogin: it names several, or one who is no plain name.
+        """
+        name = self.header.encode()
+        said = [value for key, value in connection.scope["headers"] if key == name]
+        if not said or not self._is_listed(connection.scope.get(PEER, "")):
+            return None
+        try:
+            owner = said[0].decode().strip()
+        except UnicodeDecodeError:
+            owner = ""
+        if len(said) > 1 or not is_name(owner):
+            raise BadLogin(f"the proxy's {self.header} names no user: give one name of 1 to 64 printable characters")
+        return Caller(owner=owner, role=Role.ADMIN if owner in self.admins else self.role, token_id="", address=address)
+
+    def _is_listed(self, peer: str) -> bool:
+        try:
+            address = ip_address(peer)
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self.peers)
+
+
+def session_of_proxy(caller: Caller, key: bytes) -> Session:
+    """What proves that a form is of a page of this user: the browser sends what logs him in with other sites' forms."""
+    proof = hmac.new(key, b"tuner.proxied:" + caller.owner.encode(), hashlib.sha256).hexdigest()
+    return Session(token_id="", csrf=proof)
+
+
+class NotePeer:
+    """ASGI middleware, outside of what believes a proxy's word of its clients: keeps the address of the connection."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Calls the application."""
+        client = scope.get("client")
+        await self._app({**scope, PEER: client[0] if client else ""}, receive, send)

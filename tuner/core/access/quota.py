@@ -1,0 +1,66 @@
+"""How much of a service an owner or a project may have at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tuner.core.access.names import is_name
+from tuner.errors import InvalidInput
+
+#: The quota of every owner, or of every project, that has none of its own.
+EVERY = "*"
+#: Card time is counted over the jobs that were submitted in so many seconds.
+WINDOW_S = 24 * 3600.0
+
+
+class QuotaScope(StrEnum):
+    """Whose jobs a quota counts."""
+
+    OWNER = "owner"
+    PROJECT = "project"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quota:
+    """The most that one owner, or one project, may have."""
+
+    scope: QuotaScope
+    #: The owner's or the project's name, or `EVERY`.
+    name: str
+    #: Jobs that are queued or under way, at most; None for any number.
+    open_jobs: int | None
+    #: Hours for which a card was busy with the trials of the jobs of the last day, at most; None for any.
+    card_hours_per_day: float | None
+
+    def __post_init__(self) -> None:
+        if not is_name(self.name):
+            raise InvalidInput("name", f"{self.name[:80]!r} is no name", "give 1 to 64 printable characters, or `*`")
+        if self.open_jobs is None and self.card_hours_per_day is None:
+            raise InvalidInput("open_jobs", "no limit is given", "give open_jobs, card_hours_per_day, or both")
+        if self.open_jobs is not None and not 0 <= self.open_jobs <= 1_000_000:
+            raise InvalidInput("open_jobs", f"must be 0 to 1000000, got {self.open_jobs}", "20 is a good start")
+        if self.card_hours_per_day is not None and not 0 <= self.card_hours_per_day <= 1e6:
+            problem = f"must be 0 to 1000000, got {self.card_hours_per_day:g}"
+            raise InvalidInput("card_hours_per_day", problem, "4 is a good start")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What an owner, or a project, has now."""
+
+    #: Jobs that are queued or under way.
+    open_jobs: int
+    #: Seconds for which a card was busy with the trials of the jobs of the last day.
+    card_s: float
+
+    def excess(self, quota: Quota, who: str) -> str:
+        """Why one more job would be too many; empty where it would not."""
+        if quota.open_jobs is not None and self.open_jobs >= quota.open_jobs:
+            count = f"{self.open_jobs} open job{'' if self.open_jobs == 1 else 's'}"
+            return f"{who} has {count}, and the quota is {quota.open_jobs}; wait until one ends, or cancel one"
+        hours = quota.card_hours_per_day
+        if hours is not None and self.card_s >= hours * 3600:
+            used = f"the jobs of {who} of the last day took {self.card_s / 3600:.2f} hours of a card"
+            return f"{used}, and the quota is {hours:g}; submit later"
+        return ""
