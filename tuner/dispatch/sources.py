@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.same_kernels import version_of_all
 
 
 def source_of(workload: Workload, schedule: Schedule) -> str:
@@ -26,8 +25,5 @@ def source_of(workload: Workload, schedule: Schedule) -> str:
 def kernel_version_for(environment: Environment, workload: Workload) -> str:
     """The digest of the kernel sources that a workload's figures rest on: a launch op has sources of its own."""
     kinds = dict.fromkeys(op.KIND for op in workload.launch_ops)
-    if not kinds:
-        return environment.kernel_version
-    versions = [part.version() for kind in kinds if (part := part_of(kind, "source"))]
-    text = " ".join([environment.kernel_version, *versions])
-    return hashlib.sha256(text.encode()).hexdigest()[: len(environment.kernel_version)]
+    own = (part.version() for kind in kinds if (part := part_of(kind, "source")))
+    return version_of_all(environment.kernel_version, own)
