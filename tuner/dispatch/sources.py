@@ -27,3 +27,8 @@ def kernel_version_for(environment: Environment, workload: Workload) -> str:
     kinds = dict.fromkeys(op.KIND for op in workload.launch_ops)
     own = (part.version() for kind in kinds if (part := part_of(kind, "source")))
     return version_of_all(environment.kernel_version, own)
+
+
+def without_artifact(workload: Workload) -> list[str]:
+    """The launch ops whose kind has no form in an artifact."""
+    return [op.name for op in workload.launch_ops if part_of(op.KIND, "artifact") is None]
