@@ -46,6 +46,7 @@ class GemmOp(TileOp):
 
     KIND: ClassVar[str] = "gemm"
     FREE: ClassVar[tuple[str, ...]] = ("m", "n", "k")
+    SERVES_FEWER_ROWS: ClassVar[bool] = True
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
