@@ -14,7 +14,7 @@ from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
 from tuner.client.http import Client
 from tuner.client.model_attention import attention_pairs, qkv_attention_chains, words_of
-from tuner.client.model_blocks import block_chains
+from tuner.client.model_attention_blocks import block_chains
 from tuner.client.model_options import model_options, name_of, read_config, take_rows
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import Finite, pack_options
