@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tuner.client.model_attention import qkv_attention_chains
+from tuner.client.model_attention import attention_pairs, qkv_attention_chains
 from tuner.client.models import dense_language_model, ffn_shapes
 
 Json = dict[str, Any]
@@ -27,6 +27,11 @@ def block_chains(config: Mapping[str, Any], *, sequences: int, tp: int = 1, **ho
     if tp > 1:
         return [*layers, {"kind": "chain", "m": sequences, "dtype": layers[0]["dtype"], "ops": mlp}]
     return [{**layer, "ops": [*_added(layer["ops"]), *mlp]} for layer in layers]
+
+
+def what_to_take(*, with_qkv: bool, blocks: bool) -> Callable[..., list[Json]]:
+    """What reads a config, by the options of `tune-model`."""
+    return block_chains if blocks else qkv_attention_chains if with_qkv else attention_pairs
 
 
 def _added(ops: Sequence[Json]) -> list[Json]:

@@ -13,8 +13,8 @@ from tuner.client.addresses import address_of
 from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
 from tuner.client.http import Client
-from tuner.client.model_attention import attention_pairs, qkv_attention_chains, words_of
-from tuner.client.model_attention_blocks import block_chains
+from tuner.client.model_attention import words_of
+from tuner.client.model_attention_blocks import what_to_take
 from tuner.client.model_options import model_options, name_of, read_config, take_rows
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import Finite, pack_options
@@ -106,8 +106,7 @@ def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
 def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
-    taken = (attention_pairs, qkv_attention_chains, block_chains)
-    take = taken[2 if options["blocks"] else options["with_qkv"]]
+    take = what_to_take(with_qkv=options["with_qkv"], blocks=options["blocks"])
     found = [pair for path in configs for m in rows for pair in _read(path, partial(take, sequences=m, **how))]
     for pair in (once := [pair for index, pair in enumerate(found) if pair not in found[:index]]):
         click.echo(words_of(pair), err=True)
