@@ -24,6 +24,7 @@ from tuner.core.problem.objective import Procedure
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
 from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
@@ -79,7 +80,7 @@ def _name(thing: object) -> str:
 def _compiled(schedule: Schedule) -> object:
     """What of a schedule is compiled: the products' tiling, and what of the attentions' is no plan's."""
     kernels = tuple(one.compiled for one in schedule.launch_ops)
-    return (schedule.tiling, kernels) if kernels else schedule.tiling
+    return (Frozen(schedule.tiling), kernels) if kernels else schedule.tiling
 
 
 def _inputs_without_squares(workload: Workload) -> set[str]:

@@ -119,6 +119,9 @@ class Schedule(JsonForm):
             known["_hash"] = hash((self.ops, self.launch, self.order))
         return int(known["_hash"])
 
+    def __repr__(self) -> str:
+        return repr(codec.Frozen(self._levels))  # the simulated twin draws by it
+
     def __getstate__(self) -> dict[str, Any]:
         """Without what follows from it; a hash is this process's alone."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
