@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+from tuner.client.unknown_ops import UnknownOps
+
 
 class FfnPair(TypedDict):
     """Y[m, d_out] = act(s[m] X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R[m, d_out]."""
@@ -108,15 +110,6 @@ class Chain(TypedDict):
     m: int
     ops: list[ChainOp | ChainAttention]
     dtype: NotRequired[str]
-
-
-class UnknownOps(TypedDict):
-    """Ops of which the service has a kind no more: it keeps them, and runs none."""
-
-    kind: Literal["unknown"]
-    unknown_kinds: list[str]
-    ops: list[dict[str, Any]]
-    dtype: str
 
 
 #: As the service answers it.
