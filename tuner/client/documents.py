@@ -1,8 +1,6 @@
-"""The documents that the API takes and answers, as a type checker sees them: plain dicts with these keys.
+"""The documents of the API as a type checker sees them: plain dicts with these keys, which `tuner.wire` defines."""
 
-`tuner.wire` is what defines them, and `/openapi.json` says what each field means. A test holds the two together.
-"""
-
+# `/openapi.json` says what each field means. A test holds the two together.
 from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
