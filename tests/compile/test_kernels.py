@@ -20,6 +20,7 @@ from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import CacheHint, Engine, Tile, Tiling
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.render import DEVICE_FILES, KERNEL_NAME, device_text, render, without_comments
+from tuner.workers.source.rows import with_rows
 
 #: tests/soak/tilings.py compiles every pair of values of any two axes.
 LANES = [True, pytest.param(False, marks=pytest.mark.soak)]
@@ -113,7 +114,8 @@ def test_every_epilogue_and_alignment_compiles(activation: Activation, dtype: Dt
     [(engine, name) for engine in Engine for name in DEVICE_FILES[engine] if name != "chain_wgmma.cuh"],
 )
 def test_each_device_file_compiles_alone(engine: Engine, name: str) -> None:
-    """With the default configuration and the files that it includes; a whole wgmma kernel needs generated text."""
+    """With the default configuration, a row of elements and the files that it includes; a whole wgmma kernel needs
+    generated text."""
     needed: list[str] = []
 
     def include(file: str) -> None:
@@ -127,7 +129,7 @@ def test_each_device_file_compiles_alone(engine: Engine, name: str) -> None:
     text = "\n".join(
         line
         for file in needed
-        for line in device_text(file).splitlines()
+        for line in with_rows(device_text(file), Dtype.FP16.row).splitlines()
         if not line.startswith(("#include", "#pragma once"))
     )
     cubin, _ = compile_source(text, "sm_90a" if engine is Engine.WGMMA else "sm_80")

@@ -93,11 +93,15 @@ class PackRequest(Strict):
 
 
 def _workloads(asked: PackRequest) -> Iterator[Workload]:
+    seen: dict[Workload, str] = {}
     for section in (section for section in KINDS if section != Shape.section):
         for number, chain in enumerate(getattr(asked, section)):
             workload: Workload = chain.to_workload()
+            field = f"{section}.{number}"
             if (found := shape_of(workload.to_json()).section) != section:
-                raise InvalidInput(f"{section}.{number}", f"is one of {found}", f"give it among the {found}")
+                raise InvalidInput(field, f"is one of {found}", f"give it among the {found}")
+            if (first := seen.setdefault(workload, field)) != field:
+                raise InvalidInput(field, f"is {first} once more", "give each once")
             yield workload
 
 

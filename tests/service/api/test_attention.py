@@ -108,7 +108,7 @@ def test_a_pack_is_made_of_attentions_as_their_jobs_have_them(
     [
         ({"attentions": []}, 422, "name what was tuned"),
         ({"l2": "warm"}, 404, "measured with a cold L2, not a warm one"),
-        ({"batch_invariant": True}, 422, "an attention promises nothing of the kind"),
+        ({"batch_invariant": True}, 422, "only an FFN of `shapes` promises anything of the kind"),
     ],
 )
 def test_what_cannot_be_packed_of_attentions_is_a_problem_that_says_why(
@@ -120,8 +120,12 @@ def test_what_cannot_be_packed_of_attentions_is_a_problem_that_says_why(
 
 def test_an_attention_is_there_once_and_has_one_plain_product(http: httpx.Client, alone: dict[str, Any]) -> None:
     order = order_of_jobs([alone, alone], min_gain=1.02)
-    response = http.post("/packs", json=order)
-    assert (response.status_code, "give each once, rising" in response.json()["detail"]) == (422, True), response.text
+    assert len(order["attentions"]) == 1
+    response = http.post("/packs", json={**order, "attentions": 2 * order["attentions"]})
+    assert (response.status_code, "attentions.1: is attentions.0 once more" in response.json()["detail"]) == (
+        422,
+        True,
+    ), response.text
     gate = {"name": "o", "source": alone["pair"]["ops"][0]["name"], "n": 64, "k": 512, "gated": True}
     odd = {**alone["pair"], "ops": [*alone["pair"]["ops"], gate]}
     response = http.post("/packs", json={**order, "attentions": [odd]})
