@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -147,6 +148,7 @@ def test_a_kind_of_another_package_goes_from_a_request_to_a_result(tmp_path: Pat
         assert [row["launch"] for row in page["ops"]] == [1, 2]
         number = page["best"]["finals"][-1]["trial_number"]
         assert "Gather embed: CTAs of " in ask("GET", f"/ui/jobs/{job['id']}/trials/{number}")[1]
+        assert "the library (index_select and an addition and cuBLASLt in a graph)" in json.dumps(page["best"])
         for path in ("", f"/trials/{number}", f"/trials/{number}/source", f"/trials/{number}/timeline"):
             status, _ = ask("GET", f"/ui/jobs/{job['id']}{path}")
             assert (path, status) == (path, 200)
@@ -157,3 +159,25 @@ def test_a_kind_of_another_package_goes_from_a_request_to_a_result(tmp_path: Pat
         assert [ended(ask, one["job"]["id"]) for one in members["items"]] == [("succeeded", "")] * 2
         _, ladder = ask("GET", f"/batches/{batch['id']}/best")
         assert ladder
+
+
+EXPLAINED = """
+from toy_gather.schedule import GatherSchedule
+from tuner.core.insight.explain import explain
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.space.joint import any_space_of
+op = {"op": "gather", "name": "embed", "m": 16, "n": 512, "table_rows": 4096}
+alone = Workload.from_json({"kind": "chain", "ops": [op], "dtype": "bf16"})
+print(any_space_of(alone, CATALOGUE["h200"]).num_schedules)
+print(*explain(alone, CATALOGUE["h200"], Schedule(ops=(GatherSchedule(rows_per_cta=4),))), sep="\\n")
+"""
+
+
+def test_a_schedule_of_a_kind_of_another_package_is_explained(tmp_path: Path) -> None:
+    count, heading, bounds, tasks, *others = toys.run(EXPLAINED, toys.install("gather", tmp_path)).splitlines()
+    assert (count, heading.partition(" on ")[0]) == ("12", "gather bf16 gather of 16 from 4096 x 512")
+    assert re.fullmatch(r"Bounds: DRAM \d+\.\d us; tensor cores 0\.0 us\.", bounds), bounds
+    assert tasks == "Tasks: embed has 16 rows in 4 CTAs on 132 SMs."
+    assert others[0].startswith("Forecast: embed ")

@@ -34,14 +34,15 @@ def add(session: Session, target_id: str, winners: Sequence[Found], owner: str, 
 
 
 def known(session: Session, target_id: str) -> list[Found]:
-    """Those of that very target, the newest first."""
+    """Those of that very target whose kinds of ops are known here, the newest first."""
     query = (
         select(ImportedWinnerRow.found)
         .where(ImportedWinnerRow.target_id == target_id)
         .order_by(ImportedWinnerRow.seq.desc())
         .limit(MAX_KNOWN)
     )
-    return [_from_json(data) for data in session.scalars(query)]
+    found = map(_from_json, session.scalars(query))
+    return [one for one in found if not one.workload.unknown_kinds]
 
 
 def _digest(target_id: str, data: dict[str, Any]) -> str:

@@ -79,8 +79,10 @@ def _like(target_id: str) -> list[str]:
 
 
 def found_in(name: str, row: dict[str, Any]) -> list[Found]:
-    """The winners of one row, kind by kind, the fastest first."""
+    """The winners of one row, kind by kind, the fastest first; none where a kind of op is not known here."""
     workload = Workload.from_json(row["workload"])
+    if workload.unknown_kinds:
+        return []
     objective = Objective(l2=CacheState(row["objective"]["l2"]), regime=Regime(row["objective"]["regime"]))
     return [
         Found(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tuner.core.problem.op_kinds import part_of
+from tuner.core.insight.explain_launch_ops import words_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import sentences_of
 from tuner.core.schedule.candidate import Candidate
@@ -56,8 +56,8 @@ def candidate_words(candidate: Candidate, workload: Workload) -> list[str]:
     if candidate.schedule is None:
         return words
     for op, chosen in zip(workload.launch_ops, candidate.schedule.launch_ops, strict=True):
-        part = part_of(op.KIND, "words")
-        words += part.schedule_words(op, chosen, workload) if part else [f"{op.name}: {chosen}."]
+        of_kind = words_of(op)
+        words += of_kind.schedule_words(op, chosen, workload) if of_kind else [f"{op.name}: {chosen}."]
         words += sentences_of(chosen)
     if candidate.schedule.tiling.tiles:
         words += _schedule_words(candidate.schedule, workload, candidate.plan_kind)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tuner.core.insight.explain_attention import explain_attention
 from tuner.core.insight.explain_chain import explain_chain
+from tuner.core.insight.explain_launch_ops import explain_launch_ops
 from tuner.core.model.bounds import Waves, dram_us, io_bytes, io_us, tensor_us, wave_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.rates import rates_of
@@ -32,8 +32,8 @@ MAX_NEIGHBOURS = 60
 
 
 def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
-    """Sentences about the fused launch of a schedule; where there is an attention, about its launch and those of the
-    products around it.
+    """Sentences about the fused launch of a schedule; where there are ops with launches of their own, about
+    these and those of the products around them.
 
     Raises:
         IllegalSchedule: the schedule is outside the legal space.
@@ -44,13 +44,13 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
         return [heading, *_products(workload, gpu, schedule)]
     if len(workload.tile_ops) <= 1:
         space = JointSpace(workload, gpu)
-        return [heading, *explain_attention(workload, gpu, schedule), _next_best_apart(space, schedule)]
+        return [heading, *explain_launch_ops(workload, gpu, schedule), _next_best_apart(space, schedule)]
     products = _products(workload, gpu, schedule.but(launch_ops=()))
-    return [heading, *explain_attention(workload, gpu, schedule), *products]
+    return [heading, *explain_launch_ops(workload, gpu, schedule), *products]
 
 
 def _products(whole: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
-    """Of one launch of all products, or of one for those of each side of an attention."""
+    """Of one launch of all products, or of one for those of each side of a launch op."""
     workload = whole.products
     plans = plans_for(workload, gpu, in_fewest_launches(workload, schedule))
     launches = [(plan, simulate(plan)) for plan in plans]

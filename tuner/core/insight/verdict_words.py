@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tuner.core.problem.op_kinds import part_of
 from tuner.core.schedule.levels import NO_TILING
 from tuner.core.trial.records import Best, FinalRow, Verdict, kernel_row
 from tuner.core.trial.torch_time import TorchCalls
@@ -23,9 +24,6 @@ class _Library:
 _CUBLASLT = _Library(short="the library", whole="the library (cuBLASLt in a graph)")
 #: Where the job asked for it, and it was ahead of cuBLASLt.
 _COMPILED = _Library(short="torch.compile", whole="the library (torch.compile in a graph)")
-#: Of an attention; where PyTorch has no kernel for it, cuBLASLt is all there is.
-_ATTENTION = _Library(short="the library", whole="the library (PyTorch's attention in a graph)")
-_BOTH = _Library(short="the library", whole="the library (PyTorch's attention and cuBLASLt in a graph)")
 
 
 def verdict_sentence(best: Best) -> str:
@@ -51,7 +49,8 @@ def _decided(best: Best) -> str:
     if fused is not None:
         return f"Do not fuse: run {_speed(winner, library)}; the best fused launch takes {_times(fused, winner)}"
     if winner.candidate.plan_kind.is_ours:
-        why = "the attention has a launch of its own" if _has_attention(best) else "nothing fused was timed"
+        kinds = _launch_kinds(best)
+        why = f"the {kinds[0]} has a launch of its own" if kinds else "nothing fused was timed"
         return f"Run {_speed(winner, library)}; {why}"
     ours = kernel_row(best.finals, best.winner, None)
     return f"Run {library.short}; " + (f"the best of ours takes {_times(ours, winner)}" if ours else "ours has no time")
@@ -61,11 +60,13 @@ def _library(best: Best) -> _Library:
     """What was timed as the library."""
     if best.torch is not None and best.torch.is_library:
         return _COMPILED
-    if not _has_attention(best) or (best.library and "scaled_dot_product_attention" not in best.library.attention):
+    if not (kinds := _launch_kinds(best)):
         return _CUBLASLT
+    named = [part.library_of(best.library) for kind in kinds if (part := part_of(kind, "words"))]
     schedules = [row.candidate.schedule for row in best.finals]
     is_alone = all(schedule.tiling == NO_TILING for schedule in schedules if schedule is not None)
-    return _ATTENTION if is_alone else _BOTH
+    names = dict.fromkeys([*named, *([] if is_alone and named else ["cuBLASLt"])])
+    return _Library(short="the library", whole=f"the library ({' and '.join(names)} in a graph)")
 
 
 def _speed(row: FinalRow, library: _Library) -> str:
@@ -78,9 +79,10 @@ def _speed(row: FinalRow, library: _Library) -> str:
     return f"{_lower(row)}, {row.speedup:.2f} times the speed of {library.whole}{interval}"
 
 
-def _has_attention(best: Best) -> bool:
+def _launch_kinds(best: Best) -> list[str]:
+    """The kinds of ops that have launches of their own."""
     schedules = (row.candidate.schedule for row in best.finals)
-    return any(schedule.launch_ops for schedule in schedules if schedule is not None)
+    return list(dict.fromkeys(op.kind for one in schedules if one is not None for op in one.launch_ops))
 
 
 def _beside_torch(best: Best) -> str:

@@ -1,10 +1,19 @@
-"""A schedule of decode attention in words that need no glossary."""
+"""Decode attention in words: what a schedule does, why it is fast or slow, what it is measured against."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from tuner.core.model.attention import loads_of
+from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.attention_op import AttentionOp
+from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule
+from tuner.core.space.attention_policies import policies_of_attention
+from tuner.core.trial.library_recipe import LibraryRecipe
+
+_WHO_COPIES = {AttentionEngine.TMA: "the copy engine", AttentionEngine.MMA: "cp.async of two warps"}
 
 
 def schedule_words(op: AttentionOp, one: AttentionSchedule, workload: Workload) -> list[str]:
@@ -27,3 +36,34 @@ def schedule_words(op: AttentionOp, one: AttentionSchedule, workload: Workload) 
         when = "before the launch before it has ended" if one.next_early else "when all that it reads is there"
         words.append(f"It brings {share} of the weights of {reader.name} into the L2, {when}.")
     return words
+
+
+def explain(
+    op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, workload: Workload, gpu: Gpu
+) -> Iterator[str]:
+    """How its tasks fill the GPU at the lengths that are timed, who shares them, and what an SM has under way."""
+    num_bytes, num_tasks = loads_of(plan, op.timed_lengths, schedule.tile_tokens)
+    who = "CTAs" if schedule.cluster == 1 else f"clusters of {schedule.cluster} CTAs"
+    yield (
+        f"Tasks: {op.name} has {len(plan.tasks)} of {schedule.span_tokens} tokens, of which {int(num_tasks.sum())} are "
+        f"not empty at the lengths that are timed, on {plan.num_queues} {who}; the fullest reads "
+        f"{num_bytes.max() / max(1.0, num_bytes.mean()):.2f} of the mean."
+    )
+    if names := policies_of_attention(workload, gpu, op, schedule):
+        yield f"Policy: {op.name} is shared among CTAs as {' and '.join(names).replace('_', ' ')} would."
+    ring_bytes = schedule.tiling_of(op.shape).ring_bytes
+    yield (
+        f"Under way: {ring_bytes / 1024:.0f} KiB of keys and values in an SM, in {schedule.num_stages} stages, "
+        f"brought by {_WHO_COPIES[schedule.engine]}; {_meeting(plan.num_spans, schedule.cluster)}."
+    )
+
+
+def _meeting(num_spans: int, cluster: int) -> str:
+    spans = f"{num_spans} spans of a context meet in memory" if num_spans > 1 else "a context is one span"
+    return spans + (", and the CTAs of a cluster in shared memory" if cluster > 1 else "")
+
+
+def library_of(recipe: LibraryRecipe | None) -> str:
+    """PyTorch's attention; where PyTorch has no kernel for it, cuBLASLt is all there is."""
+    is_batched = recipe is not None and "scaled_dot_product_attention" not in recipe.attention
+    return "cuBLASLt" if is_batched else "PyTorch's attention"

@@ -21,7 +21,7 @@ def test_an_attention_alone_is_explained_by_bytes_tasks_and_its_forecast() -> No
     workload = attention(sequences=16, kv_heads=8, head_dim=128, max_length=2048)
     sentences = explain(workload, H200, alone(num_stages=4, span_tokens=2048))
     text = " ".join(sentences)
-    assert "of which keys and values 28.0" in text
+    assert "of which caches 28.0" in text
     assert "attention has 128 of 2048 tokens, of which 128 are not empty" in text
     assert "the fullest reads 1.00 of the mean" in text
     assert re.search(r"Forecast: attention \d+\.\d us; \d+\.\d us plainly", text)

@@ -1,0 +1,65 @@
+"""Of ops with launches of their own: what bounds them, what each kind says of its launch, what all launches take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, cast
+
+from tuner.core.model.bounds import dram_us, tensor_us
+from tuner.core.model.forecast import PROGRAMMATIC_GAIN_US
+from tuner.core.model.launch_ops import costs_of
+from tuner.core.model.simulate import simulate
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.op import LaunchOp
+from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.schedule.candidate import Candidate, apart_kind
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.trial.library_recipe import LibraryRecipe
+
+
+class Words(Protocol):
+    """The file ``words`` of a kind of launch op."""
+
+    def schedule_words(self, op: Any, schedule: Any, workload: Workload) -> list[str]:
+        """What a schedule of the op does, in sentences that need no glossary."""
+
+    def explain(self, op: Any, schedule: Any, plan: Any, workload: Workload, gpu: Gpu) -> Iterator[str]:
+        """Why its launch is fast or slow: how its tasks fill the GPU, what is under way."""
+
+    def library_of(self, recipe: LibraryRecipe | None) -> str:
+        """What was timed as the library for it, e.g. ``cuBLASLt``; by the recipe, where that is known."""
+
+
+def words_of(op: LaunchOp) -> Words | None:
+    """Those of an op's kind; None where it says nothing."""
+    return cast("Words | None", part_of(op.KIND, "words"))
+
+
+def explain_launch_ops(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
+    """Sentences about the launches of a schedule: of launch ops, and of a launch for each tile op around them.
+
+    Raises:
+        IllegalSchedule: the schedule is outside the legal space.
+    """
+    candidate = Candidate(plan_kind=apart_kind(len(workload.ops)), schedule=schedule)
+    memory_us, product_us = dram_us(workload, gpu), tensor_us(workload, gpu)
+    of_caches = f", of which caches {1e6 * workload.cache_bytes / gpu.dram_bytes_per_s:.1f}"
+    yield (
+        f"Bounds: DRAM {memory_us:.1f} us{of_caches if workload.cache_bytes else ''}; tensor cores {product_us:.1f} us."
+    )
+    times_us: dict[str, float] = {}
+    plans = attention_plans_for(workload, gpu, candidate)
+    for op, one, plan in zip(workload.launch_ops, schedule.launch_ops, plans, strict=True):
+        if (words := words_of(op)) is not None:
+            yield from words.explain(op, one, plan, workload, gpu)
+        times_us[op.name] = costs_of(op).launch_us(op, one, plan, gpu)
+    for product in plans_for(workload, gpu, candidate):
+        (index,) = product.graph.op_indices
+        times_us[workload.tile_ops[index].name] = simulate(product).makespan_us
+    parts = ", ".join(f"{op.name} {times_us[op.name]:.1f} us" for op in workload.ops)
+    yield (
+        f"Forecast: {parts}; {sum(times_us.values()):.1f} us plainly, and {PROGRAMMATIC_GAIN_US:.1f} us less for each "
+        "launch that is programmatic."
+    )
