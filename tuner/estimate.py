@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,12 +21,15 @@ from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.joint import any_space_of
 from tuner.core.trial.job import Objective, default_regime
 from tuner.core.trial.priors import Found, KnownFinals
 from tuner.dispatch.library_model import library_us
-from tuner.errors import InvalidInput, TunerError
+from tuner.errors import IllegalSchedule, InvalidInput, PlanError, TunerError
 from tuner.search.priors import Asked, choose_priors, distance
+from tuner.search.seeds import first_guesses
 from tuner.winners.shipped import ShippedWinners
 from tuner.wire.requests import Asked as AskedPair
 from tuner.wire.requests import workload_of
@@ -35,6 +39,8 @@ from tuner.wire.requests import workload_of
 NEAR = 0.5
 #: As `tuner.search.priors` counts: so many candidates of neighbours are forecast.
 _TRIALS = 32
+#: Without neighbours so many first guesses are forecast, in each plan kind.
+_NUM_GUESSES = 4
 
 
 class Basis(StrEnum):
@@ -96,19 +102,33 @@ class Estimator:
 
     def _simulated(self, workload: Workload, objective: Objective) -> Estimate:
         try:
-            asked = Asked(
-                space=any_space_of(workload, self._gpu), objective=objective, kernel_version="", num_trials=_TRIALS
-            )
-            priors = choose_priors(asked, self._found)
-            times = [forecast_us(workload, self._gpu, prior.candidate) for prior in priors]
-            if not times:
-                return Estimate(basis=Basis.NONE, words="nothing like it was measured on such a card")
-            ours, prior = min(zip(times, priors, strict=True), key=lambda one: one[0])
-            words = f"the simulator, with a schedule of {prior.source}"
+            space = any_space_of(workload, self._gpu)
+            asked = Asked(space=space, objective=objective, kernel_version="", num_trials=_TRIALS)
+            found = [(f"a schedule of {one.source}", one.candidate) for one in choose_priors(asked, self._found)]
+            guesses = () if found else islice(first_guesses(space, 0, tuple), _NUM_GUESSES)
+            found += [
+                ("a first guess of a search", Candidate(plan_kind=kind, schedule=schedule))
+                for schedule in guesses
+                for kind in PlanKind
+                if kind.is_ours
+            ]
+            known = [(us, words) for words, one in found if (us := self._forecast_us(workload, one)) is not None]
+            if not known:
+                return Estimate(basis=Basis.NONE, words="no schedule of it is known")
+            ours, words = min(known)
             of_library = library_us(workload, self._gpu)
-            return Estimate(basis=Basis.SIMULATED, words=words, library_us=of_library, ours_us=ours)
+            return Estimate(
+                basis=Basis.SIMULATED, words=f"the simulator, with {words}", library_us=of_library, ours_us=ours
+            )
         except TunerError as error:
             return Estimate(basis=Basis.NONE, words=str(error))
+
+    def _forecast_us(self, workload: Workload, candidate: Candidate) -> float | None:
+        """None of what is refused."""
+        try:
+            return forecast_us(workload, self._gpu, candidate)
+        except (IllegalSchedule, PlanError):
+            return None
 
 
 def estimator_of(target_id: str) -> Estimator:

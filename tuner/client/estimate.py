@@ -6,8 +6,9 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.table import Table
 
 from tuner.client import render
 from tuner.client.errors import NoResult
+from tuner.client.model_attention import counted_pairs, words_of
 from tuner.client.model_options import model_options, read_config, take_rows
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.output import as_json, print_json, print_table
@@ -32,9 +34,10 @@ _PROGRAM = "tuner.estimate"
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """Of a shape at a number of rows, in all of a model's layers."""
+    """Of an op at a number of rows, or of sequences, in all of a model's layers."""
 
-    shape: Shape
+    #: In words.
+    shape: str
     layers: int
     m: int
     #: As `tuner.estimate` has it.
@@ -56,7 +59,7 @@ class Gain:
 
     def to_json(self, min_gain: float) -> dict[str, Any]:
         """For programs."""
-        return {**vars(self), "shape": str(self.shape), "speedup": self.speedup, "saved_us": self.saved_us(min_gain)}
+        return {**vars(self), "speedup": self.speedup, "saved_us": self.saved_us(min_gain)}
 
 
 def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[int, float] | None:
@@ -86,6 +89,8 @@ def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> d
 @click.option(
     "--mix", callback=read_mix, help="In place of --m: how often steps have how many rows, e.g. 1:0.2,32:0.8."
 )
+@click.option("--context", type=click.IntRange(min=1), help="The attentions, too: of so many tokens.")
+@click.option("--page-tokens", type=click.IntRange(min=1), help="With --context: of a page of the cache.")
 @click.option("--target", type=click.Choice(sorted(CATALOGUE)), default="h200", show_default=True, help="The card.")
 @click.option(
     "--min-gain", type=click.FloatRange(min=0), default=DEFAULT_MIN_GAIN, show_default=True, help="As of a pack."
@@ -99,10 +104,11 @@ def estimate(configs: tuple[Path, ...], mix: dict[int, float] | None, as_json: b
     if mix is not None:
         options["rows"] = tuple(sorted(mix))
     rows, min_gain = take_rows(options), options["min_gain"]
-    shapes = merged([_shapes_of(path, tp=options["tp"], dtype=options["dtype"]) for path in configs])
-    if not shapes:
-        raise NoResult("no feed-forward block of these models has a kernel here")
-    gains = _gains(shapes, rows, options["target"])
+    how = {name: options[name] for name in ("tp", "dtype", "context", "page_tokens")}
+    asked = list(_asked(configs, rows, **how))
+    if not asked:
+        raise NoResult("no op of these models has a kernel here")
+    gains = _gains(asked, options["target"])
     if as_json:
         for gain in gains:
             print_json(gain.to_json(min_gain))
@@ -130,10 +136,29 @@ def _shapes_of(path: Path, **how: Any) -> dict[Shape, int]:
         return shapes
 
 
-def _gains(shapes: Mapping[Shape, int], rows: Sequence[int], target: str) -> list[Gain]:
-    asked = [(shape, layers, m) for shape, layers in shapes.items() for m in rows]
-    found = _run({"target": target, "pairs": [{"kind": "ffn", "m": m, **vars(shape)} for shape, _, m in asked]})
-    return [Gain(shape=shape, layers=layers, m=m, **one) for (shape, layers, m), one in zip(asked, found, strict=True)]
+def _asked(
+    configs: Sequence[Path], rows: Sequence[int], context: int | None, page_tokens: int | None, **how: Any
+) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+    """What is asked of the models: in words, layers, rows, and as `POST /jobs` has it."""
+    for shape, layers in merged([_shapes_of(path, **how) for path in configs]).items():
+        yield from ((str(shape), layers, m, {"kind": "ffn", "m": m, **vars(shape)}) for m in rows)
+    if context is None:
+        return
+    for path, m in product(configs, rows):
+        try:
+            config = read_config(path)
+            pairs = counted_pairs(config, sequences=m, max_length=context, page_tokens=page_tokens, **how)
+        except InvalidInput as error:
+            click.echo(f"{path}: {error.field}: {error.problem}: its attention is not estimated", err=True)
+            break
+        yield from ((words_of(pair), layers, m, pair) for pair, layers in pairs)
+
+
+def _gains(asked: Sequence[tuple[str, int, int, dict[str, Any]]], target: str) -> list[Gain]:
+    found = _run({"target": target, "pairs": [pair for *_, pair in asked]})
+    return [
+        Gain(shape=shape, layers=layers, m=m, **one) for (shape, layers, m, _), one in zip(asked, found, strict=True)
+    ]
 
 
 def _run(asked: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -158,7 +183,7 @@ def _table(gains: Sequence[Gain], min_gain: float, target: str) -> Table:
     for gain in gains:
         saved = gain.saved_us(min_gain)
         table.add_row(
-            str(gain.shape),
+            gain.shape,
             str(gain.layers),
             str(gain.m),
             render.microseconds(gain.library_us),

@@ -142,7 +142,7 @@ def _rotary(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return found
 
 
-def attention_pairs(
+def counted_pairs(
     config: Mapping[str, Any],
     *,
     sequences: int,
@@ -150,9 +150,9 @@ def attention_pairs(
     tp: int = 1,
     dtype: str | None = None,
     page_tokens: int | None = None,
-) -> list[dict[str, Any]]:
-    """The attentions of a decode step with their projections, as `POST /jobs` takes them; of one of `tp` ranks. Layers
-    of several kinds are several, in their order; a window that hides nothing is none.
+) -> list[tuple[dict[str, Any], int]]:
+    """The attentions of a decode step with their projections, as `POST /jobs` takes them, and how many layers have
+    each; of one of `tp` ranks. Layers of several kinds are several, in order; a window that hides nothing is none.
 
     Heads are split over the ranks, whose projections are summed. Where o_proj has a bias the attention is alone.
 
@@ -167,7 +167,7 @@ def attention_pairs(
     Raises:
         InvalidInput: the model has experts, is quantised, or the ranks do not divide its heads.
     """
-    model = dense_language_model(config)
+    model, kinds = dense_language_model(config), layer_attentions(config)
     pairs = [
         {
             "kind": "attention",
@@ -183,9 +183,15 @@ def attention_pairs(
             "soft_cap": layer.soft_cap,
             "dtype": dtype or dtype_of(model),
         }
-        for layer in layer_attentions(config)
+        for layer in kinds
     ]
-    return _once(pairs)
+    layers = list(zip(pairs, kinds.values(), strict=True))
+    return [(pair, sum(count for other, count in layers if other == pair)) for pair in _once(pairs)]
+
+
+def attention_pairs(config: Mapping[str, Any], **how: Any) -> list[dict[str, Any]]:
+    """Those of `counted_pairs`, which has the arguments and what is raised."""
+    return [pair for pair, _ in counted_pairs(config, **how)]
 
 
 def qkv_attention_chains(

@@ -61,12 +61,12 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
         raise click.UsageError("an attention promises no batch invariance: give --context or --batch-invariant")
     rows = take_rows(options)
     shapes = _shapes(configs, tp=options["tp"], dtype=options["dtype"], residual=options["residual"])
-    attentions = [] if options["context"] is None else _attentions(configs, rows, options)
+    pairs = [] if options["context"] is None else _pairs(configs, rows, options)
     for shape, layers in shapes.items():
         click.echo(f"{shape}: {layers} layers, {len(rows)} row counts", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
     body: dict[str, Any] = {"shapes": ladder_shapes(shapes, rows), "budget": budget, "reuse": not options["anew"]}
-    body |= {"pairs": attentions} if attentions else {}
+    body |= {"pairs": pairs} if pairs else {}
     body["objective"] = {} if options["l2"] is None else {"l2": options["l2"]}
     body |= {name: options[name] for name in ("target", "project") if options[name] is not None}
     body["labels"] = _labels(options["labels"], configs)
@@ -98,7 +98,7 @@ def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
     return merged([_read(path, partial(ffn_shapes, **how)) for path in configs])
 
 
-def _attentions(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
     take = qkv_attention_chains if options["with_qkv"] else attention_pairs

@@ -9,7 +9,7 @@ from functools import partial
 
 from tuner.core.access.caller import LOCAL, Caller, Role
 from tuner.core.problem.gpu import parse_target
-from tuner.core.problem.op_kinds import named_kinds, usable_kinds
+from tuner.core.problem.op_kinds import broken_kinds, named_kinds, usable_kinds
 from tuner.core.trial.batch import BatchRecord
 from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_transition
 from tuner.core.trial.records import JobRecord, Webhook
@@ -334,7 +334,9 @@ class Desk:
         if unknown := workload.unknown_kinds:
             which = " and ".join(unknown)
             known = f"it has an op of kind {which}, which is not known here"
-            return f"{known}: install the package that brings it, or cancel it"
+            broken = [f"{kind} cannot be used: {why}" for kind, why in broken_kinds().items() if kind in unknown]
+            remedy = f"repair the package ({'; '.join(broken)})" if broken else "install the package that brings it"
+            return f"{known}: {remedy}, or cancel it"
         needed = set(named_kinds(workload.ops))
         workers = range(self._dispatcher.num_workers(target_id)) if needed else ()
         lacking: list[set[str]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 from tuner.core.access.caller import LOCAL, Caller
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import FinalsProcedure
+from tuner.core.problem.op_kinds import broken_kinds
 from tuner.core.trial.evaluator import Environment, Quarantine
 from tuner.core.trial.job import JobSpec, JobState, JobTerms
 from tuner.core.trial.priors import Found, KnownWinners
@@ -50,6 +52,8 @@ from tuner.service.runners import Runners
 from tuner.service.searching import Search
 from tuner.settings import DEFAULT_DISK_LIMIT_BYTES, Retention
 from tuner.store import Freed, Store, audit, bests, imports, inspections, jobs, trials
+
+_log = logging.getLogger(__name__)
 
 _NO_RESULT_YET = {
     JobState.QUEUED: "it waits for its turn",
@@ -137,7 +141,10 @@ class Service(TrialReader):
         dispatcher.watch(self._runners.join_in)
 
     def start(self) -> None:
-        """Starts one runner per worker; those that come later get theirs then."""
+        """Starts one runner per worker; those that come later get theirs then. Logs which kinds of ops are installed
+        and cannot be used."""
+        for kind, why in broken_kinds().items():
+            _log.error("ops of kind %s cannot be used: %s", kind, why)
         self._runners.start()
         for one in self._beside:
             one.start()

@@ -60,11 +60,28 @@ def test_of_another_problem_the_simulator_answers_for_the_library_too(h200: Esti
     assert "the simulator" in found.words
 
 
-def test_a_card_without_winners_has_no_estimate(h200: Estimator) -> None:
-    nobody = Estimator(h200._gpu, (), {})
-    found = nobody.of(ffn_pair(m=16, **KNOWN))
+def test_of_a_card_without_winners_first_guesses_are_forecast(h200: Estimator) -> None:
+    found = Estimator(h200._gpu, (), {}).of(ffn_pair(m=16, **KNOWN))
+    assert found.basis is Basis.SIMULATED
+    assert "a first guess of a search" in found.words
+    assert found.ours_us is not None
+    assert 60 < found.ours_us < 200
+
+
+def test_what_no_kernel_computes_has_no_estimate(h200: Estimator) -> None:
+    found = h200.of(ffn_pair(m=16, d_in=1027, d_hidden=1027, d_out=1027))
     assert (found.basis, found.library_us) == (Basis.NONE, None)
-    assert "nothing like it was measured" in found.words
+    assert found.words
+
+
+def test_attentions_are_estimated_with_their_layers() -> None:
+    config = str(CONFIGS / "llama_3_8b.json")
+    found = asked(config, "--m", "2", "--context", "1024", "--page-tokens", "16", "--json")
+    assert found.exit_code == 0, found.output
+    ffn, attention = map(json.loads, found.stdout.splitlines())
+    assert ffn["shape"].startswith("bf16 4096")
+    assert (attention["shape"], attention["layers"]) == ("attention: 2 x 1024 tokens, its projection", 32)
+    assert attention["basis"] == "simulated"
 
 
 def test_where_the_library_won_nothing_is_saved() -> None:

@@ -41,6 +41,11 @@ class Extent:
         if self.begin.shape != self.end.shape or self.begin.ndim != len(self.axes):
             shapes = f"{self.begin.shape} and {self.end.shape}"
             raise ValueError(f"begin and end of an extent by axes {self.axes} have the shapes {shapes}")
+        if self.begin.dtype != np.int64 or self.end.dtype != np.int64 or (self.begin < 0).any():
+            kinds = f"{self.begin.dtype} and {self.end.dtype}, from {self.begin.min(initial=0)} on"
+            raise ValueError(
+                f"begin and end of an extent by axes {self.axes} are {kinds}; they must be int64, 0 and more"
+            )
         self.begin.setflags(write=False)
         self.end.setflags(write=False)
 
@@ -122,6 +127,11 @@ class RunTimeInput:
     least: int
     most: int
 
+    def __post_init__(self) -> None:
+        if self.count < 1 or not 0 <= self.least <= self.most:
+            given = f"{self.count} numbers of {self.least} to {self.most}"
+            raise ValueError(f"{self.name} has {given}; there must be one at least, and 0 <= least <= most")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
@@ -166,6 +176,10 @@ class TileSpace:
     bounds: tuple[Bound, ...] = ()
 
     def __post_init__(self) -> None:
+        counts = (*self.grid, self.num_steps, self.num_parts)
+        if not self.grid or min(counts) < 1 or not 0 <= self.row_axes <= len(self.grid):
+            given = f"a grid of {self.grid}, {self.num_steps} steps in {self.num_parts} parts, {self.row_axes} row axes"
+            raise ValueError(f"{self.name} has {given}; there must be one of each, and no more row axes")
         sizes = {**dict(enumerate(self.grid)), STEP: self.num_steps}
         for box in (*self.writes, *(read.box for read in self.reads)):
             for dimension, extent in enumerate(box.extents):
@@ -176,6 +190,12 @@ class TileSpace:
         for box in self.writes:
             if any(STEP in extent.axes or (extent.begin >= extent.end).any() for extent in box.extents):
                 raise ValueError(f"{self.name}: a tile writes a box of {box.tensor} once, and none is empty")
+        for bound in self.bounds:
+            boxes = [box for box in (*self.writes, *(read.box for read in self.reads)) if box.tensor == bound.tensor]
+            most = max(bound.dimension, bound.by or 0)
+            if not boxes or bound.dimension == bound.by or any(most >= len(box.extents) for box in boxes):
+                what = f"{bound.tensor} in dimension {bound.dimension} by {bound.by}"
+                raise ValueError(f"{self.name}: {bound.limit.name} bounds {what}, which no box of it has")
 
     @cached_property
     def word_grid(self) -> tuple[int, int]:

@@ -38,14 +38,14 @@ def waits_for(edge: Edge, op_indices: tuple[int, ...], spaces: tuple[TileSpace, 
     """Which tasks of the launch of these ops need a wait for a late read of theirs."""
     streams = [one for one in edges_between(op_indices, spaces) if not one.is_late and one.producer != one.consumer]
     mine = [one for one in streams if one.consumer == edge.consumer]
-    late, covers = edge.needs_of_tiles(), []
+    covers = []
     for one in (one for one in mine if one.producer != edge.producer):
         if (further := _reach(one.producer, edge.producer, streams)) is not None:
             covers.append(_through(one, *further))
-    if covers and _is_within(late, covers, edge.writer.num_tiles):
+    if covers and _is_within(edge.needs_of_tiles(), covers):
         return Waits.NEVER
     covers += [_of_tiles(one.needs_of_tiles(), edge.writer.num_tiles) for one in mine if _is_direct(one, edge)]
-    return Waits.PARTS if covers and _is_within(late, covers, edge.writer.num_tiles) else Waits.ALWAYS
+    return Waits.PARTS if covers and _is_within(edge.needs_of_tiles(), covers) else Waits.ALWAYS
 
 
 def _is_direct(stream: Edge, edge: Edge) -> bool:
@@ -108,7 +108,7 @@ def _through(stream: Edge, list_of: Ints, bits: Bits) -> tuple[Ints, Bits]:
     return of, np.array(each, dtype=np.uint8).reshape(len(tiles), bits.shape[1])
 
 
-def _is_within(late: Needs, covers: Sequence[tuple[Ints, Bits]], num_tiles: int) -> bool:
+def _is_within(late: Needs, covers: Sequence[tuple[Ints, Bits]]) -> bool:
     """Whether each tile reads late only tiles that its lists stand for."""
     lists = distinct_rows(np.column_stack((late.of, *(of for of, _ in covers)))).rows
     bits = np.bitwise_or.reduce([bits[column] for (_, bits), column in zip(covers, lists.T[1:], strict=True)])

@@ -42,10 +42,10 @@ class Edge:
     def rows(self) -> tuple[Ints, Ints]:
         """[consumer tile rows] the first tile row of the producer that each reads something of, and one past the
         last; the same where it reads nothing."""
-        separate = factors(self.read, self.writer)
-        if separate and isinstance(separate[0], Ranges) and separate[0].axes == (0,) and self._has_plain_rows:
-            found = separate[0]
-            return found.bounds[found.of, 0], found.bounds[found.of, 1]
+        rows, *others = factors(self.read, self.writer) or (None,)
+        has_others = all(other is not None and other.is_never_empty for other in others)
+        if isinstance(rows, Ranges) and rows.axes == (0,) and self._has_plain_rows and has_others:
+            return rows.bounds[rows.of, 0], rows.bounds[rows.of, 1]
         (num_rows, num_cols), of_tiles = self.writer.word_grid, self.needs_of_tiles()
         first = np.full(self.reader.word_grid[0], num_rows, dtype=np.int64)
         last = first.copy()

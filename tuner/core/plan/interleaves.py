@@ -92,7 +92,8 @@ def merge_blocks(
     match interleave.kind:
         case InterleaveKind.BANDS:
             rows = joined(row_steps(workload, tile_ms, op_indices, interleave.rows, interleave.lag))
-            readers = [op for op in op_indices if workload.producer_of(op) in op_indices]
+            edges = row_edges(workload, tile_ms, op_indices)
+            readers = sorted({edge.consumer for edge in edges if not edge.is_late})
             width = {op: -(-num_cols[op] // (interleave.chunks if op in readers else 1)) for op in op_indices}
             first = [Block(op, begin, end, 0, width[op]) for op, begin, end in rows]
             return (*first, *(rest for op in readers for rest in _columns(op, num_rows[op], width[op], num_cols[op])))

@@ -72,6 +72,11 @@ class Ranges:
     #: [sizes of the axes] the number of each.
     of: Ints
 
+    @property
+    def is_never_empty(self) -> bool:
+        """Whether every tile reads some coordinate."""
+        return bool((self.bounds[:, 0] < self.bounds[:, 1]).all())
+
 
 @lru_cache(maxsize=8192)
 def ranges(read: Extent, write: Extent) -> Ranges:
@@ -88,6 +93,11 @@ class Streamed:
     #: [coordinates] the first step of a tile that reads something of it, and the last one.
     lowest: Ints
     highest: Ints
+
+    @property
+    def is_never_empty(self) -> bool:
+        """Whether a whole tile reads some coordinate."""
+        return bool((self.lowest <= self.highest).any())
 
     def first_reads(self, steps: Ints) -> Ints:
         """[lists of steps, coordinates] the number of the first of these steps that reads it, -1 where none does;

@@ -20,6 +20,8 @@ class RowEdges:
     producer: int
     #: Op index of the tiles that read.
     consumer: int
+    #: Whether it is read behind the last step.
+    is_late: bool
     #: [consumer tile rows], non-decreasing: first producer tile row whose boxes overlap what the row reads.
     first: Ints
     #: [consumer tile rows], non-decreasing: one past the last such row.
@@ -34,6 +36,12 @@ def row_edges(workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[in
         lower_product(op, Tile(m=tile_ms[index], n=op.n, k=op.k)) for index, op in zip(op_indices, ops, strict=True)
     )
     return tuple(
-        RowEdges(producer=edge.producer, consumer=edge.consumer, first=edge.rows[0], last=edge.rows[1])
+        RowEdges(
+            producer=edge.producer,
+            consumer=edge.consumer,
+            is_late=edge.is_late,
+            first=edge.rows[0],
+            last=edge.rows[1],
+        )
         for edge in edges_between(op_indices, spaces)
     )

@@ -94,8 +94,11 @@ class TaskGraph:
     @cached_property
     def posting_ops(self) -> frozenset[int]:
         """Ops for whose output a task of this launch waits; only their tasks post."""
-        waited_for = {edge.producer for edge in self.late_edges if self.waits_for(edge) is Waits.ALWAYS}
-        return frozenset(edge.producer for edge in self.early_edges) | waited_for
+        waited_for = {edge.producer for edge in self.early_edges}
+        for edge in self.late_edges:
+            if edge.producer not in waited_for and self.waits_for(edge) is Waits.ALWAYS:
+                waited_for.add(edge.producer)
+        return frozenset(waited_for)
 
     def with_parts(self, *, strided: bool) -> Self:
         """The same tiles, whose parts take their steps so."""

@@ -10,19 +10,23 @@ import importlib
 import importlib.metadata
 import importlib.util
 import pkgutil
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from inspect import isabstract
 from types import MappingProxyType, ModuleType
 from typing import Any
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import Op
+from tuner.core.problem.op import LaunchOp, Op, TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
 
 #: Of entry points.
 GROUP = "tuner.op_kinds"
+#: What a kind may be called, in JSON and in lists of several.
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 #: Where the kinds lie that come with the program.
 _OWN = "tuner.ops"
 
@@ -70,14 +74,35 @@ class _Registry:
         for name, module, attribute in _declared():
             try:
                 kind = getattr(importlib.import_module(module), attribute)
-            except ImportError as error:
+            except Exception as error:  # whatever another package does, the others are here
                 self.broken[name] = f"{type(error).__name__}: {error}"
                 continue
-            if not isinstance(kind, OpKind) or kind.name != name or name in found:
-                self.broken[name] = f"{module}:{attribute} is not the one kind that is called {name}"
+            if problem := _problem(name, kind, found):
+                self.broken[name] = f"{module}:{attribute} {problem}"
                 continue
             found[name], self._packages[name] = kind, module.rpartition(".")[0]
         self._kinds = found
+
+
+def _problem(name: str, kind: Any, others: Mapping[str, OpKind]) -> str:
+    """Why what a package declares is no kind of op; empty where it is one."""
+    if not isinstance(kind, OpKind):
+        return f"is no kind of op, but {kind!r}"
+    op = kind.op
+    if kind.name != name or not _NAME.fullmatch(name):
+        return (
+            f"is called {kind.name!r}, and declared as {name!r}: give both one name of small letters, digits, - and _"
+        )
+    if name in others:
+        return f"is called {name}, as a kind that is known already"
+    if kind.is_unnamed and any(other.is_unnamed for other in others.values()):
+        return "leaves its name out of JSON, as another kind does"
+    if not issubclass(op, TileOp | LaunchOp) or isabstract(op):
+        missing = ", ".join(sorted(getattr(op, "__abstractmethods__", ()))) or "a base, TileOp or LaunchOp"
+        return f"lacks {missing}"
+    if not is_dataclass(op) or "name" not in {field.name for field in fields(op)}:
+        return "has ops that are no dataclass with a name"
+    return ""
 
 
 def _declared() -> Iterator[tuple[str, str, str]]:

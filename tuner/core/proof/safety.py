@@ -8,9 +8,9 @@ the consumer reads before the producer posts is, up to there, a run with the pro
 producer frozen is the beginning of a run in which it is merely slow. A tile that is split is there once its last part
 is: each of its parts is frozen in turn.
 
-What a task reads in its epilogue (a residual, the norm of its rows) it may also read behind waits of others. A wait
-that counts all posts of a signal stands for the tiles that post there; each of these waited in turn; and so on. Release
-and acquire are cumulative, so what is done before is also visible. `tuner.core.proof.implied` follows that.
+What a task reads behind its last step it may also read behind waits of others. A wait that counts all posts of a signal
+stands for the tiles that post there; each of these waited in turn; and so on. Release and acquire are cumulative, so
+what is done before is also visible. `tuner.core.proof.implied` follows that.
 
 Tasks of one CTA. An engine may take the next task, of a queue or by drawing, before the present one is done, and load
 its operands; with two warpgroups in turns even finish it. How far ahead it gets is its own business, so that one CTA

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tests.support.box_cells import tiles_named, tiles_of, tiles_read
 from tests.support.box_graphs import BoxGraph, box_graph, box_graphs
 from tests.support.cases import graphs
 from tuner.core.plan import needs
-from tuner.core.plan.boxes import STEP, Box, Extent, Read, TileSpace, along, whole
+from tuner.core.plan.boxes import STEP, Bound, Box, Extent, Read, RunTimeInput, TileSpace, along, whole
 from tuner.core.plan.tile_graph import TileGraph
 
 
@@ -64,6 +65,29 @@ def test_rows_of_an_edge_are_those_of_its_tiles(graph: BoxGraph) -> None:
             assert list(range(first[row], last[row])) == (list(range(min(read), max(read) + 1)) if read else [])
 
 
+def test_a_box_that_goes_by_steps_in_two_dimensions_is_a_diagonal() -> None:
+    writes = Box(tensor="a", extents=(along(0, 4, 1), along(1, 4, 2)))
+    read = Read(box=Box(tensor="a", extents=(along(STEP, 4, 1), along(STEP, 4, 1))))
+    own = Box(tensor="b", extents=(along(0, 1, 1),))
+    reader = TileSpace(name="b", grid=(1,), num_steps=4, writes=(own,), reads=(read,))
+    graph = box_graph(TileSpace(name="a", grid=(4, 2), num_steps=1, writes=(writes,), reads=()), reader)
+    assert tiles_named(graph, (1, 0, 0)) == {(0, 0, 0): 0, (0, 1, 0): 1, (0, 2, 1): 2, (0, 3, 1): 3}
+
+
+def test_a_box_that_is_empty_in_another_dimension_has_no_rows() -> None:
+    """Found by chance: along the rows alone it overlaps."""
+    writes = Box(tensor="a", extents=(along(0, 2, 1), along(1, 2, 1)))
+    empty = Extent(axes=(), begin=np.array(1), end=np.array(1))
+    read = Read(box=Box(tensor="a", extents=(along(0, 2, 1), empty)), is_late=True)
+    reader = TileSpace(
+        name="b", grid=(2,), num_steps=1, writes=(Box(tensor="b", extents=(along(0, 2, 1),)),), reads=(read,)
+    )
+    (edge,) = box_graph(TileSpace(name="a", grid=(2, 2), num_steps=1, writes=(writes,), reads=()), reader).edges
+    first, last = edge.rows
+    assert (first == last).all()
+    assert not edge.needs_of_tiles().tiles.size
+
+
 def box_graph_of(read: Read, graph: BoxGraph, consumer: int) -> BoxGraph:
     """The same ops, of which that one has this read alone, and is not in parts."""
     ops = [
@@ -86,6 +110,17 @@ def box_graph_of(read: Read, graph: BoxGraph, consumer: int) -> BoxGraph:
         (lambda: Extent(axes=(1, 0), begin=np.zeros((2, 2)), end=np.zeros((2, 2))), "must ascend"),
         (lambda: Extent(axes=(STEP, 0), begin=np.zeros((2, 2)), end=np.zeros((2, 2))), "STEP comes last"),
         (lambda: Extent(axes=(0,), begin=np.zeros(2), end=np.zeros(3)), "have the shapes"),
+        (lambda: Extent(axes=(0,), begin=np.zeros(2), end=np.ones(2)), "float64 .* must be int64, 0 and more"),
+        (lambda: Extent(axes=(0,), begin=np.array([-1, 0]), end=np.array([1, 2])), "from -1 on; they must be int64"),
+        (lambda: space_of((along(0, 6, 2),), grid=()), r"a grid of \(\), 3 steps"),
+        (lambda: space_of((along(0, 6, 2),), grid=(3, 0)), r"a grid of \(3, 0\)"),
+        (lambda: space_of((along(0, 6, 2),), grid=(3,), num_parts=0), "3 steps in 0 parts"),
+        (lambda: space_of((along(0, 6, 2),), grid=(3,), row_axes=2), "2 row axes"),
+        (lambda: space_of((along(0, 6, 2),), grid=(3,), bounds=(bound("b", 0),)), "bounds b in dimension 0 by None"),
+        (lambda: space_of((along(0, 6, 2),), grid=(3,), bounds=(bound("a", 1),)), "which no box of it has"),
+        (lambda: space_of((along(0, 6, 2),), grid=(3,), bounds=(bound("a", 0, 0),)), "in dimension 0 by 0, which"),
+        (lambda: RunTimeInput(name="n", count=1, least=3, most=2), "1 numbers of 3 to 2; .* 0 <= least <= most"),
+        (lambda: RunTimeInput(name="n", count=0, least=0, most=2), "one at least"),
         (lambda: Read(box=Box(tensor="a", extents=(along(STEP, 4, 2),)), is_late=True), "does not go by steps"),
         (lambda: space_of((along(0, 6, 2),), grid=(4,)), r"must be \(4,\)"),
         (lambda: space_of((along(STEP, 6, 2),), grid=(3,)), "writes a box of a once"),
@@ -97,5 +132,10 @@ def test_boxes_that_fit_no_grid_are_refused(broken: object, problem: str) -> Non
         broken()  # type: ignore[operator]
 
 
-def space_of(extents: tuple[Extent, ...], grid: tuple[int, ...]) -> TileSpace:
-    return TileSpace(name="a", grid=grid, num_steps=3, writes=(Box(tensor="a", extents=extents),), reads=())
+def space_of(extents: tuple[Extent, ...], grid: tuple[int, ...], **options: Any) -> TileSpace:
+    box = Box(tensor="a", extents=extents)
+    return TileSpace(name="a", grid=grid, num_steps=3, writes=(box,), reads=(), **options)
+
+
+def bound(tensor: str, dimension: int, by: int | None = None) -> Bound:
+    return Bound(tensor=tensor, dimension=dimension, limit=RunTimeInput(name="n", count=1, least=0, most=6), by=by)

@@ -187,20 +187,54 @@ print(part_of("gather", "op").KIND.version, part_of("gather", "nothing"), part_o
     assert part == "1 None None"
 
 
+DECLARED = "toy_gather.op:KIND"
+
+
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("old", "new", "reason"),
     [
-        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("KIND = 1", "toy_gather.op:KIND is not the one kind that is called gather"),
+        ("from tuner", "import no_such_module\nfrom tuner", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("from tuner", "1 / 0\nfrom tuner", "ZeroDivisionError: division by zero"),
+        ("KIND = OpKind(op=GatherOp, version=1)", "", "AttributeError: module 'toy_gather.op' has no attribute 'KIND'"),
+        ("KIND = OpKind(op=GatherOp, version=1)", "KIND = 1", f"{DECLARED} is no kind of op, but 1"),
+        (
+            'KIND: ClassVar[str] = "gather"',
+            'KIND: ClassVar[str] = "Gather it"',
+            f"{DECLARED} is called 'Gather it', and declared as 'gather': give both one name of small letters, digits, "
+            "- and _",
+        ),
+        ("version=1)", "version=1, is_unnamed=True)", f"{DECLARED} leaves its name out of JSON, as another kind does"),
+        ("def num_flops(", "def num_operations(", f"{DECLARED} lacks num_flops"),
+        (
+            "class GatherOp(LaunchOp)",
+            "class GatherOp(LaunchOp.__base__)",
+            f"{DECLARED} lacks a base, TileOp or LaunchOp",
+        ),
+        ("@dataclass(frozen=True, kw_only=True)", "", f"{DECLARED} has ops that are no dataclass with a name"),
     ],
 )
-def test_a_kind_that_cannot_be_imported_is_told_and_keeps_nobody_from_the_others(
-    tmp_path: Path, text: str, reason: str
+def test_a_kind_that_is_none_is_told_and_keeps_nobody_from_the_others(
+    tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
     site = toys.install("gather", tmp_path)
-    (site / "toy_gather" / "op.py").write_text(text)
+    path = site / "toy_gather" / "op.py"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
     program = "from tuner.core.problem import op_kinds as k\nprint(sorted(k.op_kinds()), dict(k.broken_kinds()))"
     assert toys.run(program, site).strip() == f"['attention', 'gemm'] { ({'gather': reason})!r}"
+
+
+def test_a_second_kind_of_a_name_is_told(tmp_path: Path) -> None:
+    site = toys.install("gather", tmp_path)
+    about = next(site.glob("*.dist-info")) / "entry_points.txt"
+    about.write_text(about.read_text().replace("gather = ", "attention = "))
+    path = site / "toy_gather" / "op.py"
+    path.write_text(path.read_text().replace('= "gather"', '= "attention"'))
+    program = "from tuner.core.problem.op_kinds import *\nprint(op_kinds()['attention'].op.__name__, broken_kinds())"
+    kept, told = toys.run(program, site).split(" ", 1)
+    assert kept == "AttentionOp"
+    assert "is called attention, as a kind that is known already" in told
 
 
 def test_a_kind_is_of_the_standard_library_alone() -> None:
