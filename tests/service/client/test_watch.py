@@ -85,7 +85,7 @@ def test_behind_ctrl_c_it_says_what_goes_on_and_the_same_command_attaches_again(
     config = tmp_path / "config.json"
     config.write_text(
         json.dumps({"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
-                    "hidden_act": "silu", "num_attention_heads": 4})
+                    "hidden_act": "silu", "num_attention_heads": 4, "torch_dtype": "bfloat16"})
     )  # fmt: skip
     command = [
         sys.executable, "-m", "tuner.client.cli", "--url", url, "tune-model", str(config), "--m", "1,4",
@@ -96,6 +96,7 @@ def test_behind_ctrl_c_it_says_what_goes_on_and_the_same_command_attaches_again(
         reading = threading.Thread(target=lambda: said.extend(process.stderr or ()))
         reading.start()
         wait_until(lambda: any("searching: " in line for line in said) or process.poll() is not None, 120)
+        assert process.poll() is None, said
         os.kill(process.pid, signal.SIGINT)
         assert process.wait(60) == 1
         reading.join()
@@ -108,9 +109,8 @@ def test_behind_ctrl_c_it_says_what_goes_on_and_the_same_command_attaches_again(
     assert "Traceback" not in text
     with Client(url) as client:
         assert client.batch(batch_id)["state"] in ("queued", "searching")
-        again = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        assert again.stderr is not None
-        assert any(batch_id in line for line in again.stderr)
-        again.kill()
-        again.wait()
+        with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as again:
+            assert again.stderr is not None
+            assert any(batch_id in line for line in again.stderr)
+            again.kill()
         client.cancel_batch(batch_id)
