@@ -21,8 +21,6 @@ import tuner.runtime as runtime
 from tuner.runtime import torch_attention
 
 NAME = "tuner"
-#: Of the operator, by sequences and the rows of the cache; 0 where PyTorch's own operators compute it.
-_numbers: dict[tuple[int, int], int] = {}
 
 
 class Projected(torch.nn.Module):
@@ -52,10 +50,7 @@ def attend(
     sequences, heads, new_tokens, head_dim = query.shape
     lengths = (position_ids[:, -1] + 1).to(torch.int32)
     rows = query.transpose(1, 2).reshape(sequences * new_tokens, heads * head_dim)
-    number = _numbers.get((sequences, key.shape[2]), 0)
-    y = torch.ops.tuner.attention_proj(
-        rows, key, value, lengths, None, module.o_proj.weight, True, scaling, 0, 0.0, number
-    )
+    y = torch.ops.tuner.attention_proj(rows, key, value, lengths, None, module.o_proj.weight, True, scaling, 0, 0.0)
     return y.view(sequences, new_tokens, -1), None
 
 
@@ -80,7 +75,7 @@ def replace_attentions(
         )
         if attention is None or attention.op["max_length"] != length:
             raise RuntimeError(f"the pack has no kernels for {sequences} sequences in a cache of {length} rows")
-        _numbers[sequences, length] = torch_attention.register(attention)
+        torch_attention.register(attention)
     for layer in model.model.layers:
         if layer.self_attn.o_proj.bias is not None:
             raise RuntimeError("o_proj has a bias, and the kernels have none")

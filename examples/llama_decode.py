@@ -63,16 +63,15 @@ Row = dict[str, Any]
 class PackedMlp(torch.nn.Module):
     """An MLP of a model by the operator; for the rows that the pack leaves to the library, by PyTorch's products."""
 
-    def __init__(self, w1: torch.Tensor, w2: torch.Tensor, number: int) -> None:
+    def __init__(self, w1: torch.Tensor, w2: torch.Tensor) -> None:
         super().__init__()
         self.register_buffer("w1", w1)
         self.register_buffer("w2", w2)
-        self.number = number
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., hidden] as it comes."""
         rows = x.reshape(-1, x.shape[-1])
-        y = torch.ops.tuner.ffn(rows, self.w1, self.w2, None, None, None, None, "silu", True, self.number)
+        y = torch.ops.tuner.ffn(rows, self.w1, self.w2, None, None, None, None, "silu", True)
         return y.view(x.shape)
 
 
@@ -80,10 +79,9 @@ def packed(gate: torch.nn.Linear, up: torch.nn.Linear, down: torch.nn.Linear, pa
     """The MLP of three projections, whose gate and up weights it frees. The gate's rows come first."""
     w1, w2 = torch.cat([gate.weight, up.weight]), down.weight.detach()
     gate.weight = up.weight = None
-    number = 0
-    if pack is not None:
-        number = torch_op.register(pack.bind(runtime.Weights(w1, w2, activation="silu", gated=True)))
-    return PackedMlp(w1, w2, number)
+    if pack is not None:  # the operator finds it by its weights
+        torch_op.register(pack.bind(runtime.Weights(w1, w2, activation="silu", gated=True)))
+    return PackedMlp(w1, w2)
 
 
 def replace_mlps(model: LlamaForCausalLM, pack: runtime.Pack | None) -> None:

@@ -45,13 +45,11 @@ OPS = ("qkv", "attention", "o_proj", "gate_up", "down")
 class OperatorDecoder:
     """A step of each sequence's next token. It may be captured in a CUDA graph, and then replayed token by token."""
 
-    def __init__(
-        self, weights: Weights, caches: Sequence[tuple[torch.Tensor, torch.Tensor]], begin: int, number: int
-    ) -> None:
+    def __init__(self, weights: Weights, caches: Sequence[tuple[torch.Tensor, torch.Tensor]], begin: int) -> None:
         """`caches`: of each layer keys and values [sequences, KV heads, longest context, head_dim], contiguous. Each
-        sequence has filled `begin` tokens of them. `number` is that of the operator's kernels, or 0."""
+        sequence has filled `begin` tokens of them."""
         keys, _ = caches[0]
-        self.weights, self._caches, self._number = weights, caches, number
+        self.weights, self._caches = weights, caches
         self._scale = keys.shape[3] ** -0.5
         #: int32 of each sequence, the new token included; `step` counts it in.
         self.lengths = torch.full((keys.shape[0],), begin, dtype=torch.int32, device=keys.device)
@@ -67,7 +65,7 @@ class OperatorDecoder:
         for layer, qkv, (keys, values) in zip(weights.layers, self._qkv, self._caches, strict=True):
             x = torch.ops.tuner.decoder_layer(
                 x, None, qkv, None, weights.frequencies, keys, values, self.lengths, None, layer["o_proj.w"],
-                layer["gate_up.w"], layer["down.w"], weights.eps, True, True, self._scale, 0, 0.0, self._number,
+                layer["gate_up.w"], layer["down.w"], weights.eps, True, True, self._scale, 0, 0.0,
             )  # fmt: skip
         return functions.linear(functions.rms_norm(x, x.shape[-1:], weights.norm, weights.eps), weights.head)
 
@@ -91,8 +89,9 @@ def on_card(path: Path, batch: int, length: int, layers: int) -> int:
     caches = caches_of(decoder)
     read, wanted = generate(decoder, NUM_TOKENS)
     layer = layer_of(runtime.load(path), batch, length)
-    number = torch_layer.register(layer) if layer is not None else 0
-    tuned = OperatorDecoder(Weights.taken_from(model), caches, length // 2, number)
+    if layer is not None:
+        torch_layer.register(layer)
+    tuned = OperatorDecoder(Weights.taken_from(model), caches, length // 2)
     graph, logits = captured(tuned.step)
 
     def replay() -> torch.Tensor:

@@ -118,16 +118,13 @@ class Graphs:
         return {"": {}, "measured": {"pack": packs["pack"], "as_measured": True}, **more}
 
     def _bind(self, mlps: Sequence[Any], pack: Any, **options: Any) -> None:
-        """Lets the operators of a compiled model, which knows their numbers, launch otherwise from now on."""
+        """Lets the operators of a compiled model launch otherwise from now on: of one weight's kernels the last run."""
         import tuner.runtime as runtime
         from tuner.runtime import torch_op
 
         for mlp in mlps:
             ffn = pack.bind(runtime.Weights(mlp.w1, mlp.w2, activation="silu", gated=True), **options)
-            self.kept.append(torch_op._prepared[mlp.number])
-            known = torch_op._prepared[mlp.number] = torch_op._prepared[torch_op.register(ffn)]
-            if torch_op.compiled is not None:
-                torch_op.compiled.register(mlp.number, ffn, known.activations)
+            torch_op.register(ffn)
 
     def before(self, name: str) -> None:
         """Nothing: a step leaves its cache as it was."""

@@ -16,11 +16,13 @@
 #include <tuner/tuner.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 extern "C" {
@@ -47,18 +49,15 @@ using Formula = Tensor(const Tensor&, const Tensor&, const Tensor&, const Option
                        const OptionalTensor&, const OptionalTensor&, c10::string_view, bool, int64_t);
 
 struct Known {
+  int64_t number;
   tuner_torch_ffn given;
   std::vector<tuner_ffn*> by_rows;
   std::vector<std::string> activations;
 };
 
 std::shared_mutex lock;
-std::vector<std::shared_ptr<const Known>> known_ffns;
-
-std::shared_ptr<const Known> find(int64_t number) {
-  std::shared_lock guard(lock);
-  return number >= 0 && number < static_cast<int64_t>(known_ffns.size()) ? known_ffns[number] : nullptr;
-}
+// By where their first weights lie; of one address in the order of their numbers.
+std::unordered_map<const void*, std::vector<std::shared_ptr<const Known>>> known_ffns;
 
 const void* address_of(const OptionalTensor& tensor) { return tensor ? tensor->const_data_ptr() : nullptr; }
 
@@ -85,7 +84,7 @@ at::ScalarType scalar_type(int32_t dtype) {
   }
 }
 
-// The kernel for these operands and options, where they are those that were prepared and nothing about them is wrong;
+// The kernel of one for these operands and options, where they are those that were prepared and nothing about them is wrong;
 // else null.
 tuner_ffn* kernel_for(const Known& known, const Tensor& x, const Tensor& w1, const Tensor& w2, const OptionalTensor& b1,
                       const OptionalTensor& b2, const OptionalTensor& residual, const OptionalTensor& row_scale,
@@ -132,29 +131,44 @@ Tensor launch(const Known& known, tuner_ffn* kernel, const Tensor& given, const 
 Tensor ffn(const Tensor& x, const Tensor& w1, const Tensor& w2, const OptionalTensor& b1, const OptionalTensor& b2,
            const OptionalTensor& residual, const OptionalTensor& row_scale, c10::string_view activation, bool gated,
            int64_t number) {
-  if (const auto known = find(number)) {
-    tuner_ffn* kernel = kernel_for(*known, x, w1, w2, b1, b2, residual, row_scale, activation, gated);
-    if (kernel != nullptr) return launch(*known, kernel, x, residual, row_scale);
+  std::shared_ptr<const Known> chosen;  // that of the number where it computes this, else the last one that does
+  tuner_ffn* kernel = nullptr;
+  {
+    std::shared_lock guard(lock);
+    const auto found = known_ffns.find(w1.const_data_ptr());
+    if (found != known_ffns.end())
+      for (const auto& known : found->second) {
+        if (chosen && chosen->number == number) break;
+        if (auto* const fitting = kernel_for(*known, x, w1, w2, b1, b2, residual, row_scale, activation, gated))
+          chosen = known, kernel = fitting;
+      }
   }
+  if (chosen) return launch(*chosen, kernel, x, residual, row_scale);
   static const auto by_torch = c10::Dispatcher::singleton().findSchemaOrThrow("tuner::ffn_by_torch", "").typed<Formula>();
   return by_torch.call(x, w1, w2, b1, b2, residual, row_scale, activation, gated, number);
 }
 
 }  // namespace
 
-// From now on the operator knows an FFN by this number; null: it knows it no more. All of `ffn` is copied.
+// From now on the operator knows an FFN by its weights, and tells it from others of these by the number; null: it knows it no
+// more. All of `ffn` is copied.
 void tuner_torch_register(int64_t number, const tuner_torch_ffn* ffn) {
   std::shared_ptr<Known> known;
   if (ffn != nullptr) {
-    known = std::make_shared<Known>(Known{*ffn,
+    known = std::make_shared<Known>(Known{number,
+                                          *ffn,
                                           {ffn->by_rows, ffn->by_rows + ffn->num_rows},
                                           {ffn->activations, ffn->activations + ffn->num_activations}});
     known->given.by_rows = nullptr;  // Python's, which it frees; the names likewise
     known->given.activations = nullptr;
   }
   const std::unique_lock guard(lock);
-  if (number >= static_cast<int64_t>(known_ffns.size())) known_ffns.resize(number + 1);
-  known_ffns[number] = std::move(known);
+  for (auto of = known_ffns.begin(); of != known_ffns.end();) {
+    auto& all = of->second;
+    all.erase(std::remove_if(all.begin(), all.end(), [number](const auto& one) { return one->number == number; }), all.end());
+    of = all.empty() ? known_ffns.erase(of) : std::next(of);
+  }
+  if (known) known_ffns[known->given.tensors.w1].push_back(std::move(known));
 }
 
 TORCH_LIBRARY_IMPL(tuner, CUDA, library) { library.impl("ffn", &ffn); }

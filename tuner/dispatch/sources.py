@@ -24,10 +24,14 @@ def source_of(workload: Workload, schedule: Schedule) -> str:
 
 
 def kernel_version_for(environment: Environment, workload: Workload) -> str:
-    """The digest of the kernel sources that a workload's figures rest on: a launch op has sources of its own."""
+    """The digest of the kernel sources that a workload's figures rest on: a launch op has sources of its own, and rows
+    that packages bring are in those of who names them."""
+    from tuner.workers.source.rows import added_text
+
     kinds = dict.fromkeys(op.KIND for op in workload.launch_ops)
-    if not kinds:
-        return environment.kernel_version
     versions = [part.version() for kind in kinds if (part := part_of(kind, "source"))]
-    text = " ".join([environment.kernel_version, *versions])
+    own = [*versions, *added_text(workload)]
+    if not own:
+        return environment.kernel_version
+    text = " ".join([environment.kernel_version, *own])
     return hashlib.sha256(text.encode()).hexdigest()[: len(environment.kernel_version)]

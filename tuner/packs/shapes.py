@@ -98,8 +98,7 @@ class _OpsShape(BaseShape):
     @classmethod
     def of_workload(cls, workload: Mapping[str, Any]) -> Self:
         """That of a manifest's workload."""
-        ops = [_without_sizes(op) for op in workload["ops"]]
-        return cls(dtype=workload.get("dtype", "fp16"), ops_json=json.dumps(ops, sort_keys=True))
+        return cls(dtype=workload.get("dtype", "fp16"), ops_json=ops_without_sizes(workload))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -219,6 +218,11 @@ def sizes_of(workload: Mapping[str, Any]) -> tuple[int, int]:
         if not is_product(op):
             return op["sequences"], op["max_length"]
     return workload["ops"][0]["m"], 0
+
+
+def ops_without_sizes(workload: Mapping[str, Any]) -> str:
+    """Of a manifest's workload, what all lines of a ladder have: one line of JSON."""
+    return json.dumps([_without_sizes(op) for op in workload["ops"]], sort_keys=True)
 
 
 def _without_sizes(op: Mapping[str, Any]) -> Json:

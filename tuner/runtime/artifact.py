@@ -101,6 +101,23 @@ class Artifact:
             return rows
         return 0
 
+    def fits(self, forms: Mapping[str, tuple[tuple[int, ...], Any]], dtypes: Mapping[str, Any]) -> bool:
+        """Whether tensors of these shapes and element types are all that must be given, but for what leaves, and can
+        be; `dtypes` by the manifest's names."""
+        wanted = {name: one for name, one in self.tensors.items() if one["role"] not in (*_BETWEEN, "optional")}
+        if {name for name, one in wanted.items() if one["role"] != "output"} != forms.keys():
+            return False
+        rows = {shape[0] for name, (shape, _) in forms.items() if has_rows(self.manifest, wanted[name])}
+        most = most_rows(self.manifest)
+        if len(rows) > 1 or not all(1 <= one <= most for one in rows):
+            return False
+        for name, (shape, dtype) in forms.items():
+            is_free = name in self._paged or has_rows(self.manifest, wanted[name])
+            right = tuple(wanted[name]["shape"])
+            if dtype != dtypes[wanted[name]["dtype"]] or shape[is_free:] != right[is_free:] or len(shape) != len(right):
+                return False
+        return True
+
     def shapes_beside(self, tensors: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         """Of all tensors, for the rows that these have."""
         of_rows = [name for name, one in self.tensors.items() if has_rows(self.manifest, one)]

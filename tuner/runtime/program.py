@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tuner.packs.parameters import most_rows
+
 from .arrays import library_of, view
 from .artifact import Artifact, load_artifact
 from .launch_list import Launches
@@ -43,6 +45,16 @@ class Program:
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Of a tensor of the manifest; of a cache of pages as it was tuned, and of a chain for the most rows."""
         return tuple(self.tensors[tensor]["shape"])
+
+    @property
+    def rows(self) -> range:
+        """Those that it serves."""
+        most, (first, *_) = most_rows(self.artifact.manifest), self.shape(self.output)
+        return range(1 if most else first, first + 1)
+
+    def fits(self, forms: Mapping[str, tuple[tuple[int, ...], Any]], dtypes: Mapping[str, Any]) -> bool:
+        """Whether tensors of these shapes and element types can be its own; `dtypes` by the manifest's names."""
+        return self.artifact.fits(forms, dtypes)
 
     def __call__(self, tensors: Mapping[str, Any], *, stream: int | None = None, no_pdl: bool = False) -> Any:
         """The last op's rows, on `stream`: the library's current one where it is not given. Outputs that are not given

@@ -60,7 +60,8 @@ class Compiled:
         self._current_stream = current_stream
 
     def register(self, number: int, ffn: Ffn, activations: Sequence[str]) -> None:
-        """Makes a prepared FFN known by its number; `activations` are all names of its activation."""
+        """Makes a prepared FFN known by its weights; `activations` are all names of its activation. Of several with the
+        same weights `number` names one."""
         c, kernels = native.library(), ffn.kernels()
         names = (ctypes.c_char_p * len(activations))(*(name.encode() for name in activations))
         by_rows = (ctypes.c_void_p * len(kernels))(*kernels)

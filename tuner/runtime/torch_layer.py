@@ -1,10 +1,9 @@
 """`torch.ops.tuner.decoder_layer`: a decode step of a layer from its qkv on, which torch.compile takes whole.
 
 import tuner.runtime.torch_layer as op
-number = op.register(pack.layer("qkv", "attention", "o_proj", sequences=16, length=2048))   # once, for all layers
+op.register(pack.layer("qkv", "attention", "o_proj", sequences=16, length=2048))   # once, for all layers
 y = torch.ops.tuner.decoder_layer(
-    x, None, w_qkv, None, frequencies, keys, values, lengths, None, w_o, None, None, 1e-5, False, True, scale, 0, 0.0,
-    number,
+    x, None, w_qkv, None, frequencies, keys, values, lengths, None, w_o, None, None, 1e-5, False, True, scale, 0, 0.0
 )
 
 `x` is [sequences * new tokens, hidden], of each sequence its new tokens, which `lengths` counts in. With `eps` its rows
@@ -13,14 +12,15 @@ they are None they are computed here. `frequencies` are fp32 radians a token [he
 bias have the first halves of all heads first, then the second halves, as `halves_first` makes them; queries and keys
 are turned, and keys and values of the new tokens are written to the caches. Without them `w_qkv` makes queries alone.
 Caches, lengths and pages are those of `attention_proj`. `residual` says whether `x` is added behind o_proj. With
-`w_up` and `w_down` a norm, a gated SiLU and `down` follow, with o_proj's rows as its residual. `number` names what
-was registered. For 0, for tensors of the CPU, and for shapes or options that are not those of `number`, PyTorch's own
-operators compute it. It is for inference: there is no gradient. A first call belongs in front of a capture.
+`w_up` and `w_down` a norm, a gated SiLU and `down` follow, with o_proj's rows as its residual. What was registered is
+found by shapes, element types and options, and `number` chooses among equals. Where there is none, and for tensors of
+the CPU, PyTorch's own operators compute it. It is for inference: there is no gradient. A first call belongs in front of
+a capture.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,7 +31,8 @@ from tuner.core.problem.dtype import ELEMENTS
 from .native import RuntimeFailure, WrongOperand
 from .operands import Operand
 from .program import Layer
-from .torch_attention import by_torch as attention_by_torch
+from .torch_formula import attend, halves_first, normed, product, squares_of, turned
+from .torch_found import Found
 from .torch_operands import (
     at_its_own_precision,
     cache_operands,
@@ -46,7 +47,7 @@ from .torch_operands import (
 _SCHEMA = (
     "(Tensor x, Tensor? squares, Tensor w_qkv, Tensor? b_qkv, Tensor? frequencies, Tensor(a!) keys, "
     "Tensor(b!) values, Tensor lengths, Tensor? pages, Tensor w_o, Tensor? w_up, Tensor? w_down, float? eps, "
-    "bool residual, bool heads_first, float scale, int window, float soft_cap, int number) -> Tensor"
+    "bool residual, bool heads_first, float scale, int window, float soft_cap, int number=0) -> Tensor"
 )
 _library = torch.library.Library("tuner", "FRAGMENT")
 _DTYPES = {name: getattr(torch, row.array_name, None) for name, row in ELEMENTS.items()}
@@ -95,20 +96,15 @@ class _Registered:
     layer: Layer
     #: The manifest's name of each argument that is a tensor; what is not there has none.
     names: dict[str, str]
-    #: By argument: shape and element type. A cache of pages has any number of them.
-    shapes: dict[str, tuple[tuple[int, ...], torch.dtype]]
-    has_pages: bool
-    #: As `Operands.options`.
-    options: tuple[Any, ...]
+    #: How many sums of squares the kernels read, some behind the last row; 0 where they read none.
+    num_squares: int
 
 
-#: By number.
-_registered: dict[int, _Registered] = {}
-_numbers = itertools.count(1)
+_registered = Found[_Registered]()
 
 
 def register(layer: Layer) -> int:
-    """The number by which the operator knows it, from now on.
+    """The operator knows it from now on; a number that tells it from others of its shapes and options.
 
     Raises:
         RuntimeFailure: the operator has no argument for something that the layer computes.
@@ -156,21 +152,20 @@ def register(layer: Layer) -> int:
         raise _refused(f"{front['name']} has no norm, and {block[0]['name']} has one", _BY_NAME)
     if unknown := _unnamed(layer, set(names.values())):
         raise _refused(f"it reads {', '.join(unknown)}", _BY_NAME)
-    has_pages = attention.get("page_tokens") is not None
-    number = next(_numbers)
-    _registered[number] = _Registered(layer=layer, names=names, shapes=shapes, has_pages=has_pages, options=options)
-    return number
+    (num_squares,) = shapes.pop("squares", ((0,), None))[0]
+    return _registered.add(_key(shapes, options), _Registered(layer=layer, names=names, num_squares=num_squares))
+
+
+def _key(shapes: Mapping[str, tuple[tuple[int, ...], torch.dtype | None]], options: tuple[Any, ...]) -> Hashable:
+    """By argument shape and element type, but for sums of squares. A cache of pages has any number of them."""
+    forms = {name: (shape[name in ("keys", "values") and "pages" in shapes :], dtype)
+             for name, (shape, dtype) in shapes.items()}  # fmt: skip
+    return frozenset(forms.items()), options
 
 
 def forget(number: int) -> None:
-    """Lets go of it; PyTorch's own operators compute what still names it."""
-    _registered.pop(number, None)
-
-
-def halves_first(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
-    """Rows of heads (or the elements of a bias) as a product that is turned has them: the first halves of all heads,
-    then the second halves. A copy."""
-    return rows.view(-1, 2, head_dim // 2, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
+    """Lets go of it; PyTorch's own operators compute what it did."""
+    _registered.forget(number)
 
 
 def _unnamed(layer: Layer, named: set[str]) -> list[str]:
@@ -205,86 +200,18 @@ def _refused(problem: str, remedy: str) -> RuntimeFailure:
 @at_its_own_precision
 def by_torch(*arguments: Any) -> torch.Tensor:
     """The same by PyTorch's own operators, on any device; it writes to the caches, too."""
-    given, functions = Operands(*arguments), torch.nn.functional
-    x = given.x if given.eps is None else _normed(given.x, given.squares, given.eps)
-    qkv = functions.linear(x, given.w_qkv, given.b_qkv)
-    queries = qkv if given.frequencies is None else _turned_and_written(qkv, given, given.frequencies)
-    attended = attention_by_torch(
-        queries, given.keys, given.values, given.lengths, given.pages, None, *given.options[2:]
-    )
-    stream = functions.linear(attended, given.w_o)
-    if given.residual:
-        stream = stream + given.x
+    given = Operands(*arguments)
+    x = given.x if given.eps is None else normed(given.x, given.squares, given.eps)
+    q, at = product(x, given.w_qkv, given.b_qkv), (given.keys, given.values, given.lengths, given.pages)
+    if given.frequencies is not None:
+        q = turned(q, given.frequencies, *at, heads_first=given.heads_first)
+    names = ("heads_first", "scale", "window", "soft_cap")
+    attended = attend(q, *at, **{name: getattr(given, name) for name in names})
+    stream = product(attended, given.w_o, residual=given.x if given.residual else None)
     if given.w_up is None or given.w_down is None:
         return stream
-    normed = stream if given.eps is None else _normed(stream, None, given.eps)
-    gate, up = functions.linear(normed, given.w_up).chunk(2, dim=-1)
-    return functions.linear(functions.silu(gate) * up, given.w_down) + stream
-
-
-def _normed(rows: torch.Tensor, squares: torch.Tensor | None, eps: float) -> torch.Tensor:
-    wide = rows.to(_wide(rows))
-    sums = _squares(rows) if squares is None else squares[: rows.shape[0]].to(wide.dtype)
-    return (wide * torch.rsqrt(sums / rows.shape[1] + eps)[:, None]).to(rows.dtype)
-
-
-def _squares(rows: torch.Tensor) -> torch.Tensor:
-    """By two kernels: nothing as wide as the rows is written."""
-    return torch.linalg.vector_norm(rows, dim=1, dtype=_wide(rows)).square_()
-
-
-def _wide(rows: torch.Tensor) -> torch.dtype:
-    return torch.promote_types(rows.dtype, torch.float32)
-
-
-def _turned_and_written(qkv: torch.Tensor, given: Operands, frequencies: torch.Tensor) -> torch.Tensor:
-    """The queries. A token in front of its sequence, or behind the cache's end, is not kept."""
-    half, rows = frequencies.shape[0], qkv.shape[0]
-    kv_heads = given.keys.shape[1 if given.heads_first else 2]
-    wide = qkv.to(_wide(qkv)).view(rows, 2, -1, half).transpose(1, 2)  # [rows, all heads, halves, pairs]
-    sequences = given.lengths.shape[0]
-    new_tokens = rows // sequences
-    token = torch.arange(rows, device=qkv.device)
-    sequence, places = token // new_tokens, given.lengths[token // new_tokens] - new_tokens + token % new_tokens
-    angles = places[:, None].to(torch.float32) * frequencies
-    cos, sin = (angle[:, None].to(wide.dtype) for angle in (angles.cos(), angles.sin()))
-    first, second = wide[:, :, 0], wide[:, :, 1]
-    turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(qkv.dtype)
-    plain = wide.reshape(rows, -1, 2 * half).to(qkv.dtype)
-    queries, keys = turned[:, : -2 * kv_heads], turned[:, -2 * kv_heads : -kv_heads]
-    longest = given.keys.shape[2] if given.pages is None else given.pages.shape[1] * _page_tokens(given)
-    is_kept = (places >= 0) & (places < longest)
-    for cache, new in ((given.keys, keys), (given.values, plain[:, -kv_heads:])):
-        _write(cache, new, sequence, places, is_kept, given)
-    return queries.reshape(rows, -1)
-
-
-def _page_tokens(given: Operands) -> int:
-    return int(given.keys.shape[2 if given.heads_first else 1])
-
-
-def _write(
-    cache: torch.Tensor,
-    new: torch.Tensor,
-    sequence: torch.Tensor,
-    places: torch.Tensor,
-    is_kept: torch.Tensor,
-    given: Operands,
-) -> None:
-    """Puts `new` [rows, KV heads, head_dim] where they are kept; other lines of the cache stay."""
-    at, line = sequence, places.clamp(min=0).long()
-    if given.pages is not None:
-        page_tokens = _page_tokens(given)
-        page = (line // page_tokens).clamp(max=given.pages.shape[1] - 1)
-        at, line = given.pages[sequence, page].long(), line % page_tokens
-        is_kept = is_kept & (at >= 0) & (at < cache.shape[0])
-        at = at.clamp(0, cache.shape[0] - 1)
-    else:
-        line = line.clamp(max=cache.shape[2] - 1)
-    view = cache if given.pages is None or given.heads_first else cache.transpose(1, 2)
-    heads = torch.arange(view.shape[1], device=cache.device)
-    index = (at[:, None], heads[None], line[:, None])
-    view[index] = torch.where(is_kept[:, None, None], new, view[index])
+    inner = stream if given.eps is None else normed(stream, None, given.eps)
+    return product(product(inner, given.w_up, activation="silu", gated=True), given.w_down, residual=stream)
 
 
 def _check(given: Operands) -> None:
@@ -355,31 +282,24 @@ def _on_cuda(*arguments: Any) -> torch.Tensor:
     """The same on a card, by the kernels that were registered, where these are their operands."""
     given = Operands(*arguments)
     _check(given)
-    known = _registered.get(given.number)
-    if known is not None and "squares" in known.names:
-        given = given._replace(squares=_with_room(known, _squares(given.x) if given.squares is None else given.squares))
-    if known is None or not _is_its(known, given):
-        return _apart_by_torch(given)
-    found: torch.Tensor = known.layer({name: getattr(given, argument) for argument, name in known.names.items()})
-    return found
+    there = {name: one for name in _TENSORS if (one := getattr(given, name)) is not None}
+    squares = there.pop("squares", None)
+    shapes = {name: (tuple(one.shape), one.dtype) for name, one in there.items()}
+    is_plain = all(one.is_contiguous() for one in there.values())
+    for known in _registered.of(_key(shapes, given.options), given.number) if is_plain else ():
+        if known.num_squares == 0 and squares is not None:
+            continue
+        if known.num_squares:
+            there["squares"] = _with_room(squares_of(given.x) if squares is None else squares, known.num_squares)
+        found: torch.Tensor = known.layer({name: there[argument] for argument, name in known.names.items()})
+        return found
+    return _apart_by_torch(given)
 
 
-def _with_room(known: _Registered, squares: torch.Tensor) -> torch.Tensor:
-    """As many as the kernels read: they read some behind the last row."""
-    (wanted,), _ = known.shapes["squares"]
-    missing = wanted - squares.shape[0] if squares.dim() == 1 else 0
-    return torch.nn.functional.pad(squares, (0, missing)) if missing > 0 else squares
-
-
-def _is_its(known: _Registered, given: Operands) -> bool:
-    there = {name for name in _TENSORS if getattr(given, name) is not None}
-    if there != known.names.keys() or given.options != known.options:
-        return False
-    for argument, (shape, dtype) in known.shapes.items():
-        one, skipped = getattr(given, argument), int(known.has_pages and argument in ("keys", "values"))
-        if tuple(one.shape)[skipped:] != shape[skipped:] or one.dtype is not dtype or not one.is_contiguous():
-            return False
-    return bool(given.keys.shape == given.values.shape)
+def _with_room(squares: torch.Tensor, wanted: int) -> torch.Tensor:
+    """As many as the kernels read."""
+    missing = wanted - squares.shape[0]
+    return torch.nn.functional.pad(squares, (0, missing)) if missing > 0 else squares.contiguous()
 
 
 def _fake(*arguments: Any) -> torch.Tensor:

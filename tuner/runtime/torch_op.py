@@ -1,11 +1,13 @@
 """`torch.ops.tuner.ffn`: an FFN of a pack as an operator of PyTorch, which torch.compile takes whole.
 
 import tuner.runtime.torch_op as op
-number = op.register(pack.bind(Weights(w1, w2, activation="silu", gated=True)))
-y = torch.ops.tuner.ffn(x, w1, w2, None, None, None, None, "silu", True, number)
+op.register(pack.bind(Weights(w1, w2, activation="silu", gated=True)))
+y = torch.ops.tuner.ffn(x, w1, w2, None, None, None, None, "silu", True)
 
-The weights are operands, so that a graph knows what it reads. `number` names the prepared FFN. For 0, for tensors of
-the CPU, and for weights, rows or options that are not those of `number`, PyTorch's own products compute it. All tensors
+The weights are operands, so that a graph knows what it reads. What was prepared is found by them: by address, shape,
+strides and element type. So graphs of equal layers are equal. For tensors of the CPU, and for weights, rows or options
+that nothing was prepared for, PyTorch's own products compute it. Of several that were prepared for the same weights, as
+strands are, `number` names one by what `register` gave; else it is the last. All tensors
 have one element type, but `row_scale`: it is float32, and contiguous. What does not fit `w1` and `w2` is refused, when
 a graph is traced, on the CPU and on a card alike. `activation` is ours, where ``gelu`` is the tanh form, or another
 name of the same function, e.g. ``gelu_pytorch_tanh``. It is for inference: there is no gradient. Where
@@ -16,7 +18,6 @@ calls.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +30,13 @@ from . import torch_compiled
 from .ffn import Ffn
 from .native import WrongOperand
 from .operands import of_ffn
+from .torch_formula import product
+from .torch_found import Found, lie
 from .torch_operands import at_its_own_precision, check, check_float, name_of
 
 _SCHEMA = (
     "(Tensor x, Tensor w1, Tensor w2, Tensor? b1, Tensor? b2, Tensor? residual, Tensor? row_scale, "
-    "str activation, bool gated, int number) -> Tensor"
+    "str activation, bool gated, int number=0) -> Tensor"
 )
 _library = torch.library.Library("tuner", "FRAGMENT")
 
@@ -43,8 +46,6 @@ class _Prepared:
     """A prepared FFN, and what it computes."""
 
     ffn: Ffn
-    #: Of both weights and both biases: address, shape, type; None for a bias that is not there.
-    weights: tuple[tuple[int, torch.Size, torch.dtype] | None, ...]
     #: Gated, with a residual, with a factor per row.
     options: tuple[bool, bool, bool]
     #: All names of its activation.
@@ -52,9 +53,9 @@ class _Prepared:
     device: torch.device
 
     def computes(self, given: tuple[torch.Tensor | None, ...], activation: str, gated: bool) -> bool:
-        """Whether its kernel may be launched on these tensors; `given` as the schema has them. What it does not compute
-        may be right or wrong."""
-        x, *weights, residual, row_scale = given
+        """Whether its kernel may be launched on these tensors, whose weights are its own; `given` as the schema has
+        them. What it does not compute may be right or wrong."""
+        x, *_, residual, row_scale = given
         assert x is not None
         of, rows = self.ffn.weights, x.shape[0] if x.dim() == 2 else 0
         return (
@@ -63,7 +64,6 @@ class _Prepared:
             and self.options == (gated, residual is not None, row_scale is not None)
             and x.shape[1] == of.d_in
             and (x.dtype, x.device) == (of.w1.dtype, self.device)
-            and all(map(_is_same, weights, self.weights))
             and (residual is None or _is(residual, (rows, of.d_out), x.dtype, x.device))
             and (row_scale is None or _is(row_scale, (rows,), torch.float32, x.device))
             and (row_scale is None or row_scale.is_contiguous())
@@ -75,31 +75,16 @@ def _is(tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, device
     return tensor.shape == shape and tensor.dtype is dtype and tensor.device == device
 
 
-def _is_same(tensor: torch.Tensor | None, known: tuple[int, torch.Size, torch.dtype] | None) -> bool:
-    """By more than its address, which other tensors may have had since."""
-    if tensor is None or known is None:
-        return tensor is None and known is None
-    return (tensor.data_ptr(), tensor.shape, tensor.dtype) == known and tensor.is_contiguous()
-
-
-#: By number.
-_prepared: dict[int, _Prepared] = {}
-_numbers = itertools.count(1)
+_prepared = Found[_Prepared]()
 
 
 def register(ffn: Ffn) -> int:
-    """The number by which the operator knows a prepared FFN, from now on."""
+    """The operator knows a prepared FFN by its weights from now on; a number that tells it from others of the same."""
     of = ffn.weights
-    weights = (None if one is None else (one.data_ptr(), one.shape, one.dtype) for one in (of.w1, of.w2, of.b1, of.b2))
     activations = names_of(Activation(of.activation))
-    number = next(_numbers)
-    _prepared[number] = _Prepared(
-        ffn=ffn,
-        weights=tuple(weights),
-        options=(of.gated, of.residual, of.row_scale),
-        activations=activations,
-        device=of.w1.device,
-    )
+    options = (of.gated, of.residual, of.row_scale)
+    one = _Prepared(ffn=ffn, options=options, activations=activations, device=of.w1.device)
+    number = _prepared.add(lie((of.w1, of.w2, of.b1, of.b2)), one)
     if compiled is not None:
         compiled.register(number, ffn, activations)
     ffn.pack.when_closed(lambda: forget(number))
@@ -107,15 +92,10 @@ def register(ffn: Ffn) -> int:
 
 
 def forget(number: int) -> None:
-    """Lets go of an FFN; PyTorch's own products compute what still names it."""
-    _prepared.pop(number, None)
+    """Lets go of an FFN; PyTorch's own products compute what has its weights."""
+    _prepared.forget(number)
     if compiled is not None:
         compiled.forget(number)
-
-
-def _activate(z: torch.Tensor, activation: str) -> torch.Tensor:
-    found: torch.Tensor = canonical(activation).row.torch(torch.nn.functional, z)
-    return found
 
 
 @at_its_own_precision
@@ -132,24 +112,13 @@ def by_torch(
     number: int = 0,
 ) -> torch.Tensor:
     """The same by PyTorch's own products, on any device."""
-    functions = torch.nn.functional
-    z = functions.linear(x, w1)
-    if row_scale is not None:
-        z = (z * row_scale[:, None]).to(z.dtype)
-    if b1 is not None:
-        z = z + b1
-    if gated:
-        gate, up = z.chunk(2, dim=-1)
-        hidden = _activate(gate, activation) * up
-    else:
-        hidden = _activate(z, activation)
-    y = functions.linear(hidden, w2, b2)
-    return y if residual is None else y + residual.contiguous()
+    hidden = product(x, w1, b1, row_scale=row_scale, activation=activation, gated=gated)
+    return product(hidden, w2, b2, residual=residual)
 
 
 def _check(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> None:
     """That it is asked for what it does. `others` are those of the schema, all of them; so in what follows."""
-    b1, b2, residual, row_scale, activation, gated, _ = others
+    b1, b2, residual, row_scale, activation, gated, *_ = others
     for name, one, wanted in (
         ("x", x, "[m, d_in], e.g. x.view(-1, x.shape[-1])"),
         ("w1", w1, "[d_hidden, d_in], or with a gate [2 d_hidden, d_in]"),
@@ -179,9 +148,10 @@ def _checked_by_torch(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *othe
 
 def _on_cuda(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, *others: Any) -> torch.Tensor:
     """The same on a card, by the kernel that was prepared, where there is one for these operands."""
-    b1, b2, residual, row_scale, activation, gated, number = others
-    known = _prepared.get(number)
-    if known is None or not known.computes((x, w1, w2, b1, b2, residual, row_scale), activation, gated):
+    b1, b2, residual, row_scale, activation, gated, *number = others
+    given = (x, w1, w2, b1, b2, residual, row_scale)
+    fitting = (one for one in _prepared.of(lie(given[1:5]), *number) if one.computes(given, activation, gated))
+    if (known := next(fitting, None)) is None:
         return _checked_by_torch(x, w1, w2, *others)
     rows = x.shape[0]
     if residual is None and row_scale is None and x.is_contiguous():

@@ -78,6 +78,8 @@ class PackedLoader(BaseModelLoader):  # type: ignore[misc]
             return "sleep mode may discard the kernels' workspaces"
         if getattr(vllm_config.parallel_config, "use_ubatching", False):
             return "two micro-batches at once (DBO) would share the kernels' workspaces"
+        if not isinstance(vllm_config.additional_config, dict):
+            return "additional_config is no dict, so vLLM's compile cache cannot be told of the pack"
         if envs.VLLM_BATCH_INVARIANT:
             return (
                 "VLLM_BATCH_INVARIANT promises bits that depend on no other row, and kernels change with their number"

@@ -114,6 +114,8 @@ def replace_mlps(model: Any, found: list[Found], path: Path) -> None:
         parent, _, last = one.name.rpartition(".")
         setattr(model.get_submodule(parent), last, PackedMlp(mlp))
     log.info("tuner: %d of %d MLPs run the kernels of %s", len(found) - reasons.total(), len(found), path)
+    if not found:
+        log.warning("tuner: the model has no MLP with a gate_up_proj, an act_fn and a down_proj")
     for reason, count in reasons.items():
         log.info("tuner: %d stay vLLM's own: %s", count, reason)
 
@@ -122,7 +124,7 @@ def _bind(one: Found, activation: str, path: Path) -> str:
     """Prepares the kernels for weights where they lie. Returns why there are none; weights of a CPU need none."""
     w1, w2 = (weight.data for weight in one.weights)
     if not w1.is_cuda:
-        return ""
+        return "its weights do not lie on the card (offloading)" if torch.cuda.is_available() else ""
     try:
         operator.bind(opened(path).bind(Weights(w1, w2, activation=activation, gated=True)))
     except InvalidInput as error:

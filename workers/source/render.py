@@ -17,7 +17,7 @@ from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
-from .rows import with_rows
+from .rows import own_text, with_rows
 from .tensor_maps import has_whole_lines
 from .variants import Variant, with_switches
 
@@ -124,10 +124,10 @@ def device_text(name: str) -> str:
 
 @functools.cache
 def kernel_version() -> str:
-    """12 hex digits that name the code of device files and templates: results of other code are a weaker match."""
+    """12 hex digits that name the code of device files, templates and rows: results of others are a weaker match."""
     names = dict.fromkeys(name for files_of_engine in DEVICE_FILES.values() for name in files_of_engine)
     texts = (device_text(name) for name in (*names, "config_block.in", "unit.cu.in", "wgmma.in"))
-    text = "".join(with_switches(text, Variant.MEASURED) for text in texts)
+    text = "".join([*(with_switches(text, Variant.MEASURED) for text in texts), own_text()])
     return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tuner.core.problem.activation import Activation
 from tuner.core.problem.activation_row import ActivationRow
+from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.dtype_row import OperandRow
+from tuner.core.problem.workload import Workload
 
 
 def element_of(row: OperandRow) -> str:
@@ -30,6 +33,19 @@ def with_rows(text: str, dtype: OperandRow, activations: Iterable[ActivationRow]
         before, found, after = text.partition(f"#ifndef {switch}\n")
         text = before + instead + after.partition("#endif\n")[2] if found else text
     return text
+
+
+def own_text() -> str:
+    """The code of the program's rows."""
+    elements = [element_of(one.row) for one in Dtype if not one.row.is_added]
+    return "".join([*elements, activate_by_number([one.row for one in Activation if not one.row.is_added])])
+
+
+def added_text(workload: Workload) -> tuple[str, ...]:
+    """The code of rows of packages that a workload names: its dtype, and any field of an op of it."""
+    named = [workload.dtype, *(value for op in workload.ops for value in vars(op).values())]
+    rows = dict.fromkeys(one.row for one in named if isinstance(one, Dtype | Activation))
+    return tuple(row.device for row in rows if row.is_added)
 
 
 def activate_by_number(rows: Sequence[ActivationRow]) -> str:

@@ -157,9 +157,11 @@ def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
     assert num_launched(*own[:5], w.clone(), *own[6:]) == 2, "another layer's weight"
     more = [torch.zeros(200, 2, 16, 64, dtype=torch.bfloat16) for _ in range(2)]
     assert num_launched(q, *more, *own[3:]) == 2, "a cache of more pages"
-    others = [(3, lengths.long()), (5, w.T.contiguous().T), (7, 0.3), (8, 400), (9, 3.0), (10, 0)]
+    others = [(3, lengths.long()), (5, w.T.contiguous().T), (7, 0.3), (8, 400), (9, 3.0)]
     for place, other in others:
         assert num_launched(*own[:place], other, *own[place + 1 :]) == 0
     assert num_launched(*(one.float() for one in own[:3]), *own[3:5], w.float(), *own[6:]) == 0
+    for numbers in ((), (0,), (number + 1,)):
+        assert num_launched(*own[:-1], *numbers) == 2, "it is found without its number"
     op.forget(number)
     assert num_launched(*own) == 0

@@ -248,7 +248,7 @@ def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
             assert num_launched(own._replace(squares=squares)) == count
     others = [
         {"lengths": own.lengths.long()}, {"w_qkv": own.w_qkv.T.contiguous().T}, {"scale": 0.3}, {"window": 400},
-        {"soft_cap": 3.0}, {"eps": 0.1}, {"residual": False}, {"number": 0},
+        {"soft_cap": 3.0}, {"eps": 0.1}, {"residual": False},
         {"keys": own.keys[:, :, :500].contiguous()},
     ]  # fmt: skip
     others += [{"frequencies": own.frequencies.double()}] if turned else []
@@ -257,6 +257,8 @@ def test_kernels_get_their_own_operands_and_all_else_is_pytorchs(
         if "keys" in other:
             changed = changed._replace(values=changed.keys.clone())
         assert num_launched(changed) == 0, other
+    for other in (0, number + 1):
+        assert num_launched(own._replace(number=other)) == count, "it is found without its number"
     op.forget(number)
     assert num_launched(own) == 0
 

@@ -12,6 +12,7 @@ import pytest
 from tests.support.native.recorder import Recorder
 from tests.unit.runtime.torch_ffn import D_HIDDEN, D_IN, D_OUT, ROWS, STREAM, OnCard, expected, in_cpp, operands
 from tuner.runtime import Pack, Weights
+from tuner.runtime.torch_found import lie
 
 torch = pytest.importorskip("torch")
 #: PyTorch's own deprecations, which inductor runs into.
@@ -118,6 +119,8 @@ def test_the_kernel_gets_the_operands_and_all_that_is_not_its_own_is_pytorchs(
     found = [int.from_bytes(call.parameter[104 + at : 112 + at], "little") for at in (0, 8, 64 + 8, 64 + 24)]
     assert found == [one.data_ptr() for one in (x, w1, w2, y)]
     assert y.shape == (9, 128)
+    for others in ((), (0,), (-1,), (number + 1,), (2**40,)):
+        assert len(launched(x, w1, w2, *plain, "silu", False, *others)[1]) == 1, "it is found by its weights"
     columns = x.T.contiguous().T  # as inductor may hand it over
     assert len(launched(columns, w1, w2, *plain, "silu", False, number)[1]) == 1
     for wrong in (x.to(torch.bfloat16), x[:, :32].contiguous()):
@@ -131,15 +134,35 @@ def test_the_kernel_gets_the_operands_and_all_that_is_not_its_own_is_pytorchs(
         (x, w1, w2.clone(), *plain, "silu", False, number),
         (x, w1, w2, *bias, "silu", False, number),
         (x, w1, w2, *plain, "relu", False, number),
-        (x, w1, w2, *plain, "silu", False, 0),
+        (x, w1.T.contiguous().T, w2, *plain, "silu", False, number),
     ):
         y, calls = launched(*given)
         assert calls == []
         assert torch.equal(y, op.by_torch(*given))
-    ffn = op._prepared[number].ffn
+    ffn = next(op._prepared.of(lie((w1, w2, None, None)))).ffn
     assert torch.allclose(ffn(many), op.by_torch(many, w1, w2, *plain, "silu", False), rtol=1e-2, atol=1e-2)
     op.forget(number)
     assert launched(x, w1, w2, *plain, "silu", False, number)[1] == []
+
+
+def test_of_several_for_one_weight_the_number_chooses_and_else_the_last(
+    op: Any, on_card: OnCard, recorder: Recorder, pack: Pack
+) -> None:
+    """Strands have workspaces of their own, and each stream takes one."""
+    half = {"dtype": torch.float16}
+    w1, w2, x = torch.randn(256, 64, **half), torch.randn(128, 256, **half), torch.randn(9, 64, **half)
+    first, second = (op.register(pack.bind(Weights(w1, w2, activation="silu"), strand=strand)) for strand in (0, 1))
+
+    def workspace(*number: int) -> bytes:
+        recorder.clear()
+        on_card(x, w1, w2, None, None, None, None, "silu", False, *number)
+        (call,) = recorder.calls("cuLaunchKernelEx")
+        return bytes(call.parameter[8:16])
+
+    assert workspace() == workspace(second) != workspace(first)
+    op.forget(second)
+    assert workspace(second) == workspace() == workspace(first)
+    op.forget(first)
 
 
 def test_after_its_pack_was_closed_pytorch_computes(op: Any, on_card: OnCard, recorder: Recorder, pack: Pack) -> None:

@@ -139,6 +139,20 @@ def test_a_pack_that_is_not_there_is_refused_by_the_variables_name(monkeypatch: 
         loaded(config(), "tuner")
 
 
+def test_weights_that_are_offloaded_stay_vllms_where_there_is_a_card(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    packed = loaded(config(), "tuner")
+    assert "2 stay vLLM's own: its weights do not lie on the card" in caplog.text
+    assert type(packed.model.layers[0].mlp).__name__ == "LlamaMLP"
+
+
+def test_a_model_without_mlps_of_three_parts_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    loaded(config(num_hidden_layers=0), "tuner")
+    assert "the model has no MLP with a gate_up_proj, an act_fn and a down_proj" in caplog.text
+
+
 def test_another_interface_of_vllm_is_said_and_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
     del sys.modules["tuner.vllm.loader"]
     sys.modules["vllm.model_executor.model_loader.base_loader"] = None  # type: ignore[assignment]
@@ -191,6 +205,7 @@ def test_on_several_ranks_the_outputs_are_summed_where_the_layer_would_sum_them(
         ({"sleep": True}, "sleep mode may discard"),
         ({"ubatching": True}, "two micro-batches at once (DBO)"),
         ({"invariant": True}, "VLLM_BATCH_INVARIANT promises bits"),
+        ({"additional": ()}, "additional_config is no dict"),
         ({"load_format": "whole"}, "load format 'whole' makes the model by itself"),
     ],
 )
@@ -206,6 +221,7 @@ def test_what_the_operator_cannot_do_stays_vllms_and_is_said(
     given.lora_config = object() if "lora" in asked else None
     given.model_config.enable_sleep_mode = "sleep" in asked
     given.parallel_config.use_ubatching = "ubatching" in asked
+    given.additional_config = asked.get("additional", {})
     own = loaded(given, "auto")
     packed = loaded(given, "tuner", load_format=asked.get("load_format", "auto"))
     assert words in caplog.text

@@ -27,8 +27,8 @@ Layout (all int32, offsets counted in words from the start)::
         0 op               its low 16 bits: index into the workload's ops
           part             its next 8 bits: which part of its tile it computes; 0 for a whole tile
           num_parts        its next 8 bits: into how many parts its tile is split; 0 for a whole tile
-        1 tile_m           tile row
-        2 tile_n           tile column
+        1 tile_m           tile row; of a grid with more axes the leading ones in a row (`TileSpace.row_axes`)
+        2 tile_n           tile column; the others in a row
         3 wait_begin       its waits are waits[wait_begin : wait_end]
         4 wait_end
         5 post             the signal that gets 1 when the tile is stored, or -1

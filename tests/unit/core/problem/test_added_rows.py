@@ -45,3 +45,29 @@ def test_a_row_that_cannot_be_used_says_why_and_stops_nothing(site: Path) -> Non
     assert asked["good"] == "good"
     assert asked["never"] == "'never' is not a valid Dtype"
     assert relu == 1
+
+
+_VERSIONS = """
+import json
+from dataclasses import replace
+from tests.support.builders import BEST
+from tuner.core.problem.activation import Activation
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.workload import ffn_pair
+from tuner.dispatch.sources import kernel_version_for
+from tuner.workers.source.render import kernel_version
+environment = replace(BEST.environment, kernel_version=kernel_version())
+def version(dtype, activation):
+    pair = ffn_pair(m=2, d_in=64, d_hidden=64, d_out=64, dtype=Dtype(dtype), activation=Activation(activation))
+    return kernel_version_for(environment, pair)
+print(json.dumps([kernel_version(), *(version(*one) for one in %s)]))
+"""
+
+
+def test_a_package_changes_the_kernel_version_of_those_alone_who_name_its_rows(site: Path) -> None:
+    (without, plain) = json.loads(run(_VERSIONS % [("fp16", "silu")]))
+    assert without == plain
+    asked = [("fp16", "silu"), ("fp16", "relu2"), ("e5m2", "silu"), ("e5m2", "relu2"), ("single", "silu")]
+    version, *others = json.loads(run(_VERSIONS % asked, site))
+    assert version == without == others[0]
+    assert len(set(others)) == len(asked)

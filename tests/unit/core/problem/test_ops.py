@@ -232,9 +232,9 @@ def test_a_second_kind_of_a_name_is_told(tmp_path: Path) -> None:
     path = site / "toy_gather" / "op.py"
     path.write_text(path.read_text().replace('= "gather"', '= "attention"'))
     program = "from tuner.core.problem.op_kinds import *\nprint(op_kinds()['attention'].op.__name__, broken_kinds())"
-    kept, told = toys.run(program, site).split(" ", 1)
+    kept, answer = toys.run(program, site).split(" ", 1)
     assert kept == "AttentionOp"
-    assert "is called attention, as a kind that is known already" in told
+    assert "is called attention, as a kind that is known already" in answer
 
 
 def test_a_kind_is_of_the_standard_library_alone() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support import mutants, oracle
 from tests.support.box_cells import tiles_read
-from tests.support.box_graphs import BoxGraph, box_graph
+from tests.support.box_graphs import BoxGraph, box_graph, box_graphs
 from tests.support.box_launch import launch_of
 from tests.support.cases import H200
 from tests.support.halo_ops import (
@@ -39,6 +39,7 @@ from tuner.core.plan.boxes import Box, Extent, Read, TileSpace
 from tuner.core.plan.cover import Waits
 from tuner.core.plan.header import TICKET
 from tuner.core.plan.words import Plan
+from tuner.core.proof.box_coverage import check_boxes
 from tuner.core.schedule.ordering import Granularity, WaitPosition
 from tuner.errors import CoverageError, LivenessError, PlanError, SafetyError
 
@@ -78,6 +79,38 @@ def test_every_plan_of_them_is_proven_and_computes_what_the_ops_are(
     made = launch_plan(plan, graph, arithmetic, tensors, rng, num_launches=2)
     for name, wanted in whole_answers(graph, shape, tensors).items():
         np.testing.assert_allclose(made[name], wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_waits_for_two_producers_stand_in_the_order_of_the_steps() -> None:
+    shape = Shape(channels=8, tile_c=2, step_c=2, tile_h=4)
+    last = product("m", "a", shape)
+    other = Read(box=Box(tensor="b", extents=last.reads[0].box.extents))
+    graph = box_graph(
+        product("a", "x", shape), product("b", "x", shape), replace(last, reads=(last.reads[0], other, last.reads[1]))
+    )
+    rng, position = random.Random(0), WaitPosition.SLICE
+    plan = random_plan(graph, rng, num_ctas=3, granularity=Granularity.TILE, position=position)
+    prove(plan, graph)
+    (begin, end), *others = {tuple(task[3:5]) for task in plan.tasks.tolist() if task[0] == 2}
+    assert not others
+    assert plan.waits[begin:end, 4].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def is_sound(graph: BoxGraph) -> bool:
+    """Whether all that is read is written, by other ops than the reader's."""
+    try:
+        check_boxes(graph)
+    except CoverageError:
+        return False
+    return bool(graph.edges) and not any(edge.producer == edge.consumer for edge in graph.edges)
+
+
+@settings(max_examples=60)
+@given(box_graphs().filter(is_sound), st.sampled_from(Granularity), st.integers(0, 2**32))
+def test_every_plan_of_random_boxes_is_proven(graph: BoxGraph, granularity: Granularity, seed: int) -> None:
+    """Boxes of two producers, too, whose waits stand before different steps."""
+    rng = random.Random(seed)
+    prove(random_plan(graph, rng, num_ctas=rng.randint(1, 5), granularity=granularity), graph)
 
 
 @settings(max_examples=30)

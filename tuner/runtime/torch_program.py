@@ -1,0 +1,321 @@
+"""`torch.ops.tuner.program`: any ops of a pack as one operator of PyTorch, which torch.compile takes whole.
+
+import tuner.runtime.torch_program as op
+mlp = pack.chain("gate_up", "down", rows=16)
+op.register(mlp, {"gate_up.w": w_in, "down.w": w_out})   # for each layer of a model
+(y,) = op.call(op.form_of(mlp), {"residual": x, "gate_up.w": w_in, "down.w": w_out})
+
+A form says what is computed: the ops, without rows, sequences and contexts. It is the same for equal layers, and so are
+their graphs. Tensors have the names of the artifact's manifest. `call` makes room for what leaves, and returns it in
+the order of the ops. The operator is given the form's text, the tensors in the order of its names, and what it writes:
+caches, then what leaves. Sums of squares of an input that is normed are computed here where they are not given.
+
+A program is found by the form and the weights: address, shape, strides and element type. Where there is none for these
+weights and rows, and for tensors of the CPU, PyTorch's own operators compute it. It is for inference: there is no
+gradient. A first call belongs in front of a capture.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from tuner.core.problem.dtype import ELEMENTS
+from tuner.packs.base_shape import is_product
+from tuner.packs.shapes import ops_without_sizes
+
+from .native import WrongOperand
+from .operands import Operand
+from .program import Program
+from .torch_formula import attend, normed, product, squares_of, turned
+from .torch_found import Found, lie
+from .torch_operands import cache_operands, check, check_apart, check_float, name_of
+
+Json = dict[str, Any]
+Tensors = Mapping[str, torch.Tensor | None]
+_SCHEMA = "(str ops, Tensor?[] tensors, Tensor(a!)[] written) -> ()"
+_library = torch.library.Library("tuner", "FRAGMENT")
+_DTYPES = {name: getattr(torch, row.array_name, None) for name, row in ELEMENTS.items()}
+
+
+def columns(op: Json) -> int:
+    """Of what an op makes; of a product that is turned its queries'."""
+    if not is_product(op):
+        return int(op["kv_heads"] * op["query_heads"] * op["head_dim"])
+    turn = op.get("rotary")
+    return int(turn["heads"] * turn["head_dim"] if turn else op["n"])
+
+
+class Form:
+    """What is computed, without its sizes. All of it is known before a graph is traced."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        #: In order, as a manifest's workload has them.
+        self.ops: tuple[Json, ...] = tuple(json.loads(text))
+        made = {op["name"] for op in self.ops}
+        read = [name for op in self.ops for name in self._read(op)]
+        #: Of what the operator is given, but for caches: each op's input, weights, what is added, and its options.
+        self.names = tuple(dict.fromkeys(name for name in read if name not in made))
+        of_caches = [self.cache_of(op) for op in self.ops if not is_product(op) or op.get("rotary")]
+        #: Keys and values of each.
+        self.caches = tuple(f"{name}.{what}" for name in dict.fromkeys(of_caches) for what in ("keys", "values"))
+        #: What leaves.
+        self.outputs = tuple(op["name"] for op in self.ops if op["name"] not in read or op.get("is_output"))
+        #: Of each.
+        self.columns = tuple(columns(op) for op in self.ops if op["name"] in self.outputs)
+
+    @property
+    def writes_caches(self) -> bool:
+        """Whether a product puts keys and values of new tokens there."""
+        return any(op.get("rotary") for op in self.ops)
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Tensors by which a program is found."""
+        return tuple(name for name in self.names if name.endswith((".w", ".bias", ".frequencies")))
+
+    def cache_of(self, op: Json) -> str:
+        """Whose cache an op reads or writes to: where a product does, that of the op behind it."""
+        readers = (one["name"] for one in self.ops if not is_product(one) and one["source"] == op["name"])
+        return next(readers, str(op["name"]))
+
+    def _read(self, op: Json) -> Iterator[str]:
+        name = op["name"]
+        yield op["source"]
+        if not is_product(op) or op.get("rotary"):
+            yield f"{self.cache_of(op)}.lengths"
+            if op.get("page_tokens") or (op.get("rotary") or {}).get("page_tokens"):
+                yield f"{self.cache_of(op)}.pages"
+        if not is_product(op):
+            return
+        yield f"{name}.w"
+        if op.get("norm") and op["norm"] not in (one["name"] for one in self.ops):
+            yield f"{op['norm']}.squares"
+        for option, tensor in (("bias", "bias"), ("row_scale", "row_scale"), ("rotary", "frequencies")):
+            if op.get(option):
+                yield f"{name}.{tensor}"
+        if op.get("residual"):
+            yield op.get("residual_source") or f"{name}.residual"
+
+
+form = lru_cache(maxsize=256)(Form)
+
+
+def form_of(program: Program) -> Form:
+    """That of a program."""
+    return form(ops_without_sizes(program.artifact.manifest["workload"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Registered:
+    program: Program
+    rows: range
+
+
+_registered = Found[_Registered]()
+
+
+def register(program: Program, weights: Mapping[str, torch.Tensor], *, rows: range | None = None) -> int:
+    """The operator computes by it what has these weights and so many rows, from now on: by default all rows that the
+    program serves. The number is for `forget`.
+
+    Raises:
+        WrongOperand: a weight is missing.
+    """
+    of = form_of(program)
+    if missing := [name for name in of.weights if name not in weights]:
+        raise WrongOperand(f"{', '.join(missing)} must be given: a program is found by its weights")
+    serves = program.rows
+    one = _Registered(program=program, rows=serves if rows is None else range(rows.start, min(rows.stop, serves.stop)))
+    return _registered.add((of.text, lie(weights[name] for name in of.weights)), one)
+
+
+def forget(number: int) -> None:
+    """Lets go of it; PyTorch's own operators compute what it did."""
+    _registered.forget(number)
+
+
+def call(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
+    """What leaves, of tensors by name, caches among them; it may be traced.
+
+    Raises:
+        WrongOperand: a tensor is missing, or cannot be its operand.
+    """
+    known = (*of.names, *of.caches)
+    unknown = [name for name in tensors if name not in known]
+    if unknown:
+        raise WrongOperand(f"there is no tensor {', '.join(unknown)}: give {', '.join(known)}")
+    missing = [name for name in (of.names[0], *of.caches) if tensors.get(name) is None]
+    if missing:
+        raise WrongOperand(f"{', '.join(missing)} must be given")
+    first = tensors[of.names[0]]
+    assert first is not None
+    outputs = [first.new_empty((first.shape[0], count)) for count in of.columns]
+    caches = [tensors[name] for name in of.caches]
+    torch.ops.tuner.program(of.text, [tensors.get(name) for name in of.names], [*caches, *outputs])
+    return tuple(outputs)
+
+
+def by_torch(of: Form, tensors: Tensors) -> tuple[torch.Tensor, ...]:
+    """The same by PyTorch's own operators, on any device; it writes to the caches, too."""
+    there = dict(tensors)
+    for op in of.ops:
+        name, x = op["name"], there[op["source"]]
+        cache = of.cache_of(op)
+        at = [there.get(f"{cache}.{what}") for what in ("keys", "values", "lengths", "pages")]
+        if not is_product(op):
+            options = {"heads_first": bool(op.get("heads_first", True)), "window": int(op.get("window") or 0)}
+            scale = float(op.get("scale") or op["head_dim"] ** -0.5)
+            soft_cap = float(op.get("soft_cap") or 0.0)
+            there[name] = attend(x, *at, scale=scale, soft_cap=soft_cap, **options)  # type: ignore[arg-type]
+            continue
+        assert x is not None
+        if op.get("norm"):
+            x = normed(x, there.get(f"{op['norm']}.squares"), op["eps"])
+        w = there[f"{name}.w"]
+        assert w is not None
+        y = product(
+            x,
+            w,
+            there.get(f"{name}.bias"),
+            row_scale=there.get(f"{name}.row_scale"),
+            activation=op["activation"],
+            gated=bool(op.get("gated")),
+            residual=there[op.get("residual_source") or f"{name}.residual"] if op.get("residual") else None,
+        )
+        if turn := op.get("rotary"):
+            heads_first = bool(turn.get("heads_first", True))
+            y = turned(y, there[f"{name}.frequencies"], *at, heads_first=heads_first)
+        there[name] = y
+    return tuple(one for name in of.outputs if (one := there[name]) is not None)
+
+
+def _named(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[torch.Tensor]) -> Tensors:
+    is_written = (*of.caches, *of.outputs)
+    for what, given, names in (("tensors", tensors, of.names), ("tensors that are written", written, is_written)):
+        if len(given) != len(names):
+            raise WrongOperand(f"there are {len(given)} {what}: give {len(names)}, in this order: {', '.join(names)}")
+    found: dict[str, torch.Tensor | None] = dict(zip(of.names, tensors, strict=True))
+    return found | dict(zip(is_written, written, strict=True))
+
+
+def _check(of: Form, tensors: Sequence[torch.Tensor | None], written: Sequence[torch.Tensor]) -> Tensors:
+    """All that is given, by name: each can be its operand, and no gradient is asked for."""
+    there = _named(of, tensors, written)
+    missing = [name for name, one in there.items() if one is None and not name.endswith(".squares")]
+    if missing:
+        raise WrongOperand(f"{', '.join(missing)} must be given: None stands for sums of squares alone")
+    first = there[of.names[0]]
+    assert first is not None
+    check_float(of.names[0], first)
+    table: dict[str, Operand] = {}
+    for op in of.ops:
+        for one in _operands(of, op, there, name_of(first.dtype)):
+            if one.name in there:
+                table.setdefault(one.name, one)
+    for name, count in zip(of.outputs, of.columns, strict=True):
+        table[name] = Operand(name=name, role="output", shape=("rows", count), dtype=name_of(first.dtype))
+    check("program", table, there)
+    return there
+
+
+def _operands(of: Form, op: Json, there: Tensors, dtype: str) -> Iterator[Operand]:
+    name = op["name"]
+    if not is_product(op):
+        columns = op["kv_heads"] * op["query_heads"] * op["head_dim"]
+        yield Operand(name=op["source"], role="input", shape=("rows", columns), dtype=dtype)
+        yield from _of_cache(of.cache_of(op), columns, there, dtype, heads_first=bool(op.get("heads_first", True)))
+        return
+    width = op["n"] * (2 if op.get("gated") or op.get("rotary") else 1)
+    yield Operand(name=op["source"], role="input", shape=("rows", op["k"]), dtype=dtype)
+    yield Operand(name=f"{name}.w", role="weight", shape=(width, op["k"]), dtype=dtype)
+    yield Operand(name=f"{name}.bias", role="bias", shape=(width,), dtype=dtype)
+    yield Operand(
+        name=f"{name}.row_scale", role="row_scale", shape=("rows",), dtype=_wide(there.get(f"{name}.row_scale"))
+    )
+    squares = f"{op.get('norm')}.squares"
+    yield Operand(name=squares, role="input_squares", shape=(f"of {name}",), dtype=_wide(there.get(squares)))
+    residual = op.get("residual_source") or f"{name}.residual"
+    yield Operand(name=residual, role="residual", shape=("rows", op["n"]), dtype=dtype)
+    if turn := op.get("rotary"):
+        pairs, dtype_of_it = (turn["head_dim"] // 2,), _wide(there.get(f"{name}.frequencies"))
+        yield Operand(name=f"{name}.frequencies", role="frequencies", shape=pairs, dtype=dtype_of_it)
+        columns, heads_first = turn["heads"] * turn["head_dim"], bool(turn.get("heads_first", True))
+        yield from _of_cache(of.cache_of(op), columns, there, dtype, heads_first=heads_first)
+
+
+def _wide(given: torch.Tensor | None) -> str:
+    """What kernels have in fp32; PyTorch's own operators compute in more, too."""
+    return "float64" if given is not None and given.dtype is torch.float64 else "float32"
+
+
+def _of_cache(cache: str, columns: int, there: Tensors, dtype: str, *, heads_first: bool) -> Iterator[Operand]:
+    keys, lengths = there[f"{cache}.keys"], there[f"{cache}.lengths"]
+    assert keys is not None
+    assert lengths is not None
+    found = cache_operands(columns, keys, lengths, there.get(f"{cache}.pages"), dtype, heads_first=heads_first)
+    for one in found.values():
+        yield Operand(name=f"{cache}.{one.name}", role=one.role, shape=one.shape, dtype=one.dtype)
+
+
+def _checked_by_torch(ops: str, tensors: Sequence[torch.Tensor | None], written: Sequence[torch.Tensor]) -> None:
+    _apart_by_torch(form(ops), _check(form(ops), tensors, written))
+
+
+def _apart_by_torch(of: Form, there: Tensors) -> None:
+    check_apart([name for name in (*of.caches, *of.outputs) if name not in of.caches or of.writes_caches], there)
+    first = there[of.names[0]]
+    assert first is not None
+    with torch.autocast(first.device.type, enabled=False):
+        for name, made in zip(of.outputs, by_torch(of, there), strict=True):
+            output = there[name]
+            assert output is not None
+            output.copy_(made)
+
+
+def _on_cuda(ops: str, tensors: Sequence[torch.Tensor | None], written: Sequence[torch.Tensor]) -> None:
+    """The same on a card, by the program that was registered for these weights and rows."""
+    of = form(ops)
+    there = _check(of, tensors, written)
+    rows = tensors[0].shape[0] if tensors[0] is not None else 0
+    for known in _registered.of((ops, lie(there[name] for name in of.weights))):
+        if rows not in known.rows:
+            continue
+        given = {name: _with_squares(known.program, name, one, there) for name, one in there.items()}
+        forms = {name: (tuple(one.shape), one.dtype) for name, one in given.items() if name not in of.outputs}
+        if known.program.fits(forms, _DTYPES) and all(
+            given[name].is_contiguous() for name in (*of.caches, *of.outputs)
+        ):
+            known.program({name: one.contiguous() for name, one in given.items()})
+            return
+    _apart_by_torch(of, there)
+
+
+def _with_squares(program: Program, name: str, given: torch.Tensor | None, there: Tensors) -> torch.Tensor:
+    """As they are; sums of squares as many as the kernels read, some behind the last row."""
+    if not name.endswith(".squares"):
+        assert given is not None
+        return given
+    rows = there[name.removesuffix(".squares")]
+    assert rows is not None
+    found = squares_of(rows) if given is None else given
+    missing = program.shape(name)[0] - found.shape[0]
+    return torch.nn.functional.pad(found, (0, missing)) if missing > 0 else found
+
+
+def _fake(ops: str, tensors: Sequence[torch.Tensor | None], written: Sequence[torch.Tensor]) -> None:
+    _check(form(ops), tensors, written)
+
+
+_library.define("program" + _SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order))
+_library.impl("program", _checked_by_torch, "CPU")
+_library.impl("program", _on_cuda, "CUDA")
+torch.library.register_fake("tuner::program", _fake, lib=_library)
+
+__all__ = ["Form", "by_torch", "call", "forget", "form", "form_of", "register"]
