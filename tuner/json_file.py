@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ def read_json(path: Path, remedy: str) -> Any:
         remedy: what would be right, e.g. ``give the config.json of a model``.
 
     Raises:
-        InvalidInput: it cannot be read, or is no JSON; the message says where.
+        InvalidInput: it cannot be read, or is no JSON; the message says where. Or a key stands twice in an object: who
+            reads it may mean either.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_each_once)
+    except _Twice as error:
+        raise InvalidInput(str(path), f"has {error.args[0]!r} twice in one object", remedy) from error
     except OSError as error:
         raise InvalidInput(str(path), f"cannot be read: {error.strerror}", remedy) from error
     except UnicodeDecodeError as error:
@@ -30,3 +34,15 @@ def read_json(path: Path, remedy: str) -> Any:
         raise InvalidInput(str(path), f"is no JSON {place}", remedy) from error
     except RecursionError as error:
         raise InvalidInput(str(path), "is nested too deeply", remedy) from error
+
+
+class _Twice(Exception):
+    """A key that stands twice."""
+
+
+def _each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Twice(next(name for name in names if names.count(name) > 1))
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import resource
 import socket
@@ -50,7 +51,8 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        raise ListenError(f"cannot listen on {host} port {port}: {error.strerror}; give another --port") from error
+        other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
+        raise ListenError(f"cannot listen on {host} port {port}: {error.strerror}; give another {other}") from error
     return listener
 
 

@@ -12,18 +12,22 @@ import re
 import struct
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.compile import golden
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.op_kinds import folder_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.schedule import Schedule
+from tuner.core.trial.same_kernels import FILE as SAME
+from tuner.core.trial.same_kernels import lists_of, with_version
 from tuner.workers.builder.nvrtc import nvrtc_version
 from tuner.workers.source.append import render_append
-from tuner.workers.source.attention import attention_source
-from tuner.workers.source.render import render
+from tuner.workers.source.attention import attention_source, attention_version
+from tuner.workers.source.render import kernel_version, render
 from tuner.workers.source.variants import Variant
 
 FILE = Path(__file__).with_suffix(".json")
@@ -89,9 +93,32 @@ def digest_of(name: str) -> str:
     return machine_code(compile_source(SOURCES[name](), ARCH)[0])
 
 
+def versions() -> dict[str, str]:
+    """Of each kind's device text, as it is now."""
+    return {"gemm": kernel_version(), "attention": attention_version()}
+
+
+def kind_of(name: str) -> str:
+    """Whose kernel that is."""
+    return "attention" if name.startswith(("attention", "append")) else "gemm"
+
+
+def note(before: dict[str, Any], kernels: dict[str, str]) -> None:
+    """Notes of each kind with which versions its kernels are what they are now."""
+    for kind, now in versions().items():
+        is_same = all(before["kernels"].get(name) == kernels[name] for name in kernels if kind_of(name) == kind)
+        lists = with_version(lists_of(kind), before["versions"][kind], now, is_same=is_same)
+        path = folder_of(kind) / SAME
+        path.write_text(json.dumps(lists, indent=1) + "\n", encoding="utf-8")
+
+
 def main() -> None:
-    """Writes the file."""
-    written = {"compiler": nvrtc_version(), "arch": ARCH, "kernels": {name: digest_of(name) for name in SOURCES}}
+    """Writes the file, and notes versions whose code is the same."""
+    before, kernels = json.loads(FILE.read_text()), {name: digest_of(name) for name in SOURCES}
+    compiler = nvrtc_version()
+    if compiler == before["compiler"]:  # else all code is another
+        note(before, kernels)
+    written = {"compiler": compiler, "arch": ARCH, "versions": versions(), "kernels": kernels}
     FILE.write_text(json.dumps(written, indent=1) + "\n")
     print(f"wrote {len(SOURCES)} digests to {FILE}")
 

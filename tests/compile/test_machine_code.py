@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.compile.machine_code import ARCH, FILE, SOURCES, digest_of, machine_code
+from tests.compile.machine_code import ARCH, FILE, SOURCES, digest_of, machine_code, versions
 from tests.support.compiled import compile_source
+from tuner.core.trial.same_kernels import lists_of
 from tuner.workers.builder.nvrtc import nvrtc_version
 
 WRITTEN: dict[str, Any] = json.loads(FILE.read_text())
@@ -22,6 +23,13 @@ WRITTEN: dict[str, Any] = json.loads(FILE.read_text())
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_machine_code_is_what_it_was(name: str) -> None:
     assert digest_of(name) == WRITTEN["kernels"][name], "read what changed of the source; then run `make golden`"
+
+
+@pytest.mark.parametrize("kind", WRITTEN["versions"])
+def test_the_digests_are_those_of_todays_device_text(kind: str) -> None:
+    """So that results of kernels that are the same to the byte stay exact matches."""
+    assert versions()[kind] == WRITTEN["versions"][kind], "run `make golden`: it notes whether the code is the same"
+    assert any(versions()[kind] in one for one in lists_of(kind))
 
 
 def test_every_kernel_has_a_digest_of_its_own() -> None:

@@ -158,8 +158,11 @@ def test_a_kind_of_another_package_goes_from_a_request_to_a_result(tmp_path: Pat
         _, batch = ask("POST", "/batches", {"pairs": [pair | {"m": 32}, pair | {"m": 64}], "budget": BUDGET})
         _, members = ask("GET", f"/batches/{batch['id']}/jobs")
         assert [ended(ask, one["job"]["id"]) for one in members["items"]] == [("succeeded", "")] * 2
-        _, ladder = ask("GET", f"/batches/{batch['id']}/best")
-        assert ladder
+        wait_until(lambda: ask("GET", f"/batches/{batch['id']}/best")[0] == 200, pause_s=0.2)
+        _, best = ask("GET", f"/batches/{batch['id']}/best")
+        (ladder,) = best["ladders"]
+        served = {(rung["m_lo"], rung["m_hi"]) for rung in ladder["rungs"] if rung["kernel"] is not None}
+        assert (ladder["reason"], served <= {(32, 32), (64, 64)}) == ("", True), "a gather's kernel has its own rows"
 
 
 EXPLAINED = """

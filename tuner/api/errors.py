@@ -50,7 +50,7 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
         408: "The body did not arrive in time",
         409: "The state of a thing forbids what was asked",
         413: "The body is too large",
-        415: "The content type of the body is not `application/json`",
+        415: "The content type of the body is not `application/json`, or the body is compressed",
         422: "A field is wrong: which, why, and what would be right",
         429: "The token, or the address, asks too often; `Retry-After` says when to ask again",
         503: "The database or the worker cannot be used",

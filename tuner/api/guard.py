@@ -55,6 +55,8 @@ class BodyGuard:
         if body and headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
             detail = f"the content type is {headers.get('content-type', 'absent')!a}; send `{media_type}`"
             return await _refuse(415, detail, scope, receive, send)
+        if body and (encoding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
+            return await _refuse(415, f"the body is encoded: {encoding!a}; send it as it is", scope, receive, send)
         return await self._app(scope, _replay([{"type": "http.request", "body": body}], receive), send)
 
 

@@ -110,8 +110,17 @@ class Chain(TypedDict):
     dtype: NotRequired[str]
 
 
+class UnknownOps(TypedDict):
+    """Ops of which the service has a kind no more: it keeps them, and runs none."""
+
+    kind: Literal["unknown"]
+    unknown_kinds: list[str]
+    ops: list[dict[str, Any]]
+    dtype: str
+
+
 #: As the service answers it.
-Pair = FfnPair | IndependentPair | Chain
+Pair = FfnPair | IndependentPair | Chain | UnknownOps
 
 
 class Objective(TypedDict):

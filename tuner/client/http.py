@@ -26,7 +26,7 @@ from tuner.client.errors import (
     Unreachable,
 )
 from tuner.client.event_lines import parse_events
-from tuner.client.network import ways_to
+from tuner.client.network import checked_url, ways_to
 from tuner.client.problems import error_of
 from tuner.client.signatures import check_signed
 from tuner.versions import DISTRIBUTION, SIGNATURE_HEADER, WIRE_HEADER, WIRE_VERSION
@@ -70,10 +70,10 @@ class Client:
         self.is_known = True
         hooks = {"response": [self._check_version]}
         try:
-            address = httpx.URL(self.url)
+            address = checked_url(self.url)
             if address.scheme not in ("http", "https") or not address.host:
                 raise ValueError("it begins neither with http:// nor with https://, or names no host")
-        except (httpx.InvalidURL, ValueError) as error:
+        except ValueError as error:
             raise Unreachable(f"{url} is no address: {error}; give one like {DEFAULT_URL}") from error
         self._proxy, ways = None, Json(transport=transport)
         if transport is None:

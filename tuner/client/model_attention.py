@@ -57,14 +57,19 @@ def layer_attentions(config: Mapping[str, Any]) -> dict[LayerAttention, int]:
     if flag_of(config, "use_bidirectional_attention"):
         raise InvalidInput("use_bidirectional_attention", "is true: its layers do no decoding", "give a decoder's")
     heads = size_of(config, "num_attention_heads")
-    head_dim = size_of(config, "hidden_size") // heads if config["head_dim"] is None else size_of(config, "head_dim")
+    if config["head_dim"] is None:
+        head_dim = _share("hidden_size", size_of(config, "hidden_size"), "num_attention_heads", heads)
+    else:
+        head_dim = size_of(config, "head_dim")
+    kv_heads = heads if config["num_key_value_heads"] is None else size_of(config, "num_key_value_heads")
+    _share("num_attention_heads", heads, "num_key_value_heads", kv_heads)
     out_bias = family.biases is Biases.CONFIGURED and flag_of(config, "attention_bias")
     found: dict[LayerAttention, int] = {}
     for kind in _layer_kinds(config):
         rotary = _rotary(config, kind)
         layer = LayerAttention(
             heads=heads,
-            kv_heads=heads if config["num_key_value_heads"] is None else size_of(config, "num_key_value_heads"),
+            kv_heads=kv_heads,
             head_dim=head_dim,
             window=_window(config) if kind == _SLIDING else None,
             scale=_scale(config, head_dim),
@@ -76,6 +81,14 @@ def layer_attentions(config: Mapping[str, Any]) -> dict[LayerAttention, int]:
         )
         found[layer] = found.get(layer, 0) + 1
     return found
+
+
+def _share(name: str, size: int, divisor: str, count: int) -> int:
+    if size % count:
+        raise InvalidInput(
+            divisor, f"is {count}, and {name} {size} is no multiple of it", "give the model's own config"
+        )
+    return size // count
 
 
 def _layer_kinds(config: Mapping[str, Any]) -> list[str]:

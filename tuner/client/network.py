@@ -41,10 +41,26 @@ def ways_to(url: httpx.URL, environment: Mapping[str, str]) -> tuple[Proxy | Non
         Misconfigured: a variable of the environment cannot be used; the message names it.
     """
     proxy = proxy_for(url, environment)
-    schemes = {url.scheme} | (set() if proxy is None else {httpx.URL(proxy.url).scheme})
-    context = trusted(environment) if "https" in schemes else None
-    found = None if proxy is None else httpx.Proxy(proxy.url, ssl_context=context)
+    proxy_scheme = None if proxy is None else httpx.URL(proxy.url).scheme
+    context = trusted(environment) if "https" in (url.scheme, proxy_scheme) else None
+    # A proxy that is asked in the clear takes no certificates.
+    found = None if proxy is None else httpx.Proxy(proxy.url, ssl_context=context if proxy_scheme == "https" else None)
     return proxy, {"proxy": found, "verify": context or False}
+
+
+def checked_url(address: str) -> httpx.URL:
+    """An address in parts.
+
+    Raises:
+        ValueError: it is none; httpx takes any port, and the system the rest of its division by 65,536.
+    """
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL as error:
+        raise ValueError(str(error)) from error
+    if url.port is not None and not 0 < url.port < 1 << 16:
+        raise ValueError(f"port {url.port} is none of 1 to 65535")
+    return url
 
 
 def named_proxy(scheme: str, environment: Mapping[str, str]) -> Proxy | None:
@@ -102,8 +118,8 @@ def _covers(excepted: str, url: httpx.URL) -> bool:
 def _checked(variable: str, value: str) -> str:
     address = value if "://" in value else f"http://{value}"
     try:
-        url = httpx.URL(address)
-    except httpx.InvalidURL as error:
+        url = checked_url(address)
+    except ValueError as error:
         raise Misconfigured(f"{variable} names no proxy: {error}; give one like http://proxy:3128") from error
     if url.scheme not in _PROXY_SCHEMES or not url.host:
         known = ", ".join(_PROXY_SCHEMES)
@@ -121,6 +137,11 @@ def trusted(environment: Mapping[str, str]) -> ssl.SSLContext:
     Raises:
         Misconfigured: a variable names what is not there, or holds no certificate.
     """
+    if log := environment.get("SSLKEYLOGFILE"):
+        try:
+            Path(log).open("a").close()
+        except OSError as error:  # Python opens it for each context
+            raise Misconfigured(f"SSLKEYLOGFILE names {log}, which cannot be written: {error.strerror}") from error
     file, folder = environment.get("SSL_CERT_FILE"), environment.get("SSL_CERT_DIR")
     if file:
         if not Path(file).is_file():

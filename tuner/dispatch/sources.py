@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
+from tuner.core.trial.same_kernels import version_of_all
 
 
 def source_of(workload: Workload, schedule: Schedule) -> str:
@@ -29,9 +28,10 @@ def kernel_version_for(environment: Environment, workload: Workload) -> str:
     from tuner.workers.source.rows import added_text
 
     kinds = dict.fromkeys(op.KIND for op in workload.launch_ops)
-    versions = [part.version() for kind in kinds if (part := part_of(kind, "source"))]
-    own = [*versions, *added_text(workload)]
-    if not own:
-        return environment.kernel_version
-    text = " ".join([environment.kernel_version, *own])
-    return hashlib.sha256(text.encode()).hexdigest()[: len(environment.kernel_version)]
+    own = [part.version() for kind in kinds if (part := part_of(kind, "source"))]
+    return version_of_all(environment.kernel_version, [*own, *added_text(workload)])
+
+
+def without_artifact(workload: Workload) -> list[str]:
+    """The launch ops whose kind has no form in an artifact."""
+    return [op.name for op in workload.launch_ops if part_of(op.KIND, "artifact") is None]

@@ -31,20 +31,23 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
     over in band, and wait for each other's tiles on two streams only, from queues. Runs alone have a cut."""
     if kind.is_in_runs or not schedule.tiling.tiles:
         return schedule
-    if schedule.ordering.run_starts:
-        schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))
-    if kind.is_fused:
-        return schedule
-    schedule = schedule.but(tiling=replace(schedule.tiling, in_band=False))
-    ordering = replace(schedule.ordering, interleave=Interleave(), partition=0)
-    if not kind.is_side_by_side:
-        schedule = schedule.but(tiling=replace(schedule.tiling, ahead_window=0))
-        ordering = replace(
-            ordering, granularity=Granularity.ROW, sync_width=1, wait_position=WaitPosition.TASK, run_ahead=100
-        )
-    elif not ordering.assignment.is_static:
-        ordering = replace(ordering, assignment=Assignment.STATIC)
-    return schedule.but(ordering=ordering)
+    tiling, ordering = schedule.tiling, schedule.ordering
+    if ordering.run_starts:
+        ordering = replace(ordering, run_starts=())
+    if not kind.is_fused:
+        ordering = replace(ordering, interleave=Interleave(), partition=0)
+        if tiling.in_band:
+            tiling = replace(tiling, in_band=False)
+        if not kind.is_side_by_side:
+            ordering = replace(
+                ordering, granularity=Granularity.ROW, sync_width=1, wait_position=WaitPosition.TASK, run_ahead=100
+            )
+            if tiling.ahead_window:
+                tiling = replace(tiling, ahead_window=0)
+        elif not ordering.assignment.is_static:
+            ordering = replace(ordering, assignment=Assignment.STATIC)
+    is_same = tiling is schedule.tiling and ordering is schedule.ordering
+    return schedule if is_same else schedule.but(tiling=tiling, ordering=ordering)
 
 
 def in_runs(schedule: Schedule, starts: RunStarts) -> Schedule:

@@ -12,6 +12,7 @@ from tuner.core.schedule.plan_kinds import PlanKind, in_turn
 from tuner.core.space.joint import AnySpace
 from tuner.core.trial.job import Objective
 from tuner.core.trial.priors import Found, Prior, octaves_of
+from tuner.core.trial.same_kernels import alike
 from tuner.search.adapting import adapt
 from tuner.search.launch_op import distance_of
 from tuner.search.pool import canonical
@@ -101,7 +102,7 @@ def _ranked(asked: Asked, found: Iterable[Found]) -> Iterator[Found]:
     for one in found:
         away = distance(workload, asked.objective, one)
         if away <= MAX_DISTANCE and one.candidate.plan_kind.is_ours:
-            away += OTHER_KERNELS * (one.kernel_version != asked.kernel_version)
+            away += OTHER_KERNELS * (one.kernel_version not in alike(asked.kernel_version))
             by_shape.setdefault((away, one.workload.digest, one.objective), []).append(one)
     for (_, digest, _), group in sorted(by_shape.items(), key=lambda item: item[0][:2]):
         if digest == workload.digest:

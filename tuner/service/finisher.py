@@ -15,13 +15,12 @@ from tuner.core.insight.explain_job import best_fused
 from tuner.core.insight.policy_times import policy_times
 from tuner.core.model.bounds import reference_us
 from tuner.core.problem.objective import FinalsProcedure
-from tuner.core.problem.op_kinds import part_of
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import FinalsTimes, Problem
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.records import Best, JobRecord, PolicyTime
 from tuner.dispatch import MeasureLane
-from tuner.dispatch.sources import kernel_version_for
+from tuner.dispatch.sources import kernel_version_for, without_artifact
 from tuner.service.finals import Judgement, choose_finalists, judge, near_the_fastest
 from tuner.service.inspector import inspections_of, problem_of
 from tuner.service.keeper import Keeper
@@ -134,8 +133,7 @@ class Finisher:
         """The zip of the best kernel of ours, whatever won; None where none of ours came through, or a kind of op has
         no form in an artifact."""
         row = judgement.kernel
-        without = [op.name for op in problem.workload.launch_ops if part_of(op.KIND, "artifact") is None]
-        if without:
+        if without := without_artifact(problem.workload):
             _log.warning("%s: an artifact has no form for %s", job.id, " and ".join(without))
         if row is None or without:
             return None

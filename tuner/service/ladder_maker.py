@@ -17,6 +17,7 @@ from tuner.core.trial.ladder import (
     make_ladder,
 )
 from tuner.core.trial.records import Best, JobRecord, kernel_row
+from tuner.dispatch.sources import without_artifact
 from tuner.errors import Quarantined, WorkerError
 from tuner.service.errands import Errands
 from tuner.service.inspector import problem_of
@@ -81,7 +82,10 @@ class LadderMaker(Errands):
         return replace(ladder, kernels=tuple(self._with_artifact(one, jobs[one.job_id]) for one in ladder.kernels))
 
     def _with_artifact(self, kernel: LadderKernel, job: JobRecord) -> LadderKernel:
-        """The kernel with its files, which are made for the most rows that it runs for."""
+        """The kernel with its files, which are made for the most rows that it runs for; as it is, where a kind of op
+        has no form in an artifact."""
+        if without_artifact(job.spec.workload):
+            return kernel
         serves = {name: value for name, value in asdict(kernel).items() if name in ("m_lo", "m_hi")}
         extra = {"job_id": job.id, "batch_id": job.batch_id, "serves": serves, "spec": job.spec.to_json()}
         files = Patience(self._target.id, self._stop).result(

@@ -15,6 +15,7 @@ from tuner.core.problem.workload import Workload, WorkloadKind
 from tuner.core.trial.job import JobSpec, Objective
 from tuner.core.trial.questions import Question, log_sizes
 from tuner.core.trial.records import Best
+from tuner.core.trial.same_kernels import alike
 from tuner.store.models import ResultKeyRow
 from tuner.store.shapes import NearShape, ShapeIndex, to_text
 
@@ -102,13 +103,16 @@ def best_of_each() -> Select[str]:
 def _facts(question: Question) -> dict[str, Any]:
     """What is asked, by the columns that have it; of the machine that will run the kernel what the asker knows."""
     simulated = question.target_id.startswith(SIMULATED_PREFIX)
+    known: dict[str, Any] = dict(question.machine.known(simulated=simulated))
+    if "kernel_version" in known:
+        known["kernel_version"] = sorted(alike(known["kernel_version"]))
     return {
         "form_digest": form_digest(question.workload),
         "workload_digest": question.workload.digest,
         "target_id": question.target_id,
         "is_simulated": simulated,
         "objective": objective_key(question.objective),
-        **question.machine.known(simulated=simulated),
+        **known,
     }
 
 
@@ -117,8 +121,14 @@ def _facts_of(shape: NearShape) -> dict[str, Any]:
 
 
 def _same(*names: str) -> list[ColumnElement[bool]]:
-    """A condition for each of these columns, which are named like the facts that they are compared with."""
-    return [getattr(ResultKeyRow, name) == bindparam(name) for name in names]
+    """A condition for each of these columns, which are named like the facts that they are compared with; of versions of
+    kernels the facts have all that are the same."""
+    return [
+        ResultKeyRow.kernel_version.in_(bindparam(name, expanding=True))
+        if name == "kernel_version"
+        else getattr(ResultKeyRow, name) == bindparam(name)
+        for name in names
+    ]
 
 
 # Built once for each set of `known` columns of the machine: to build such a statement takes longer than to answer it.

@@ -24,6 +24,7 @@ from tuner.core.problem.objective import Procedure
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, FinalsTimes, Preparation, Prepared, Problem
 from tuner.core.trial.inspection import CounterReport, EnergyReport, Trace, no_counters, no_energy
@@ -69,10 +70,17 @@ class Faults:
     wrong_numbers: float = 0.02
 
 
+def _name(thing: object) -> str:
+    """Of a candidate one that lasts as long as its JSON."""
+    if not isinstance(thing, Candidate):
+        return str(thing)
+    return f"{thing.plan_kind} {thing.schedule.digest if thing.schedule else None}"
+
+
 def _compiled(schedule: Schedule) -> object:
     """What of a schedule is compiled: the products' tiling, and what of the attentions' is no plan's."""
     kernels = tuple(one.compiled for one in schedule.launch_ops)
-    return (schedule.tiling, kernels) if kernels else schedule.tiling
+    return (Frozen(schedule.tiling), kernels) if kernels else schedule.tiling
 
 
 def _inputs_without_squares(workload: Workload) -> set[str]:
@@ -143,7 +151,7 @@ class SimulatedEvaluator:
 
     def _random(self, *of: object) -> random.Random:
         """A generator of its own for each purpose and thing; the same one each time."""
-        return random.Random("/".join(map(str, (self._seed, *of))))
+        return random.Random("/".join(map(_name, (self._seed, *of))))
 
     def slowdown(self, candidate: Candidate) -> float:
         """Factor >= 1 between the forecast and the truth: of the tiling, times that of the schedule."""

@@ -111,6 +111,15 @@ def test_a_wrong_content_type_is_refused(api: Api, content_type: str) -> None:
     assert "application/json" in refused(response, 415)["detail"]
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "br", "gzip, identity", "x"])
+def test_an_encoded_body_is_refused_and_not_read_as_it_is(api: Api, encoding: str) -> None:
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    response = api.http.post("/jobs", content=json.dumps(body()), headers=headers)
+    assert "send it as it is" in refused(response, 415)["detail"]
+    plain = api.http.post("/jobs", content=json.dumps(body()), headers=headers | {"content-encoding": "Identity"})
+    assert plain.is_success
+
+
 def test_a_charset_is_no_wrong_content_type(api: Api) -> None:
     headers = {"content-type": "application/json; charset=utf-8"}
     assert api.http.post("/jobs", content=json.dumps(body(reuse=True)), headers=headers).status_code == 200

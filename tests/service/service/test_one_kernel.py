@@ -58,7 +58,7 @@ def test_whoever_shows_or_ships_the_winner_takes_its_row(stored: tuple[Store, Jo
         expected.speedup,
     )
 
-    packed = _as_found(store, 16, job, best)
+    packed = _as_found(store, job.spec.workload, job, best)
     assert (packed.time_us, packed.speedup) == (expected.time_us, expected.speedup)
 
     measurement = measurement_of(job, best)

@@ -13,6 +13,7 @@ from tuner.client.credentials import credentials_path
 CONTENTS = {
     b"": "is no JSON but empty",
     b'{"a": 1,\n': "is no JSON from line 2, column 1 on",
+    b'{"b": {"a": 1, "c": 2, "a": 1}}': "has 'a' twice in one object",
     b"\xff\xfe": "is no text in UTF-8",
     b"[" * 10**5: "is nested too deeply",
 }

@@ -98,6 +98,14 @@ def test_the_scores_of_a_gemma_are_scaled_as_its_config_says() -> None:
         ("llama_3_8b", {}, 16, "num_key_value_heads 8 is no multiple of it"),
         ("llama_3_8b", {"num_experts": 8}, 1, "is a mixture of experts"),
         ("llama_3_8b", {"num_attention_heads": "many"}, 1, "should be a positive integer"),
+        (
+            "llama_3_8b",
+            {"num_key_value_heads": 3},
+            1,
+            "num_key_value_heads: is 3, and num_attention_heads 32 is no mul",
+        ),
+        ("llama_3_8b", {"num_key_value_heads": 64}, 1, "num_key_value_heads: is 64"),
+        ("llama_3_8b", {"num_attention_heads": 7, "num_key_value_heads": 7}, 1, "and hidden_size 4096 is no multiple"),
         ("llama_3_8b", {"torch_dtype": "float32"}, 1, "say which by --dtype"),
     ],
 )

@@ -11,7 +11,7 @@ from tuner.client import Client
 from tuner.client.errors import Misconfigured, Unreachable
 from tuner.client.network import is_loopback, proxy_for, trusted
 
-VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +79,8 @@ def test_what_no_proxy_names_is_asked_directly(excepted: str, url: str, is_direc
         ("ftp://p", "is of ftp://"),
         ("http://", "has no host"),
         ("http://p:port", "ALL_PROXY names no proxy"),
+        ("http://p:99999", "ALL_PROXY names no proxy: port 99999"),
+        ("http://p:0", "ALL_PROXY names no proxy: port 0"),
     ],
 )
 def test_a_proxy_that_cannot_be_used_is_named(value: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +89,21 @@ def test_a_proxy_that_cannot_be_used_is_named(value: str, words: str, monkeypatc
     with pytest.raises(Misconfigured, match=words):
         Client("http://gpu:8000")
     Client("http://127.0.0.1:8000")
+
+
+@pytest.mark.parametrize("value", ["http://p:3128", "p:3128", "https://p:3128", "http://user:pass word@p:1"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_each_kind_of_service_is_asked_through_each_kind_of_proxy(
+    scheme: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"{scheme.upper()}_PROXY", value)
+    Client(f"{scheme}://gpu.invalid")
+
+
+@pytest.mark.parametrize("port", [0, 65536, 99999])
+def test_a_port_that_is_none_makes_no_address(port: int) -> None:
+    with pytest.raises(Unreachable, match=f"is no address: port {port} is none of 1 to 65535"):
+        Client(f"http://127.0.0.1:{port}")
 
 
 def test_a_client_says_through_which_proxy_it_got_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +119,7 @@ def test_certificates_that_are_not_there_are_named(tmp_path: Path, monkeypatch: 
         ("SSL_CERT_FILE", tmp_path, "which is no file"),
         ("SSL_CERT_FILE", tmp_path / "empty.pem", "which has no certificates"),
         ("SSL_CERT_DIR", tmp_path / "none", "which is no folder"),
+        ("SSLKEYLOGFILE", tmp_path / "none" / "keys", "which cannot be written"),
     ):
         with pytest.raises(Misconfigured, match=f"{name} names .*{words}"):
             trusted({name: str(path)})

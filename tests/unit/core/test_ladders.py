@@ -216,3 +216,22 @@ def test_a_batch_stands_where_its_jobs_and_ladders_say(
     due = replace(batch, deadline_at=20.0).eta_s(1, 17.0)
     assert due == (3.0 + 2.0 * batch.num_open if batch.num_open else None), "finals come behind the deadline"
     assert replace(batch, cancelled_at=2.0).state is JobState.CANCELLED
+
+
+def test_a_kernel_that_takes_its_own_rows_alone_serves_no_others() -> None:
+    """One is at 8, 16 and 32 rows; between them, and below, it runs only if it takes fewer rows than its own."""
+    served = [measurement(m, 100.0, s3=50.0) for m in (8, 16, 32)]
+    assert [(rung.m_lo, rung.m_hi) for rung in make_ladder("w", served).rungs if rung.kernel is not None][-1] == (
+        17,
+        32,
+    )
+    strict = [
+        replace(
+            one,
+            options=tuple(replace(own, name=replace(own.name, serves_fewer_rows=False)) for own in one.options),
+        )
+        for one in served
+    ]
+    rungs = make_ladder("w", strict).rungs
+    assert [(rung.m_lo, rung.m_hi) for rung in rungs if rung.kernel is not None] == [(8, 8), (16, 16), (32, 32)]
+    assert [(rung.m_lo, rung.m_hi) for rung in rungs if rung.kernel is None] == [(1, 7), (9, 15), (17, 31)]

@@ -187,8 +187,7 @@ def test_an_op_of_a_kind_that_is_not_known_is_refused_and_not_run_as_a_product()
     files = {**made.files, "manifest.json": json.dumps(manifest).encode()}
     with pytest.raises(RuntimeFailure, match="has an op 'mixture', and this runs products and attentions"):
         Artifact(files)
-    with pytest.raises(InvalidInput, match="op: is 'mixture'; give attention, or leave it out for a product"):
-        Workload.from_json(manifest["workload"])
+    assert Workload.from_json(manifest["workload"]).unknown_kinds == ("mixture",)
 
 
 @pytest.mark.parametrize("name", ["gelu", "relu2", "quick_gelu", "gelu_10", "RELU", "", None, 7, ["silu"]])

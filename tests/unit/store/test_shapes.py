@@ -5,7 +5,8 @@ from dataclasses import replace
 from tests.support.between import between
 from tests.support.builders import BEST, spec
 from tuner.core.trial.job import JobState
-from tuner.core.trial.questions import Question, log_sizes
+from tuner.core.trial.questions import Machine, Question, log_sizes
+from tuner.core.trial.same_kernels import lists_of
 from tuner.store import Store, bests, jobs, removal
 from tuner.store.result_keys import form_digest
 from tuner.store.shapes import ShapeIndex
@@ -72,3 +73,21 @@ def test_jobs_of_any_form_are_ordered_by_their_distance_and_the_newest_of_equals
         assert store.shapes.near(session, target, asked, 3) == [seq[again], seq[kept[16]], seq[kept[32]]]
         assert store.shapes.near(session, target, asked[:3], 1) == [seq[again]]
         assert store.shapes.near(session, "another", asked, 3) == []
+
+
+def test_a_result_of_the_same_kernels_under_an_older_version_is_an_exact_answer(store: Store) -> None:
+    old, *_, new = next(one for one in lists_of("gemm") if len(one) > 1)
+    asked = spec(16)
+    with store.write() as session:
+        job = jobs.insert(session, asked, 1.0)
+        for state in (JobState.SEARCHING, JobState.FINALS, JobState.SUCCEEDED):
+            jobs.set_state(session, job.id, state, 2.0)
+        bests.insert(session, replace(BEST, job_id=job.id, environment=replace(BEST.environment, kernel_version=old)))
+    question = Question(workload=asked.workload, target_id=asked.target_id, objective=asked.objective)
+    found = {}
+    for version in (new, "another"):
+        with store.read() as session:
+            there = bests.closest(session, replace(question, machine=Machine(kernel_version=version)), store.shapes)
+        assert there is not None
+        found[version] = Machine(kernel_version=version).differences(there[1].environment)
+    assert (found[new], len(found["another"])) == ([], 1)

@@ -44,6 +44,7 @@ class AttentionOp(LaunchOp):
     KIND: ClassVar[str] = ATTENTION
     FREE: ClassVar[tuple[str, ...]] = ("sequences", "max_length")
     FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = FREE
+    SERVES_FEWER_ROWS: ClassVar[bool] = True
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
@@ -109,6 +110,11 @@ class AttentionOp(LaunchOp):
     def sizes(self) -> tuple[int, ...]:
         """Rows, columns and the longest context."""
         return (self.m, self.n, self.shape.max_length)
+
+    @property
+    def ladder_key(self) -> tuple[int, ...]:
+        """Nothing: a launch may have fewer sequences, as slots that are padded."""
+        return ()
 
     @property
     def num_tiles(self) -> int:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.kv_cache import MOST_ROWS
+from tuner.core.problem.epilogue import PARTS, Part, parts_of
+from tuner.core.problem.epilogue.norm import DEFAULT_EPS
+from tuner.core.problem.epilogue.residual import residual_of
 from tuner.core.problem.op import TILE, Op, OpWords, Tensor, TileOp, given, output, weight
 from tuner.core.problem.rotary import Rotary
 from tuner.errors import InvalidInput
 
 #: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
 MAX_ELEMENTS = 2**31 - 2**16
-
-#: Of one element of a row scale, or of sums of squares, which are fp32 whatever the element type.
-ROW_SCALE_BYTES = 4
-
-#: What keeps a row of zeros finite, where nothing else is said: that of Llama 3 and Qwen 2.5.
-DEFAULT_EPS = 1e-5
 
 #: Options of an op that are in the JSON form only where they are set.
 _LATER_OP = ("gated", "residual", "row_scale")
@@ -50,6 +46,7 @@ class GemmOp(TileOp):
 
     KIND: ClassVar[str] = "gemm"
     FREE: ClassVar[tuple[str, ...]] = ("m", "n", "k")
+    SERVES_FEWER_ROWS: ClassVar[bool] = True
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
@@ -100,93 +97,34 @@ class GemmOp(TileOp):
 
     def _check_options(self) -> None:
         """Options that need each other, or are in each other's way."""
-        rules = (
-            (
-                bool(self.residual_source) and not self.residual,
-                "residual_source",
-                f"names {self.residual_source}, and no residual is added",
-                "set residual, or name no source",
-            ),
-            (
-                bool(self.norm) and self.row_scale,
-                "norm",
-                f"the norm of {self.norm} and a row scale both scale the rows",
-                "give the norm or the row scale",
-            ),
-            (not self.norm and self.eps != DEFAULT_EPS, "eps", "belongs to a norm, and there is none", "leave it out"),
-            (not 0 <= self.eps < 1, "eps", f"must be at least 0 and below 1, got {self.eps}", "give such as 1e-5"),
-        )
-        for is_broken, field, problem, remedy in (*rules, *self._rotary_rules()):
-            if is_broken:
+        for part in PARTS:
+            for field, problem, remedy in part.broken(self):
                 raise InvalidInput(f"{self.name}.{field}", problem, remedy)
 
-    def _rotary_rules(self) -> tuple[tuple[bool, str, str, str], ...]:
-        """What an op that writes to a cache may be."""
-        if self.rotary is None:
-            return ()
-        rotary, own = self.rotary, "an op with a rotary embedding has a bias and a norm at most"
-        options = {
-            "activation": self.activation is not Activation.IDENTITY,
-            "gated": self.gated,
-            "residual": self.residual,
-            "row_scale": self.row_scale,
-        }
-        rows = rotary.num_cache_rows(self.m)
-        return (
-            *((is_set, name, f"{self.name} is turned, and {own}", "leave it out") for name, is_set in options.items()),
-            (
-                self.n != rotary.num_pairs,
-                "n",
-                f"{rotary.heads} heads, and {rotary.kv_heads} of keys and of values, of {rotary.head_dim} elements are "
-                f"{2 * rotary.num_pairs} columns, and there are {2 * self.n}",
-                f"give {2 * rotary.num_pairs}",
-            ),
-            (
-                self.m % rotary.new_tokens != 0,
-                "rotary.new_tokens",
-                f"{self.m} rows are not {rotary.new_tokens} new tokens of each sequence",
-                f"give a multiple of {rotary.new_tokens} rows",
-            ),
-            (
-                rows > MOST_ROWS,
-                "rotary.max_length",
-                f"the cache has {rows} rows of a head, and a kernel counts {MOST_ROWS} at most",
-                "give a shorter one, or fewer sequences",
-            ),
-        )
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Of its epilogue, in their order."""
+        return parts_of(self)
 
     @property
     def reads(self) -> tuple[Read, ...]:
         """Each tensor that it names: A, and what its epilogue reads."""
-        named = (
-            Read("source", self.source, (self.m, self.k)),
-            Read("residual_source", self.residual_source, (self.m, self.n)),
-            Read("norm", self.norm, (self.m, self.k)),
-        )
-        return tuple(read for read in named if read.tensor)
+        named = (read for part in reversed(self.parts) for read in part.reads(self))
+        return (Read("source", self.source, (self.m, self.k)), *named)
 
     @property
     def operands(self) -> tuple[str, ...]:
         """The names of tensors of its own, and of what comes with a norm; weights are ``w`` in an artifact."""
-        own = tuple(f"{self.name}.{name}" for name in ("weight", "w", "bias", "residual", "row_scale"))
-        own += tuple(f"{self.name}.{name}" for name in self.rotary.operands) if self.rotary else ()
-        return (*own, f"{self.norm}.squares") if self.norm else own
+        own = [f"{self.name}.{name}" for name in ("weight", "w", *(name for part in PARTS for name in part.own_names))]
+        own += [f"{self.name}.{name}" for name in self.rotary.operands] if self.rotary else []
+        return (*own, f"{self.norm}.squares") if self.norm else tuple(own)
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
-        """A, weights and bias, what the epilogue reads, what goes to a cache, and C."""
-        added = self.residual_source or f"{self.name}.residual"
-        found = [
-            (True, given(self.source, (self.m, self.k), dtype)),
-            (True, weight(f"{self.name}.weight", (self.weight_rows, self.k), dtype)),
-            (self.bias, weight(f"{self.name}.bias", (self.weight_rows,), dtype)),
-            (self.residual, given(added, (self.m, self.n), dtype)),
-            (self.row_scale, given(f"{self.name}.row_scale", (self.m,), "fp32")),
-            (bool(self.norm), given(self.norm, (self.m, self.k), dtype)),
-            (bool(self.norm), given(f"{self.norm}.squares", (self.m,), "fp32")),
-        ]
-        beside = self.rotary.tensors(self.name, self.m, dtype) if self.rotary else ()
-        read = dict.fromkeys(tensor for is_there, tensor in found if is_there)
-        return (*read, *beside, output(self.name, (self.m, self.c_columns), dtype))
+        """A, weights, what the parts of the epilogue read or change, and C."""
+        read = [given(self.source, (self.m, self.k), dtype)]
+        read += [weight(f"{self.name}.weight", (self.weight_rows, self.k), dtype)]
+        read += [tensor for part in self.parts for tensor in part.tensors(self, dtype)]
+        return (*dict.fromkeys(read), output(self.name, (self.m, self.c_columns), dtype))
 
     def weight_bytes(self, dtype: Dtype) -> int:
         """Those of W; a bias is among `own_bytes`."""
@@ -194,24 +132,22 @@ class GemmOp(TileOp):
 
     def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
         """Bias, a residual of its own, and factors, or sums of squares of an input's rows."""
-        in_dtype = self.bias * self.weight_rows + (self.residual and not self.residual_source) * self.m * self.n
-        vectors = self.row_scale or (bool(self.norm) and self.norm not in written)
-        return in_dtype * dtype.size_bytes + vectors * self.m * ROW_SCALE_BYTES
+        return sum(part.own_bytes(self, dtype, written) for part in self.parts)
 
     @property
     def num_tiles(self) -> int:
         """Of C; of what is turned, of pairs."""
         return -(-self.m // TILE) * -(-self.n // TILE)
 
-    @property
+    @cached_property
     def scales_rows(self) -> bool:
         """Whether each row of the product has a factor: a given one, or a norm's."""
-        return self.row_scale or bool(self.norm)
+        return any(part.scales_rows for part in self.parts)
 
-    @property
+    @cached_property
     def rows_per_column(self) -> int:
         """Rows of W behind one column of C: a gate's and an up projection's, or a pair's; else one."""
-        return 2 if self.gated or self.rotary else 1
+        return max((part.rows_per_column for part in self.parts), default=1)
 
     @property
     def c_columns(self) -> int:
@@ -235,8 +171,7 @@ class GemmOp(TileOp):
 
     def epilogue_bytes(self, dtype: Dtype) -> int:
         """Bytes of bias, residual and row scale, wherever they come from."""
-        in_dtype = self.bias * self.weight_rows + self.residual * self.m * self.n
-        return in_dtype * dtype.size_bytes + self.scales_rows * self.m * ROW_SCALE_BYTES
+        return sum(part.num_bytes(self, dtype) for part in self.parts)
 
     @property
     def written_cache(self) -> Rotary | None:
@@ -266,7 +201,7 @@ class GemmOp(TileOp):
 
     def words(self) -> OpWords:
         """Its row in a table of a chain's ops."""
-        residual = (self.residual_source or f"{self.name}.residual") if self.residual else ""
+        residual = residual_of(self) if self.residual else ""
         return OpWords(
             sizes=", ".join(
                 [

@@ -109,6 +109,9 @@ class Op(ABC):
     #: Those of them that may differ between chains.
     FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = ("m",)
 
+    #: Whether a kernel that was made for so many rows runs for fewer, as a ladder of kernels needs it.
+    SERVES_FEWER_ROWS: ClassVar[bool] = False
+
     #: Unique name of the op, and of the tensor that it writes.
     name: str
     #: Whether the output leaves the chain, though an op of it reads it.
@@ -182,6 +185,12 @@ class Op(ABC):
     def sizes(self) -> tuple[int, ...]:
         """By which a near shape is found: factors between them say how far two are apart."""
         return tuple(getattr(self, name) for name in self.FREE)
+
+    @property
+    def ladder_key(self) -> tuple[int, ...]:
+        """Of a launch op: with another key its kernel, or its plan, is another, though all that was chosen is the
+        same."""
+        return self.sizes
 
     @property
     def num_tiles(self) -> int:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import isabstract
+from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -37,8 +38,7 @@ class OpKind:
 
     #: The dataclass of its ops.
     op: type[Op]
-    #: Of its kernels: results of another version are no exact match. It rises with a change of what they compute, or
-    #: of how fast they do.
+    #: Of what it asks of a worker: one that has another is not given its jobs.
     version: int
     #: Whether the JSON of its ops leaves out the kind: that of one kind does, as it did when there was no other.
     is_unnamed: bool = False
@@ -160,6 +160,13 @@ def part_of(kind: str, part: str) -> ModuleType | None:
         return None
     module = f"{_REGISTRY.package_of(kind)}.{part}"
     return importlib.import_module(module) if importlib.util.find_spec(module) else None
+
+
+def folder_of(kind: str) -> Path:
+    """Where the files of a kind lie that is known here."""
+    origin = importlib.import_module(f"{_REGISTRY.package_of(kind)}.op").__file__
+    assert origin, kind
+    return Path(origin).parent
 
 
 def op_from_json(data: Mapping[str, Any], dtype: Dtype) -> Op:

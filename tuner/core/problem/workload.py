@@ -14,12 +14,9 @@ from tuner.core.json_form import JsonForm
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.gemm_op import (
-    DEFAULT_EPS,
-    MAX_ELEMENTS,
-    ROW_SCALE_BYTES,
-    GemmOp,
-)
+from tuner.core.problem.epilogue.norm import DEFAULT_EPS
+from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
+from tuner.core.problem.gemm_op import MAX_ELEMENTS, GemmOp
 from tuner.core.problem.op import LaunchOp, Op, TileOp
 from tuner.core.problem.op_kinds import op_from_json
 from tuner.core.problem.rotary import WITH_ATTENTION

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hint
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.axis import NEEDED, axes_of
 from tuner.core.schedule.levels import (
+    NO_ORDERING,
+    NO_TILING,
     LaunchConfig,
     LaunchOpSchedule,
     OpSchedule,
@@ -83,6 +85,13 @@ def _is_released(ops: Iterable[OpSchedule]) -> bool:
     return all(type(op) in (TileOpSchedule, AttentionSchedule) for op in ops)
 
 
+def _views(levels: Levels) -> tuple[Tiling, Ordering]:
+    shared = tuple(op for op in levels.ops if isinstance(op, TileOpSchedule))
+    if levels.launch is None or levels.order is None:
+        return NO_TILING, NO_ORDERING
+    return tiling_of(shared, levels.launch), ordering_of(shared, levels.launch, levels.order)
+
+
 def spelled_out(levels: Levels) -> dict[str, Any]:
     """As `to_json`, with all that has its default."""
     return (_released if _is_released(levels.ops) else _by_level)(levels, is_whole=True)
@@ -92,10 +101,9 @@ def _released(levels: Levels, *, is_whole: bool = False) -> dict[str, Any]:
     encode = partial(_encode, is_whole=is_whole)
     own = [encode(op) for op in levels.ops if isinstance(op, LaunchOpSchedule)]
     data = {"attentions": own} if own else {}
-    if levels.launch is None or levels.order is None:
+    if levels.launch is None:
         return data
-    shared = tuple(op for op in levels.ops if isinstance(op, TileOpSchedule))
-    tiling, ordering = tiling_of(shared, levels.launch), ordering_of(shared, levels.launch, levels.order)
+    tiling, ordering = _views(levels)
     return {"tiling": encode(tiling), "ordering": encode(ordering)} | data
 
 
@@ -131,16 +139,23 @@ def names_of(kind: type) -> tuple[str, ...]:
 
 
 class Frozen:
-    """What names a proof: its `repr` is that of before axes came that have their defaults."""
+    """What names a proof, and the draws of the simulated twin: its `repr` is that of before axes came that have their
+    defaults, in the order in which they came."""
 
-    def __init__(self, chosen: Tiling | AttentionSchedule) -> None:
+    def __init__(self, chosen: Tiling | Ordering | LaunchOpSchedule | Levels) -> None:
+        if isinstance(chosen, Levels):
+            tiling, ordering = _views(chosen)
+            own = tuple(Frozen(op) for op in chosen.ops if isinstance(op, LaunchOpSchedule))
+            values = {"tiling": Frozen(tiling), "ordering": Frozen(ordering), "attentions": own}
+            others = [op for op in chosen.ops if not _is_released((op,))]
+            kept = [f"{name}={value!r}" for name, value in values.items()]
+            self._text = f"Schedule({', '.join([*kept, *map(repr, others)])})"
+            return
         kind: Any = type(chosen)
         shown, released = {one.name for one in fields(chosen) if one.repr}, _ORDER.get(kind, ())
-        values = {name: getattr(chosen, name) for name in _defaults(kind) if name in shown}
-        kept = (
-            f"{name}={value!r}" for name, value in values.items() if name in released or value != _defaults(kind)[name]
-        )
-        self._text = f"{kind.__name__}({', '.join(kept)})"
+        found = {name: getattr(chosen, name) for name in _defaults(kind) if name in shown}
+        later = [name for name, value in found.items() if name in released or value != _defaults(kind)[name]]
+        self._text = f"{kind.__name__}({', '.join(f'{name}={found[name]!r}' for name in later)})"
 
     def __repr__(self) -> str:
         return self._text

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import repeat
+from operator import attrgetter
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from tuner.core.problem.op_kinds import op_kinds, part_of
 from tuner.core.schedule.axis import axis, log2
@@ -18,6 +19,7 @@ from tuner.core.schedule.ordering import GridConfig, Ordering, Raster, TaskOrder
 from tuner.core.schedule.tiling import KernelConfig, Tile, Tiling
 from tuner.errors import IllegalSchedule
 
+T = TypeVar("T")
 _BY_ROWS = Raster()
 _KINDS: dict[str, type[OpSchedule]] = {}
 #: By the name of a kind of op, what is chosen of an op of it.
@@ -69,6 +71,7 @@ class LaunchConfig(KernelConfig, GridConfig):
 KERNEL_FIELDS, GRID_FIELDS, ORDER_FIELDS = (
     tuple(one.name for one in fields(level)) for level in (KernelConfig, GridConfig, TaskOrder)
 )
+_kernel, _grid, _order = (attrgetter(*names) for names in (KERNEL_FIELDS, GRID_FIELDS, ORDER_FIELDS))
 #: Of a workload without tile ops.
 NO_TILING, NO_ORDERING = Tiling(tiles=(), num_stages=0, num_warps=0), Ordering(rasters=())
 
@@ -101,27 +104,37 @@ def tile_ops_of(
     for number, what in ((len(rasters), "rasters"), (len(num_parts), "numbers of parts")):
         if number != len(tiles):
             raise IllegalSchedule(f"{number} {what} for {len(tiles)} tiles: give one of each per op")
-    chosen = zip(tiles, num_parts, rasters, before if len(before) == len(tiles) else repeat(None), strict=False)
+    of_kinds = before if len(before) == len(tiles) else repeat(None)
     return tuple(
-        TileOpSchedule(tile=tile, parts=parts, raster=raster)
+        _made(TileOpSchedule, {"tile": tile, "parts": parts, "raster": raster})
         if one is None or type(one) is TileOpSchedule
         else replace(one, tile=tile, parts=parts, raster=raster)
-        for tile, parts, raster, one in chosen
+        for tile, parts, raster, one in zip(tiles, num_parts, rasters, of_kinds, strict=False)
     )
 
 
 def launch_of(tiling: Tiling, ordering: Ordering) -> LaunchConfig:
     """What the views say of launches."""
-    compiled, at_run_time = vars(tiling), vars(ordering)
-    return LaunchConfig(
-        **{name: compiled[name] for name in KERNEL_FIELDS}, **{name: at_run_time[name] for name in GRID_FIELDS}
-    )
+    values = dict(zip(KERNEL_FIELDS, _kernel(tiling), strict=True))
+    values.update(zip(GRID_FIELDS, _grid(ordering), strict=True))
+    return _made(LaunchConfig, values)
 
 
 def order_of(ordering: Ordering) -> TaskOrder:
     """What the view says of the workload."""
-    values = vars(ordering)
-    return TaskOrder(**{name: values[name] for name in ORDER_FIELDS})
+    return _made(TaskOrder, dict(zip(ORDER_FIELDS, _order(ordering), strict=True)))
+
+
+def has_same_grid(one: Ordering, other: Ordering) -> bool:
+    """Whether launches have it as well."""
+    return bool(_grid(one) == _grid(other))
+
+
+def _made(kind: type[T], values: dict[str, Any]) -> T:
+    """As its `__init__` would, which sets a frozen attribute at a time: a search takes ten thousand schedules apart."""
+    one = object.__new__(kind)
+    vars(one).update(values)
+    return one
 
 
 def tiling_of(tile_ops: Sequence[TileOpSchedule], launch: LaunchConfig) -> Tiling:

@@ -19,6 +19,7 @@ from tuner.core.schedule.levels import (
     LaunchOpSchedule,
     OpSchedule,
     TileOpSchedule,
+    has_same_grid,
     launch_of,
     order_of,
     ordering_of,
@@ -60,7 +61,7 @@ class Schedule(JsonForm):
             return cls(ops=tuple(launch_ops))
         made = cls(ops=(*tile_ops, *launch_ops), launch=launch_of(tiling, ordering), order=order_of(ordering))
         if not tiling.split_k or max(tiling.split_k) > 1:
-            vars(made).update(tiling=tiling, ordering=ordering)  # the views are asked for at once
+            made._keep(tiling=tiling, ordering=ordering, tile_ops=tile_ops, launch_ops=tuple(launch_ops))
         return made
 
     def but(
@@ -70,9 +71,27 @@ class Schedule(JsonForm):
         ordering: Ordering | None = None,
         launch_ops: Sequence[LaunchOpSchedule] | None = None,
     ) -> Self:
-        """The same with another view, or with other launch ops."""
-        own = self.launch_ops if launch_ops is None else launch_ops
-        return self.of(tiling or self.tiling, ordering or self.ordering, own, before=self.tile_ops)
+        """The same with another view, or with other launch ops. What does not change is the same object."""
+        own = self.launch_ops if launch_ops is None else tuple(launch_ops)
+        tiling, ordering = tiling or self.tiling, ordering or self.ordering
+        if not tiling.tiles or self.launch is None or (tiling.split_k and max(tiling.split_k) == 1):
+            return self.of(tiling, ordering, own, before=self.tile_ops)
+        before, after = self.tiling, self.ordering
+        same_tiles = tiling.tiles is before.tiles and tiling.split_k is before.split_k
+        same_ops = same_tiles and ordering.rasters is after.rasters
+        tile_ops = self.tile_ops if same_ops else tile_ops_of(tiling, ordering, self.tile_ops)
+        same_launch = tiling is before and (ordering is after or has_same_grid(ordering, after))
+        made = type(self)(
+            ops=self.ops if same_ops and launch_ops is None else (*tile_ops, *own),
+            launch=self.launch if same_launch else launch_of(tiling, ordering),
+            order=self.order if ordering is after else order_of(ordering),
+        )
+        made._keep(tiling=tiling, ordering=ordering, tile_ops=tile_ops, launch_ops=own)
+        return made
+
+    def _keep(self, **found: Any) -> None:
+        """What follows from it, where that is known: it is asked for at once."""
+        vars(self).update(found)
 
     @cached_property
     def tile_ops(self) -> tuple[TileOpSchedule, ...]:
@@ -94,12 +113,14 @@ class Schedule(JsonForm):
         """What is a table at run time; without rasters where there is no tile op."""
         return ordering_of(self.tile_ops, self.launch, self.order) if self.launch and self.order else NO_ORDERING
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.ops, self.launch, self.order))
-
     def __hash__(self) -> int:
-        return self._hash  # kept: a search looks each schedule up again and again
+        known = vars(self)
+        if "_hash" not in known:  # kept: a search looks each schedule up again and again
+            known["_hash"] = hash((self.ops, self.launch, self.order))
+        return int(known["_hash"])
+
+    def __repr__(self) -> str:
+        return repr(codec.Frozen(self._levels))  # the simulated twin draws by it
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what follows from it; a hash is this process's alone."""

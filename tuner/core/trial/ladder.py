@@ -25,8 +25,12 @@ class KernelName:
     """
 
     candidate: Candidate
-    #: By op.
+    #: By tile op.
     tile_rows: tuple[int, ...]
+    #: By launch op, what makes two kernels of its kind two.
+    launch_ops: tuple[tuple[int, ...], ...] = ()
+    #: Whether it runs for fewer rows than those that it was measured with.
+    serves_fewer_rows: bool = True
 
 
 def kernel_name(candidate: Candidate, workload: Workload) -> KernelName:
@@ -39,7 +43,12 @@ def kernel_name(candidate: Candidate, workload: Workload) -> KernelName:
         raise ValueError("the library has no kernel of ours")
     tiles = candidate.schedule.tiling.tiles
     rows = tuple(-(-op.m // tile.m) for op, tile in zip(workload.tile_ops, tiles, strict=True))
-    return KernelName(candidate=candidate, tile_rows=rows)
+    return KernelName(
+        candidate=candidate,
+        tile_rows=rows,
+        launch_ops=tuple(op.ladder_key for op in workload.launch_ops),
+        serves_fewer_rows=all(op.SERVES_FEWER_ROWS for op in workload.ops),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +154,8 @@ class Served(Generic[T]):
     #: Microseconds of the kernel and of the library; None where that was not measured.
     time_us: float | None
     library_us: float | None
+    #: Whether the kernel runs for fewer rows than its own.
+    serves_fewer_rows: bool = True
 
 
 def ranges(served: Sequence[Served[T]], least: float) -> Iterator[tuple[int, int, Served[T] | None]]:
@@ -159,7 +170,9 @@ def ranges(served: Sequence[Served[T]], least: float) -> Iterator[tuple[int, int
     end, below = 0, None
     for one in served:
         begin = served_from(one.m, end)
-        if one.kernel is not None:
+        if one.kernel is not None and not one.serves_fewer_rows:
+            begin = one.m
+        elif one.kernel is not None:
             times = (one.library_us, below.library_us if below else None)
             known = [time for time in times if time is not None]
             if one.time_us is None or len(known) < len(times) or min(known) < least * one.time_us:
@@ -211,6 +224,7 @@ def make_ladder(workload: str, measurements: Sequence[Measurement], slack: float
             kernel=option.name if (option := options[one.m]) else None,
             time_us=option.time_us if option else None,
             library_us=one.library_us,
+            serves_fewer_rows=option is None or option.name.serves_fewer_rows,
         )
         for one in by_rows
     ]

@@ -9,6 +9,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.job import Objective
 from tuner.core.trial.records import MatchKind
+from tuner.core.trial.same_kernels import alike
 
 #: How far a shape may be from the one that is asked for, unless the asker says otherwise: M twice as large, or half.
 DEFAULT_MAX_DISTANCE = 2.0
@@ -63,8 +64,12 @@ class Machine:
         return [
             f"measured with {name.replace('_', ' ')} {getattr(environment, name)!r}, the asker has {value!r}"
             for name, value in self.known(simulated=environment.simulated).items()
-            if getattr(environment, name) != value
+            if not _is_alike(name, getattr(environment, name), value)
         ]
+
+
+def _is_alike(name: str, one: str, other: str) -> bool:
+    return one in alike(other) if name == "kernel_version" else one == other
 
 
 @dataclass(frozen=True, kw_only=True)

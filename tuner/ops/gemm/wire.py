@@ -8,7 +8,8 @@ from pydantic import Field
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.gemm_op import DEFAULT_EPS, GemmOp
+from tuner.core.problem.epilogue.norm import DEFAULT_EPS
+from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.rotary import Rotary
 from tuner.errors import InvalidInput
 from tuner.wire.fields import ActivationName, Name, Size, Strict

@@ -125,3 +125,23 @@ def test_a_proof_is_not_named_by_axes_that_came_later() -> None:
     assert repr(Frozen(Later(**values, neighbours=2))).endswith(", neighbours=2)")
     assert "neighbours" not in repr(Frozen(Later(**values)))
     assert repr(Frozen(PLAIN.tiling)).startswith("Tiling(engine=<Engine.MMA: 'mma'>, tiles=(Tile(m=64, n=64, k=32), ")
+
+
+def test_a_schedule_names_itself_as_it_did() -> None:
+    """The simulated twin draws by it: figures of a seed stay."""
+    one = Schedule.of(tiling((64, 64)), Ordering(rasters=(Raster(),)), alone().launch_ops)
+    assert repr(one) == (
+        "Schedule(tiling=Tiling(engine=<Engine.MMA: 'mma'>, tiles=(Tile(m=64, n=64, k=32),), num_stages=2, "
+        "num_warps=4, input_stages=0, window=0, ahead_window=0, startup_prefetch=0, "
+        "warpgroups=<Warpgroups.COOPERATIVE: 'cooperative'>, swap_ab=False, in_band=False, "
+        "epilogue=<Epilogue.DIRECT: 'direct'>, split_k=(), cluster_m=1, cluster_n=1, cluster_k=1, resident_ctas=1, "
+        "weight_hint=<CacheHint.DEFAULT: 'default'>, intermediate_hint=<CacheHint.DEFAULT: 'default'>), "
+        "ordering=Ordering(rasters=(Raster(kind=<RasterKind.ROW: 'row'>, width=1),), "
+        "interleave=Interleave(kind=<InterleaveKind.PRODUCER_FIRST: 'producer_first'>, rows=0, lag=0, chunks=1), "
+        "granularity=<Granularity.ROW: 'row'>, assignment=<Assignment.TICKET: 'ticket'>, ctas_per_sm=1, "
+        "reserved_sms=0, sync_width=1, partition=0, part_major=False, wait_position=<WaitPosition.TASK: 'task'>, "
+        "run_ahead=100, split_order=<SplitOrder.CONTIGUOUS: 'contiguous'>, split_tiles=<SplitTiles.ALL: 'all'>, "
+        "run_starts=()), attentions=(AttentionSchedule(tile_tokens=64, num_stages=6, math_warps=8, finish_warps=4, "
+        "cluster=1, parts_at_once=16, span_tokens=704, contiguous=False, speculative=False, by_length=False, "
+        "next_percent=0, next_early=False),))"
+    )

@@ -1,0 +1,47 @@
+"""Which versions of kernels are the same to the byte."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from tests.support.builders import BEST
+from tuner.core.trial.questions import Machine
+from tuner.core.trial.same_kernels import alike, lists_of, version_of_all, with_version
+
+
+def test_versions_of_one_list_are_alike_and_so_are_those_of_workloads_with_launch_ops() -> None:
+    for shared in lists_of("gemm"):
+        for one, other in pairwise(shared):
+            assert alike(one) == alike(other) == set(shared)
+        for own in lists_of("attention"):
+            combined = {version_of_all(a, [b]) for a in shared for b in own}
+            assert all(alike(version) == combined for version in combined)
+    assert alike("of nobody") == {"of nobody"}
+    assert version_of_all("shared", []) == "shared"
+
+
+def test_a_result_of_the_same_kernels_is_no_weaker_match() -> None:
+    old, *_, new = next(one for one in lists_of("gemm") if len(one) > 1)
+    environment = replace(BEST.environment, kernel_version=old)
+    assert Machine(kernel_version=new).differences(environment) == []
+    assert Machine(kernel_version="another").differences(environment) != []
+
+
+@pytest.mark.parametrize(
+    ("lists", "is_same", "expected"),
+    [
+        ([], True, [["a", "b"]]),
+        ([], False, [["b"]]),
+        ([["a"]], True, [["a", "b"]]),
+        ([["a"]], False, [["a"], ["b"]]),
+        ([["x"], ["a"]], True, [["x"], ["a", "b"]]),
+        ([["a", "b"]], False, [["a", "b"]]),
+    ],
+)
+def test_a_new_version_joins_the_list_of_the_one_before_where_the_code_is_the_same(
+    lists: list[list[str]], is_same: bool, expected: list[list[str]]
+) -> None:
+    assert with_version(lists, "a", "b", is_same=is_same) == expected

@@ -1,0 +1,14 @@
+"""An address that cannot be bound is refused with what to change about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.listening import ListenError, listen
+
+
+def test_the_part_that_is_wrong_is_named() -> None:
+    with pytest.raises(ListenError, match="give another --host"):
+        listen("999.1.1.1", 0)
+    with listen("127.0.0.1", 0) as taken, pytest.raises(ListenError, match="give another --port"):
+        listen("127.0.0.1", taken.getsockname()[1])

@@ -1,0 +1,22 @@
+"""What a product's epilogue does: parts in the order in which they run, a file each."""
+
+from __future__ import annotations
+
+from tuner.core.problem.epilogue.activate import Activate
+from tuner.core.problem.epilogue.bias import Bias
+from tuner.core.problem.epilogue.gate import Gate
+from tuner.core.problem.epilogue.norm import Norm
+from tuner.core.problem.epilogue.part import Part, Product
+from tuner.core.problem.epilogue.residual import Residual
+from tuner.core.problem.epilogue.row_scale import RowScale
+from tuner.core.problem.epilogue.turn import Turn
+
+__all__ = ["PARTS", "Part", "Product", "parts_of"]
+
+#: Every part, in the order in which a kernel does them.
+PARTS: tuple[Part, ...] = (RowScale(), Norm(), Bias(), Turn(), Activate(), Gate(), Residual())
+
+
+def parts_of(op: Product) -> tuple[Part, ...]:
+    """Those that an op has."""
+    return tuple(part for part in PARTS if part.is_in(op))
