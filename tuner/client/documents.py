@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
+from tuner.client.library_documents import LibraryRecipe
+
 
 class FfnPair(TypedDict):
     """Y[m, d_out] = act(s[m] X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R[m, d_out]."""
@@ -347,31 +349,6 @@ class PolicyTime(TypedDict):
     forecast_us: float
     measured_us: float | None
     trial_number: int | None
-
-
-class LibraryCall(TypedDict):
-    """One `cublasLtMatmul`: D[rows, columns] = A^T B in column-major order, A being the weights and B the inputs."""
-
-    op: str
-    rows: int
-    columns: int
-    k: int
-    data_type: str
-    epilogue: str
-    beta: int
-    algorithm: dict[str, int]
-    heuristic_index: int
-    workspace_bytes: int
-    afterwards: str
-
-
-class LibraryRecipe(TypedDict):
-    """The calls of one run."""
-
-    cublaslt_version: int
-    beside: bool
-    calls: list[LibraryCall]
-    attention: str
 
 
 class TorchTime(TypedDict):
