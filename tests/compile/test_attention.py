@@ -15,7 +15,7 @@ from tests.support.emulated.attention import WAITS_LAST, EmulatedAttention, aske
 from tests.support.emulated.attention_launches import run_out_of_range, worst
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless, soaked
-from tuner.core.insight.tracing import Stamped, stamped_attention
+from tuner.core.insight.tracing import Stamped
 from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import AttentionForm
@@ -24,6 +24,7 @@ from tuner.core.problem.resources import most_registers
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
 from tuner.errors import IllegalSchedule
+from tuner.ops.attention.stamps import stamped_of
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.attention import NextWeights, refused_launch, render_attention
 
@@ -209,7 +210,7 @@ def stamped_and_wanted(name: str, *changes: tuple[str, str]) -> tuple[Stamped, l
     library = attention_library(tiling, op, [*CLOCKED, *changes], form, traced_tasks=plan.most_tasks)
     run = EmulatedAttention(op=op, lengths=case.lengths, form=form)
     run.run(library, plan, tiling, speculative=case.speculative)
-    stamped = stamped_attention(0, 1, plan, run.trace)
+    stamped = stamped_of(0, 1, plan, run.trace)
     (tasks, queues), live = plan.run_at(case.lengths), [plan.live_spans(length) for length in case.lengths]
     run_by = [
         (queue, place)

@@ -19,6 +19,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/errors.py": set(),
     "tuner/ops": set(),
     "tuner/ops/attention/costs.py": {"numpy"},
+    "tuner/ops/attention/stamps.py": {"numpy"},
     "tuner/ops/attention/wire.py": {"pydantic"},
     "tuner/ops/gemm/wire.py": {"pydantic"},
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.support.repository import ROOT
-from tests.wheel.conftest import STRANGER, Environment, pip
+from tests.wheel.conftest import STRANGER, Environment, pip, pip_install
 from tuner import __version__
 from tuner.versions import DISTRIBUTION, install_command
 
@@ -117,6 +117,22 @@ def test_a_vllm_beside_it_finds_the_plugin_and_one_that_is_none_breaks_nothing(b
     done = base.run("python", "-c", f"{finds}; print(found.name); print(found.load()())")
     assert done.stdout.split() == ["tuner", "None"], done.stderr
     assert "the load format `tuner` is not there" in done.stderr
+
+
+def test_a_kind_of_op_of_another_package_is_known_beside_it(base: Environment) -> None:
+    """Installed as a user does it; the base install has no NumPy, and what is asked of an op needs none."""
+    pip_install(base, str(ROOT / "tests" / "toys" / "gather"))
+    asked = {"op": "gather", "name": "embed", "m": 16, "n": 512, "table_rows": 4096}
+    program = f"""
+from tuner.core.problem.op_kinds import broken_kinds, op_kinds
+from tuner.core.problem.workload import Workload
+one = Workload.from_json({{"kind": "chain", "ops": [{asked!r}], "dtype": "bf16"}})
+print(sorted(op_kinds()), dict(broken_kinds()), one.describe())
+"""
+    said = base.run("python", "-c", program)
+    pip(base, "uninstall", "--yes", "toy-gather")
+    described = "gather bf16 gather of 16 from 4096 x 512"
+    assert (said.stdout.strip(), said.stderr) == (f"['attention', 'gather', 'gemm'] {{}} {described}", "")
 
 
 def test_an_estimate_from_the_base_install_says_what_to_install(base: Environment) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.words import Plan
+from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
@@ -24,8 +25,7 @@ from tuner.core.trial.outcome import Metric
 #: [num_tasks + num_ctas, 6] of one launch, -1 where nothing was written; `TaskStamps` and `CtaStamps` in trace.cuh.
 #: Task: cycles at which it was taken, ready, loaded, computed, stored; its CTA.
 #: CTA: cycles and global nanoseconds of its begin, the same of its end; its SM; 0.
-#: An attention's launch leaves [num_ctas, 1 + tasks of the longest queue, 7], 0 where nothing was written;
-#: `AttentionEvent` and `CtaEvent` in args_attention.cuh. `stamped_attention` makes of it what products leave.
+#: Launch ops leave what their kind says, of which its file ``stamps`` makes the same.
 Stamps = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int64]
 
@@ -55,34 +55,6 @@ class Stamped:
     def ctas(self) -> Stamps:
         """The rows of CTAs."""
         return self.table[len(self.tasks) :]
-
-
-def attention_tile(plan: AttentionPlan, sequence_head: Ints, block_span: Ints) -> tuple[Ints, Ints]:
-    """Where tasks of an attention stand in its chart: the sequence, and in it KV head, block of columns and span as one
-    number."""
-    block, span = block_span >> 24, block_span & 0xFFFFFF
-    return sequence_head >> 16, ((sequence_head & 0xFFFF) * plan.num_blocks + block) * plan.num_spans + span
-
-
-def stamped_attention(launch: int, op: int, plan: AttentionPlan, words: Stamps) -> Stamped:
-    """Of an attention's launch: a task is a CTA's part of a span. It is stored when its CTA has done all that it had to
-    do for it.
-
-    Raises:
-        ValueError: a CTA with a task left no stamps.
-    """
-    found = words[: plan.num_queues * plan.cluster]  # those behind them ask for weights alone
-    missing = np.flatnonzero((found[:, 0, :4] == 0).any(axis=1))
-    if missing.size:
-        raise ValueError(f"CTA {missing[0]} of launch {launch} left no stamps, and {missing.size - 1} others")
-    cta, number = np.nonzero(found[:, 1:, 0])
-    of_task = found[cta, 1 + number]
-    taken, first, last, merged, arrived, combined, task = of_task.T
-    times = np.stack([taken, taken, first, last, np.maximum(np.maximum(merged, arrived), combined)], axis=1)
-    times = np.maximum.accumulate(times, axis=1)
-    tasks = np.stack([np.full_like(task, op), *attention_tile(plan, task >> 32, task & 0xFFFFFFFF)], axis=1)
-    rows = np.concatenate([times, cta[:, None]], axis=1)
-    return Stamped(tasks=tasks, table=np.concatenate([rows, np.pad(found[:, 0, :5], ((0, 0), (0, 1)))]))
 
 
 def spans_from_stamps(launches: Sequence[Stamped]) -> tuple[TaskSpan, ...]:
@@ -196,22 +168,22 @@ def make_trace(
 
 def trace_from_stamps(
     workload: Workload,
-    attentions: Sequence[AttentionPlan],
+    own_plans: Sequence[Any],
     verified: Sequence[VerifiedPlan],
     stamps: Sequence[Stamps],
     reason: str = "",
 ) -> Trace:
     """The trace of a run on a card, whose stamps are in the order of its launches; one without spans where there is a
-    `reason`, or the stamps tell no times."""
+    `reason`, or the stamps tell no times. `own_plans` are those of launch ops."""
     if reason:
         return no_trace(reason, simulated=False)
     shared = [(plan.graph.op_indices, plan) for plan in verified]
-    own = [*enumerate(attentions, start=len(workload.tile_ops))]
+    own = [*enumerate(own_plans, start=len(workload.tile_ops))]
     try:
         launches = [
             Stamped.of(number, plan.plan, words)
             if isinstance(plan, VerifiedPlan)
-            else stamped_attention(number, *plan, words)
+            else _stamped(workload, number, *plan, words)
             for number, ((_, plan), words) in enumerate(
                 zip(in_launch_order(workload, shared, own), stamps, strict=True)
             )
@@ -220,6 +192,19 @@ def trace_from_stamps(
     except ValueError as error:
         return no_trace(str(error), simulated=False)
     return make_trace(spans, op_names(workload), [len(stamped.ctas) for stamped in launches], simulated=False)
+
+
+def _stamped(workload: Workload, launch: int, op: int, plan: Any, words: Stamps) -> Stamped:
+    """Of a launch op's launch, by the file ``stamps`` of its kind; `op` as a trace numbers it.
+
+    Raises:
+        ValueError: its kernel left no stamps.
+    """
+    one = workload.launch_ops[op - len(workload.tile_ops)]
+    if (part := part_of(one.KIND, "stamps")) is None:
+        raise ValueError(f"{one.name}: kernels of its kind leave no stamps")
+    found: Stamped = part.stamped_of(launch, op, plan, words)
+    return found
 
 
 def no_trace(reason: str, *, simulated: bool) -> Trace:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.core.insight.tracing import attention_tile
 from tuner.core.model.attention import attention_timeline, attention_us
 from tuner.core.model.launch_ops import LaunchTimeline, TimedTask
 from tuner.core.plan.attention import AttentionPlan
@@ -14,6 +13,7 @@ from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.attention import AttentionSchedule
+from tuner.ops.attention.stamps import tile_of
 
 #: What a launch saves whose weights the launch before it has brought into the L2. A guess: half of its begin.
 NEXT_WEIGHTS_GAIN_US = 1.0
@@ -37,7 +37,7 @@ def timeline(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan, 
     rows = attention_timeline(plan, op.timed_lengths, gpu, tiling=schedule.tiling_of(op.shape))
     tasks: list[TimedTask] = []
     for row in rows:
-        tile_m, tile_n = attention_tile(plan, *np.array(row.task, dtype=np.int64))
+        tile_m, tile_n = tile_of(plan, *np.array(row.task, dtype=np.int64))
         for cta in range(row.queue * plan.cluster, (row.queue + 1) * plan.cluster):
             tasks.append(TimedTask(cta=cta, tile=(int(tile_m), int(tile_n)), times_us=row.times_us))
     return LaunchTimeline(num_ctas=plan.num_queues * plan.cluster, tasks=tuple(tasks))

@@ -13,7 +13,6 @@ from tuner.core.insight.tracing import (
     make_trace,
     no_trace,
     spans_from_stamps,
-    stamped_attention,
     trace_from_stamps,
     trace_metrics,
 )
@@ -27,6 +26,7 @@ from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.inspection import TaskSpan
+from tuner.ops.attention.stamps import stamped_of
 
 OPS = ("up", "down")
 #: 2025, in nanoseconds since 1970: a double cannot tell two of them apart.
@@ -236,7 +236,7 @@ def attention_words() -> tuple[AttentionPlan, Stamps]:
 
 def test_a_task_of_an_attention_is_stored_when_its_cta_has_done_all_for_it() -> None:
     plan, words = attention_words()
-    first, second = spans_from_stamps([stamped_attention(0, 3, plan, words)])[2:4]
+    first, second = spans_from_stamps([stamped_of(0, 3, plan, words)])[2:4]
     assert (first.op, first.cta, first.tile_m, first.tile_n) == (3, 1, 0, 0)
     assert (second.op, second.cta, second.tile_m, second.tile_n) == (3, 1, 0, 1)
     times = [first.taken_ns, first.ready_ns, first.loaded_ns, first.computed_ns, first.stored_ns]
@@ -247,7 +247,7 @@ def test_a_task_of_an_attention_is_stored_when_its_cta_has_done_all_for_it() -> 
 def test_a_cta_of_an_attention_that_left_no_stamps_is_named_and_one_without_tasks_is_none() -> None:
     plan, words = attention_words()
     asking = replace(plan, num_asking=1)
-    assert len(stamped_attention(0, 0, asking, np.concatenate([words, np.zeros_like(words[:2])])).ctas) == 4
+    assert len(stamped_of(0, 0, asking, np.concatenate([words, np.zeros_like(words[:2])])).ctas) == 4
     words[2, 0, 3] = 0
     with pytest.raises(ValueError, match="CTA 2 of launch 1 left no stamps"):
-        stamped_attention(1, 0, plan, words)
+        stamped_of(1, 0, plan, words)

@@ -268,6 +268,18 @@ def test_late_waits_of_a_blur_are_left_out_only_where_its_steps_cover_them() -> 
     assert [graph.waits_for(edge) for edge in graph.late_edges] == [Waits.ALWAYS]
 
 
+@pytest.mark.parametrize(("parts", "waits"), [(1, Waits.NEVER), (2, Waits.ALWAYS)])
+def test_a_part_waits_late_for_what_its_own_steps_do_not_stand_for(parts: int, waits: Waits) -> None:
+    """Each tile of a scan stands for its own channels of what it was made of. A whole tile reads all of them."""
+    shape = Shape(tile_c=2)
+    last = replace(product("m", "s", shape), num_parts=parts)
+    box = Box(tensor="a", extents=(last.writes[0].extents[0], WHOLE, WHOLE))
+    reads = (last.reads[0], Read(box=box, is_late=True), last.reads[1])
+    graph = box_graph(product("a", "x", shape), scan("s", "a", shape), replace(last, reads=reads))
+    assert [graph.waits_for(edge) for edge in graph.late_edges] == [waits]
+    prove(random_plan(graph, random.Random(0), num_ctas=2, granularity=Granularity.TILE), graph)
+
+
 ALL_ROWS = Extent(axes=(), begin=np.array(0), end=np.array(6))
 WHOLE = Extent(axes=(), begin=np.array(0), end=np.array(4))
 

@@ -1,0 +1,40 @@
+"""What a launch of decode attention stamps of its tasks, and where they stand in its chart.
+
+It leaves [num_ctas, 1 + tasks of the longest queue, 7], 0 where nothing was written; `AttentionEvent` and `CtaEvent` in
+args_attention.cuh.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tuner.core.insight.tracing import Ints, Stamped, Stamps
+from tuner.core.plan.attention import AttentionPlan
+
+
+def tile_of(plan: AttentionPlan, sequence_head: Ints, block_span: Ints) -> tuple[Ints, Ints]:
+    """Where tasks of an attention stand in its chart: the sequence, and in it KV head, block of columns and span as one
+    number."""
+    block, span = block_span >> 24, block_span & 0xFFFFFF
+    return sequence_head >> 16, ((sequence_head & 0xFFFF) * plan.num_blocks + block) * plan.num_spans + span
+
+
+def stamped_of(launch: int, op: int, plan: AttentionPlan, words: Stamps) -> Stamped:
+    """Of an attention's launch: a task is a CTA's part of a span. It is stored when its CTA has done all that it had to
+    do for it.
+
+    Raises:
+        ValueError: a CTA with a task left no stamps.
+    """
+    found = words[: plan.num_queues * plan.cluster]  # those behind them ask for weights alone
+    missing = np.flatnonzero((found[:, 0, :4] == 0).any(axis=1))
+    if missing.size:
+        raise ValueError(f"CTA {missing[0]} of launch {launch} left no stamps, and {missing.size - 1} others")
+    cta, number = np.nonzero(found[:, 1:, 0])
+    of_task = found[cta, 1 + number]
+    taken, first, last, merged, arrived, combined, task = of_task.T
+    times = np.stack([taken, taken, first, last, np.maximum(np.maximum(merged, arrived), combined)], axis=1)
+    times = np.maximum.accumulate(times, axis=1)
+    tasks = np.stack([np.full_like(task, op), *tile_of(plan, task >> 32, task & 0xFFFFFFFF)], axis=1)
+    rows = np.concatenate([times, cta[:, None]], axis=1)
+    return Stamped(tasks=tasks, table=np.concatenate([rows, np.pad(found[:, 0, :5], ((0, 0), (0, 1)))]))
