@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from tuner.client.library_documents import LibraryRecipe
+from tuner.client.outcome_documents import Failed, Measured, Rejected
 
 
 class FfnPair(TypedDict):
@@ -235,59 +235,6 @@ class JobDetail(Job):
     webhooks: list[Webhook]
 
 
-class Metric(TypedDict):
-    """One named figure."""
-
-    tag: str
-    unit: str
-    value: float
-
-
-class Procedure(TypedDict):
-    """What a time is the time of."""
-
-    l2: str
-    regime: str
-    launch: str
-    chain_length: int
-
-
-class Measured(TypedDict):
-    """Its numbers were right, and this is how long it took."""
-
-    kind: Literal["measured"]
-    time_us: float
-    library_us: float
-    speedup: float
-    spread: float
-    rel_error: float
-    samples_us: list[float]
-    metrics: list[Metric]
-    stage_s: dict[str, float]
-    procedure: Procedure | None
-    truncated: bool
-    remark: str
-
-
-class Rejected(TypedDict):
-    """Refused for a reason before it ran."""
-
-    kind: Literal["rejected"]
-    stage: str
-    reason: str
-    stage_s: dict[str, float]
-
-
-class Failed(TypedDict):
-    """It should have worked, and did not."""
-
-    kind: Literal["failed"]
-    stage: str
-    failure: str
-    reason: str
-    stage_s: dict[str, float]
-
-
 class Trial(TypedDict):
     """One candidate and what became of it."""
 
@@ -349,6 +296,31 @@ class PolicyTime(TypedDict):
     forecast_us: float
     measured_us: float | None
     trial_number: int | None
+
+
+class LibraryCall(TypedDict):
+    """One `cublasLtMatmul`: D[rows, columns] = A^T B in column-major order, A being the weights and B the inputs."""
+
+    op: str
+    rows: int
+    columns: int
+    k: int
+    data_type: str
+    epilogue: str
+    beta: int
+    algorithm: dict[str, int]
+    heuristic_index: int
+    workspace_bytes: int
+    afterwards: str
+
+
+class LibraryRecipe(TypedDict):
+    """The calls of one run."""
+
+    cublaslt_version: int
+    beside: bool
+    calls: list[LibraryCall]
+    attention: str
 
 
 class TorchTime(TypedDict):
