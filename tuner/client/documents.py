@@ -1,13 +1,11 @@
-"""The documents that the API takes and answers, as a type checker sees them: plain dicts with these keys.
+"""The documents of the API as a type checker sees them: plain dicts with these keys, which `tuner.wire` defines."""
 
-`tuner.wire` is what defines them, and `/openapi.json` says what each field means. A test holds the two together.
-"""
-
+# `/openapi.json` says what each field means. A test holds the two together.
 from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from tuner.client.outcome_documents import Failed, Measured, Rejected
+from tuner.client.unknown_ops import UnknownOps
 
 
 class FfnPair(TypedDict):
@@ -110,15 +108,6 @@ class Chain(TypedDict):
     m: int
     ops: list[ChainOp | ChainAttention]
     dtype: NotRequired[str]
-
-
-class UnknownOps(TypedDict):
-    """Ops of which the service has a kind no more: it keeps them, and runs none."""
-
-    kind: Literal["unknown"]
-    unknown_kinds: list[str]
-    ops: list[dict[str, Any]]
-    dtype: str
 
 
 #: As the service answers it.
@@ -233,6 +222,59 @@ class JobDetail(Job):
     queue_position: int | None
     queue_eta_s: float | None
     webhooks: list[Webhook]
+
+
+class Metric(TypedDict):
+    """One named figure."""
+
+    tag: str
+    unit: str
+    value: float
+
+
+class Procedure(TypedDict):
+    """What a time is the time of."""
+
+    l2: str
+    regime: str
+    launch: str
+    chain_length: int
+
+
+class Measured(TypedDict):
+    """Its numbers were right, and this is how long it took."""
+
+    kind: Literal["measured"]
+    time_us: float
+    library_us: float
+    speedup: float
+    spread: float
+    rel_error: float
+    samples_us: list[float]
+    metrics: list[Metric]
+    stage_s: dict[str, float]
+    procedure: Procedure | None
+    truncated: bool
+    remark: str
+
+
+class Rejected(TypedDict):
+    """Refused for a reason before it ran."""
+
+    kind: Literal["rejected"]
+    stage: str
+    reason: str
+    stage_s: dict[str, float]
+
+
+class Failed(TypedDict):
+    """It should have worked, and did not."""
+
+    kind: Literal["failed"]
+    stage: str
+    failure: str
+    reason: str
+    stage_s: dict[str, float]
 
 
 class Trial(TypedDict):
