@@ -111,7 +111,7 @@ def tiny() -> int:
     decoder = Decoder.of(model, 3, 64)
     caches, plain = caches_of(decoder), replace(decoder, cache=copy.deepcopy(decoder.cache))
     read, wanted = generate(plain, 8)
-    tuned = OperatorDecoder(Weights.taken_from(model), caches, 32, 0)
+    tuned = OperatorDecoder(Weights.taken_from(model), caches, 32)
     error = worst_error(retell(tuned, read, 32, tuned.step), wanted)
     return judged("tiny: logits of 8 tokens", error, LOGITS_BAR, [])
 

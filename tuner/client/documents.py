@@ -1,11 +1,11 @@
-"""The documents that the API takes and answers, as a type checker sees them: plain dicts with these keys.
+"""The documents of the API as a type checker sees them: plain dicts with these keys, which `tuner.wire` defines."""
 
-`tuner.wire` is what defines them, and `/openapi.json` says what each field means. A test holds the two together.
-"""
-
+# `/openapi.json` says what each field means. A test holds the two together.
 from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
+
+from tuner.client.unknown_ops import UnknownOps
 
 
 class FfnPair(TypedDict):
@@ -108,15 +108,6 @@ class Chain(TypedDict):
     m: int
     ops: list[ChainOp | ChainAttention]
     dtype: NotRequired[str]
-
-
-class UnknownOps(TypedDict):
-    """Ops of which the service has a kind no more: it keeps them, and runs none."""
-
-    kind: Literal["unknown"]
-    unknown_kinds: list[str]
-    ops: list[dict[str, Any]]
-    dtype: str
 
 
 #: As the service answers it.

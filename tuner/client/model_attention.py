@@ -323,10 +323,11 @@ def _check_turned(layer: LayerAttention) -> None:
 
 
 def words_of(pair: Mapping[str, Any]) -> str:
-    """Of an attention, or of one with what is in front."""
+    """Of an attention, or of one with what is around it, or of what is behind it."""
     if "ops" in pair:
-        (attention,) = (op for op in pair["ops"] if op.get("op") == ATTENTION)
-        return f"qkv, attention, o_proj: {_reach(attention)}"
+        names = ", ".join(op["name"] for op in pair["ops"])
+        reach = next((_reach(op) for op in pair["ops"] if op.get("op") == ATTENTION), f"{pair['m']} rows")
+        return f"{names}: {reach}"
     projected = "its projection" if pair["d_out"] else "no projection, since o_proj has a bias"
     return f"attention: {_reach(pair)}, {projected}"
 

@@ -12,8 +12,10 @@ import click
 from tuner.client.addresses import address_of
 from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
+from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.http import Client
-from tuner.client.model_attention import attention_pairs, qkv_attention_chains, words_of
+from tuner.client.model_attention import words_of
+from tuner.client.model_attention_blocks import what_to_take
 from tuner.client.model_options import model_options, name_of, read_config, take_rows
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import Finite, pack_options
@@ -35,6 +37,7 @@ _MOST_LABELS = 16
 @click.option("--residual", is_flag=True, help="The kernel adds the residual; on one rank alone.")
 @click.option("--context", type=click.IntRange(min=1), help="Tunes the attentions, too: of up to so many tokens.")
 @click.option("--with-qkv", is_flag=True, help="With --context: norm and qkv in front of each attention, in one job.")
+@click.option("--blocks", is_flag=True, help="With --context: whole blocks from qkv on, or their runs at --tp.")
 @click.option("--page-tokens", type=click.IntRange(min=1), help="Of a page of the cache; contiguous unless given.")
 @click.option("--target", help="e.g. h200 or simulated:h200; by default the server's own.")
 @click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
@@ -46,7 +49,7 @@ _MOST_LABELS = 16
 @pack_options
 @click.pass_obj
 def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> None:
-    """Tunes the feed-forward blocks of a model, and with --context its attentions, and writes a pack.
+    """Tunes the feed-forward blocks of a model, and with --context its attentions or whole blocks, and writes a pack.
 
     CONFIGS are config.json files of Hugging Face models. Shapes that they share are tuned once. All jobs are one batch,
     in which the rows of a shape share what they find. Interrupted and run again, it attaches to the jobs that are
@@ -56,10 +59,15 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
         raise click.UsageError("--page-tokens is of an attention's cache: give --context, too")
     if options["context"] is None and options["with_qkv"]:
         raise click.UsageError("--with-qkv is of an attention's queries: give --context, too")
+    if options["blocks"] and (options["context"] is None or options["with_qkv"] or options["residual"]):
+        raise click.UsageError(
+            "--blocks is of all ops of a block: give --context, and neither --with-qkv nor --residual"
+        )
     if options["context"] is not None and options["batch_invariant"]:
         raise click.UsageError("an attention promises no batch invariance: give --context or --batch-invariant")
     rows = take_rows(options)
-    shapes = _shapes(configs, tp=options["tp"], dtype=options["dtype"], residual=options["residual"])
+    how = {name: options[name] for name in ("tp", "dtype", "residual")}
+    shapes = {} if options["blocks"] else _shapes(configs, **how)
     pairs = [] if options["context"] is None else _pairs(configs, rows, options)
     for shape, layers in shapes.items():
         click.echo(f"{shape}: {layers} layers, {len(rows)} row counts", err=True)
@@ -71,7 +79,8 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     body["labels"] = _labels(options["labels"], configs)
     batch = client.submit_batch(body)
     click.echo(address_of(client.url, batch["links"]["page"]), err=True)
-    follow(client, batch, plain_console(stderr=True))
+    with what_goes_on([batch["id"]], "the same command again: it takes what has finished, and writes the pack"):
+        follow(client, batch, plain_console(stderr=True))
     jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
     done = [job for job in jobs if job["state"] == "succeeded"]
     lost = [job for job in jobs if job["state"] != "succeeded"]
@@ -99,7 +108,7 @@ def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
 def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
-    take = qkv_attention_chains if options["with_qkv"] else attention_pairs
+    take = what_to_take(with_qkv=options["with_qkv"], blocks=options["blocks"])
     found = [pair for path in configs for m in rows for pair in _read(path, partial(take, sequences=m, **how))]
     for pair in (once := [pair for index, pair in enumerate(found) if pair not in found[:index]]):
         click.echo(words_of(pair), err=True)

@@ -232,6 +232,9 @@ class _Torch:
         return self._torch.empty(num_bytes, dtype=self._torch.uint8, device=like.device)
 
     def current_stream(self, like: Any) -> int:
+        if like.device.type != "cuda":
+            why = "" if self._torch.backends.cuda.is_built() else ", and this PyTorch was built without CUDA"
+            raise RuntimeFailure(-1, f"the tensors lie on {like.device}{why}: give tensors of a CUDA device")
         return int(self._torch.cuda.current_stream(like.device).cuda_stream)
 
     def activate(self, z: Any, activation: str) -> Any:

@@ -70,13 +70,6 @@ class Faults:
     wrong_numbers: float = 0.02
 
 
-def _name(thing: object) -> str:
-    """Of a candidate one that lasts as long as its JSON."""
-    if not isinstance(thing, Candidate):
-        return str(thing)
-    return f"{thing.plan_kind} {thing.schedule.digest if thing.schedule else None}"
-
-
 def _compiled(schedule: Schedule) -> object:
     """What of a schedule is compiled: the products' tiling, and what of the attentions' is no plan's."""
     kernels = tuple(one.compiled for one in schedule.launch_ops)
@@ -151,7 +144,7 @@ class SimulatedEvaluator:
 
     def _random(self, *of: object) -> random.Random:
         """A generator of its own for each purpose and thing; the same one each time."""
-        return random.Random("/".join(map(_name, (self._seed, *of))))
+        return random.Random("/".join(map(str, (self._seed, *of))))
 
     def slowdown(self, candidate: Candidate) -> float:
         """Factor >= 1 between the forecast and the truth: of the tiling, times that of the schedule."""

@@ -116,7 +116,19 @@ def test_a_models_config_gives_its_attentions_too(run: Run, tmp_path: Path) -> N
     assert "qkv, attention, o_proj: 1 x 300 tokens" in whole.stderr
     [layer] = read_pack(output.read_bytes()).section("layers")
     assert layer.shape.names == ("qkv", "attention", "o_proj")
+    blocks = run(*command[:2], "--m", "1", "--trials", "4", "-o", str(output), "--context", "300", "--blocks")
+    assert blocks.exit_code == 0, blocks.stderr
+    assert "qkv, attention, o_proj, gate_up, down: 1 x 300 tokens" in blocks.stderr
+    [block] = read_pack(output.read_bytes()).entries
+    assert (block.shape.section, block.at(1, 300) is not None) == ("layers", True)
+    runs = run(
+        *command[:2], "--m", "1", "--trials", "4", "-o", str(output), "--context", "300", "--blocks", "--tp", "2"
+    )
+    assert runs.exit_code == 0, runs.stderr
+    sections = [entry.shape.section for entry in read_pack(output.read_bytes()).entries]
+    assert sections == ["layers", "chains"]
     for more, words in (
+        (["--blocks"], "--blocks is of all ops of a block: give --context"),
         (["--with-qkv"], "--with-qkv is of an attention's queries: give --context, too"),
         (["--page-tokens", "16"], "give --context, too"),
         (["--context", "300", "--batch-invariant"], "promises no batch invariance"),

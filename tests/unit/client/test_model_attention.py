@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.client.test_models import config
 from tuner.client.model_attention import attention_pairs, qkv_attention_chains
+from tuner.client.model_attention_blocks import block_chains
 from tuner.core.problem.presets import MODELS, LayerRun, decoder_layer
 from tuner.core.problem.workload import Dtype
 from tuner.errors import InvalidInput
@@ -127,6 +128,23 @@ def test_with_what_is_in_front_it_is_the_run_of_the_preset(name: str, preset: st
     asked: dict[str, Any] = {"sequences": 16, "max_length": 2048, "tp": tp, "page_tokens": pages}
     [chain] = qkv_attention_chains(config(name, rms_norm_eps=MODELS[preset].eps), **asked)
     assert Chain(**chain).to_workload() == decoder_layer(preset, run=LayerRun.QKV_ATTENTION, dtype=Dtype.BF16, **asked)
+
+
+@pytest.mark.parametrize("pages", [None, 16])
+def test_a_whole_block_is_the_presets_from_its_qkv_on(pages: int | None) -> None:
+    asked: dict[str, Any] = {"sequences": 16, "max_length": 2048, "page_tokens": pages}
+    [chain] = block_chains(config("llama_3_8b", rms_norm_eps=MODELS["llama3-8b"].eps), **asked)
+    assert Chain(**chain).to_workload() == decoder_layer("llama3-8b", run=LayerRun.FROM_QKV, dtype=Dtype.BF16, **asked)
+
+
+def test_ranks_share_a_block_as_the_runs_between_its_all_reduces() -> None:
+    asked: dict[str, Any] = {"sequences": 16, "max_length": 2048, "tp": 8}
+    runs = block_chains(config("llama_3_70b", rms_norm_eps=MODELS["llama3-70b"].eps), **asked)
+    wanted = [
+        decoder_layer("llama3-70b", run=run, dtype=Dtype.BF16, **asked)
+        for run in (LayerRun.QKV_ATTENTION, LayerRun.MLP)
+    ]
+    assert [Chain(**run).to_workload() for run in runs] == wanted
 
 
 def test_biases_and_a_window_of_the_config_are_the_chains() -> None:

@@ -37,7 +37,7 @@ def test_logits_and_caches_are_transformers_and_a_changed_weight_shows(example: 
         decoder = example.Decoder.of(model, 3, 64)
         caches = example.caches_of(decoder)
         read, wanted = example.generate(decoder, 6)
-        tuned = example.OperatorDecoder(example.Weights.taken_from(model), caches, 32, 0)
+        tuned = example.OperatorDecoder(example.Weights.taken_from(model), caches, 32)
         if is_changed:
             tuned.weights.layers[1]["o_proj.w"] = torch.zeros(64, 64, dtype=torch.bfloat16)
         found = example.retell(tuned, read, 32, tuned.step)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.native.recorder import Recorder
+from tests.support.packs import ladder, make
 from tests.unit.runtime.torch_ffn import D_HIDDEN, D_IN, D_OUT, ROWS, STREAM, OnCard, expected, in_cpp, operands
-from tuner.runtime import Pack, Weights
-from tuner.runtime.torch_found import lie
+from tuner.packs.write import write_pack
+from tuner.runtime import Pack, RuntimeFailure, Weights, load, native
 
 torch = pytest.importorskip("torch")
 #: PyTorch's own deprecations, which inductor runs into.
@@ -139,7 +141,7 @@ def test_the_kernel_gets_the_operands_and_all_that_is_not_its_own_is_pytorchs(
         y, calls = launched(*given)
         assert calls == []
         assert torch.equal(y, op.by_torch(*given))
-    ffn = next(op._prepared.of(lie((w1, w2, None, None)))).ffn
+    ffn = next(op._prepared.of(op.lie((w1, w2, None, None)))).ffn
     assert torch.allclose(ffn(many), op.by_torch(many, w1, w2, *plain, "silu", False), rtol=1e-2, atol=1e-2)
     op.forget(number)
     assert launched(x, w1, w2, *plain, "silu", False, number)[1] == []
@@ -286,3 +288,16 @@ def test_rows_gradients_and_dimensions_are_refused_in_cpp_as_in_python(bound: Bo
         in_cpp(x, w1, *rest)
     with torch.no_grad():
         assert in_cpp(x, w1, *rest).shape == (9, 128)
+
+
+def test_where_pytorch_has_no_card_a_pack_binds_nothing_and_says_why(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "library", lambda: recorder.runtime)
+    write_pack([ladder(make().kernel)], tmp_path / "a.tunerpack")
+    weights = Weights(
+        *(torch.zeros(shape, dtype=torch.float16) for shape in ((256, 64), (128, 256))), activation="silu"
+    )
+    why = "" if torch.backends.cuda.is_built() else ", and this PyTorch was built without CUDA"
+    with pytest.raises(RuntimeFailure, match=f"the tensors lie on cpu{why}: give tensors of a CUDA device"):
+        load(tmp_path / "a.tunerpack").bind(weights)
