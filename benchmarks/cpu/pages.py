@@ -10,8 +10,10 @@ import os
 import shutil
 import statistics
 import tempfile
+from contextlib import closing
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, sync_playwright
@@ -19,6 +21,9 @@ from playwright.sync_api import Browser, sync_playwright
 from benchmarks.common.report import NO_GPU, check_row, merge_report
 from benchmarks.cpu.best import serving
 from benchmarks.cpu.large_job import fill
+from tests.support.many_jobs import many_jobs
+from tests.support.serving import listening
+from tuner.store import Store
 
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -26,6 +31,9 @@ FLAGS = (
 )
 FIRST_PAINT_BAR_S = 1.0
 INTERACTIVE_BAR_S = 2.0
+#: Of windows, pixels.
+WIDTHS = [1280, 390]
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 #: Seconds from the navigation until the curve is drawn and nothing waits for the page's thread.
 _INTERACTIVE = """() => new Promise((resolve) => {
@@ -68,11 +76,27 @@ def load(browser: Browser, address: str, num_loads: int, raw: dict[str, Any]) ->
     ]
 
 
+def load_jobs(browser: Browser, num_loads: int, raw: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row of how fast the front page of 500 jobs in 20 batches by 10 owners is there."""
+    painted = []
+    with tempfile.TemporaryDirectory() as folder:
+        service = many_jobs(Store.open(Path(folder) / "data"))
+        with closing(service), listening(service) as url:
+            for _ in range(num_loads):
+                context = browser.new_context(viewport={"width": 1280, "height": 800})
+                page = context.new_page()
+                page.goto(url, wait_until="load")
+                painted.append(page.evaluate(_PAINTED))
+                context.close()
+    what = "first paint of the front page of 500 jobs in 20 batches by 10 owners, seconds"
+    return [check_row(what, statistics.median(painted), FIRST_PAINT_BAR_S, **raw, slowest_s=round(max(painted), 3))]
+
+
 def faults(browser: Browser, url: str, paths: list[str]) -> list[dict[str, Any]]:
-    """Rows of what is wrong on pages, in both colour schemes, and on a phone."""
+    """Rows of what is wrong on pages, in both colour schemes, on a laptop and on a phone."""
     messages, serious, clipped = list[str](), list[str](), 0
-    for scheme in ("light", "dark"):
-        context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    for scheme, width in product(SCHEMES, WIDTHS):
+        context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
         page = context.new_page()
         page.on("console", lambda message: messages.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: messages.append(str(error)))
@@ -85,11 +109,11 @@ def faults(browser: Browser, url: str, paths: list[str]) -> list[dict[str, Any]]
             violations = Axe().run(page).response["violations"]
             serious += [f"{path}: {one['id']}" for one in violations if one["impact"] in ("serious", "critical")]
         context.close()
-    raw = {"pages": len(paths), "schemes": 2}
+    raw = {"pages": len(paths), "schemes": 2, "widths": WIDTHS}
     return [
         check_row("errors in the console", len(messages), 0, **raw, found=messages[:5]),
         check_row("serious or critical findings of axe-core", len(serious), 0, **raw, found=serious[:5]),
-        check_row("elements cut off at 390 px", clipped, 0, **raw),
+        check_row("elements cut off", clipped, 0, **raw),
     ]
 
 
@@ -109,6 +133,8 @@ def main() -> None:
         with serving(Path(folder) / "data") as (url, _):
             raw = {"trials": arguments.trials, "loads": arguments.loads, "load_average": os.getloadavg()[0]}
             rows = [*load(browser, url + path, arguments.loads, raw), *faults(browser, url, paths)]
+        jobs_raw = {"loads": arguments.loads, "load_average": os.getloadavg()[0]}
+        rows += load_jobs(browser, arguments.loads, jobs_raw)
         browser.close()
     merge_report(arguments.out, rows, NO_GPU)
     for row in rows:

@@ -51,16 +51,25 @@ def test_nothing_is_cut_off_on_a_phone(page: Page, server: Server, paths: list[s
         assert page.evaluate(CLIPPED) == [], path
 
 
+def test_two_side_by_side_are_read_on_a_phone_without_scrolling_sideways(
+    page: Page, server: Server, job_id: str, ended_jobs: dict[str, str]
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{server.url}/ui/compare?a={job_id}/1&b={job_id}/2")
+    widths = page.locator(".scroll:has(.compare)").evaluate("(region) => [region.scrollWidth, region.clientWidth]")
+    assert widths[0] <= widths[1]
+
+
 def test_a_listing_is_read_on_a_phone_without_scrolling_sideways(page: Page, server: Server, batch_id: str) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
-    for path in ("/", "/ui/batches", f"/ui/batches/{batch_id}"):
+    for path in ("/", "/ui/batches", f"/ui/batches/{batch_id}", "/ui/results"):
         page.goto(server.url + path)
         page.locator(".listing td:not(.number)").evaluate_all(
             "(cells) => cells.forEach((cell) => cell.append(' do not fuse two launches pdl'))"
         )
-        region = page.locator(".scroll:has(.listing)")
-        widths = region.evaluate("(region) => [region.scrollWidth, region.clientWidth]")
-        assert widths[0] <= widths[1], path
+        for region in page.locator(".scroll:has(.listing)").all():
+            widths = region.evaluate("(region) => [region.scrollWidth, region.clientWidth]")
+            assert widths[0] <= widths[1], path
         assert page.locator(".listing tbody tr").first.locator("td:visible").count() >= 4, path
 
 

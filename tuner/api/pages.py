@@ -10,7 +10,7 @@ from tuner.api.admin.access_page import access_page_routes
 from tuner.api.admin.audit_page import audit_page_routes
 from tuner.api.compare_page import compare_page_routes
 from tuner.api.errors import PAGE_RESPONSES
-from tuner.api.fleet_page import fleet_page_routes
+from tuner.api.fleet.fleet_page import fleet_page_routes
 from tuner.api.job_actions import job_action_routes
 from tuner.api.job_pages import job_page_routes
 from tuner.api.listings.batch_pages import batch_page_routes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuner.api.trials import gpu_of, plans_of, trial_view
+from tuner.core.insight.advice import advise
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.insight.explain import differences
 from tuner.core.insight.gantt import Gantt
@@ -19,6 +20,7 @@ from tuner.wire.inspections import CountersView, InspectionOnPage
 from tuner.wire.pages import OpRow
 from tuner.wire.samples import SamplesView
 from tuner.wire.trial_page import (
+    AdviceView,
     BestTrialView,
     DifferenceView,
     DownloadView,
@@ -70,6 +72,7 @@ def trial_page(service: Service, job_id: str, number: int) -> tuple[TrialPage, t
         samples=_samples(service, job, number),
         counters=counters,
         trace=trace,
+        advice=_advice(service, job, trial, counters),
         roofline=_roofline(service, job, trial, counters),
         downloads=_downloads(service, job, trial, len(plans), trace),
     )
@@ -155,6 +158,23 @@ def _trace(service: Service, job: JobRecord, number: int) -> InspectionOnPage | 
     """The trace that was asked for last, without its spans: the page loads them by itself."""
     found = [one for one in service.inspections(job.id, {number}) if one.kind is InspectionKind.TRACE]
     return InspectionOnPage.of(found[-1], job) if found else None
+
+
+def _advice(service: Service, job: JobRecord, trial: Trial, counters: CountersView | None) -> AdviceView | None:
+    """By counted bytes, where there are counters; else by the fewest."""
+    gpu, workload, outcome = gpu_of(service, job), job.spec.workload, trial.outcome
+    if gpu is None or not isinstance(outcome, Measured) or not trial.candidate.plan_kind.is_ours:
+        return None
+    counted = {one.name: one.value for one in counters.counters} if counters else {}
+    read = counted.get(DRAM_READ_BYTES)
+    found = advise(
+        gpu,
+        time_us=outcome.time_us,
+        num_flops=float(workload.num_flops),
+        moved_bytes=read + counted.get(DRAM_WRITE_BYTES, 0.0) if read else float(workload.compulsory_bytes),
+        over_floor=read / workload.compulsory_read_bytes if read else None,
+    )
+    return AdviceView.model_validate(found)
 
 
 def _roofline(service: Service, job: JobRecord, trial: Trial, counters: CountersView | None) -> RooflineView | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import tuner
 from tuner.client import render
 from tuner.client.addresses import address_of
 from tuner.client.batch import best_of, follow, is_batch, ladder_tables, status_lines
-from tuner.client.errors import WeakerMatch
+from tuner.client.errors import JobFailed, WeakerMatch
 from tuner.client.fetch import ask_for_best, is_the_librarys, recipe_lines
+from tuner.client.follow.interrupted import what_goes_on
+from tuner.client.follow.many import follow_many, standing_table
 from tuner.client.http import Client
 from tuner.client.options import Finite, chain_body, match_options, pair_body, pair_options, take_pair, take_question
 from tuner.client.output import as_json, plain_console, print_json, print_table
@@ -100,16 +103,36 @@ def _ladder(pair: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("job_id")
+@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True)
 @click.option("--timeout", "timeout_s", type=Finite(min=0, min_open=True), help="Seconds to wait at most.")
 @as_json
 @click.pass_obj
-def watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
-    """Follows a job or a batch until it ends, then prints its result."""
-    _watch(client, job_id, timeout_s, as_json)
+def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_json: bool) -> None:
+    """Follows a job or a batch until it ends, then prints its result; of several a table, until all have ended.
+
+    Ctrl-C ends the watching alone: the jobs go on.
+    """
+    ids = tuple(dict.fromkeys(job_ids))
+    if len(ids) == 1:
+        _watch(client, ids[0], timeout_s, as_json)
+        return
+    with what_goes_on(ids):
+        found = follow_many(client, ids, plain_console(stderr=True), timeout_s)
+    if as_json:
+        for one in found:
+            print_json(one)
+    else:
+        print_table(standing_table(found, shutil.get_terminal_size().columns))
+    if lost := [f"{one['id']} {one['state']}" for one in found if one["state"] in ("failed", "cancelled")]:
+        raise JobFailed("; ".join(lost))
 
 
 def _watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
+    with what_goes_on([job_id]):
+        _watch_one(client, job_id, timeout_s, as_json)
+
+
+def _watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
     if is_batch(job_id):
         follow(client, client.batch(job_id), plain_console(stderr=True), timeout_s)
         _print_batch_best(client, job_id, as_json)

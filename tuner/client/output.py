@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,8 +31,9 @@ def plain_console(**options: Any) -> Console:
 
 
 def print_table(table: Table) -> None:
-    """A table, whole where nobody looks at it in a terminal."""
-    plain_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(table)
+    """A table, as wide as the terminal or as COLUMNS says; whole where neither is there."""
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    plain_console(width=None if has_width else _PIPE_WIDTH).print(table)
 
 
 def print_json(document: Mapping[str, Any]) -> None:

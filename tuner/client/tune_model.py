@@ -12,6 +12,7 @@ import click
 from tuner.client.addresses import address_of
 from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
+from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.http import Client
 from tuner.client.model_attention import words_of
 from tuner.client.model_attention_blocks import what_to_take
@@ -78,7 +79,8 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     body["labels"] = _labels(options["labels"], configs)
     batch = client.submit_batch(body)
     click.echo(address_of(client.url, batch["links"]["page"]), err=True)
-    follow(client, batch, plain_console(stderr=True))
+    with what_goes_on([batch["id"]], "the same command again: it takes what has finished, and writes the pack"):
+        follow(client, batch, plain_console(stderr=True))
     jobs = [one["job"] for one in client.batch_jobs(batch["id"])]
     done = [job for job in jobs if job["state"] == "succeeded"]
     lost = [job for job in jobs if job["state"] != "succeeded"]

@@ -15,7 +15,7 @@ from tuner.core.trial.job import MAX_LABELS, JobSpec, JobState, JobTerms, check_
 from tuner.core.trial.records import JobRecord, Webhook
 from tuner.dispatch import Dispatcher
 from tuner.errors import Conflict, Forbidden, InvalidInput, StoreUnavailable
-from tuner.service.fleet import num_fit
+from tuner.service.fleet.cards import num_fit
 from tuner.service.quotas import Quotas
 from tuner.service.webhook_policy import WebhookPolicy
 from tuner.store import Session, Store, asking, audit, batches, jobs, keys, queue, removal, served, webhooks

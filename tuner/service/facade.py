@@ -36,7 +36,8 @@ from tuner.service.charts import JobCharts
 from tuner.service.clock_steps import ClockSteps
 from tuner.service.courier import Courier
 from tuner.service.desk import Desk, Submission
-from tuner.service.fleet import Fleet
+from tuner.service.fleet.cards import Fleet
+from tuner.service.fleet.history import FleetHistory
 from tuner.service.helpers import Helpers
 from tuner.service.inspector import check_inspection
 from tuner.service.intake import Intake
@@ -111,6 +112,8 @@ class Service(TrialReader):
         self.metrics = Metrics(store, dispatcher, clock)
         #: The cards, and what they have done.
         self.fleet = Fleet(store, dispatcher, self.metrics)
+        #: What they did in the last day.
+        self.fleet_history = FleetHistory(self.fleet, clock)
         #: What listings show beside the jobs.
         self.overview = Overview(store, winners, self.fleet.num_fit, clock)
         helpers, clock_steps = Helpers(), ClockSteps(store, clock)
@@ -134,7 +137,8 @@ class Service(TrialReader):
             )
         )
         #: What works beside the runners, in threads of its own.
-        self._beside: list[Janitor | Courier] = [
+        self._beside: list[Janitor | Courier | FleetHistory] = [
+            self.fleet_history,
             Janitor(store, retention or Retention(), clock, leads, clock_steps),
             *([courier] if courier else []),
         ]

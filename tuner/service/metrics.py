@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from tuner.core.trial.job import JobState, Trial
 from tuner.core.trial.outcome import Failed, Measured, Rejected
 from tuner.dispatch import Dispatcher
+from tuner.dispatch.machine import CardReading, machine_cards
 from tuner.errors import StoreError
 from tuner.store import Store, jobs
 
@@ -161,6 +162,21 @@ class BusyClock:
         future.add_done_callback(note_end)
 
 
+def _readings(cards: Sequence[CardReading]) -> Iterator[Metric]:
+    """What the driver says of the cards of this machine, by their numbers there."""
+    figures = (
+        ("tuner_card_temperature_celsius", "Temperature of a card of this machine", "temperature_c"),
+        ("tuner_card_sm_clock_mhz", "Clock of its SMs", "sm_clock_mhz"),
+        ("tuner_card_power_watts", "What it draws", "power_w"),
+    )
+    for name, words, field in figures:
+        gauge = GaugeMetricFamily(name, words, labels=("card",))
+        for number, card in enumerate(cards):
+            if (value := getattr(card, field)) is not None:
+                gauge.add_metric([str(number)], value)
+        yield gauge
+
+
 class _Stock(Collector):
     """What is there now, asked of database and dispatcher with each scrape."""
 
@@ -189,6 +205,7 @@ class _Stock(Collector):
             for worker in range(self._dispatcher.num_workers(target.id)):
                 sick.add_metric([target.id, str(worker)], self._dispatcher.quarantine(target.id, worker) is not None)
         yield sick
+        yield from _readings(machine_cards())
 
     def _jobs(self, counts: dict[tuple[str, str], int], oldest: dict[str, float]) -> Iterator[Metric]:
         states = GaugeMetricFamily("tuner_jobs", "Jobs by state", labels=("target", "state"))

@@ -45,8 +45,40 @@ class CardView(View):
     memory_bytes: int | None
 
 
+class SeriesView(View):
+    """A figure over the last day, at most."""
+
+    name: str
+    unit: str
+    points: list[tuple[float, float]] = Field(description="hours before now, and the figure; the oldest first")
+
+    @property
+    def last(self) -> float:
+        """The newest."""
+        return self.points[-1][1]
+
+    @property
+    def most(self) -> float:
+        """The largest."""
+        return max(value for _, value in self.points)
+
+
+class JobFailuresView(View):
+    """A job that had trials fail."""
+
+    id: str
+    workload: str
+    num_trials: int
+    num_failed: int
+    kinds: dict[str, int] = Field(description="failed trials by kind, the most frequent first")
+    page: Link
+
+
 class FleetPage(View):
     """The fleet."""
+
+    history: list[SeriesView] = Field(description="trials a minute, and of each card temperature, clock and power")
+    failures: list[JobFailuresView] = Field(description="the newest jobs that had trials fail")
 
     workers: list[WorkerView]
     cards: list[CardView] = Field(description="of the server's machine; empty without a driver")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from tuner.core.insight.advice import Bound
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.wire.inspections import CountersView, InspectionOnPage
 from tuner.wire.pages import OpRow
@@ -73,6 +74,16 @@ class DownloadView(View):
     what: str = Field(description="one line")
 
 
+class AdviceView(View):
+    """What bounds the kernel, and what to try."""
+
+    bound: Bound
+    dram_share: float = Field(description="share of the data sheet's DRAM rate; of the fewest bytes without counters")
+    tensor_share: float = Field(description="share of the data sheet's tensor rate")
+    over_floor: float | None = Field(description="bytes read over the fewest; null without counters")
+    tries: tuple[str, ...] = Field(description="sentences, the most promising first")
+
+
 class TrialPage(View):
     """All about one trial."""
 
@@ -90,6 +101,7 @@ class TrialPage(View):
     samples: SamplesView | None = Field(description="null where nothing was measured, or the samples were removed")
     counters: CountersView | None = Field(description="as asked for last; null where nobody asked")
     trace: InspectionOnPage | None = Field(description="null where nobody asked")
+    advice: AdviceView | None = Field(description="null where the GPU is not known here, or nothing was measured")
     roofline: RooflineView | None = Field(description="null where the GPU is not known here, or nothing was measured")
     downloads: list[DownloadView]
 

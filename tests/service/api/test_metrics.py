@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import httpx
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.service.api.conftest import Api
@@ -15,6 +18,7 @@ from tests.support.repository import ROOT
 from tests.support.serving import body, listening, running_service
 from tests.support.waiting import wait_until
 
+ALERTS = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())
 DASHBOARD = json.loads((ROOT / "deploy/grafana/tuner.json").read_text())
 
 
@@ -74,7 +78,22 @@ def test_the_page_lists_exactly_the_metrics(api: Api) -> None:
 
 def test_no_label_is_a_shape_or_an_id(api: Api) -> None:
     labels = {label for _, has in scrape(api.http) for label, _ in has}
-    assert labels <= {"target", "worker", "outcome", "kind", "stage", "state", "le"}
+    assert labels <= {"target", "worker", "outcome", "kind", "stage", "state", "le", "card"}
+
+
+def test_the_alert_rules_ask_for_metrics_and_labels_that_there_are(api: Api) -> None:
+    families = {family.name for family in text_string_to_metric_families(api.http.get("/metrics").text)}
+    rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules) > 5
+    for rule in rules:
+        asked = set(re.findall(r"\btuner_\w+", rule["expr"])) - {"tuner"}
+        assert {name.removesuffix("_total") for name in asked} <= families, rule["alert"]
+        assert asked or rule["expr"].startswith("up{"), rule["alert"]
+        shown = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
+        assert shown <= {"instance", "target", "worker", "card"}, rule["alert"]
+    promtool = shutil.which("promtool")
+    if promtool is not None:
+        subprocess.run([promtool, "check", "rules", str(ROOT / "deploy/prometheus/alerts.yml")], check=True)
 
 
 def test_a_queue_ages_and_a_quarantine_shows(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tuner.wire.fleet import KnownResult, ResultFilterView, ResultsPage
 from tuner.wire.responses import PageView
 from tuner.wire.view import is_simulated, moment
 
-_RESULTS_PER_PAGE = 100
+_RESULTS_PER_PAGE = 50
 
 
 def results_page_routes(router: APIRouter, service: Service) -> None:

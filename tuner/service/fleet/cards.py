@@ -14,9 +14,13 @@ from tuner.dispatch.machine import CardReading, machine_cards
 from tuner.errors import WorkerError
 from tuner.service.metrics import CardWork, Metrics
 from tuner.store import Store, jobs
+from tuner.store.listings import failures
+from tuner.store.listings.failures import JobFailures
 
 #: Jobs under way that are named at most: there are as many as cards.
 _MAX_RUNNING = 100
+#: Jobs with failed trials that are named at most.
+_MAX_FAILED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,11 @@ class Fleet:
                 for state in (JobState.SEARCHING, JobState.FINALS)
                 for job in jobs.page(session, None, _MAX_RUNNING, jobs.JobFilter(state=state)).items
             ]
+
+    def failures(self) -> list[JobFailures]:
+        """The newest jobs that had trials fail, and how these did."""
+        with self._store.read() as session:
+            return failures.newest(session, _MAX_FAILED)
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Jobs by target and state."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from tuner.api.fleet.history import series
 from tuner.api.listings.jobs_page import listed
 from tuner.api.rendering import render
 from tuner.core.trial.records import Page
 from tuner.service import Service
-from tuner.service.fleet import Worker
-from tuner.wire.fleet import CardView, FleetPage, WorkerView
+from tuner.service.fleet.cards import Worker
+from tuner.store.listings.failures import JobFailures
+from tuner.wire.fleet import CardView, FleetPage, JobFailuresView, WorkerView
 from tuner.wire.responses import EnvironmentView, QuarantineView
 
 
@@ -24,12 +26,26 @@ def fleet_page_routes(router: APIRouter, service: Service) -> None:
         for (target_id, state), count in sorted(service.fleet.counts().items()):
             counts.setdefault(target_id, {})[state] = count
         page = FleetPage(
+            history=series(service.fleet_history.samples()),
+            failures=[_failures(one) for one in service.fleet.failures()],
             workers=[_worker(one) for one in service.fleet.workers()],
             cards=[CardView.model_validate(card) for card in service.fleet.cards()],
             running=listed(service, Page(items=service.fleet.running(), next_cursor=None)),
             jobs=counts,
         )
         return render(request, "fleet.html", page)
+
+
+def _failures(one: JobFailures) -> JobFailuresView:
+    job = one.job
+    return JobFailuresView(
+        id=job.id,
+        workload=job.spec.workload.describe(),
+        num_trials=job.num_trials,
+        num_failed=job.num_failed,
+        kinds=one.kinds,
+        page=f"/ui/jobs/{job.id}",
+    )
 
 
 def _worker(one: Worker) -> WorkerView:

@@ -1,0 +1,116 @@
+"""Several jobs watched together, and what is said behind Ctrl-C."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from tests.support.serving import SMALL_PAIR, Server, body
+from tests.support.waiting import wait_until
+from tuner.client import Client
+from tuner.client.cli import main
+from tuner.client.follow.many import follow_many, standing_table
+
+pytestmark = pytest.mark.slow
+
+SHAPE = {name: value for name, value in SMALL_PAIR.items() if name not in ("kind", "m")}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with Server(Path(tmp_path_factory.mktemp("watch")) / "data", "--gpu", "simulated:h200") as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def ids(url: str) -> list[str]:
+    """Two jobs and a batch."""
+    with Client(url) as client:
+        jobs = [client.submit(body(seed=seed, pair={**SMALL_PAIR, "m": 8 + seed}))["id"] for seed in (1, 2)]
+        batch = client.submit_batch({"shapes": [{**SHAPE, "m": [32, 64]}], "budget": {"trials": 6}})
+    return [*jobs, batch["id"]]
+
+
+def run(url: str, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--url", url, *arguments])
+
+
+def test_several_are_watched_until_all_have_ended(url: str, ids: list[str]) -> None:
+    watched = run(url, "watch", *ids, ids[0])
+    assert watched.exit_code == 0, watched.output
+    assert "3 of 3 ended" in watched.stdout
+    for one in ids:
+        assert watched.stdout.count(one) == 1
+        assert f"{one}: succeeded: " in watched.stderr
+    documents = [json.loads(line) for line in run(url, "watch", *ids, "--json").stdout.splitlines()]
+    assert [(one["id"], one["state"]) for one in documents] == [(one, "succeeded") for one in ids]
+
+
+def test_one_that_was_cancelled_is_an_exit_code_and_one_that_is_not_there_another(url: str, ids: list[str]) -> None:
+    with Client(url) as client:
+        long = client.submit(body(seed=9, pair={**SMALL_PAIR, "m": 99}, budget={"trials": 5000}))["id"]
+        late = run(url, "watch", ids[0], long, "--timeout", "0.5")
+        assert (late.exit_code, long in late.stderr) == (9, True)
+        client.cancel(long)
+    lost = run(url, "watch", ids[0], long)
+    assert (lost.exit_code, f"{long} cancelled" in lost.stderr) == (7, True)
+    assert run(url, "watch", ids[0], "job-none").exit_code == 3
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_the_live_table_fits_its_terminal(url: str, ids: list[str], width: int) -> None:
+    screen = io.StringIO()
+    with Client(url) as client:
+        found = follow_many(client, ids, Console(file=screen, force_terminal=True, width=width))
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()).splitlines()
+    assert max(map(len, lines)) <= width
+    assert standing_table(found, width).row_count == 3
+    if width >= 80:
+        assert all(any(one in line for line in lines) for one in ids)
+
+
+def test_behind_ctrl_c_it_says_what_goes_on_and_the_same_command_attaches_again(url: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(
+        json.dumps({"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+                    "hidden_act": "silu", "num_attention_heads": 4, "torch_dtype": "bfloat16"})
+    )  # fmt: skip
+    command = [
+        sys.executable, "-m", "tuner.client.cli", "--url", url, "tune-model", str(config), "--m", "1,4",
+        "--trials", "3000", "--output", str(tmp_path / "model.tunerpack"),
+    ]  # fmt: skip
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        said: list[str] = []
+        reading = threading.Thread(target=lambda: said.extend(process.stderr or ()))
+        reading.start()
+        wait_until(lambda: any("searching: " in line for line in said) or process.poll() is not None, 120)
+        assert process.poll() is None, said
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(60) == 1
+        reading.join()
+    (batch_id,) = set(re.findall(r"batch-\w+", "".join(said)))
+    text = "".join(said)
+    assert f"{batch_id} goes on at the service" in text
+    assert f"tuner-client watch {batch_id}" in text
+    assert "the same command again" in text
+    assert f"tuner-client cancel {batch_id}" in text
+    assert "Traceback" not in text
+    with Client(url) as client:
+        assert client.batch(batch_id)["state"] in ("queued", "searching")
+        with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as again:
+            assert again.stderr is not None
+            assert any(batch_id in line for line in again.stderr)
+            again.kill()
+        client.cancel_batch(batch_id)

@@ -1,0 +1,1 @@
+"""Jobs that are watched until they end."""

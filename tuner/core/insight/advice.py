@@ -1,0 +1,81 @@
+"""What bounds a measured kernel, and what to try: from its time and its counters, as Nsight Compute's rules put it.
+
+Source of the thresholds: the "speed of light" rules of Nsight Compute, by which a unit above 80 % of its peak bounds a
+kernel, and one where every unit is below 60 % is bound by latency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tuner.core.problem.gpu import Gpu
+
+#: Shares of a unit's peak: from the first on it bounds the kernel; where all are below the second, latency does.
+_BOUND, _LATENCY = 0.8, 0.6
+#: Bytes read over the fewest that must be: from so many on an order can win something.
+_WASTE = 1.1
+
+
+class Bound(StrEnum):
+    """What takes the time."""
+
+    DRAM = "DRAM"
+    TENSOR = "tensor cores"
+    LATENCY = "latency"
+    MIXED = "no unit alone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """Of one measured kernel."""
+
+    bound: Bound
+    #: Shares of the data sheet's rates, 0 to 1 and above where caches help.
+    dram_share: float
+    tensor_share: float
+    #: Bytes read from DRAM over the fewest that a cold run must read; None without counters.
+    over_floor: float | None
+    #: What to try, in sentences; the most promising first.
+    tries: tuple[str, ...]
+
+
+def advise(gpu: Gpu, *, time_us: float, num_flops: float, moved_bytes: float, over_floor: float | None) -> Advice:
+    """What bounds a run of `time_us` microseconds that moved so many bytes to and from DRAM, and did so many operations
+    on the tensor cores."""
+    dram_share = moved_bytes / (time_us * 1e-6) / gpu.dram_bytes_per_s
+    tensor_share = num_flops / (time_us * 1e-6) / gpu.tensor_flops_per_s
+    shares = {Bound.DRAM: dram_share, Bound.TENSOR: tensor_share}
+    bound = max(shares, key=lambda unit: shares[unit])
+    if shares[bound] < _BOUND:
+        bound = Bound.LATENCY if shares[bound] < _LATENCY else Bound.MIXED
+    wastes = over_floor is not None and over_floor > _WASTE
+    return Advice(
+        bound=bound,
+        dram_share=dram_share,
+        tensor_share=tensor_share,
+        over_floor=over_floor,
+        tries=_tries(bound, wastes=wastes, is_counted=over_floor is not None),
+    )
+
+
+def _tries(bound: Bound, *, wastes: bool, is_counted: bool) -> tuple[str, ...]:
+    fewer_bytes = "another raster, or larger tiles, so that a panel is still in the L2 when it is read again"
+    match bound:
+        case Bound.DRAM if wastes:
+            return (fewer_bytes, "an order by a policy: the job lists what each would reach")
+        case Bound.DRAM:
+            least = "it reads little more than it must: " if is_counted else ""
+            return (f"{least}only fewer bytes help, as by a narrower dtype or more rows for each read of the weights",)
+        case Bound.TENSOR:
+            return ("the wgmma engine and its largest tiles, where it has another", "less power: clocks fall under it")
+        case Bound.LATENCY:
+            return (
+                "the timeline: which phase is long, and for whom tasks wait",
+                "more stages of the ring, or more CTAs on an SM, so that more loads are under way",
+                "a split of k, or smaller tiles, where fewer tasks than SMs are there",
+                "signals for each slice in place of whole rows, so that consumers begin earlier",
+            )
+        case Bound.MIXED:
+            first = (fewer_bytes,) if wastes else ()
+            return (*first, "deeper overlap: more stages, a programmatic launch, or two tasks of an SM at a time")

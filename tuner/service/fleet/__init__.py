@@ -1,0 +1,1 @@
+"""The cards that a service measures on, and what they did."""
