@@ -26,6 +26,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.plan.boxes import Places
 from tuner.core.plan.distinct import distinct_rows
 from tuner.core.plan.edges import Edge
 from tuner.core.plan.needs import Needs
@@ -97,13 +98,28 @@ class _Tasks:
         self._num_tiles = graph.spaces[op].num_tiles
         #: Of the plan.
         self.numbers: Ints = np.flatnonzero(plan.tasks[:, 0] == op)
-        words = plan.tasks[self.numbers]
-        #: [tasks] the tile of each; where that is in its grid; its steps; and [2, tasks] where its waits begin and end.
-        self.tiles: Ints = graph.spaces[op].numbers(words)
-        self.steps: Ints = graph.steps_of(words)
-        self.places = graph.spaces[op].places(words)
-        self.waits: Ints = words[:, 3:5].T.astype(np.int64)
-        self._posts = words[:, 5]
+        self._words, self._graph, self._op = plan.tasks[self.numbers], graph, op
+        self._posts = self._words[:, 5]
+
+    @cached_property
+    def tiles(self) -> Ints:
+        """[tasks] the tile of each."""
+        return self._graph.spaces[self._op].numbers(self._words)
+
+    @cached_property
+    def places(self) -> Places:
+        """By axis, [tasks] where that is in its grid."""
+        return self._graph.spaces[self._op].places(self._words)
+
+    @cached_property
+    def steps(self) -> Ints:
+        """[tasks, 3] the steps of each."""
+        return self._graph.steps_of(self._words)
+
+    @cached_property
+    def waits(self) -> Ints:
+        """[2, tasks] where the waits of each begin and end."""
+        return self._words[:, 3:5].T.astype(np.int64)
 
     @cached_property
     def by_tile(self) -> Ints:

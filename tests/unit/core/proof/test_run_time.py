@@ -174,3 +174,11 @@ def test_the_least_steps_of_a_task_are_those_that_read_something(
     there = [step for step in range(first, first + stride * count, stride) if step * tile < least]
     found = least_steps(space, np.array([0]), np.array([[first, stride, count]]))
     assert found.tolist() == [len(there)]
+
+
+def test_a_tile_of_which_nothing_may_be_left_has_no_step_though_its_inputs_are_all_there() -> None:
+    limit = RunTimeInput(name="routed", count=EXPERTS, least=2, most=TOKENS)
+    space = replace(product("b", "a", limit=limit), bounds=bounds_of("b", limit=limit))
+    steps = np.tile([0, 1, space.num_steps], (space.num_tiles, 1))
+    found = least_steps(space, np.arange(space.num_tiles), steps).reshape(space.grid)
+    assert found[:, :, 0].tolist() == [[2, 0, 0]] * EXPERTS
