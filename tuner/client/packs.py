@@ -131,15 +131,16 @@ def _made(client: Client, order: Json, key: str | None, jobs: Sequence[Mapping[s
     content = client.content(made["digest"])
     pack = opened(content)
     if (expected := key or signer(pack.signature)) is not None:
-        check_signed(pack.sums, pack.signature, expected, is_demanded=key is not None)
+        is_checked = check_signed(pack.sums, pack.signature, expected, is_demanded=key is not None)
         for job in jobs:
-            _check_job(client, job, expected, is_demanded=key is not None)
+            _check_job(client, job, expected if is_checked else None, is_demanded=key is not None)
     check_pack(pack, order)
     return content, pack
 
 
-def _check_job(client: Client, job: Mapping[str, Any], key: str, *, is_demanded: bool) -> None:
-    """That a job is what the service says of it: a kernel of it says the same, and whoever signed the pack signed that.
+def _check_job(client: Client, job: Mapping[str, Any], key: str | None, *, is_demanded: bool) -> None:
+    """That a job is what the service says of it: a kernel of it says the same, and whoever signed the pack signed that;
+    without a key nothing verifies who did.
 
     Raises:
         Refused: it is another one's, or the job has no kernel, and a signature is demanded.
