@@ -128,7 +128,8 @@ def from_json(data: Mapping[str, Any]) -> Levels:
     own = tuple(_decode(AttentionSchedule, one) for one in data.get("attentions", ()))
     if own and "tiling" not in data:
         return Levels(own, None, None)
-    tiling, ordering = _decode(Tiling, data["tiling"]), _decode(Ordering, data["ordering"])
+    views = data["tiling"], data["ordering"]
+    tiling, ordering = _decode(Tiling, views[0]), _decode(Ordering, views[1])
     shared = tile_ops_of(tiling, ordering)
     return Levels((*shared, *own), launch_of(tiling, ordering), order_of(ordering))
 
