@@ -75,12 +75,27 @@ __device__ __noinline__ bool wait_longer(u32 stopped, u32 barrier, u32 parity, u
   return true;
 }
 
-// The same, with a look in front of it. `number`: of the CTA's task.
+// The same in line, where warps copy: a call would make those that multiply spill.
+__device__ __forceinline__ bool wait_in_line(u32 stopped, u32 barrier, u32 parity, u32 word, long long spin_limit_cycles) {
+  const long long start = clock64();
+  while (!is_over(barrier, parity)) {
+    if (!kBoundsWaits) continue;
+    if (load_shared_word(stopped) != 0) return false;
+    if (clock64() - start <= spin_limit_cycles) continue;
+    give_up(stopped, word, threadIdx.x / 32, parity);
+    return false;
+  }
+  return true;
+}
+
+// Either, with a look in front of it. `number`: of the CTA's task.
 template <bool kInCluster = false>
 __device__ __forceinline__ bool wait_phase(const AttentionArgs& args, const Ring& ring, u32 barrier, u32 parity, Waited waited,
                                            int number) {
   if (kInCluster ? is_over_in_cluster(barrier, parity) : is_over(barrier, parity)) return true;
-  return wait_longer<kInCluster>(ring.stopped(), barrier, parity, word_of(waited, number), args.spin_limit_cycles);
+  const u32 word = word_of(waited, number);
+  if constexpr (!kByCopyEngine) return wait_in_line(ring.stopped(), barrier, parity, word, args.spin_limit_cycles);
+  return wait_longer<kInCluster>(ring.stopped(), barrier, parity, word, args.spin_limit_cycles);
 }
 
 // All lanes of a warp meet: whether it is so for each of them.
