@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 
 import hypothesis
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 from tests.support import compiled
+
+# The width of a terminal, which some runners set: tables in the tests go to pipes.
+os.environ.pop("COLUMNS", None)
 
 # How long an example takes is the machine's business: an example that pauses once is not a wrong one.
 hypothesis.settings.register_profile("untimed", deadline=None)
