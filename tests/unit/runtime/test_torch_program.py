@@ -12,13 +12,15 @@ import pytest
 from tests.support.native.recorder import Recorder
 from tests.support.packs import ladder, make, mlp
 from tests.unit.runtime.test_layer import zip_at
-from tests.unit.runtime.test_torch_layer import HIDDEN, INNER, SHAPE, operands
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.shapes import ops_without_sizes
 from tuner.packs.write import write_pack
 from tuner.runtime import Program, arrays, driver, load, load_layer, native
 
 torch = pytest.importorskip("torch")
+
+from tests.unit.runtime.test_torch_layer import HIDDEN, INNER, SHAPE, operands  # noqa: E402 - it has a torch
+
 #: PyTorch's own deprecations, which inductor runs into.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 
