@@ -143,7 +143,7 @@ def tiling_of(tile_ops: Sequence[TileOpSchedule], launch: LaunchConfig) -> Tilin
     return Tiling(
         **{name: values[name] for name in KERNEL_FIELDS},
         tiles=tuple(op.tile for op in tile_ops),
-        split_k=parts if max(parts) > 1 else (),
+        split_k=parts if any(number != 1 for number in parts) else (),
     )
 
 

@@ -60,7 +60,7 @@ class Schedule(JsonForm):
         if not tile_ops:
             return cls(ops=tuple(launch_ops))
         made = cls(ops=(*tile_ops, *launch_ops), launch=launch_of(tiling, ordering), order=order_of(ordering))
-        if not tiling.split_k or max(tiling.split_k) > 1:
+        if not tiling.split_k or any(number != 1 for number in tiling.split_k):
             made._keep(tiling=tiling, ordering=ordering, tile_ops=tile_ops, launch_ops=tuple(launch_ops))
         return made
 

@@ -12,6 +12,8 @@ from hypothesis import given
 
 from tests.support.attentions import alone
 from tests.support.cases import orderings, tiling
+from tuner.core.legal.legality import check_schedule
+from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.schedule import levels
 from tuner.core.schedule.codec import Frozen
@@ -145,3 +147,12 @@ def test_a_schedule_names_itself_as_it_did() -> None:
         "cluster=1, parts_at_once=16, span_tokens=704, contiguous=False, speculative=False, by_length=False, "
         "next_percent=0, next_early=False),))"
     )
+
+
+@pytest.mark.parametrize("split_k", [(0, 1), (1, 0), (-1, 1)])
+def test_a_number_of_parts_that_cannot_be_is_kept_as_it_is_and_refused(split_k: tuple[int, ...]) -> None:
+    data = PLAIN.to_json()
+    read = Schedule.from_json({**data, "tiling": {**data["tiling"], "split_k": split_k}})
+    assert read.tiling.split_k == split_k
+    with pytest.raises(IllegalSchedule, match="split"):
+        check_schedule(PAIR, CATALOGUE["h200"], read)
