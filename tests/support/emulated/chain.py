@@ -220,7 +220,7 @@ class EmulatedChain:
             residual=self._address(self._residual(op)) if op.residual else 0,
             row_scale=factors if op.norm else 0,
             squares=squares.get(index, 0),
-            rotary=self.caches[op.name].buffers if op.name in self.caches else None,
+            parts=self.caches[op.name].buffers if op.name in self.caches else {},
             m=self._rows or op.m,
             n=op.n,
             k=op.k,

@@ -16,7 +16,6 @@ from tuner.core.plan.products import product_tile
 from tuner.core.plan.split_k import SUM_BYTES
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import ROW_SCALE_BYTES, GemmOp, Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
 
@@ -225,18 +224,11 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         store_us=engine.task_us
         + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024 / graph.tiling.cluster_k
         + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu)
-        + rates.l2_latency_us * _reads_of_places(op.rotary),
+        + rates.l2_latency_us * sum(part.latency_reads(op) for part in op.parts),
         exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
         slot_bytes=slot_bytes * graph.tiling.cluster_size,
     )
-
-
-def _reads_of_places(rotary: Rotary | None) -> int:
-    """Reads one behind the other that say where the rows of an op go: lengths, and the page of each token."""
-    if rotary is None:
-        return 0
-    return 1 if rotary.page_tokens is None else 2
 
 
 def _part_costs(

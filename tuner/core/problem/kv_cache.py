@@ -97,6 +97,9 @@ class WrittenCache(CacheSizes, Protocol):
     def num_sequences(self, rows: int) -> int:
         """Of so many new tokens."""
 
+    def paged(self, rows: int) -> PagedCache | None:
+        """The pages of a cache for so many new tokens; None for a contiguous one."""
+
 
 def paged_for(op: CacheSizes, sequences: int, *, page_tokens: int | None, heads_first: bool) -> PagedCache | None:
     """As many pages as the longest contexts of so many sequences have; None for a contiguous cache.

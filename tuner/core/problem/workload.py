@@ -124,9 +124,9 @@ class Workload(JsonForm):
         return tuple(filter(None, map(self.tile_ops_before, self.launch_ops))) or self.kept_borders
 
     @property
-    def rotary_op(self) -> int | None:
-        """Index of the product that is turned and writes to a cache; None where there is none."""
-        return next((index for index, op in enumerate(self.tile_ops) if op.rotary), None)
+    def cache_op(self) -> int | None:
+        """Index of the tile op that writes to a cache; None where there is none."""
+        return next((index for index, op in enumerate(self.tile_ops) if op.written_cache), None)
 
     @property
     def turned_for(self) -> AttentionOp | None:
