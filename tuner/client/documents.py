@@ -69,6 +69,7 @@ class ChainOp(TypedDict):
     eps: NotRequired[float | None]
     is_output: NotRequired[bool]
     rotary: NotRequired[ChainRotary | None]
+    epilogue: NotRequired[list[dict[str, str | int | float | bool]]]
 
 
 class AttentionSizes(TypedDict):

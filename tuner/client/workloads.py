@@ -9,6 +9,7 @@ from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.attention_form import form_for
 from tuner.core.problem.attention_op import ATTENTION, AttentionOp, Lengths
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue.added import parts_from_json
 from tuner.core.problem.presets import LayerRun, Run, attention_pair, decoder_attention, decoder_block, decoder_layer
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import (
@@ -75,6 +76,7 @@ def _product(op: Json, m: int) -> GemmOp:
             "norm": norm or "",
             "eps": DEFAULT_EPS if eps is None else eps,
             "rotary": rotary,
+            "epilogue": parts_from_json(given.get("epilogue", ())),
         }
     )
 

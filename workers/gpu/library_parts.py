@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import cupy
@@ -19,7 +18,7 @@ from ..source.tools import kernel_of
 EPILOGUE_WIDTH = 8
 #: Of a CTA of `tuner_rotary`, and of the others, which have so many at most.
 _CACHE_THREADS, _THREADS, _MAX_CTAS = 128, 256, 4096
-#: Types of a part's fields, as its kernel takes them.
+#: Types of a part's numbers, as its kernel takes them.
 _NUMBERS: dict[str, Callable[[Any], Any]] = {"float": cupy.float32, "int": cupy.int32, "bool": cupy.bool_}
 
 
@@ -75,7 +74,7 @@ def _turn(function: Any, op: GemmOp, sums: int, buffer: OpBuffers) -> None:
 
 def _apply_added(function: Any, part: AddedPart, op: GemmOp, columns: int, values: int, buffer: OpBuffers) -> None:
     """A package's part, in place."""
-    numbers = [_NUMBERS[type(one).__name__](one) for one in (getattr(part, field.name) for field in fields(part))]
+    numbers = [_NUMBERS[of](getattr(part, name)) for name, of in part.number_types().items()]
     pointers = [cupy.uint64(buffer.parts[one.name]) for one in part.pointers(op)]
     args = (cupy.uint64(values), cupy.uint32(op.m), cupy.uint32(columns), *numbers, *pointers)
     function((min(-(-op.m * columns // _THREADS), _MAX_CTAS),), (_THREADS,), args)

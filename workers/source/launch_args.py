@@ -20,6 +20,7 @@ from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine, Tiling
 
+from .parts import num_pointers, pointers_of
 from .render import SIGNALS_OFFSET_BYTES
 from .tensor_maps import tensor_maps
 
@@ -91,14 +92,14 @@ def pack_args(
     flags = (is_dependent, is_second)
     head = struct.pack("<QQqiiQ", words_address, workspace_address, spin_limit_cycles, *flags, trace_address)
     workload, tiling = plan.graph.workload, plan.graph.tiling
-    num_pointers = part_pointers(workload)
+    room = _POINTER_BYTES * num_pointers(workload)
     tail = b"".join(
         struct.pack(
             "<QQQQQQiiii",
             *(o.a, o.w, o.bias, o.c, o.residual, o.row_scale),
             *(o.m, o.n, o.k, slots_read(workload, tiling, index)),
         )
-        + _pack(_pointers_of(op), o.parts).ljust(_POINTER_BYTES * num_pointers, b"\0")
+        + _pack(pointers_of(op), o.parts).ljust(room, b"\0")
         for index, (o, op) in enumerate(zip(ops, workload.tile_ops, strict=True))
     )
     if has_squares(workload):
@@ -114,17 +115,8 @@ def _pack(arguments: Sequence[Argument], given: Mapping[str, int]) -> bytes:
     return struct.pack("<" + "".join(_TYPES[one.type] for one in arguments), *values)
 
 
-def _pointers_of(op: GemmOp) -> list[Argument]:
-    return [pointer for part in op.parts for pointer in part.pointers(op)]
-
-
 def _arguments_of(workload: Workload, op: GemmOp) -> list[Argument]:
     return [one for part in op.parts for one in part.arguments(op, workload.cache_name_of(op))]
-
-
-def part_pointers(workload: Workload) -> int:
-    """Room for pointers of parts in each op's arguments: as many as the op needs that has most of them."""
-    return max((len(_pointers_of(op)) for op in workload.tile_ops), default=0)
 
 
 def has_squares(workload: Workload) -> bool:
@@ -168,7 +160,7 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
         field("trace", 32, "pointer", "null: only a traced build writes there"),
         field("plan_header", 40, "int32[16]", "the first 16 words of the plan, by value"),
     ]
-    op_bytes = _OP_BYTES + _POINTER_BYTES * part_pointers(workload)
+    op_bytes = _OP_BYTES + _POINTER_BYTES * num_pointers(workload)
     for i, op in enumerate(workload.tile_ops):
         base, rows = _HEAD_BYTES + i * op_bytes, "2n" if op.rows_per_column == 2 else "n"
         fields += [
@@ -183,7 +175,7 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
             field(f"{op.name}.m", base + 48, "int32", str(op.m)),
             field(f"{op.name}.n", base + 52, "int32", str(op.n)),
             field(f"{op.name}.k", base + 56, "int32", str(op.k)),
-            *_fields_of(op, _pointers_of(op), base + _OP_BYTES),
+            *_fields_of(op, pointers_of(op), base + _OP_BYTES),
         ]
     size = _HEAD_BYTES + len(workload.tile_ops) * op_bytes
     if has_squares(workload):

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue.added import AddedPart, parts_from_json
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.rotary import Rotary
@@ -52,6 +53,9 @@ class ChainOp(Strict):
         default=None,
         description="whether C is queries, keys and values of new tokens, which are turned and written to a cache",
     )
+    epilogue: list[dict[str, str | int | float | bool]] = Field(
+        default_factory=list, description="parts that packages of the server bring: `part` names one, then its fields"
+    )
 
     def to_op(self, m: int, dtype: Dtype) -> GemmOp:
         """The op, for so many rows, of any element type.
@@ -76,7 +80,14 @@ class ChainOp(Strict):
             eps=DEFAULT_EPS if self.eps is None else self.eps,
             is_output=self.is_output,
             rotary=rotary,
+            epilogue=self._epilogue(),
         )
+
+    def _epilogue(self) -> tuple[AddedPart, ...]:
+        try:
+            return parts_from_json(self.epilogue)
+        except InvalidInput as error:
+            raise InvalidInput(f"{self.name}.{error.field}", error.problem, error.remedy) from error
 
     def _rotary(self) -> Rotary | None:
         if self.rotary is None:
@@ -108,6 +119,7 @@ class ChainOp(Strict):
             eps=op.eps if op.norm else None,
             is_output=op.is_output,
             rotary=ChainRotary(**op.rotary.to_json()) if op.rotary else None,
+            epilogue=[part.to_json() for part in op.epilogue],
         )
 
 

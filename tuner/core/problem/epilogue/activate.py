@@ -16,7 +16,7 @@ class Activate(Part):
 
     field: ClassVar[str] = "activation"
     stage: ClassVar[Stage] = Stage.OUTPUT
-    planted: ClassVar[tuple[str, str]] = ("activate<kConfig.activation>(", "(")
+    planted: ClassVar[tuple[str, str]] = ("activate<kOps[kOp].activation>(", "(")
 
     def is_in(self, op: Product) -> bool:
         return op.activation is not Activation.IDENTITY

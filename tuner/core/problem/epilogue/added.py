@@ -5,9 +5,9 @@ A package names the class of its part in its metadata:
     [project.entry-points."tuner.epilogue_parts"]
     softcap = "my_package.softcap:Softcap"
 
-The part's file on the device lies beside that module: ``softcap.cuh`` beside ``softcap.py``. It defines a struct of
-the class' name. Its members are the class' fields and then pointers to its tensors. It is called with an element in
-fp32, the row and the column; of sums the column is the row of W. Rows and columns are inside of the matrix.
+The part's file on the device, ``softcap.cuh``, lies beside that module. It defines a struct of the class' name. Its
+members are the class' fields and then pointers to its tensors. It is called with an element in fp32, the row and the
+column; of sums the column is the row of W. Rows and columns are inside of the matrix.
 """
 
 from __future__ import annotations
@@ -15,27 +15,42 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from importlib.resources import files
-from inspect import isabstract
+from inspect import getfile, isabstract
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.dtype_row import Array, ArrayModule
-from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product
+from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product, Stage
 from tuner.core.problem.epilogue.sums import Sums, Tensors
 from tuner.core.problem.op import Role, Tensor
-from tuner.core.problem.op_codec import fields_from_json, fields_to_json
+from tuner.core.problem.op_codec import fields_from_json, fields_to_json, hints_of
 from tuner.errors import InvalidInput
 
 #: Where packages name theirs.
 GROUP = "tuner.epilogue_parts"
 #: Of a part, in JSON and in names of tensors.
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
-#: What a tensor of a part may be, beside of the workload's own type, and how device code has it.
-_POINTED = {"fp32": "float", "int32": "int"}
+#: How device code has elements of a tensor, and a field.
+_ELEMENTS = {"fp32": "float", "int32": "int"}
+_NUMBERS: dict[Any, str] = {float: "float", int: "int", bool: "bool"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """A tensor of a part."""
+
+    #: Behind the part's.
+    name: str
+    #: Of its elements: ``fp32`` or ``int32``; empty for the workload's own.
+    dtype: str = "fp32"
+    #: The same at every launch, or an input.
+    role: Role = Role.WEIGHT
+    #: Of integers, the least and the most.
+    range: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,19 +63,25 @@ class AddedPart(Part):
     field: ClassVar[str] = "epilogue"
     #: As JSON has it, under ``part``.
     name: ClassVar[str]
+    #: What it reads.
+    owns: ClassVar[tuple[Own, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Each has a kernel of its own behind a vendor's product."""
+        super().__init_subclass__()
+        cls.library_kernel = f"tuner_{getattr(cls, 'name', '')}"
 
     @abstractmethod
     def host(self, xp: ArrayModule, values: Array, *tensors: Array) -> Array:
-        """The elements' new values, in their own precision; tensors as `own_tensors` has them."""
+        """The elements' new values, in their own precision; tensors as `owns` has them."""
 
     @abstractmethod
     def spread(self, xp: ArrayModule, values: Array, error: Array, *tensors: Array) -> Array:
         """How far these may be off, of how far the elements may be."""
 
-    def own_tensors(self, op: Product) -> tuple[tuple[str, tuple[int, ...], str, Role], ...]:
-        """Of each tensor that it reads the name behind the part's, a shape that broadcasts to the elements, the type
-        (empty for the workload's own), and whether it is a weight or an input."""
-        return ()
+    def shape(self, op: Product, name: str) -> tuple[int, ...]:
+        """Of one of its tensors; it broadcasts to the elements: of sums those of the rows of W, else those of C."""
+        return (op.weight_rows if self.stage is Stage.SUMS else op.n,)
 
     def problem(self, op: Product) -> tuple[str, str]:
         """What is wrong with a field, or with the op, and what would be right; empty where nothing is."""
@@ -70,9 +91,11 @@ class AddedPart(Part):
         return self in op.epilogue
 
     def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
-        read = [tensors[self.tensor_name(op, name)].values for name, *_ in self.own_tensors(op)]
+        read = [tensors[self.tensor_name(op, own)].values for own in self.owns]
         values, error = sums.values, sums.error
         sums.replace(self.host(sums.xp, values, *read), self.spread(sums.xp, values, error, *read))
+        if self.stage is Stage.SUMS:
+            sums.held = sums.xp.maximum(sums.xp.abs(sums.values), self.spread(sums.xp, values, sums.held, *read))
         sums.compute()
         sums.round()  # a library's kernel of its own is behind the one in front
 
@@ -83,9 +106,9 @@ class AddedPart(Part):
         """E.g. ``softcap cap=30.0``."""
         return " ".join([self.name, *(f"{key}={value}" for key, value in fields_to_json(self).items())])
 
-    def tensor_name(self, op: Product, name: str) -> str:
+    def tensor_name(self, op: Product, own: Own) -> str:
         """Of a tensor of its own, in the workload."""
-        return f"{op.name}.{self.name}_{name}"
+        return f"{op.name}.{self.name}_{own.name}"
 
     def broken(self, op: Product) -> list[Broken]:
         place = f"epilogue.{op.epilogue.index(self)}"
@@ -99,26 +122,27 @@ class AddedPart(Part):
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
         return tuple(
             Tensor(
-                name=self.tensor_name(op, name),
-                shape=shape,
-                dtype=of or str(dtype),
-                role=role,
-                is_early=role is Role.WEIGHT,
+                name=self.tensor_name(op, own),
+                shape=self.shape(op, own.name),
+                dtype=own.dtype or str(dtype),
+                role=own.role,
+                range=own.range,
+                is_early=own.role is Role.WEIGHT,
             )
-            for name, shape, of, role in self.own_tensors(op)
+            for own in self.owns
         )
 
     def operands(self, op: Product) -> tuple[str, ...]:
-        return tuple(self.tensor_name(op, name) for name, *_ in self.own_tensors(op))
+        return tuple(self.tensor_name(op, own) for own in self.owns)
 
     def pointers(self, op: Product) -> tuple[Argument, ...]:
         return tuple(
             Argument(
-                name=f"{self.name}_{name}",
-                meaning=f"{name} {list(shape)} of {self.name}, {of or 'elements'}",
-                tensor=self.tensor_name(op, name),
+                name=f"{self.name}_{own.name}",
+                meaning=f"{own.dtype} {own.name} {[*self.shape(op, own.name)]} of {self.name}".strip(),
+                tensor=self.tensor_name(op, own),
             )
-            for name, shape, of, _ in self.own_tensors(op)
+            for own in self.owns
         )
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
@@ -133,8 +157,23 @@ class AddedPart(Part):
     @classmethod
     def text(cls) -> str:
         """Its file on the device."""
-        package, _, module = cls.__module__.rpartition(".")
-        return files(package).joinpath(f"{module}.cuh").read_text(encoding="utf-8")
+        return Path(getfile(cls)).with_name(f"{cls.name}.cuh").read_text(encoding="utf-8")
+
+    @classmethod
+    def pointer_types(cls) -> dict[str, str]:
+        """The types in CUDA of its struct's last members, by their names."""
+        return {own.name: f"const {_ELEMENTS.get(own.dtype, 'Element::Bits')}*" for own in cls.owns}
+
+    @classmethod
+    def number_types(cls) -> dict[str, str]:
+        """The types in CUDA of its struct's first members, by their names."""
+        hints = hints_of(cls)
+        return {field.name: _NUMBERS[hints[field.name]] for field in fields(cls)}
+
+    def literals(self) -> list[str]:
+        """Its fields in CUDA."""
+        values = ((of, getattr(self, name)) for name, of in self.number_types().items())
+        return [f"{float(value)!r}f" if of == "float" else str(value).lower() for of, value in values]
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse."""
@@ -147,7 +186,9 @@ class AddedPart(Part):
         Raises:
             InvalidInput: a field is unknown, is missing, or is of another type.
         """
-        return fields_from_json(cls, {name: value for name, value in data.items() if name != "part"})
+        made = fields_from_json(cls, {name: value for name, value in data.items() if name != "part"})
+        widened = {name: float(getattr(made, name)) for name, of in cls.number_types().items() if of == "float"}
+        return replace(made, **widened)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +230,8 @@ def _problem(name: str, part: Any, others: Mapping[str, type[AddedPart]]) -> str
         return f"is called {part.name!r} and declared as {name!r}: give both one name of small letters, digits and _"
     if name in others:
         return f"another package has a part that is called {name}"
+    if other := next((field.name for field in fields(part) if hints_of(part)[field.name] not in _NUMBERS), ""):
+        return f"{part.__name__}.{other} is no number: give {', '.join(one.__name__ for one in _NUMBERS)}"
     try:
         part.text()
     except OSError as error:
@@ -223,19 +266,3 @@ def _part_from_json(place: str, data: Any) -> AddedPart:
         return part.from_json(data)
     except InvalidInput as error:
         raise InvalidInput(f"{place}.{error.field}", error.problem, error.remedy) from error
-
-
-def members_of(part: AddedPart, op: Product) -> tuple[str, ...]:
-    """The types in CUDA of the pointers behind a part's constants, in the order of its tensors."""
-    return tuple(_POINTED.get(of, "Element::Bits") for _, _, of, _ in part.own_tensors(op))
-
-
-def constants_of(part: AddedPart) -> tuple[str, ...]:
-    """A part's fields as literals of CUDA, in their order."""
-    return tuple(_literal(getattr(part, field.name)) for field in fields(part))
-
-
-def _literal(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value!r}f" if isinstance(value, float) else str(value)
