@@ -17,13 +17,13 @@ from typing import Any
 from tests.compile import golden
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
-from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.op_kinds import folder_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.same_kernels import FILE as SAME
 from tuner.core.trial.same_kernels import lists_of, with_version
+from tuner.ops.attention.shape import DecodeAttention
 from tuner.workers.builder.nvrtc import nvrtc_version
 from tuner.workers.source.append import render_append
 from tuner.workers.source.attention import attention_source, attention_version

@@ -16,7 +16,6 @@ from tests.support.on_card import fused, problem, schedule
 from tuner.core.insight.tracing import op_names
 from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.verify import VerifiedPlan
@@ -28,6 +27,7 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.core.trial.outcome import Measured
+from tuner.ops.attention.op import Lengths
 from tuner.workers.host.cards import Card
 from tuner.workers.host.supervisor import GpuSupervisor
 

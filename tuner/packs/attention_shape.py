@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
+from tuner.ops.attention.op import ATTENTION
 
 from .base_shape import DTYPES, OPTIONS, BaseShape, Json, is_product
 

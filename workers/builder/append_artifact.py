@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.core.problem.attention_op import AttentionOp
+from tuner.ops.attention.op import AttentionOp
 
 from ..source.append import APPEND_THREADS, append_ctas, append_fields, append_parameter_bytes, qkv_columns
 

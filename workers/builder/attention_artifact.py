@@ -9,7 +9,6 @@ from typing import Any
 
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.header import MOST_QUEUES
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.attention import attention_digest
@@ -17,6 +16,7 @@ from tuner.core.proof.candidate_plans import attention_plans_for
 from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionEngine, AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.limits import Limits
+from tuner.ops.attention.op import AttentionOp
 
 from ..source.append import render_append
 from ..source.attention import (

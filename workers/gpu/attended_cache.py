@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Dtype, GemmOp
+from tuner.ops.attention.op import AttentionOp
 
 from .turned import Inputs, Turned
 

@@ -6,9 +6,9 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.kv_cache import PagedCache
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.shape import DecodeAttention
 
 from .render import config_types, inlined
 from .rows import with_rows

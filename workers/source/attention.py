@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.header import MOST_QUEUES
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule, AttentionTiling
 from tuner.core.trial.limits import Limits
+from tuner.ops.attention.form import PLAIN, AttentionForm
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.shape import DecodeAttention
 
 from .launch_args import MAP_BYTES
 from .render import config_types, device_text, inlined, without_comments

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.core.plan.attention import AttentionPlan
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.attention import attention_digest, check_attention, check_made_for
 from tuner.core.schedule.attention import AttentionSchedule, AttentionTiling
 from tuner.errors import PlanError
+from tuner.ops.attention.op import AttentionOp
 
 from .launchable import LaunchRefused, Ties, cubin_digest
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built
-from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.kv_cache import PagedCache
+from tuner.ops.attention.shape import DecodeAttention
 from tuner.workers.source.append import (
     APPEND_KERNEL,
     APPEND_THREADS,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.kv_cache import PagedCache
+from tuner.ops.attention.shape import DecodeAttention
 from tuner.workers.gpu.attention_cache import NO_PAGE, hide_numbers, hide_pages, hide_rows
 from tuner.workers.gpu.attention_reference import gathered
 

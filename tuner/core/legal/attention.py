@@ -6,7 +6,6 @@ Every rule answers None or a sentence. A second name for the same plan is refuse
 from __future__ import annotations
 
 from tuner.core.plan.attention import num_attention_clusters
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_THREADS_PER_CTA, most_registers
 from tuner.core.problem.workload import Workload
@@ -18,6 +17,7 @@ from tuner.core.schedule.attention import (
 )
 from tuner.core.schedule.axis import axes_of, values_problem
 from tuner.errors import IllegalSchedule
+from tuner.ops.attention.op import AttentionOp
 
 FINISH_WARPS, PARTS_AT_ONCE, NEXT_PERCENTS = (
     axes_of(AttentionSchedule)[name].values for name in ("finish_warps", "parts_at_once", "next_percent")

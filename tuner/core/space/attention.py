@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.space.attention_schedules import near_attentions, offered_attentions
+from tuner.ops.attention.op import AttentionOp
 
 
 @dataclass(frozen=True, kw_only=True)

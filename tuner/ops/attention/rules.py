@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tuner.core.legal.attention import attention_problem as refuse
 from tuner.core.legal.attention import num_math_registers, num_summing_registers
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.resources import Resources
 from tuner.core.schedule.attention import AttentionSchedule
+from tuner.ops.attention.op import AttentionOp
 
 __all__ = ["refuse", "resources_of"]
 

@@ -20,12 +20,12 @@ from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
-from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.inspection import TaskSpan
+from tuner.ops.attention.shape import DecodeAttention
 from tuner.ops.attention.stamps import stamped_of
 
 OPS = ("up", "down")
