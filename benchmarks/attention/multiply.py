@@ -21,8 +21,8 @@ from cuda.bindings import driver
 
 from benchmarks.common.report import write_report
 from tuner.core.problem.workload import Dtype
-from tuner.core.schedule.attention import AttentionTiling
 from tuner.core.trial.stats import median
+from tuner.ops.attention.schedule import AttentionTiling
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.gpu.launch import check, launch_config
 from tuner.workers.source.attention import render_attention

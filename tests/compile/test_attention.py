@@ -20,9 +20,9 @@ from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.resources import most_registers
 from tuner.core.problem.workload import Dtype
-from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
 from tuner.errors import IllegalSchedule
 from tuner.ops.attention.form import AttentionForm
+from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.ops.attention.stamps import stamped_of
 from tuner.workers.builder.nvrtc import parse_log

@@ -12,7 +12,7 @@ from tests.support.attention_cases import CASES, form_of, plan_of, tiling_of
 from tests.support.attention_faults import BECOMES, FAULTS, SEEN_BY_KEYS, SEEN_BY_VALUES, meanwhile
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import from_bits
-from tuner.core.schedule.attention import AttentionEngine
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.workers.source.attention import aborted_launch
 

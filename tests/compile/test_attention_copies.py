@@ -14,8 +14,8 @@ from tests.support.emulated.attention_launches import run_out_of_range, worst
 from tests.support.lanes import soaked
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype
-from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
 from tuner.ops.attention.form import AttentionForm
+from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.workers.builder.nvrtc import parse_log
 from tuner.workers.source.attention import NextWeights, render_attention

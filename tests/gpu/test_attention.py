@@ -12,8 +12,8 @@ from tests.support.attention_cases import CASES, ENGINES_OF_CASES, Case, form_of
 from tests.support.attention_faults import FAULTS
 from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import from_bits
-from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionEngine
 from tuner.core.trial.limits import Limits
+from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionEngine
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.workers.builder.nvrtc import compile_source
 from tuner.workers.source.attention import (

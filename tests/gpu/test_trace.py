@@ -19,7 +19,6 @@ from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -28,6 +27,7 @@ from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.core.trial.outcome import Measured
 from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.workers.host.cards import Card
 from tuner.workers.host.supervisor import GpuSupervisor
 

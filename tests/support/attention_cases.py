@@ -8,8 +8,8 @@ from typing import Any
 from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype
-from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
 from tuner.ops.attention.form import AttentionForm
+from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
 
 

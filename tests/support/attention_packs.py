@@ -14,11 +14,11 @@ from tests.support.packs import REAL, SIMULATED, without_source
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.search.seeds import first_guesses
 from tuner.workers.builder.artifact import assemble

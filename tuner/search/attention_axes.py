@@ -7,9 +7,9 @@ from dataclasses import fields
 
 from tuner.core.plan.attention import num_attention_clusters
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.attention import AttentionSchedule, AttentionTiling
 from tuner.core.schedule.axis import FeaturesOf, axes_of
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.schedule import AttentionSchedule, AttentionTiling
 
 _COMPILED = {one.name for one in fields(AttentionTiling)}
 _KERNEL, _PLAN = (

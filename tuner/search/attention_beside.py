@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
 from tuner.core.proof.attention import attention_plan
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import AroundOp
+from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.search.rings import fitted, windowed
 
 #: Tokens of a shallow ring, and its kernel's warps that multiply and that end tasks, by which it was fastest beside.

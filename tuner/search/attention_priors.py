@@ -8,11 +8,11 @@ from dataclasses import replace
 from itertools import product
 
 from tuner.core.legal.attention import attention_problem
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.space.attention_schedules import with_ring
 from tuner.core.space.joint import AroundOp
 from tuner.ops.attention.form import AttentionForm
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.schedule import AttentionSchedule
 
 #: How far off an attention is by its new tokens, its lengths or its form: these change what a task reads more than how.
 OPTION = 0.1

@@ -16,12 +16,12 @@ from tuner.core.model.attention import attention_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
 from tuner.core.proof.attention import attention_plan
-from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.core.schedule.candidate import in_fewest_launches
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.attention_policies import policy_schedules
 from tuner.core.space.joint import AroundOp
 from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.search.attention_beside import may_ask, schedules_beside
 from tuner.search.sharing import has_launches_of_one
 

@@ -7,8 +7,8 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import REGISTER_UNIT_PER_WARP
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.attention import attention_digest
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.errors import ResourceError
+from tuner.ops.attention.schedule import AttentionSchedule
 
 from ..source.append import render_append
 from ..source.attention import attention_source

@@ -13,10 +13,10 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.attention import attention_digest
 from tuner.core.proof.candidate_plans import attention_plans_for
-from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionEngine, AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.limits import Limits
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionEngine, AttentionSchedule
 
 from ..source.append import render_append
 from ..source.attention import (

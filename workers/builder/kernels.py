@@ -13,9 +13,9 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
+from tuner.ops.attention.schedule import AttentionSchedule
 
 from ..source.attention import attention_source
 from ..source.attention_launchable import AttentionLaunchable

@@ -10,8 +10,8 @@ from cuda.bindings import driver
 
 from tuner.core.insight.tracing import Stamps
 from tuner.core.proof.launch_order import in_launch_order
-from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER
 from tuner.core.trial.limits import Limits
+from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER
 
 from ..source.attention import (
     ATTENTION_KERNEL,

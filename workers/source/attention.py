@@ -14,10 +14,10 @@ from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule, AttentionTiling
 from tuner.core.trial.limits import Limits
 from tuner.ops.attention.form import PLAIN, AttentionForm
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule, AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
 
 from .launch_args import MAP_BYTES

@@ -10,7 +10,7 @@ from tests.support.attention_cases import CASES, Case, form_of, plan_of, tiling_
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import from_bits
 from tuner.core.proof.attention import check_attention
-from tuner.core.schedule.attention import AttentionEngine
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.workers.source.attention import refused_launch
 

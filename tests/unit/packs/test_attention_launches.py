@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.attention_packs import make_attention
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.errors import InvalidInput
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.attention_launches import check_attention_launches
 from tuner.packs.contents import Kernel
 from tuner.runtime import RuntimeFailure

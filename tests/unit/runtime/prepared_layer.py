@@ -16,8 +16,8 @@ from tests.support.between_made import candidate_of
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.unit.runtime.test_artifact import encoded
 from tuner.core.problem.workload import Dtype, GemmOp
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.programs import Part, program_of
 from tuner.packs.write import write_pack
 from tuner.runtime import native

@@ -24,12 +24,12 @@ from tuner.core.problem.presets import Run, decoder_block
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.runtime import Artifact, Attention, RuntimeFailure, load_artifact
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import attention_kernels

@@ -10,8 +10,8 @@ import itertools
 import pytest
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.schedule.attention import AttentionTiling
 from tuner.ops.attention.form import PagedCache
+from tuner.ops.attention.schedule import AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.vllm.attention import Steps, dense
 from tuner.workers.source.attention import cache_map

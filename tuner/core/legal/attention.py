@@ -9,15 +9,15 @@ from tuner.core.plan.attention import num_attention_clusters
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_THREADS_PER_CTA, most_registers
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import (
+from tuner.core.schedule.axis import axes_of, values_problem
+from tuner.errors import IllegalSchedule
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.schedule import (
     MOST_STAGES,
     AttentionEngine,
     AttentionSchedule,
     AttentionTiling,
 )
-from tuner.core.schedule.axis import axes_of, values_problem
-from tuner.errors import IllegalSchedule
-from tuner.ops.attention.op import AttentionOp
 
 FINISH_WARPS, PARTS_AT_ONCE, NEXT_PERCENTS = (
     axes_of(AttentionSchedule)[name].values for name in ("finish_warps", "parts_at_once", "next_percent")

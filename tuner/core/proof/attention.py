@@ -20,10 +20,10 @@ from tuner.core.plan.attention import CLUSTERS, AttentionPlan, assign, num_atten
 from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.run_time import check_reach
-from tuner.core.schedule.attention import BLOCK_COLUMNS, AttentionEngine, AttentionSchedule
 from tuner.core.schedule.codec import Frozen
 from tuner.errors import CoverageError, ResourceError, WordError
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.schedule import BLOCK_COLUMNS, AttentionEngine, AttentionSchedule
 
 #: A task has 24 bits for its span and 7 for its block.
 _MOST_SPANS, _MOST_BLOCKS = 2**24 - 1, 2**7 - 1

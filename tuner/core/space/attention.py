@@ -7,9 +7,9 @@ from functools import cached_property
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.space.attention_schedules import near_attentions, offered_attentions
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.schedule import AttentionSchedule
 
 
 @dataclass(frozen=True, kw_only=True)

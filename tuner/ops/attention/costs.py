@@ -11,8 +11,8 @@ from tuner.core.model.launch_ops import LaunchTimeline, TimedTask
 from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.ops.attention.stamps import tile_of
 
 #: What a launch saves whose weights the launch before it has brought into the L2. A guess: half of its begin.

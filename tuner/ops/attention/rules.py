@@ -5,8 +5,8 @@ from __future__ import annotations
 from tuner.core.legal.attention import attention_problem as refuse
 from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.problem.resources import Resources
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.schedule import AttentionSchedule
 
 __all__ = ["refuse", "resources_of"]
 

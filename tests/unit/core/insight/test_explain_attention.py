@@ -12,8 +12,8 @@ from tests.support.between import between
 from tests.support.cases import H200
 from tuner.core.insight.explain import explain
 from tuner.core.problem.presets import decoder_layer
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.search.seeds import first_guesses
 
 

@@ -14,11 +14,11 @@ from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200
 from tests.support.on_card import problem
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.search.seeds import first_guesses
 from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT
 from tuner.workers.builder.artifact import assemble
