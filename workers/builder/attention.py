@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import REGISTER_UNIT_PER_WARP
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.attention import attention_digest
 from tuner.errors import ResourceError
 from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.tasks import AttentionPlan
 
 from ..source.append import render_append
 from ..source.attention import attention_source

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
@@ -17,6 +16,7 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.limits import Limits
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionEngine, AttentionSchedule
+from tuner.ops.attention.tasks import AttentionPlan
 
 from ..source.append import render_append
 from ..source.attention import (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
@@ -16,6 +15,7 @@ from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
 from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.tasks import AttentionPlan
 
 from ..source.attention import attention_source
 from ..source.attention_launchable import AttentionLaunchable

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from tuner.core.plan.attention import CLUSTERS
 from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.trial.evaluator import Problem
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.schedule import TILE_TOKENS
+from tuner.ops.attention.tasks import CLUSTERS
 
 from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers

@@ -12,12 +12,12 @@ import numpy as np
 
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built, encoded
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.trial.limits import Limits
 from tuner.ops.attention.form import PLAIN, AttentionForm
 from tuner.ops.attention.schedule import AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.tasks import AttentionPlan
 from tuner.workers.gpu.attention_reference import attention, gathered
 from tuner.workers.source.attention import (
     ATTENTION_KERNEL,

@@ -5,7 +5,6 @@ Every rule answers None or a sentence. A second name for the same plan is refuse
 
 from __future__ import annotations
 
-from tuner.core.plan.attention import num_attention_clusters
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import MAX_THREADS_PER_CTA, most_registers
 from tuner.core.problem.workload import Workload
@@ -18,6 +17,7 @@ from tuner.ops.attention.schedule import (
     AttentionSchedule,
     AttentionTiling,
 )
+from tuner.ops.attention.tasks import num_attention_clusters
 
 FINISH_WARPS, PARTS_AT_ONCE, NEXT_PERCENTS = (
     axes_of(AttentionSchedule)[name].values for name in ("finish_warps", "parts_at_once", "next_percent")

@@ -16,7 +16,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.core.plan.attention import CLUSTERS, AttentionPlan, assign, num_attention_clusters
 from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.proof.run_time import check_reach
@@ -24,6 +23,7 @@ from tuner.core.schedule.codec import Frozen
 from tuner.errors import CoverageError, ResourceError, WordError
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.schedule import BLOCK_COLUMNS, AttentionEngine, AttentionSchedule
+from tuner.ops.attention.tasks import CLUSTERS, AttentionPlan, assign, num_attention_clusters
 
 #: A task has 24 bits for its span and 7 for its block.
 _MOST_SPANS, _MOST_BLOCKS = 2**24 - 1, 2**7 - 1

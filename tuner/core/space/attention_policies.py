@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tuner.core.legal.attention import PARTS_AT_ONCE, attention_problem
-from tuner.core.plan.attention import num_attention_clusters
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.tasks import num_attention_clusters
 
 #: Of flash decoding: slots that fill so much of the SMs are not split, splits at most, and how near to the best
 #: use of the last wave the fewest splits have to come.

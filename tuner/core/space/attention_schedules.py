@@ -7,13 +7,13 @@ from dataclasses import replace
 from itertools import product
 
 from tuner.core.legal.attention import FINISH_WARPS, NEXT_PERCENTS, PARTS_AT_ONCE, attention_problem, engine_of
-from tuner.core.plan.attention import CLUSTERS, num_attention_clusters
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import near
 from tuner.errors import IllegalSchedule
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.schedule import MATH_WARPS, MOST_STAGES, TILE_TOKENS, AttentionEngine, AttentionSchedule
+from tuner.ops.attention.tasks import CLUSTERS, num_attention_clusters
 
 #: Spans of the longest context, beside those that fill the GPU.
 _NUM_SPANS = (1, 2, 3, 4, 6, 8, 12, 16, 32)

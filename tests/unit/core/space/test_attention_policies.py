@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.attentions import PLAIN, attention, space_with
 from tests.support.cases import H200
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.proof.attention import attention_plan
 from tuner.core.space.attention_policies import (
     ATTENTION_POLICIES,
@@ -18,6 +17,7 @@ from tuner.core.space.attention_policies import (
     policy_schedules,
 )
 from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.tasks import AttentionPlan
 from tuner.search.seeds import first_guesses
 
 KERNEL = AttentionSchedule(**{**PLAIN, "cluster": 2, "span_tokens": 128})
