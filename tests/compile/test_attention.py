@@ -16,12 +16,12 @@ from tests.support.emulated.attention_launches import run_out_of_range, worst
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless, soaked
 from tuner.core.insight.tracing import Stamped
-from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.resources import most_registers
 from tuner.core.problem.workload import Dtype
 from tuner.errors import IllegalSchedule
 from tuner.ops.attention.form import AttentionForm
+from tuner.ops.attention.rules import num_math_registers, num_summing_registers
 from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.ops.attention.stamps import stamped_of

@@ -16,12 +16,12 @@ from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem
 from tuner.core.insight.gantt import gantt_of_trace
 from tuner.core.insight.tracing import trace_from_stamps
-from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.outcome import Measured
+from tuner.ops.attention.rules import attention_engine_problem
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.attention_artifact import attention_kernels

@@ -16,12 +16,12 @@ from tests.support.attention_jobs import best_of_job, without_torch
 from tests.support.attentions import alone, attention
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import ATTENTION_EXAMPLE, problem
-from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
 from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.rules import attention_engine_problem
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.workers.source.attention import AttentionBuffers, NextWeights, pack_attention_args
 

@@ -9,13 +9,13 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tuner.core.legal.attention import num_math_registers, num_summing_registers
 from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.trial.limits import Limits
 from tuner.ops.attention.form import PLAIN, AttentionForm
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.rules import num_math_registers, num_summing_registers
 from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule, AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.ops.attention.tasks import AttentionPlan
