@@ -12,8 +12,8 @@ import torch
 from cuda.bindings import driver
 
 from tuner.core.problem.workload import Dtype
-from tuner.core.proof.attention import check_attention
 from tuner.ops.attention.form import PLAIN, AttentionForm
+from tuner.ops.attention.plans import check_attention
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.ops.attention.tasks import AttentionPlan, assign

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import REGISTER_UNIT_PER_WARP
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.attention import attention_digest
 from tuner.errors import ResourceError
+from tuner.ops.attention.plans import attention_digest
 from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.ops.attention.tasks import AttentionPlan
 

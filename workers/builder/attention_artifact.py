@@ -10,11 +10,11 @@ from typing import Any
 from tuner.core.plan.header import MOST_QUEUES
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.attention import attention_digest
 from tuner.core.proof.candidate_plans import attention_plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.limits import Limits
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.plans import attention_digest
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionEngine, AttentionSchedule
 from tuner.ops.attention.tasks import AttentionPlan
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.attention import attention_digest, check_attention, check_made_for
 from tuner.errors import PlanError
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.plans import attention_digest, check_attention, check_made_for
 from tuner.ops.attention.schedule import AttentionSchedule, AttentionTiling
 from tuner.ops.attention.tasks import AttentionPlan
 

@@ -16,10 +16,11 @@ from tests.support.attentions import attention as attention_op
 from tests.support.cases import H200
 from tests.support.task_machine import is_left
 from tuner.core.problem.kv_cache import PagedCache
-from tuner.core.proof.attention import attention_digest, attention_plan, check_attention, check_made_for
 from tuner.core.proof.run_time import check_reach
 from tuner.errors import CoverageError, InvalidInput, PlanError, ResourceError, WordError
 from tuner.ops.attention.form import PLAIN, AttentionForm
+from tuner.ops.attention.plans import attention_digest, check_attention, check_made_for
+from tuner.ops.attention.plans import plan_of as attention_plan
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.ops.attention.tasks import AttentionPlan, assign, num_attention_clusters
 from tuner.workers.gpu.attention_reference import attention

@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.attentions import PLAIN, attention, space_with
 from tests.support.cases import H200
-from tuner.core.proof.attention import attention_plan
 from tuner.core.space.attention_policies import (
     ATTENTION_POLICIES,
     even_shares,
@@ -16,6 +15,7 @@ from tuner.core.space.attention_policies import (
     policies_of_attention,
     policy_schedules,
 )
+from tuner.ops.attention.plans import plan_of as attention_plan
 from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.ops.attention.tasks import AttentionPlan
 from tuner.search.seeds import first_guesses
