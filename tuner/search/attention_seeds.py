@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import chain, islice, zip_longest
 
 from tuner.core.legal.legality import dynamic_smem_bytes
-from tuner.core.model.attention import attention_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
 from tuner.core.schedule.candidate import in_fewest_launches
@@ -22,6 +21,7 @@ from tuner.core.space.joint import AroundOp
 from tuner.ops.attention.op import Lengths
 from tuner.ops.attention.plans import plan_of
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionSchedule
+from tuner.ops.attention.timeline import attention_us
 from tuner.search.attention_beside import may_ask, schedules_beside
 from tuner.search.sharing import has_launches_of_one
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuner.core.model.attention import loads_of
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.space.attention_policies import policies_of_attention
@@ -12,6 +11,7 @@ from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule
 from tuner.ops.attention.tasks import AttentionPlan
+from tuner.ops.attention.timeline import loads_of
 
 _WHO_COPIES = {AttentionEngine.TMA: "the copy engine", AttentionEngine.MMA: "cp.async of two warps"}
 
