@@ -11,9 +11,9 @@ from typing import Any
 from tuner.core.problem.gpu import ASKED_CLUSTERS, Gpu
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.presets import attention_pair
-from tuner.core.space.attention_policies import policy_schedules
 from tuner.ops.attention.form import PLAIN, AttentionForm, form_for
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.policies import policy_schedules
 from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule, AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
 

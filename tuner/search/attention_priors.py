@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from tuner.core.space.attention_schedules import with_ring
 from tuner.core.space.joint import AroundOp
 from tuner.ops.attention.form import AttentionForm
+from tuner.ops.attention.offered import with_ring
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.rules import refuse
 from tuner.ops.attention.schedule import AttentionSchedule

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.space.attention_policies import policies_of_attention
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.policies import policies_of_attention
 from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule
 from tuner.ops.attention.tasks import AttentionPlan
 from tuner.ops.attention.timeline import loads_of
