@@ -17,12 +17,12 @@ from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
 from tuner.core.schedule.candidate import in_fewest_launches
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import AroundOp
+from tuner.ops.attention.beside import may_ask, schedules_beside
 from tuner.ops.attention.op import Lengths
 from tuner.ops.attention.plans import plan_of
 from tuner.ops.attention.policies import policy_schedules
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.ops.attention.timeline import attention_us
-from tuner.search.attention_beside import may_ask, schedules_beside
 from tuner.search.sharing import has_launches_of_one
 
 #: Schedules of a cluster's size that are tried first.
