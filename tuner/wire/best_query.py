@@ -13,7 +13,7 @@ from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
 from tuner.ops.attention.op import Lengths
-from tuner.wire.attentions import Attention, Count, DecoderAttention, DecoderLayer
+from tuner.ops.attention.requests import Attention, Count, DecoderAttention, DecoderLayer
 from tuner.wire.chains import DecoderBlock
 from tuner.wire.fields import Size
 from tuner.wire.requests import (

@@ -10,7 +10,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
 from tuner.ops.attention.form import form_to_json
 from tuner.ops.attention.op import AttentionOp
-from tuner.wire.attentions import AttentionHeads
+from tuner.ops.attention.requests import AttentionHeads
 from tuner.wire.fields import Name
 
 
