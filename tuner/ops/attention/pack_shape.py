@@ -9,8 +9,7 @@ from typing import Any
 
 from tuner.errors import InvalidInput
 from tuner.ops.attention.op import ATTENTION
-
-from .base_shape import DTYPES, OPTIONS, BaseShape, Json, is_product
+from tuner.packs.base_shape import DTYPES, OPTIONS, BaseShape, Json, is_product
 
 #: Of the index: dtype, heads, heads of the cache, elements of a head, new tokens, page tokens, flags,
 #: window, columns of the projection; scale and soft cap as float32; first rung, number of rungs, its text.
