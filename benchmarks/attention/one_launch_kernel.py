@@ -27,10 +27,10 @@ from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.limits import Limits
 from tuner.errors import TunerError
 from tuner.ops.attention.plans import check_attention
+from tuner.ops.attention.source import render_attention
 from tuner.ops.attention.tasks import AttentionPlan, assign
 from tuner.search.rings import fitted
 from tuner.workers.builder.nvrtc import compile_source, parse_log
-from tuner.workers.source.attention import render_attention
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.render import render
 

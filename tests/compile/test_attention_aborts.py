@@ -14,7 +14,7 @@ from tests.support.emulated.attention import EmulatedAttention, attention_librar
 from tests.support.emulated.chain import from_bits
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.shape import DecodeAttention
-from tuner.workers.source.attention import aborted_launch
+from tuner.ops.attention.source import aborted_launch
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 

@@ -23,7 +23,7 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured
 from tuner.ops.attention.op import Lengths
 from tuner.ops.attention.rules import attention_engine_problem
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.workers.source.attention import AttentionBuffers, NextWeights, pack_attention_args
+from tuner.ops.attention.source import AttentionBuffers, NextWeights, pack_attention_args
 
 cupy = pytest.importorskip("cupy")
 

@@ -6,13 +6,13 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import REGISTER_UNIT_PER_WARP
 from tuner.core.problem.workload import Workload
 from tuner.errors import ResourceError
+from tuner.ops.attention.append import render_append
+from tuner.ops.attention.launchable import AttentionLaunchable
 from tuner.ops.attention.plans import attention_digest
 from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.source import source_of
 from tuner.ops.attention.tasks import AttentionPlan
 
-from ..source.append import render_append
-from ..source.attention import attention_source
-from ..source.attention_launchable import AttentionLaunchable
 from ..source.launchable import LaunchRefused, Ties, cubin_digest
 from .nvrtc import Builder, Built, build_key
 
@@ -44,7 +44,7 @@ def tie_attention(
     """
     op = workload.launch_ops[index]
     traced_tasks = plan.most_tasks if traced else 0
-    if build_key(attention_source(op, schedule, traced_tasks=traced_tasks), gpu.arch, built.compiler) != built.key:
+    if build_key(source_of(op, schedule, traced_tasks=traced_tasks), gpu.arch, built.compiler) != built.key:
         raise LaunchRefused(f"build {built.key[:12]} is not that of {schedule}")
     _check_registers(built, schedule.tiling_of(op.shape).num_threads, gpu)
     ties = Ties(

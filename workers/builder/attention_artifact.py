@@ -13,24 +13,24 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import attention_plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.limits import Limits
+from tuner.ops.attention.append import render_append
+from tuner.ops.attention.launchable import AttentionLaunchable
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.plans import attention_digest
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionEngine, AttentionSchedule
-from tuner.ops.attention.tasks import AttentionPlan
-
-from ..source.append import render_append
-from ..source.attention import (
+from tuner.ops.attention.source import (
     ABORT_WORD,
     ARGS_ALIGNMENT,
     STATUS_WORDS,
-    attention_source,
     cache_map,
     cap_numbers,
     form_numbers,
     next_weights_of,
+    source_of,
     workspace_words,
 )
-from ..source.attention_launchable import AttentionLaunchable
+from tuner.ops.attention.tasks import AttentionPlan
+
 from ..source.launch_args import MAP_BYTES
 from .nvrtc import Built
 
@@ -136,7 +136,7 @@ def attention_kernels(
             schedule=schedule,
             plan=plan,
             proof=attention_digest(plan, schedule),
-            source=attention_source(workload.launch_ops[index], schedule),
+            source=source_of(workload.launch_ops[index], schedule),
             launchable=launchables[index] if launchables else None,
             append=appends[index] if appends else None,
             spin_limit_cycles=spin_limit_cycles,

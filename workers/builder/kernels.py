@@ -14,11 +14,11 @@ from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
+from tuner.ops.attention.launchable import AttentionLaunchable
 from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.source import source_of
 from tuner.ops.attention.tasks import AttentionPlan
 
-from ..source.attention import attention_source
-from ..source.attention_launchable import AttentionLaunchable
 from ..source.launchable import Launchable
 from ..source.render import render
 from .attention import tie_attention
@@ -61,7 +61,7 @@ class OwnKernel:
     def source(self, *, traced: bool) -> str:
         """CUDA C++; `traced` where it stamps its tasks."""
         op, traced_tasks = self.workload.launch_ops[self.index], self.plan.most_tasks if traced else 0
-        return attention_source(op, self.schedule, traced_tasks=traced_tasks)
+        return source_of(op, self.schedule, traced_tasks=traced_tasks)
 
     def tied(self, built: Built, *, traced: bool) -> AttentionLaunchable:
         """What may be launched.

@@ -11,9 +11,9 @@ from cuda.bindings import driver
 from tuner.core.insight.tracing import Stamps
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.trial.limits import Limits
+from tuner.ops.attention.launchable import AttentionLaunchable
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER
-
-from ..source.attention import (
+from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
     STATUS_WORDS,
     TRACE_WORDS,
@@ -28,7 +28,7 @@ from ..source.attention import (
     refused_launch,
     workspace_words,
 )
-from ..source.attention_launchable import AttentionLaunchable
+
 from ..source.launch_args import OpBuffers
 from ..source.launchable import LaunchRefused
 from .attention_data import AttentionAddresses, WithAttentions

@@ -28,10 +28,10 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.errors import IllegalSchedule, PlanError, WorkerError
+from tuner.ops.attention.launchable import AttentionLaunchable
 from tuner.ops.attention.plans import attention_digest
 
 from ..protocol.messages import Work
-from ..source.attention_launchable import AttentionLaunchable
 from ..source.launchable import Launchable, LaunchRefused, Ties, cubin_digest
 from .cards import usable_gpus
 from .gpu_process import ChildLost

@@ -10,7 +10,7 @@ from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Tiling
 from tuner.ops.attention.schedule import AttentionTiling
-from tuner.workers.source.attention import render_attention
+from tuner.ops.attention.source import render_attention
 from tuner.workers.source.render import render, without_comments
 
 #: Fields of a tiling that say nothing alone, or much too much.

@@ -17,9 +17,7 @@ from tuner.core.trial.limits import Limits
 from tuner.ops.attention.form import PLAIN, AttentionForm
 from tuner.ops.attention.schedule import AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
-from tuner.ops.attention.tasks import AttentionPlan
-from tuner.workers.gpu.attention_reference import attention, gathered
-from tuner.workers.source.attention import (
+from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
     STATUS_WORDS,
     TRACE_WORDS,
@@ -30,6 +28,8 @@ from tuner.workers.source.attention import (
     pack_attention_args,
     render_attention,
 )
+from tuner.ops.attention.tasks import AttentionPlan
+from tuner.workers.gpu.attention_reference import attention, gathered
 
 _REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "ptx_attention.cuh": "ptx_attention.h"}
 

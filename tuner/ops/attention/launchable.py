@@ -10,8 +10,7 @@ from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.plans import attention_digest, check_attention, check_made_for
 from tuner.ops.attention.schedule import AttentionSchedule, AttentionTiling
 from tuner.ops.attention.tasks import AttentionPlan
-
-from .launchable import LaunchRefused, Ties, cubin_digest
+from tuner.workers.source.launchable import LaunchRefused, Ties, cubin_digest
 
 
 @dataclass(frozen=True, kw_only=True)

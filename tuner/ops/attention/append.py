@@ -9,9 +9,8 @@ from typing import Any
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.shape import DecodeAttention
-
-from .render import config_types, inlined
-from .rows import with_rows
+from tuner.workers.source.render import config_types, inlined
+from tuner.workers.source.rows import with_rows
 
 #: The device files in the order in which one includes the other, behind the first lines of config.cuh.
 _FILES = ("ptx.cuh", "element.cuh", "config_append.cuh", "append.cuh")
