@@ -28,12 +28,12 @@ from tuner.core.space.joint import any_space_of
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import TunerError
+from tuner.ops.attention.artifact import attention_kernels
 from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.tie import build_appends
 from tuner.search.adapting import adapt
 from tuner.winners.shipped import ShippedWinners
 from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention import build_appends
-from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 

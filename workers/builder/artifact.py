@@ -19,6 +19,13 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
 from tuner.ops.attention.append import APPEND_KERNEL, append_parameter_bytes
+from tuner.ops.attention.append_artifact import append_recipe
+from tuner.ops.attention.artifact import (
+    AttentionKernel,
+    attention_parameter,
+    attention_recipe,
+    attention_tensors,
+)
 from tuner.ops.attention.source import ATTENTION_KERNEL, source_of
 from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PRODUCTS_FORMAT
 
@@ -27,13 +34,6 @@ from ..source.launchable import Launchable, LaunchRefused
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import tensor_maps
 from ..source.variants import Variant, variants_of
-from .append_artifact import append_recipe
-from .attention_artifact import (
-    AttentionKernel,
-    attention_parameter,
-    attention_recipe,
-    attention_tensors,
-)
 from .facts import (
     INTERMEDIATES,
     TENSOR_ALIGNMENT_BYTES,

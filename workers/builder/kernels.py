@@ -18,10 +18,10 @@ from tuner.ops.attention.launchable import AttentionLaunchable
 from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.ops.attention.source import source_of
 from tuner.ops.attention.tasks import AttentionPlan
+from tuner.ops.attention.tie import tie_attention
 
 from ..source.launchable import Launchable
 from ..source.render import render
-from .attention import tie_attention
 from .nvrtc import Built
 from .tie import tie
 

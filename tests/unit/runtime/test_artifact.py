@@ -30,11 +30,11 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment
 from tuner.ops.attention.append import AppendBuffers, pack_append_args
+from tuner.ops.attention.artifact import attention_kernels
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.source import AttentionBuffers, cache_bytes, cache_map, pack_attention_args
 from tuner.runtime import Artifact, Attention, RuntimeFailure, load_artifact
 from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Built, Resources
 from tuner.workers.source.launch_args import OpBuffers, RotaryBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.render import render

@@ -15,7 +15,7 @@ from tuner.workers.source.launchable import LaunchRefused, Ties, cubin_digest
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionLaunchable:
-    """Not more than a value until it is checked; `tuner.workers.builder.attention` makes one."""
+    """Not more than a value until it is checked; `tuner.ops.attention.tie` makes one."""
 
     #: Whose tensors it reads and writes.
     workload: Workload

@@ -19,6 +19,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
 from tuner.ops.attention.append import AppendBuffers, pack_append_args
+from tuner.ops.attention.artifact import AttentionKernel, attention_kernels
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.source import (
     REFUSED_WORDS,
@@ -30,7 +31,6 @@ from tuner.ops.attention.source import (
 from tuner.search.seeds import first_guesses
 from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT
 from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
 from tuner.workers.source.launchable import LaunchRefused
 
 HERE = Environment(gpu_name="H200", simulated=True)

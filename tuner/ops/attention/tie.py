@@ -12,9 +12,8 @@ from tuner.ops.attention.plans import attention_digest
 from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.ops.attention.source import source_of
 from tuner.ops.attention.tasks import AttentionPlan
-
-from ..source.launchable import LaunchRefused, Ties, cubin_digest
-from .nvrtc import Builder, Built, build_key
+from tuner.workers.builder.nvrtc import Builder, Built, build_key
+from tuner.workers.source.launchable import LaunchRefused, Ties, cubin_digest
 
 
 def build_appends(workload: Workload, gpu: Gpu, builder: Builder) -> tuple[Built, ...]:
