@@ -11,9 +11,9 @@ import numpy as np
 
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp
+from tuner.workers.gpu.kv_cache import hide_numbers
 
 from ..source.launch_args import RotaryBuffers
-from .attention_cache import hide_numbers
 from .integrity import Region, region
 from .launch import fill
 from .outputs import GuardedOutput
