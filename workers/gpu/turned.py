@@ -11,10 +11,10 @@ import numpy as np
 
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp
-from tuner.workers.gpu.kv_cache import hide_numbers
 
 from ..source.launch_args import RotaryBuffers
 from .integrity import Region, region
+from .kv_cache import hide_numbers
 from .launch import fill
 from .outputs import GuardedOutput
 from .reference import Turn
