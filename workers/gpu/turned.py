@@ -12,8 +12,8 @@ import numpy as np
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp
 
-from .attention_cache import hide_numbers
 from .integrity import Region, region
+from .kv_cache import hide_numbers
 from .launch import fill
 from .outputs import GuardedOutput
 

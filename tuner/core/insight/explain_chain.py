@@ -31,8 +31,8 @@ def explain_chain(
         told = "".join(f", {told}" for part in op.parts if (told := part.told(op)))
         plan, timeline = next(launch for launch in launches if index in launch[0].graph.op_indices)
         yield f"Op: {op.name} {read or 'reads inputs alone'}{told}{_boundary(index, plan, timeline)}."
-    ways = ranked_ways(workload.products, gpu, schedule)
-    if not ways:
+    ways = ranked_ways(workload, gpu, schedule)
+    if len(ways) < 2:
         return
     lines = "; ".join(f"{launches_in_words(workload, one)} {time_us:.1f} us" for time_us, one in ways[:NUM_WAYS])
     yield f"Cuts: of {len(ways)} ways to launch it programmatically the shortest forecasts have {lines}."
