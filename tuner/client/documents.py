@@ -1,6 +1,5 @@
-"""The documents of the API as a type checker sees them: plain dicts with these keys, which `tuner.wire` defines."""
+"""The API's documents as a type checker sees them: dicts whose keys `tuner.wire` defines, as a test makes sure."""
 
-# `/openapi.json` says what each field means. A test holds the two together.
 from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict

@@ -12,6 +12,7 @@ from typing import Any
 import cupy
 
 from tuner.core.plan.norm_slots import slot_stride
+from tuner.core.problem.epilogue import Product
 from tuner.core.problem.epilogue.residual import residual_of
 from tuner.core.problem.epilogue.sums import Known
 from tuner.core.problem.op import Role
@@ -79,7 +80,7 @@ class _Tensors:
     """What the reference of an op reads: earlier references, inputs, weights, and what belongs to a cache."""
 
     def __init__(
-        self, data: ProblemData, op: GemmOp, inputs: Mapping[str, Array], made: Mapping[str, Reference]
+        self, data: ProblemData, op: Product, inputs: Mapping[str, Array], made: Mapping[str, Reference]
     ) -> None:
         self._data, self._op, self._inputs, self._made = data, op, inputs, made
 
@@ -276,7 +277,7 @@ class ProblemData:
         self._num_drawn += 1
         return inputs
 
-    def _drawn_parts(self, op: GemmOp, role: Role, there: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+    def _drawn_parts(self, op: Product, role: Role, there: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         """What the op's epilogue reads of that role, by name, but for what is `there` and what an op writes."""
         names, draws = {other.name for other in self.workload.ops}, _Draws(self, there)
         for part in op.parts:
@@ -286,10 +287,10 @@ class ProblemData:
                 if (drawn := part.draw(op, tensor, draws)) is not None:
                     yield tensor.name, drawn
 
-    def _array(self, op: GemmOp, name: str, inputs: Mapping[str, Array]) -> Array:
+    def _array(self, op: Product, name: str, inputs: Mapping[str, Array]) -> Array:
         """What the op reads by that name and no other op has written; weights are those of slot 0."""
         if name == f"{op.name}.weight":
-            return self._weights[0][self.workload.tile_ops.index(op)]
+            return self._weights[0][[one.name for one in self.workload.tile_ops].index(op.name)]
         if name in inputs or name in self._own:
             return inputs.get(name, self._own.get(name))
         return self.caches[op.name].array(name.removeprefix(f"{op.name}."), inputs)

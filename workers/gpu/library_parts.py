@@ -7,8 +7,8 @@ from typing import Any
 
 import cupy
 
-from tuner.core.problem.epilogue import AddedPart
-from tuner.core.problem.workload import Dtype, GemmOp
+from tuner.core.problem.epilogue import AddedPart, Product
+from tuner.core.problem.workload import Dtype
 
 from ..source.launch_args import OpBuffers
 from ..source.library_epilogue import Parts, kernels_of, split_epilogue
@@ -29,7 +29,7 @@ class LibraryParts:
         """`tools` has a kernel for each `Part.library_kernel`, of each element type."""
         self._tools, self._dtype = tools, dtype
 
-    def enqueue(self, op: GemmOp, sums: int, buffer: OpBuffers) -> None:
+    def enqueue(self, op: Product, sums: int, buffer: OpBuffers) -> None:
         """All that is left, on the current stream; `sums` [m, rows of W] is where the product went."""
         columns = op.weight_rows
         for kernel, parts in kernels_of(split_epilogue(op)[1]):
@@ -47,7 +47,7 @@ class LibraryParts:
             sums = out
 
 
-def _finish(function: Any, parts: Parts, op: GemmOp, columns: int, sums: int, out: int, buffer: OpBuffers) -> None:
+def _finish(function: Any, parts: Parts, op: Product, columns: int, sums: int, out: int, buffer: OpBuffers) -> None:
     """One pass over the sums."""
     does, given = {part.field for part in parts}, {part.slot: getattr(buffer, part.slot) for part in parts if part.slot}
     num_vectors = op.m * columns // (EPILOGUE_WIDTH if columns % EPILOGUE_WIDTH == 0 else 1)
@@ -61,7 +61,7 @@ def _finish(function: Any, parts: Parts, op: GemmOp, columns: int, sums: int, ou
     function((min(-(-num_vectors // _THREADS), _MAX_CTAS),), (_THREADS,), args)
 
 
-def _turn(function: Any, op: GemmOp, sums: int, buffer: OpBuffers) -> None:
+def _turn(function: Any, op: Product, sums: int, buffer: OpBuffers) -> None:
     """Turns queries and keys, and writes to the cache."""
     of, at = op.written_cache, buffer.parts
     assert of is not None, op.name
@@ -72,7 +72,7 @@ def _turn(function: Any, op: GemmOp, sums: int, buffer: OpBuffers) -> None:
     function((-(-op.m * op.n // EPILOGUE_WIDTH // _CACHE_THREADS),), (_CACHE_THREADS,), args)
 
 
-def _apply_added(function: Any, part: AddedPart, op: GemmOp, columns: int, values: int, buffer: OpBuffers) -> None:
+def _apply_added(function: Any, part: AddedPart, op: Product, columns: int, values: int, buffer: OpBuffers) -> None:
     """A package's part, in place."""
     numbers = [_NUMBERS[of](getattr(part, name)) for name, of in part.number_types().items()]
     pointers = [cupy.uint64(buffer.parts[one.name]) for one in part.pointers(op)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.problem.epilogue import Stage
+from tuner.core.problem.epilogue import Product, Stage
 from tuner.core.problem.epilogue.sums import Sums, Tensors
-from tuner.core.problem.workload import Dtype, GemmOp
+from tuner.core.problem.workload import Dtype
 
 from ..source.library_epilogue import split_epilogue
 
@@ -26,7 +26,7 @@ class Reference:
     tolerance: Array
 
 
-def reference(xp: Any, op: GemmOp, tensors: Tensors, dtype: Dtype, *, is_normed: bool = False) -> Reference:
+def reference(xp: Any, op: Product, tensors: Tensors, dtype: Dtype, *, is_normed: bool = False) -> Reference:
     """The op's output and its tolerance, of NumPy's or CuPy's arrays. `is_normed` where a norm reads the output, so
     that the library may round the sums before it adds a residual.
 

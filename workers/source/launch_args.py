@@ -14,7 +14,7 @@ from tuner.core.legal.wgmma import MAX_CTAS
 from tuner.core.plan.header import HEADER_WORDS
 from tuner.core.plan.norm_slots import norm_slots, slot_stride, slots_read
 from tuner.core.plan.split_k import slot_bytes
-from tuner.core.problem.epilogue import Argument
+from tuner.core.problem.epilogue import Argument, Product
 from tuner.core.problem.rotary import CACHES
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
@@ -115,7 +115,7 @@ def _pack(arguments: Sequence[Argument], given: Mapping[str, int]) -> bytes:
     return struct.pack("<" + "".join(_TYPES[one.type] for one in arguments), *values)
 
 
-def _arguments_of(workload: Workload, op: GemmOp) -> list[Argument]:
+def _arguments_of(workload: Workload, op: Product) -> list[Argument]:
     return [one for part in op.parts for one in part.arguments(op, workload.cache_name_of(op))]
 
 
@@ -227,7 +227,7 @@ def _output_meaning(op: GemmOp) -> str:
     return f"queries [m, {op.c_columns}], turned" if op.written_cache else "output [m, n]"
 
 
-def _fields_of(op: GemmOp, arguments: Sequence[Argument], begin: int) -> list[dict[str, Any]]:
+def _fields_of(op: Product, arguments: Sequence[Argument], begin: int) -> list[dict[str, Any]]:
     """Arguments of parts as a manifest lists them, behind each other from that offset on."""
     found = []
     for one in arguments:

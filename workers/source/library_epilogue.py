@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby, takewhile
 
-from tuner.core.problem.epilogue import Part
-from tuner.core.problem.workload import GemmOp
+from tuner.core.problem.epilogue import Part, Product
 
 Parts = tuple[Part, ...]
 
 
-def split_epilogue(op: GemmOp) -> tuple[Parts, Parts]:
+def split_epilogue(op: Product) -> tuple[Parts, Parts]:
     """The parts that the library's GEMM does, and those that are left for kernels after it, if any. Both are in the
     order in which they are applied; what the library does in front of its product is in neither."""
     behind = [part for part in op.parts if not part.is_in_front]
@@ -24,6 +23,6 @@ def kernels_of(parts: Parts) -> list[tuple[str, Parts]]:
     return [(kernel, tuple(group)) for kernel, group in groupby(parts, lambda part: part.library_kernel)]
 
 
-def describe(op: GemmOp, parts: Sequence[Part]) -> str:
+def describe(op: Product, parts: Sequence[Part]) -> str:
     """These steps in words, in their order."""
     return ", ".join(part.step(op) for part in parts)

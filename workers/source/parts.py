@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuner.core.problem.epilogue import Argument, Stage
-from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.problem.epilogue import Argument, Product, Stage
+from tuner.core.problem.workload import Workload
 
 from .rows import in_place
 
@@ -15,7 +15,7 @@ _PLACE = "min(row, op.m - 1), half * op.n + min(column, op.n - 1)"
 _STAGES = {Stage.SUMS: "kOfSums", Stage.OUTPUT: "kOfOutput", Stage.RESULT: "kOfResult"}
 
 
-def pointers_of(op: GemmOp) -> list[Argument]:
+def pointers_of(op: Product) -> list[Argument]:
     """Pointers of the op's arguments behind those that every op has."""
     return [pointer for part in op.parts for pointer in part.pointers(op)]
 
@@ -48,7 +48,7 @@ def with_parts(text: str, workload: Workload) -> str:
     return in_place(text, said)
 
 
-def _lines(index: int, op: GemmOp) -> Iterator[str]:
+def _lines(index: int, op: Product) -> Iterator[str]:
     first = 0
     for part in op.epilogue:
         types = list(part.pointer_types().values())

@@ -28,9 +28,9 @@ def explain_chain(
     for index, op in enumerate(workload.tile_ops):
         named = [("reads", op.source), ("adds", op.residual_source), ("norms by", op.norm)]
         read = ", ".join(f"{verb} {tensor}" for verb, tensor in named if tensor in names)
-        told = "".join(f", {told}" for part in op.parts if (told := part.told(op)))
+        actions = "".join(f", {action}" for part in op.parts if (action := part.action(op)))
         plan, timeline = next(launch for launch in launches if index in launch[0].graph.op_indices)
-        yield f"Op: {op.name} {read or 'reads inputs alone'}{told}{_boundary(index, plan, timeline)}."
+        yield f"Op: {op.name} {read or 'reads inputs alone'}{actions}{_boundary(index, plan, timeline)}."
     ways = ranked_ways(workload, gpu, schedule)
     if len(ways) < 2:
         return

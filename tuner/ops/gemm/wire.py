@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_serializer
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
@@ -56,6 +56,14 @@ class ChainOp(Strict):
     epilogue: list[dict[str, str | int | float | bool]] = Field(
         default_factory=list, description="parts that packages of the server bring: `part` names one, then its fields"
     )
+
+    @model_serializer(mode="wrap")
+    def _without_parts(self, handler: Any):  # type: ignore[no-untyped-def]  # without a type OpenAPI has the fields
+        """Parts of packages are left out where there are none, as released documents have it."""
+        data = handler(self)
+        if not self.epilogue:
+            data.pop("epilogue", None)
+        return data
 
     def to_op(self, m: int, dtype: Dtype) -> GemmOp:
         """The op, for so many rows, of any element type.

@@ -12,6 +12,7 @@ from tuner.core.problem.activation import Activation
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.sums import Sums, Tensors
+from tuner.core.problem.kv_cache import WrittenCache
 from tuner.core.problem.op import Tensor
 from tuner.core.problem.rotary import Rotary
 
@@ -81,6 +82,12 @@ class Product(Protocol):
     def rotary(self) -> Rotary | None: ...
     @property
     def epilogue(self) -> tuple[Any, ...]: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def parts(self) -> tuple[Part, ...]: ...
+    @property
+    def written_cache(self) -> WrittenCache | None: ...
 
 
 class Draws(Protocol):
@@ -215,7 +222,7 @@ class Part(ABC):
         """Its share of an op's row in a table: by ``sizes``, ``norm``, ``adds`` or ``function``."""
         return {}
 
-    def told(self, op: Product) -> str:
+    def action(self, op: Product) -> str:
         """Of a chain's op, what it does beside reading tensors; empty for nothing."""
         return ""
 

@@ -13,7 +13,7 @@ from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product, St
 from tuner.core.problem.epilogue.sums import EPILOGUE_ERROR, Sums, Tensors
 from tuner.core.problem.kv_cache import MOST_ROWS
 from tuner.core.problem.op import Tensor
-from tuner.core.problem.rotary import CACHES, WITH_ATTENTION
+from tuner.core.problem.rotary import CACHES, OF_CACHE
 
 
 class Turn(Part):
@@ -103,7 +103,7 @@ class Turn(Part):
         """The cache has one name, whoever else reads it."""
         found = []
         for role, tensor in super().listed(op, dtype, cache):
-            name = f"{cache}.{role}" if role in WITH_ATTENTION else tensor.name
+            name = f"{cache}.{role}" if role in OF_CACHE else tensor.name
             found.append(("cache" if role in CACHES else role, replace(tensor, name=name)))
         return tuple(found)
 
@@ -139,7 +139,7 @@ class Turn(Part):
     def words(self, op: Product) -> Mapping[str, str]:
         return {"sizes": "rotary"}
 
-    def told(self, op: Product) -> str:
+    def action(self, op: Product) -> str:
         assert op.rotary is not None
         tokens = op.rotary.page_tokens
         to = "a cache" if tokens is None else f"pages of {tokens} tokens of a cache"
