@@ -7,8 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
+from tests.support.cases import H200
 from tests.support.emulated.chain import EmulatedChain, plans_of
 from tests.support.parts import ALL, MMA, TILINGS, name_of, workload_of
+from tuner.core.legal.legality import tiling_problem
 from tuner.core.problem.epilogue import PARTS, Part
 from tuner.core.schedule.tiling import Tiling
 from tuner.workers.source.render import render
@@ -46,3 +48,9 @@ def test_a_kernel_without_parts_of_packages_says_nothing_of_them() -> None:
         source = render(workload_of(part), MMA)
         assert "Softcap" not in source
         assert "define TUNER_PARTS" not in source
+
+
+@pytest.mark.parametrize("tiling", TILINGS)
+@pytest.mark.parametrize("part", ALL, ids=name_of)
+def test_each_case_is_legal(part: Part, tiling: str) -> None:
+    assert tiling_problem(workload_of(part), H200, TILINGS[tiling]) is None

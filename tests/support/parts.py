@@ -37,7 +37,7 @@ TILINGS = {
     "simt": simt((4, 16, 256), (4, 16, 256), num_warps=4),
     "mma": MMA,
     "wgmma": wgmma((64, 32, 64), (64, 32, 64)),
-    "swapped": wgmma((8, 32, 64), (8, 32, 64), swap_ab=True),
+    "swapped": wgmma((8, 64, 64), (8, 64, 64), swap_ab=True),
 }
 
 

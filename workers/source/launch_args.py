@@ -15,7 +15,7 @@ from tuner.core.plan.header import HEADER_WORDS
 from tuner.core.plan.norm_slots import norm_slots, slot_stride, slots_read
 from tuner.core.plan.split_k import slot_bytes
 from tuner.core.problem.epilogue import Argument, Product
-from tuner.core.problem.rotary import CACHES
+from tuner.core.problem.kv_cache import CACHES
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine, Tiling

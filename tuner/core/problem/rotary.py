@@ -11,15 +11,10 @@ from typing import Any, Self
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.dtype_row import Array, ArrayModule
-from tuner.core.problem.kv_cache import HEAD_DIMS, MOST_NEW_TOKENS, PagedCache, paged_for
+from tuner.core.problem.kv_cache import CACHES, HEAD_DIMS, MOST_NEW_TOKENS, PagedCache, paged_for
 from tuner.core.problem.op import Tensor, cache, given, weight
 from tuner.errors import InvalidInput
 
-#: Names of the operands, behind the op's: both caches, int32 lengths of the sequences, of a paged cache the int32 table
-#: of its pages, and fp32 radians a token.
-CACHES = ("keys", "values")
-#: Those that belong to the cache, whoever reads it.
-OF_CACHE = (*CACHES, "lengths", "pages")
 #: Fields that are in the JSON form only where they are set.
 _LATER = {"page_tokens": None, "heads_first": True}
 

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.dtype_row import Array, ArrayModule
-from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product, Stage
+from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product, Stage, Traffic
 from tuner.core.problem.epilogue.sums import Sums, Tensors
 from tuner.core.problem.op import Role, Tensor
 from tuner.core.problem.op_codec import fields_from_json, fields_to_json, hints_of
@@ -144,6 +144,18 @@ class AddedPart(Part):
             )
             for own in self.owns
         )
+
+    def traffic(self, op: Product, dtype: Dtype) -> Traffic:
+        per_column = per_row = per_element = 0
+        for tensor in self.tensors(op, dtype):
+            rows, columns = (1, 1, *tensor.shape)[-2:]
+            if rows == 1:
+                per_column += tensor.num_bytes // op.n
+            elif columns == 1:
+                per_row += tensor.num_bytes // op.m
+            else:
+                per_element += tensor.num_bytes // (op.m * op.n)
+        return Traffic(row=per_row, column=per_column, element=per_element)
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
         return sum(tensor.num_bytes for tensor in self.tensors(op, dtype))

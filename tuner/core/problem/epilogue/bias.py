@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue.part import Part, Product, Stage
+from tuner.core.problem.epilogue.part import Part, Product, Stage, Traffic
 from tuner.core.problem.epilogue.sums import Sums, Tensors
 from tuner.core.problem.op import Tensor, weight
 
@@ -31,6 +31,9 @@ class Bias(Part):
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
         return (weight(self.pointer(op), (op.weight_rows,), dtype),)
+
+    def traffic(self, op: Product, dtype: Dtype) -> Traffic:
+        return Traffic(column=op.weight_rows // op.n * dtype.size_bytes)
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
         return op.weight_rows * dtype.size_bytes

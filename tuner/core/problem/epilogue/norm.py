@@ -82,6 +82,10 @@ class Norm(Part):
     def words(self, op: Product) -> Mapping[str, str]:
         return {"norm": op.norm}
 
+    def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
+        """Of the squares of its rows every tile of these rows has a share."""
+        return ((op.norm, True),)
+
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
         return op.m * ROW_SCALE_BYTES
 

@@ -49,6 +49,15 @@ class Argument:
     value: int | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """Bytes that a tile reads for a part beside the sums: for each row, for each column of C, for each element."""
+
+    row: int = 0
+    column: int = 0
+    element: int = 0
+
+
 class Product(Protocol):
     """A product, as its epilogue sees it: `GemmOp` says what the fields are."""
 
@@ -168,6 +177,15 @@ class Part(ABC):
     def operands(self, op: Product) -> tuple[str, ...]:
         """The names of those that are the op's own, or come with one that it names."""
         return tuple(f"{op.name}.{name}" for name in self.own_names)
+
+    def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
+        """Tensors that an op may have written, which a tile reads behind its last step, and whether as whole rows; else
+        it reads its own tile of them."""
+        return ()
+
+    def traffic(self, op: Product, dtype: Dtype) -> Traffic:
+        """What a tile reads for it behind its sums."""
+        return Traffic()
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
         """What it reads in a launch, wherever that comes from."""

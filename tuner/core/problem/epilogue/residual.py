@@ -8,7 +8,7 @@ from typing import ClassVar
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue.part import Broken, Part, Product, Stage
+from tuner.core.problem.epilogue.part import Broken, Part, Product, Stage, Traffic
 from tuner.core.problem.epilogue.sums import Sums, Tensors
 from tuner.core.problem.op import Tensor, given
 
@@ -67,6 +67,12 @@ class Residual(Part):
 
     def words(self, op: Product) -> Mapping[str, str]:
         return {"adds": residual_of(op)}
+
+    def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
+        return ((residual_of(op), False),)
+
+    def traffic(self, op: Product, dtype: Dtype) -> Traffic:
+        return Traffic(element=dtype.size_bytes)
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
         return op.m * op.n * dtype.size_bytes

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES, Part, Product, Stage
+from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES, Part, Product, Stage, Traffic
 from tuner.core.problem.epilogue.sums import Sums, Tensors
 from tuner.core.problem.op import Tensor, given
 
@@ -32,6 +32,9 @@ class RowScale(Part):
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
         return (given(self.pointer(op), (op.m,), "fp32"),)
+
+    def traffic(self, op: Product, dtype: Dtype) -> Traffic:
+        return Traffic(row=ROW_SCALE_BYTES)
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
         return op.m * ROW_SCALE_BYTES

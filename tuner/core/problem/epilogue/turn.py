@@ -11,9 +11,8 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.dtype_row import Array
 from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product, Stage
 from tuner.core.problem.epilogue.sums import EPILOGUE_ERROR, Sums, Tensors
-from tuner.core.problem.kv_cache import MOST_ROWS
+from tuner.core.problem.kv_cache import CACHES, MOST_ROWS, OF_CACHE
 from tuner.core.problem.op import Tensor
-from tuner.core.problem.rotary import CACHES, OF_CACHE
 
 
 class Turn(Part):
