@@ -10,8 +10,6 @@ def one_ring_problem(tiling: Tiling) -> str | None:
     engine = f"the {tiling.engine} engine"
     if tiling.cluster_size > 1:
         return f"clusters of {' x '.join(map(str, tiling.cluster))} CTAs: {engine} has none, use 1 for each"
-    if tiling.neighbours > 1:
-        return f"neighbours {tiling.neighbours}: {engine} has none, use 1"
     if tiling.warpgroups is not Warpgroups.COOPERATIVE:
         return f"warpgroups {tiling.warpgroups}: all warps of {engine} share each task, use cooperative"
     if tiling.swap_ab:

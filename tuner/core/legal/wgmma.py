@@ -202,7 +202,7 @@ def tiling_problem(workload: Workload, tiling: Tiling) -> str | None:
         return f"{tiling.num_warps} warps: use {' or '.join(map(str, NUM_WARPS))}"
     if tiling.warpgroups is Warpgroups.PING_PONG and tiling.num_warps != PING_PONG_WARPS:
         return f"ping-pong of {tiling.num_warps} warps: two warpgroups take turns, use {PING_PONG_WARPS}"
-    if problem := _cluster_problem(workload, tiling) or _neighbours_problem(workload, tiling):
+    if problem := _cluster_problem(workload, tiling):
         return problem
     for op, tile in zip(workload.tile_ops, tiling.cta_tiles, strict=True):
         shares_k, is_busy = tiling.cluster_k > 1, _is_busy(tiling)
@@ -241,17 +241,6 @@ def _cluster_problem(workload: Workload, tiling: Tiling) -> str | None:
         if tile.m % edges[0] or tile.n % edges[1]:
             return f"tile {tile}: {edges[0]} x {edges[1]} CTAs cannot slice it evenly"
     return _shared_k_problem(workload, tiling) if tiling.cluster_k > 1 else None
-
-
-def _neighbours_problem(workload: Workload, tiling: Tiling) -> str | None:
-    """Why CTAs that work alone are not placed side by side."""
-    if tiling.neighbours == 1:
-        return None
-    if tiling.cluster_size > 1:
-        return f"neighbours {tiling.neighbours} in clusters of {tiling.cluster_size} CTAs: these lie together, use 1"
-    if all(op.m <= tile.m for op, tile in zip(workload.tile_ops, tiling.tiles, strict=True)):
-        return f"neighbours {tiling.neighbours} where each tile has all rows: no two read the same weights, use 1"
-    return None
 
 
 def _shared_k_problem(workload: Workload, tiling: Tiling) -> str | None:
