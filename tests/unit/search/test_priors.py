@@ -135,7 +135,8 @@ def test_a_winner_with_two_rows_of_low_tiles_is_tried_with_neighbours_first() ->
     ][:1]
     placed, as_it_was = choose_priors(asked(workload), found)
     assert (as_it_was.candidate, as_it_was.is_adapted, placed.is_adapted) == (found[0].candidate, False, True)
-    assert placed.candidate.schedule and placed.candidate.schedule.tiling.neighbours == 2
+    assert placed.candidate.schedule is not None
+    assert placed.candidate.schedule.tiling.neighbours == 2
     assert str(placed.candidate.schedule).replace(" neighbours2", "") == str(as_it_was.candidate.schedule)
     check_schedule(workload, H200, placed.candidate.schedule)
 
