@@ -11,12 +11,10 @@ import pytest
 from tests.support.attentions import attention, space_with
 from tests.support.between import between
 from tests.support.cases import H200
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.presets import decoder_attention, decoder_layer
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
@@ -25,6 +23,8 @@ from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
+from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.plans import plan_of as attention_plan
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.priors import Asked, choose_priors, distance
 from tuner.search.searcher import Searcher
@@ -176,7 +176,7 @@ def found(workload: Workload) -> Found:
 
 def test_a_layer_begins_with_what_was_found_for_its_products_alone_and_tries_every_way_to_launch_them() -> None:
     layer = decoder_layer("llama3-8b", sequences=1, max_length=700, dtype=Dtype.BF16)
-    space, products = space_with(layer), layer.products
+    space, products = space_with(layer), replace(layer, ops=layer.tile_ops)
     schedule = next(iter(first_guesses(any_space_of(products, H200), 0)))
     known = Found(
         workload=products,
@@ -219,8 +219,8 @@ def test_what_was_found_around_an_attention_is_made_legal_for_another_context() 
         found(ALONE), workload=before, candidate=Candidate(plan_kind=PlanKind.N_LAUNCHES, schedule=schedule)
     )
     assert distance(now, OBJECTIVE, known) == 1
-    assert distance(now.products, OBJECTIVE, known) == float("inf")
-    products = replace(known, workload=replace(before.products, kept_borders=()))
+    assert distance(replace(now, ops=now.tile_ops), OBJECTIVE, known) == float("inf")
+    products = replace(known, workload=replace(before, ops=before.tile_ops))
     assert distance(now, OBJECTIVE, products) == float("inf"), "its launches had other ops"
     asked = Asked(space=space_with(now), objective=OBJECTIVE, kernel_version="k", num_trials=60)
     (prior,) = choose_priors(asked, [known])
