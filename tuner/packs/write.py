@@ -144,7 +144,7 @@ def _rung(rung: Rung) -> dict[str, Any]:
 
 def _about(kernel: Kernel) -> dict[str, Any]:
     manifest = kernel.manifest
-    facts = manifest["kernel"] or manifest["attentions"][0]["kernel"]
+    facts = manifest["kernel"] or program_of(kernel).parts[0].kernel
     return {
         "plan_kind": manifest["plan_kind"],
         "schedule": manifest["schedule_in_words"],

@@ -11,7 +11,6 @@ from cuda.bindings import driver
 from tuner.core.insight.tracing import Stamps
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.trial.limits import Limits
-from tuner.ops.attention.launchable import AttentionLaunchable
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER
 from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
@@ -31,6 +30,7 @@ from tuner.ops.attention.source import (
 
 from ..source.launch_args import OpBuffers
 from ..source.launchable import LaunchRefused
+from ..source.own_launchable import OwnLaunchable
 from .attention_data import AttentionAddresses, WithAttentions
 from .baselines import ChainRunner, StreamsRunner
 from .launch import FP32_NAN, Guarded, PlanOnDevice, check, launch_config, programmatic_attribute
@@ -42,7 +42,7 @@ class AttentionOnDevice:
 
     def __init__(
         self,
-        launchable: AttentionLaunchable,
+        launchable: OwnLaunchable,
         *,
         programmatic: bool,
         spin_limit_cycles: int = Limits.spin_limit_cycles,
@@ -55,7 +55,8 @@ class AttentionOnDevice:
         launchable.check()
         self.launchable, self._programmatic = launchable, programmatic
         self.spin_limit_cycles = spin_limit_cycles
-        tiling, self.plan = launchable.tiling, launchable.plan
+        tiling, self.plan = launchable.schedule.tiling_of(launchable.op.shape), launchable.plan
+        self._tiling = tiling
         self._cubin = launchable.cubin  # the driver may read it until it is unloaded
         self._module = check(driver.cuModuleLoadData(self._cubin))
         self._function = check(driver.cuModuleGetFunction(self._module, ATTENTION_KERNEL.encode()))
@@ -81,7 +82,7 @@ class AttentionOnDevice:
 
     def launch(self, given: AttentionAddresses, next_weights: int, stream: int) -> None:
         """Enqueues one launch; `next_weights` is the address of the weights that the launch behind reads, or 0."""
-        launchable, tiling = self.launchable, self.launchable.tiling
+        launchable, tiling = self.launchable, self._tiling
 
         def encoded(cache: CacheMap, address: int) -> bytes:
             return encode(cache, launchable.workload.dtype, address)
