@@ -82,7 +82,7 @@ def test_an_attention_with_its_projection_is_made_ready_for_a_gpu_without_a_copy
     assert isinstance(prepared, PreparedKernel)
     (launchable,) = prepared.work.own
     launchable.check()
-    assert launchable.tiling.engine is AttentionEngine.MMA
+    assert launchable.schedule.engine is AttentionEngine.MMA
     assert prepared.work.shared is not None
 
 

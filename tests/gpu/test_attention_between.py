@@ -166,7 +166,7 @@ def attention_last(runner: Any, data: Any) -> None:
 def test_a_planted_fault_is_found_out(
     on_card: OnCard, fault: Callable[[Any, Any], None], wrong: str, pages: dict[str, Any]
 ) -> None:
-    from tuner.workers.gpu.attention_launch import AttentionRunner
+    from tuner.ops.attention.card.launch import AttentionRunner
     from tuner.workers.gpu.check import WrongNumbers, check_numbers
     from tuner.workers.gpu.session import Kernels, load_runner
 
@@ -187,8 +187,8 @@ def test_a_planted_fault_is_found_out(
 
 def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) -> None:
     """The attention's last bits change with each launch, and so do those of the product that reads it."""
+    from tuner.ops.attention.card.products_around import stream_at
     from tuner.workers.gpu.check import WrongNumbers, check_numbers
-    from tuner.workers.gpu.products_around import stream_at
     from tuner.workers.gpu.session import Kernels, load_runner
 
     workload = between(rotary=False)

@@ -15,6 +15,7 @@ from tests.support.emulated.source import HERE, RULES, built, encoded
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.trial.limits import Limits
 from tuner.ops.attention.form import PLAIN, AttentionForm
+from tuner.ops.attention.reference import attention, gathered
 from tuner.ops.attention.schedule import AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.ops.attention.source import (
@@ -29,7 +30,6 @@ from tuner.ops.attention.source import (
     render_attention,
 )
 from tuner.ops.attention.tasks import AttentionPlan
-from tuner.workers.gpu.attention_reference import attention, gathered
 
 _REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "ptx_attention.cuh": "ptx_attention.h"}
 

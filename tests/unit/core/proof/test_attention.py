@@ -21,9 +21,9 @@ from tuner.errors import CoverageError, InvalidInput, PlanError, ResourceError, 
 from tuner.ops.attention.form import PLAIN, AttentionForm
 from tuner.ops.attention.plans import check_attention, check_made_for, digest_of
 from tuner.ops.attention.plans import plan_of as attention_plan
+from tuner.ops.attention.reference import attention
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.ops.attention.tasks import AttentionPlan, assign, num_attention_clusters
-from tuner.workers.gpu.attention_reference import attention
 
 OP = DecodeAttention(sequences=3, kv_heads=2, query_heads=3, head_dim=64, max_length=50, new_tokens=4)
 TILE = 8

@@ -13,8 +13,7 @@ import numpy as np
 
 from tuner.core.problem.workload import Dtype, GemmOp
 from tuner.ops.attention.op import AttentionOp
-
-from .turned import Inputs, Turned
+from tuner.workers.gpu.turned import Inputs, Turned
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 

@@ -11,6 +11,7 @@ from cuda.bindings import driver
 from tuner.core.insight.tracing import Stamps
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.trial.limits import Limits
+from tuner.ops.attention.card.data import AttentionAddresses, WithAttentions
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER
 from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
@@ -27,14 +28,12 @@ from tuner.ops.attention.source import (
     refused_launch,
     workspace_words,
 )
-
-from ..source.launch_args import OpBuffers
-from ..source.launchable import LaunchRefused
-from ..source.own_launchable import OwnLaunchable
-from .attention_data import AttentionAddresses, WithAttentions
-from .baselines import ChainRunner, StreamsRunner
-from .launch import FP32_NAN, Guarded, PlanOnDevice, check, launch_config, programmatic_attribute
-from .tensor_maps import encode
+from tuner.workers.gpu.baselines import ChainRunner, StreamsRunner
+from tuner.workers.gpu.launch import FP32_NAN, Guarded, PlanOnDevice, check, launch_config, programmatic_attribute
+from tuner.workers.gpu.tensor_maps import encode
+from tuner.workers.source.launch_args import OpBuffers
+from tuner.workers.source.launchable import LaunchRefused
+from tuner.workers.source.own_launchable import OwnLaunchable
 
 
 class AttentionOnDevice:
