@@ -26,7 +26,9 @@ MOST_CTAS, MOST_THREADS, MOST_CLUSTER, MOST_PARAMETER_BYTES = 1 << 20, 1024, 16,
 ALIGNMENT_BYTES = 256
 #: Of a ``CUtensorMap``. Source: CUDA driver API, "Tensor Map Object Management".
 MAP_BYTES, MAP_ALIGNMENT_BYTES = 128, 64
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
+#: Launches of one op.
+MOST_LAUNCHES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,8 +215,9 @@ def check_op_launches(launches: OpLaunches, name: str, tensors: Collection[str],
         ResourceError: a grid, a CTA, a parameter or the workspace is larger than may be.
         WordError: a field is no field, or a tensor that the op writes is given to no kernel.
     """
-    if not launches.launches:
-        raise WordError("an op has no launch", f"{name}: give one at least")
+    if not 1 <= len(launches.launches) <= MOST_LAUNCHES:
+        count = f"{len(launches.launches)} launches, use 1 to {MOST_LAUNCHES}"
+        raise WordError("an op has no launch, or too many", f"{name} has {count}")
     if not 0 <= launches.zero_bytes <= launches.workspace_bytes:
         what = f"{launches.zero_bytes} bytes of a workspace of {launches.workspace_bytes} are zeroed"
         raise ResourceError("a workspace does not hold its zeros", f"{name}: {what}")
