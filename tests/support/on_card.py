@@ -20,8 +20,8 @@ from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Measured
+from tuner.ops.attention.artifact import attention_kernels
 from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 

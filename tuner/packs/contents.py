@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from tuner.errors import InvalidInput
+from tuner.ops.attention.pack_launches import check_attention_launches
 
-from .attention_launches import check_attention_launches
 from .launches import check_launches
 from .shapes import AnyShape, Shape, shape_of, sizes_of
 

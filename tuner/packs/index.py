@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS, MAP_TYPES
+from tuner.ops.attention.pack_shape import RECORD, AttentionShape
 
 from . import records as form
-from .attention_shape import RECORD, AttentionShape
 from .base_shape import DTYPES
 from .contents import Entry, Kernel, Rung
 from .programs import MapPatch, Part, Program, parameter_name, program_of

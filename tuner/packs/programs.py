@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS
+from tuner.ops.attention.pack_shape import AttentionShape
 
-from .attention_shape import AttentionShape
 from .contents import Kernel
 from .parameters import has_rows, is_of_weights, most_rows, pack_fields, pack_product
 

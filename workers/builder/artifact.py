@@ -18,22 +18,22 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
-from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PRODUCTS_FORMAT
-
-from ..source.append import APPEND_KERNEL, append_parameter_bytes
-from ..source.attention import ATTENTION_KERNEL, attention_source
-from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
-from ..source.launchable import Launchable, LaunchRefused
-from ..source.render import KERNEL_NAME, START_GATE_NAME, render
-from ..source.tensor_maps import tensor_maps
-from ..source.variants import Variant, variants_of
-from .append_artifact import append_recipe
-from .attention_artifact import (
+from tuner.ops.attention.append import APPEND_KERNEL, append_parameter_bytes
+from tuner.ops.attention.append_artifact import append_recipe
+from tuner.ops.attention.artifact import (
     AttentionKernel,
     attention_parameter,
     attention_recipe,
     attention_tensors,
 )
+from tuner.ops.attention.source import ATTENTION_KERNEL, source_of
+from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PRODUCTS_FORMAT
+
+from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
+from ..source.launchable import Launchable, LaunchRefused
+from ..source.render import KERNEL_NAME, START_GATE_NAME, render
+from ..source.tensor_maps import tensor_maps
+from ..source.variants import Variant, variants_of
 from .facts import (
     INTERMEDIATES,
     TENSOR_ALIGNMENT_BYTES,
@@ -184,7 +184,7 @@ def _check_attentions(workload: Workload, schedule: Schedule, attentions: tuple[
     ):
         raise LaunchRefused(f"the attentions are not those of {workload.describe()} by {schedule}")
     for one in attentions:
-        if one.source != attention_source(one.op, one.schedule):
+        if one.source != source_of(one.op, one.schedule):
             raise LaunchRefused(f"the source of {one.op.name} is not that of its tiling: render it again")
         if one.launchable is not None:
             one.launchable.check()

@@ -19,7 +19,6 @@ from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.attention import attention_digest
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.schedule.candidate import LIBRARY, Candidate
@@ -29,9 +28,10 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.errors import IllegalSchedule, PlanError, WorkerError
+from tuner.ops.attention.launchable import AttentionLaunchable
+from tuner.ops.attention.plans import attention_digest
 
 from ..protocol.messages import Work
-from ..source.attention_launchable import AttentionLaunchable
 from ..source.launchable import Launchable, LaunchRefused, Ties, cubin_digest
 from .cards import usable_gpus
 from .gpu_process import ChildLost

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner.core.legal.legality import check_kind, check_schedule, estimated_resources
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
@@ -17,6 +16,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan, verify, verify_paired_launches
 from tuner.core.schedule.candidate import Candidate
 from tuner.errors import CoverageError, IllegalSchedule
+from tuner.ops.attention.tasks import AttentionPlan
 
 
 def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:

@@ -19,12 +19,11 @@ from typing import Any
 
 from tuner.core.trial.library_recipe import LibraryRecipe
 from tuner.errors import WorkerError
-
-from ..source.launch_args import OpBuffers
-from .attention_data import AttentionAddresses, AttentionData, WithAttentions
-from .attention_products import IN_ORDER
-from .cublaslt import CublasLt
-from .products_around import ProductsAround, WithProducts
+from tuner.ops.attention.card.data import AttentionAddresses, AttentionData, WithAttentions
+from tuner.ops.attention.card.products import IN_ORDER
+from tuner.ops.attention.card.products_around import ProductsAround, WithProducts
+from tuner.workers.gpu.cublaslt import CublasLt
+from tuner.workers.source.launch_args import OpBuffers
 
 #: PyTorch's backends by their names there, those that are fused first; the last one takes anything.
 BACKENDS = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.core.model.rates import Rates, rates_of
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
+from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
+from tuner.ops.attention.tasks import AttentionPlan
 
 #: Bytes that one SM takes from the L2 in a clock, when it is alone.
 _PORT_BYTES = 64

@@ -12,17 +12,17 @@ from dataclasses import replace
 from itertools import chain, islice, zip_longest
 
 from tuner.core.legal.legality import dynamic_smem_bytes
-from tuner.core.model.attention import attention_us
 from tuner.core.model.forecast import forecast_us
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
-from tuner.core.proof.attention import attention_plan
-from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionSchedule
 from tuner.core.schedule.candidate import in_fewest_launches
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.space.attention_policies import policy_schedules
 from tuner.core.space.joint import AroundOp
-from tuner.search.attention_beside import may_ask, schedules_beside
+from tuner.ops.attention.beside import may_ask, schedules_beside
+from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.plans import plan_of
+from tuner.ops.attention.policies import policy_schedules
+from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionSchedule
+from tuner.ops.attention.timeline import attention_us
 from tuner.search.sharing import has_launches_of_one
 
 #: Schedules of a cluster's size that are tried first.
@@ -108,7 +108,7 @@ def _widest(space: AroundOp, times_us: Mapping[AttentionSchedule, float]) -> Att
         for one in times_us
         if one.cluster <= MOST_PORTABLE_CLUSTER
         and most % one.span_tokens == 0
-        and attention_plan(space.op, one, space.gpu).num_ctas >= least
+        and plan_of(space.op, one, space.gpu).num_ctas >= least
     ]
     shortest_us = min(map(times_us.__getitem__, wide), default=0.0)
     equal = (one for one in wide if times_us[one] <= (1 + _EQUAL_SHARE) * shortest_us)
@@ -176,7 +176,7 @@ def _ranked(times_us: Mapping[AttentionSchedule, float]) -> list[AttentionSchedu
 
 
 def _forecast_us(space: AroundOp, one: AttentionSchedule) -> float:
-    plan = attention_plan(space.op, one, space.gpu)
+    plan = plan_of(space.op, one, space.gpu)
     return attention_us(plan, space.op.timed_lengths, space.gpu, tiling=one.tiling_of(space.op.shape))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tuner.client.model_families import FAMILIES, Biases, Windows
 from tuner.client.models import dense_language_model, dtype_of, flag_of, size_of
-from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
+from tuner.ops.attention.op import ATTENTION
 
 #: Types of rotary embeddings whose frequencies do not change with the length, and that scale nothing.
 _PLAIN_ROTARY = ("default", "linear", "llama3")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import AttentionForm
 from tuner.core.problem.op import LaunchOp, Op
 from tuner.errors import InvalidInput
+from tuner.ops.attention.form import AttentionForm
+from tuner.ops.attention.shape import DecodeAttention
 
 
 def check_attention(op: LaunchOp, ops: Sequence[Op]) -> None:

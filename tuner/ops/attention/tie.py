@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.resources import REGISTER_UNIT_PER_WARP
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.attention import attention_digest
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.errors import ResourceError
-
-from ..source.append import render_append
-from ..source.attention import attention_source
-from ..source.attention_launchable import AttentionLaunchable
-from ..source.launchable import LaunchRefused, Ties, cubin_digest
-from .nvrtc import Builder, Built, build_key
+from tuner.ops.attention.append import render_append
+from tuner.ops.attention.launchable import AttentionLaunchable
+from tuner.ops.attention.plans import attention_digest
+from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.source import source_of
+from tuner.ops.attention.tasks import AttentionPlan
+from tuner.workers.builder.nvrtc import Builder, Built, build_key
+from tuner.workers.source.launchable import LaunchRefused, Ties, cubin_digest
 
 
 def build_appends(workload: Workload, gpu: Gpu, builder: Builder) -> tuple[Built, ...]:
@@ -44,7 +43,7 @@ def tie_attention(
     """
     op = workload.launch_ops[index]
     traced_tasks = plan.most_tasks if traced else 0
-    if build_key(attention_source(op, schedule, traced_tasks=traced_tasks), gpu.arch, built.compiler) != built.key:
+    if build_key(source_of(op, schedule, traced_tasks=traced_tasks), gpu.arch, built.compiler) != built.key:
         raise LaunchRefused(f"build {built.key[:12]} is not that of {schedule}")
     _check_registers(built, schedule.tiling_of(op.shape).num_threads, gpu)
     ties = Ties(

@@ -10,10 +10,11 @@ from cuda.bindings import driver
 
 from tuner.core.insight.tracing import Stamps
 from tuner.core.proof.launch_order import in_launch_order
-from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER
 from tuner.core.trial.limits import Limits
-
-from ..source.attention import (
+from tuner.ops.attention.card.data import AttentionAddresses, WithAttentions
+from tuner.ops.attention.launchable import AttentionLaunchable
+from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER
+from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
     STATUS_WORDS,
     TRACE_WORDS,
@@ -28,13 +29,11 @@ from ..source.attention import (
     refused_launch,
     workspace_words,
 )
-from ..source.attention_launchable import AttentionLaunchable
-from ..source.launch_args import OpBuffers
-from ..source.launchable import LaunchRefused
-from .attention_data import AttentionAddresses, WithAttentions
-from .baselines import ChainRunner, StreamsRunner
-from .launch import FP32_NAN, Guarded, PlanOnDevice, check, launch_config, programmatic_attribute
-from .tensor_maps import encode
+from tuner.workers.gpu.baselines import ChainRunner, StreamsRunner
+from tuner.workers.gpu.launch import FP32_NAN, Guarded, PlanOnDevice, check, launch_config, programmatic_attribute
+from tuner.workers.gpu.tensor_maps import encode
+from tuner.workers.source.launch_args import OpBuffers
+from tuner.workers.source.launchable import LaunchRefused
 
 
 class AttentionOnDevice:

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tuner.core.problem.attention import DecodeAttention
 from tuner.core.schedule.axis import LATER, axis, log2, nothing, words_of
 from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.errors import IllegalSchedule
+from tuner.ops.attention.shape import DecodeAttention
 
 TILE_TOKENS = (16, 32, 64, 128)
 MATH_WARPS = (1, 2, 4, 8)

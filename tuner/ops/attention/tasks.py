@@ -14,11 +14,11 @@ import numpy as np
 
 from tuner.core.plan.boxes import Bound, Box, Extent, Read, RunTimeInput, TileSpace, along
 from tuner.core.plan.header import MOST_QUEUES
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.axis import axes_of
+from tuner.ops.attention.form import PLAIN, AttentionForm
+from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.shape import DecodeAttention
 
 #: CTAs that may share a task.
 CLUSTERS: tuple[int, ...] = axes_of(AttentionSchedule)["cluster"].values

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.core.problem.attention_op import AttentionOp
-
-from ..source.append import APPEND_THREADS, append_ctas, append_fields, append_parameter_bytes, qkv_columns
+from tuner.ops.attention.append import APPEND_THREADS, append_ctas, append_fields, append_parameter_bytes, qkv_columns
+from tuner.ops.attention.op import AttentionOp
 
 _APPEND = (
     "optional, in front of the attention: rotates the new tokens' queries and keys by position * frequencies, "

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from tuner.core.legal.attention import FINISH_WARPS, NEXT_PERCENTS, PARTS_AT_ONCE, attention_problem, engine_of
-from tuner.core.plan.attention import CLUSTERS, num_attention_clusters
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import MATH_WARPS, MOST_STAGES, TILE_TOKENS, AttentionEngine, AttentionSchedule
 from tuner.core.schedule.axis import near
 from tuner.errors import IllegalSchedule
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.rules import FINISH_WARPS, NEXT_PERCENTS, PARTS_AT_ONCE, engine_of, refuse
+from tuner.ops.attention.schedule import MATH_WARPS, MOST_STAGES, TILE_TOKENS, AttentionEngine, AttentionSchedule
+from tuner.ops.attention.tasks import CLUSTERS, num_attention_clusters
 
 #: Spans of the longest context, beside those that fill the GPU.
 _NUM_SPANS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
@@ -53,7 +53,7 @@ def offered_attentions(workload: Workload, gpu: Gpu, op: AttentionOp) -> Iterato
                     next_early=early,
                     engine=engine,
                 )
-                if attention_problem(workload, gpu, op, schedule) is None:
+                if refuse(workload, gpu, op, schedule) is None:
                     yield schedule
 
 
@@ -100,7 +100,7 @@ def near_attentions(workload: Workload, gpu: Gpu, op: AttentionOp, one: Attentio
     found += [replace(one, next_early=not one.next_early), *near(one)]
     fitted = (fit for schedule in found if (fit := with_ring(op, gpu, schedule)) is not None)
     others = (schedule for schedule in dict.fromkeys(fitted) if schedule != one)
-    return [schedule for schedule in others if attention_problem(workload, gpu, op, schedule) is None]
+    return [schedule for schedule in others if refuse(workload, gpu, op, schedule) is None]
 
 
 def _with_span_near(op: AttentionOp, one: AttentionSchedule) -> list[AttentionSchedule]:

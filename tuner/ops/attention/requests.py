@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import AttentionForm, form_for
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.presets import LayerRun, attention_pair, decoder_attention, decoder_layer
 from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
+from tuner.ops.attention.form import AttentionForm, form_for
+from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.shape import DecodeAttention
 from tuner.wire.fields import DtypeName, Size, Strict
 
 Count = Annotated[int, Field(ge=1)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 
-from tuner.core.plan.attention import num_attention_clusters
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.attention import AttentionSchedule, AttentionTiling
 from tuner.core.schedule.axis import FeaturesOf, axes_of
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.schedule import AttentionSchedule, AttentionTiling
+from tuner.ops.attention.tasks import num_attention_clusters
 
 _COMPILED = {one.name for one in fields(AttentionTiling)}
 _KERNEL, _PLAN = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tuner.client.model_attention import attention_pairs, qkv_attention_chains
 from tuner.client.models import dense_language_model, ffn_shapes
+from tuner.ops.attention.models import attention_pairs, qkv_attention_chains
 
 Json = dict[str, Any]
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Dtype, GemmOp
-
-from .turned import Inputs, Turned
+from tuner.ops.attention.op import AttentionOp
+from tuner.workers.gpu.turned import Inputs, Turned
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 

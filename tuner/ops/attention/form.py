@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.kv_cache import MOST_ROWS, PagedCache, paged_for
 from tuner.errors import InvalidInput
+from tuner.ops.attention.shape import DecodeAttention
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from tuner.core.legal.attention import attention_problem
-from tuner.core.problem.attention_form import AttentionForm
-from tuner.core.problem.attention_op import AttentionOp
-from tuner.core.schedule.attention import AttentionSchedule
-from tuner.core.space.attention_schedules import with_ring
 from tuner.core.space.joint import AroundOp
+from tuner.ops.attention.form import AttentionForm
+from tuner.ops.attention.offered import with_ring
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.rules import refuse
+from tuner.ops.attention.schedule import AttentionSchedule
 
 #: How far off an attention is by its new tokens, its lengths or its form: these change what a task reads more than how.
 OPTION = 0.1
@@ -44,7 +44,7 @@ def adapt_attention(space: AroundOp, found: AttentionSchedule, before: Attention
     """The schedule as it suits the space's attention; None where nothing like it is legal."""
     for one in _forms(space, found, before):
         fitted = with_ring(space.op, space.gpu, one)
-        if fitted and attention_problem(space.workload, space.gpu, space.op, fitted) is None:
+        if fitted and refuse(space.workload, space.gpu, space.op, fitted) is None:
             return fitted
     return None
 

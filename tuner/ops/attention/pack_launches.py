@@ -9,8 +9,7 @@ from itertools import product
 from typing import Any
 
 from tuner.core.plan.header import MOST_QUEUES
-
-from .launches import check_spin_limit, wrong
+from tuner.packs.launches import check_spin_limit, wrong
 
 Json = Mapping[str, Any]
 #: Of a task; and of what a launch leaves in its workspace: what it refused, and why it gave up.

@@ -12,15 +12,14 @@ from typing import Any
 import cupy
 
 from tuner.core.trial.library_recipe import LibraryRecipe
-
-from ..source.launch_args import OpBuffers
-from ..source.tools import kernel_of
-from .attention_data import AttentionData, WithAttentions
-from .batched_gemm import BatchedGemm, BatchedShape
-from .cublaslt import WORKSPACE_BYTES, CublasLt
-from .data import from_bits
-from .outputs import bits_type
-from .products_around import ProductsAround, WithProducts
+from tuner.ops.attention.card.data import AttentionData, WithAttentions
+from tuner.ops.attention.card.products_around import ProductsAround, WithProducts
+from tuner.workers.gpu.batched_gemm import BatchedGemm, BatchedShape
+from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt
+from tuner.workers.gpu.data import from_bits
+from tuner.workers.gpu.outputs import bits_type
+from tuner.workers.source.launch_args import OpBuffers
+from tuner.workers.source.tools import kernel_of
 
 #: What a recipe says of it.
 NO_FUSED_ATTENTION = (

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
-from tuner.core.proof.attention import attention_plan
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import AroundOp
+from tuner.ops.attention.plans import plan_of
+from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.search.rings import fitted, windowed
 
 #: Tokens of a shallow ring, and its kernel's warps that multiply and that end tasks, by which it was fastest beside.
@@ -48,7 +48,7 @@ def schedules_beside(space: AroundOp, attention: AttentionSchedule, product: Sch
 
 def may_ask(space: AroundOp, attention: AttentionSchedule) -> bool:
     """Whether so many CTAs ask for weights that what each asks for does not stand in front of its keys for long."""
-    plan = attention_plan(space.op, attention, space.gpu)
+    plan = plan_of(space.op, attention, space.gpu)
     return _ASKING_SHARE * plan.num_ctas >= space.gpu.num_sms
 
 

@@ -8,12 +8,11 @@ from typing import Any
 import cupy
 
 from tuner.core.trial.library_recipe import LibraryCall
-
-from ..source.launch_args import OpBuffers
-from ..timing.library_choice import Picked
-from .attention_data import AttentionData
-from .baselines import LibraryRunner
-from .cublaslt import CublasLt
+from tuner.ops.attention.card.data import AttentionData
+from tuner.workers.gpu.baselines import LibraryRunner
+from tuner.workers.gpu.cublaslt import CublasLt
+from tuner.workers.source.launch_args import OpBuffers
+from tuner.workers.timing.library_choice import Picked
 
 
 class ProductsAround:

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.problem.attention_op import ATTENTION
 from tuner.errors import InvalidInput
-
-from .base_shape import DTYPES, OPTIONS, BaseShape, Json, is_product
+from tuner.ops.attention.op import ATTENTION
+from tuner.packs.base_shape import DTYPES, OPTIONS, BaseShape, Json, is_product
 
 #: Of the index: dtype, heads, heads of the cache, elements of a head, new tokens, page tokens, flags,
 #: window, columns of the projection; scale and soft cap as float32; first rung, number of rungs, its text.

@@ -6,12 +6,11 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.kv_cache import PagedCache
-
-from .render import config_types, inlined
-from .rows import with_rows
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.workers.source.render import config_types, inlined
+from tuner.workers.source.rows import with_rows
 
 #: The device files in the order in which one includes the other, behind the first lines of config.cuh.
 _FILES = ("ptx.cuh", "element.cuh", "config_append.cuh", "append.cuh")

@@ -20,22 +20,21 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from tuner.core.plan.attention import CLUSTERS
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.kv_cache import PagedCache
-from tuner.core.schedule.attention import TILE_TOKENS
 from tuner.core.trial.evaluator import Problem
-
-from ..protocol.stopwatch import Stopwatch
-from ..source.launch_args import OpBuffers
-from .attended_cache import AttendedCache
-from .attention_cache import hide_numbers, hide_pages, hide_rows
-from .attention_reference import attend, gathered
-from .data import ProblemData, from_bits
-from .fitting import bytes_of_checks, cache_bytes
-from .reference import Reference
-from .turned import Turned
+from tuner.ops.attention.card.written_cache import AttendedCache
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.reference import attend, gathered
+from tuner.ops.attention.schedule import TILE_TOKENS
+from tuner.ops.attention.tasks import CLUSTERS
+from tuner.workers.gpu.data import ProblemData, from_bits
+from tuner.workers.gpu.fitting import bytes_of_checks, cache_bytes
+from tuner.workers.gpu.kv_cache import hide_numbers, hide_pages, hide_rows
+from tuner.workers.gpu.reference import Reference
+from tuner.workers.gpu.turned import Turned
+from tuner.workers.protocol.stopwatch import Stopwatch
+from tuner.workers.source.launch_args import OpBuffers
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.plan.attention import AttentionPlan
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.attention import attention_digest, check_attention, check_made_for
-from tuner.core.schedule.attention import AttentionSchedule, AttentionTiling
 from tuner.errors import PlanError
-
-from .launchable import LaunchRefused, Ties, cubin_digest
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.plans import attention_digest, check_attention, check_made_for
+from tuner.ops.attention.schedule import AttentionSchedule, AttentionTiling
+from tuner.ops.attention.tasks import AttentionPlan
+from tuner.workers.source.launchable import LaunchRefused, Ties, cubin_digest
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionLaunchable:
-    """Not more than a value until it is checked; `tuner.workers.builder.attention` makes one."""
+    """Not more than a value until it is checked; `tuner.ops.attention.tie` makes one."""
 
     #: Whose tensors it reads and writes.
     workload: Workload

@@ -14,12 +14,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from tuner.core.legal.attention import PARTS_AT_ONCE, attention_problem
-from tuner.core.plan.attention import num_attention_clusters
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionSchedule
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.rules import PARTS_AT_ONCE, refuse
+from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.tasks import num_attention_clusters
 
 #: Of flash decoding: slots that fill so much of the SMs are not split, splits at most, and how near to the best
 #: use of the last wave the fewest splits have to come.
@@ -58,7 +58,7 @@ def policy_schedules(
     """What each policy makes of a schedule's kernel, where that is legal."""
     for name, policy in ATTENTION_POLICIES.items():
         schedule = policy(op, gpu, kernel)
-        if attention_problem(workload, gpu, op, schedule) is None:
+        if refuse(workload, gpu, op, schedule) is None:
             yield name, schedule
 
 
