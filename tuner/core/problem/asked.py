@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, field, fields, make_dataclass
+from dataclasses import MISSING, Field, field, fields, is_dataclass, make_dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, get_origin
 
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.op import Op
-from tuner.core.problem.op_codec import fields_from_json, fields_to_json, hints_of
+from tuner.core.problem.op_codec import fields_from_json, fields_of, fields_to_json, hints_of
 from tuner.core.problem.op_kinds import OpKind, op_kinds, part_of
 from tuner.core.problem.workload import MAX_ELEMENTS, Workload, WorkloadKind
 from tuner.errors import InvalidInput
 
 Json = Mapping[str, Any]
+Asked = TypeVar("Asked")
 #: Bounds of a size of a matrix, as metadata of a field.
 SIZE = MappingProxyType({"ge": 1, "le": MAX_ELEMENTS})
 COUNT = MappingProxyType({"ge": 1})
@@ -29,11 +30,37 @@ COUNT = MappingProxyType({"ge": 1})
 CHAIN = str(WorkloadKind.CHAIN)
 #: Names that no kind's ways may have: what a server answers of an op that it does not know is called so.
 _TAKEN = (CHAIN, "unknown")
+_MOST_DIGITS = 10
+#: Parameters of a query, and options of commands, beside those that spell a workload.
+_RESERVED = frozenset(
+    {
+        *("kind", "preset", "target", "l2", "regime", "match", "max_distance"),
+        *("gpu_name", "driver", "cuda", "kernel_version", "job", "batch", "key", "format", "output", "elsewhere"),
+        *("accept_nearest", "accept_unfused", "even_if_slower", "energy_within", "torch_compile", "trials", "seconds"),
+        *("patience", "seed", "priors", "reuse", "chain", "schedule", "priority", "project", "label", "deadline"),
+        *("webhook", "idempotency_key", "watch", "json", "help"),
+    }
+)
 
 
 def told(doc: str, default: Any = MISSING, bounds: Json = MappingProxyType({})) -> Any:
-    """A field with what clients are told of it, and the bounds of its value."""
+    """A field with what clients are told of it.
+
+    Args:
+        doc: what it is, in words.
+        default: its value where nothing is said.
+        bounds: of its value: `ge`, `le`, ..., or `choices`; of one that is true or false `off`, what its option is
+            called for false, if not `--no-` and its name; for the page of a new job `label`, and
+            the `example` that it begins with.
+    """
     return field(default=default, metadata={"doc": doc, **bounds})
+
+
+class Example(NamedTuple):
+    """Of a request."""
+
+    summary: str
+    fields: Json
 
 
 class AskedWorkload(ABC):
@@ -45,9 +72,23 @@ class AskedWorkload(ABC):
     SUMMARY: ClassVar[str]
     #: What the page of a new job calls it, with the fields that each choice sets; empty for one choice of its name.
     CHOICES: ClassVar[Mapping[str, Json]] = MappingProxyType({})
+    #: For the documents of the API, by name.
+    EXAMPLES: ClassVar[Mapping[str, Example]] = MappingProxyType({})
+
+    #: Fields that a model gives on the page of a new job, where one is chosen: what `of_model` has.
+    by_model: ClassVar[tuple[str, ...]] = ()
 
     #: Element type of every tensor; sums are fp32.
     dtype: Dtype
+
+    @classmethod
+    def of_model(cls, model: str, tp: int) -> Json:
+        """The fields `by_model`, of a model's layer on one of `tp` ranks.
+
+        Raises:
+            InvalidInput: the model is unknown, or cannot be shared so.
+        """
+        return {}
 
     @abstractmethod
     def to_workload(self) -> Workload:
@@ -95,7 +136,7 @@ class _ByFields(AskedOp):
     @classmethod
     def of(cls, op: Op) -> Self:
         """Inverse of `to_op`."""
-        named = {one.name for one in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+        named = {one.name for one in fields_of(cls)}
         return fields_from_json(cls, {name: value for name, value in op.to_json().items() if name in named})
 
 
@@ -123,15 +164,60 @@ def _op_of_fields(op: type[Op], name: str, data: Json, m: int | None, dtype: Dty
     return made
 
 
+def is_listed(hint: Any) -> bool:
+    """Whether a field is several numbers, which an option or a parameter of a query has with commas between."""
+    return is_dataclass(hint) or get_origin(hint) is tuple
+
+
+def names_in(hint: Any) -> tuple[str, ...]:
+    """Of a field that is several numbers: their names, in order."""
+    return tuple(one.name for one in fields(hint)) if is_dataclass(hint) else ("number", "...")
+
+
+def listed(name: str, hint: Any, value: Any) -> Any:
+    """`16,4096,4096` as JSON has the field of that name; what is no list as it is.
+
+    Raises:
+        InvalidInput: it is none of whole numbers, or has more or fewer than there are names.
+    """
+    if not is_listed(hint) or not isinstance(value, str):
+        return value
+    texts, names = value.split(","), names_in(hint)
+    if not all(text.isdecimal() and len(text) <= _MOST_DIGITS for text in texts):
+        raise InvalidInput(name, f"{value!r} is no list of whole numbers", f"give {','.join(names)}")
+    if not is_dataclass(hint):
+        return [int(text) for text in texts]
+    if len(texts) != len(names):
+        raise InvalidInput(name, f"{value!r} has {len(texts)} numbers", f"give {','.join(names)}")
+    return {one: int(text) for one, text in zip(names, texts, strict=True)}
+
+
+@cache
+def parameter_names(one: type[AskedWorkload]) -> Mapping[str, str]:
+    """What queries and commands call each field but the element type, by the field's name: as it is, unless that means
+    something else there."""
+    names = [each.name for each in fields_of(one) if each.name != "dtype"]
+    return {name: f"{one.KIND.replace('-', '_')}_{name}" if name in _RESERVED else name for name in names}
+
+
+def document_of(one: type[AskedWorkload], parameters: Json) -> dict[str, Any]:
+    """The document that a query's parameters spell; others than a kind's own are left out.
+
+    Raises:
+        InvalidInput: what should be several numbers is none.
+    """
+    hints = hints_of(one)
+    called = {**parameter_names(one), "dtype": "dtype"}
+    given = {field: name for field, name in called.items() if parameters.get(name) is not None}
+    return {"kind": one.KIND, **{field: listed(name, hints[field], parameters[name]) for field, name in given.items()}}
+
+
 @cache
 def asked_op(kind: str) -> type[AskedOp]:
     """How an op of a kind is spelled in a chain."""
-    own = getattr(part_of(kind, "asked"), "OP", None)
-    if own is not None:
-        found: type[AskedOp] = own
-        return found
+    own: type[AskedOp] | None = getattr(part_of(kind, "asked"), "OP", None)
     op = op_kinds()[kind].op
-    return _derived(f"Chain{_title(kind)}", _ByFields, op, op.__doc__, without=("m",))
+    return own or _derived(f"Chain{_title(kind)}", _ByFields, op, op.__doc__, ("m",))
 
 
 @cache
@@ -159,13 +245,16 @@ def _title(kind: str) -> str:
     return kind.title().replace("_", "").replace("-", "")
 
 
-def _derived(name: str, base: type, op: type[Op], doc: str | None, without: tuple[str, ...], *more: Any) -> Any:
+def _derived(
+    name: str, base: type[Asked], op: type[Op], doc: str | None, without: tuple[str, ...], *more: Any
+) -> type[Asked]:
     """A dataclass of the fields of an op."""
     hints = hints_of(op)
-    own = [(one.name, hints[one.name], _copy(one)) for one in fields(op) if one.name not in without]  # type: ignore[arg-type]  # a dataclass
+    own = [(one.name, hints[one.name], _copy(one)) for one in fields_of(op) if one.name not in without]
     made = make_dataclass(name, [*own, *more], bases=(base,), frozen=True, kw_only=True, namespace={"_op": op})
     made.__doc__ = doc
-    return made
+    derived: type[Asked] = made
+    return derived
 
 
 def _copy(one: Field[Any]) -> Any:
@@ -202,5 +291,27 @@ def workload_of(pair: Json) -> Workload:
         ops = tuple(op_of(one, given["m"], dtype) for one in given["ops"])
         return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=dtype)
     if kind not in asked_workloads():
-        raise InvalidInput("kind", f"no kind is called {kind!r}", f"use one of {', '.join((*asked_workloads(), CHAIN))}")
+        raise InvalidInput(
+            "kind", f"no kind is called {kind!r}", f"use one of {', '.join((*asked_workloads(), CHAIN))}"
+        )
     return fields_from_json(asked_workloads()[kind], given).to_workload()
+
+
+def pair_of(workload: Workload) -> dict[str, Any]:
+    """A document that spells a workload of known kinds, as answers have it; inverse of `workload_of`."""
+    for one in asked_workloads().values():
+        if (found := one.of(workload)) is not None:
+            return {"kind": one.KIND, **fields_to_json(found)}
+    return chain_of(workload)
+
+
+def chain_of(workload: Workload) -> dict[str, Any]:
+    """The same op by op."""
+    ops = [_op_document(op) for op in workload.ops]
+    return {"kind": CHAIN, "m": workload.ops[0].m, "ops": ops, "dtype": str(workload.dtype)}
+
+
+def _op_document(op: Op) -> dict[str, Any]:
+    kind = op_kinds()[op.KIND]
+    named = {} if kind.is_unnamed else {"op": kind.name}
+    return {**named, **fields_to_json(asked_op(kind.name).of(op))}

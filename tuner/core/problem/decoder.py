@@ -87,13 +87,13 @@ def check_reduced(tp: int, runs: str) -> None:
         raise InvalidInput("run", problem, f"use {runs}, the runs between them, or tp 1")
 
 
-def block_products(sizes: DecoderModel, tp: int, *, is_cut: bool) -> dict[str, dict[str, Any]]:
-    """The products between two attentions on one of `tp` ranks, by name, as a chain spells them; where `is_cut`, for
-    runs between two all-reduces, behind which the residual is added."""
+def block_products(sizes: DecoderModel, tp: int, *, in_runs: bool) -> dict[str, dict[str, Any]]:
+    """The products between two attentions on one of `tp` ranks, by name, as a chain spells them; where `in_runs`, for
+    those between two all-reduces, behind which the residual is added."""
     d, inner = sizes.hidden, sizes.intermediate // tp
     heads, qkv = sizes.num_heads * sizes.head_size // tp, (sizes.num_heads + 2 * sizes.num_kv_heads) * sizes.head_size
-    stream, summed = ("residual", "residual") if is_cut else ("o_proj", "down")
-    adds, adds_again = ({}, {}) if is_cut else ({"residual": "residual"}, {"residual": stream, "is_output": True})
+    stream, summed = ("residual", "residual") if in_runs else ("o_proj", "down")
+    adds, adds_again = ({}, {}) if in_runs else ({"residual": "residual"}, {"residual": stream, "is_output": True})
     bias = {"bias": True} if sizes.qkv_bias else {}
     ops: tuple[dict[str, Any], ...] = (
         {"name": "o_proj", "source": "attention", "n": d, "k": heads, **adds},

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import ClassVar, Self
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.asked import SIZE, AskedOp, AskedWorkload, op_of, told
-from tuner.core.problem.decoder import block_products, check_reduced, shared_model
+from tuner.core.problem.asked import SIZE, AskedOp, AskedWorkload, Example, Json, op_of, told
+from tuner.core.problem.decoder import MODELS, block_products, check_reduced, shared_model
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.gemm_op import GemmOp
@@ -119,17 +120,38 @@ class FfnPair(AskedWorkload):
 
     KIND: ClassVar[str] = "ffn"
     SUMMARY: ClassVar[str] = "two GEMMs, the second reads the first one's output"
+    EXAMPLES: ClassVar[Mapping[str, Example]] = {
+        "gated": Example(
+            "A SwiGLU feed-forward block behind RMSNorm, with its residual",
+            {"m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16", "activation": "silu",
+             "gated": True, "residual": True, "row_scale": True},
+        )
+    }  # fmt: skip
 
-    m: int = told("rows of X and Y", bounds=SIZE)
-    d_in: int = told("columns of X", bounds=SIZE)
-    d_hidden: int = told("columns of the intermediate", bounds=SIZE)
-    d_out: int = told("columns of Y", bounds=SIZE)
+    by_model: ClassVar[tuple[str, ...]] = ("d_in", "d_hidden", "d_out", "activation", "gated")
+
+    m: int = told("rows of X and Y", bounds={**SIZE, "example": 16, "label": "Rows (m), or several"})
+    d_in: int = told("columns of X", bounds={**SIZE, "example": 4096, "label": "d_in"})
+    d_hidden: int = told("columns of the intermediate", bounds={**SIZE, "example": 14336, "label": "d_hidden"})
+    d_out: int = told("columns of Y", bounds={**SIZE, "example": 4096, "label": "d_out"})
     activation: Activation = told("applied to the first product", Activation.IDENTITY)
     bias: bool = told("whether both products add a bias vector", False)
     gated: bool = told("whether the intermediate is act(gate) * up: SwiGLU with silu, GeGLU with gelu", False)
     residual: bool = told("whether R [m, d_out] is added to the second product", False)
     row_scale: bool = told("whether row i of the first product is multiplied by s[i], fp32: RMSNorm", False)
     dtype: Dtype = told(_DTYPE, Dtype.FP16)
+
+    @classmethod
+    def of_model(cls, model: str, tp: int) -> Json:
+        """The sizes of a model's feed-forward block, SwiGLU."""
+        if model not in MODELS:
+            raise InvalidInput("model", f"{model!r} is none that is known", f"choose one of {', '.join(MODELS)}")
+        sizes = MODELS[model]
+        if sizes.intermediate % tp:
+            problem = f"is {tp}, and the intermediate of {model} has {sizes.intermediate} columns"
+            raise InvalidInput("tp", problem, "give a number of ranks that divides it")
+        columns = {"d_in": sizes.hidden, "d_hidden": sizes.intermediate // tp, "d_out": sizes.hidden}
+        return {**columns, "activation": "silu", "gated": True}
 
     def to_workload(self) -> Workload:
         """The two ops."""
@@ -170,9 +192,15 @@ class IndependentPair(AskedWorkload):
 
     KIND: ClassVar[str] = "independent"
     SUMMARY: ClassVar[str] = "two GEMMs that share nothing"
+    EXAMPLES: ClassVar[Mapping[str, Example]] = {
+        "independent": Example(
+            "Two GEMMs that share nothing",
+            {"first": {"m": 512, "n": 4096, "k": 4096}, "second": {"m": 512, "n": 1024, "k": 4096}, "dtype": "bf16"},
+        )
+    }
 
-    first: Gemm = told("the first GEMM")
-    second: Gemm = told("the second GEMM")
+    first: Gemm = told("the first GEMM", bounds={"example": "512,4096,4096"})
+    second: Gemm = told("the second GEMM", bounds={"example": "512,1024,4096"})
     dtype: Dtype = told(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
@@ -211,12 +239,15 @@ class DecoderBlock(AskedWorkload):
     """What lies between two attentions of a model's decoder layer."""
 
     KIND: ClassVar[str] = "decoder-block"
-    SUMMARY: ClassVar[str] = "o_proj, gate_up, down and qkv of a model, with their norms"
-    CHOICES = {"decoder block": {}}
+    SUMMARY: ClassVar[str] = "a model's o_proj, gate_up, down and qkv, with norms"
+    CHOICES: ClassVar[Mapping[str, Json]] = {"decoder block": {}}
+    EXAMPLES: ClassVar[Mapping[str, Example]] = {
+        "decoder_block": Example("What lies between two attentions of a model's layer", {"model": "llama3-8b", "m": 16})
+    }
 
-    model: str = told("e.g. `llama3-8b`")
+    model: str = told("a model, e.g. `llama3-8b`", bounds={"choices": tuple(MODELS)})
     m: int = told("rows: tokens of a step", bounds=SIZE)
-    tp: int = told("ranks that share the layer", 1, {"ge": 1, "le": 64})
+    tp: int = told("ranks that share the layer", 1, {"ge": 1, "le": 64, "label": "Ranks (tp)"})
     run: Run = told("the whole block, or the ops between two all-reduces", Run.BLOCK)
     dtype: Dtype = told(_DTYPE, Dtype.FP16)
 
@@ -229,7 +260,7 @@ class DecoderBlock(AskedWorkload):
         sizes = shared_model(self.model, self.tp)
         if self.run is Run.BLOCK:
             check_reduced(self.tp, "o_proj, mlp or qkv")
-        products = block_products(sizes, self.tp, is_cut=self.run is not Run.BLOCK)
+        products = block_products(sizes, self.tp, in_runs=self.run is not Run.BLOCK)
         ops = tuple(op_of(products[name], self.m, self.dtype) for name in _OPS[self.run])
         return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=self.dtype)
 
