@@ -51,7 +51,7 @@ _NUM_PROCESSES = 8
 def block_of(batch: int, length: int) -> Workload:
     """From o_proj to the next layer's qkv, which writes to a cache of that `length`, tokens."""
     layer = decoder_layer(MODEL, sequences=batch, max_length=length, dtype=Dtype.BF16)
-    return layer.products
+    return replace(layer, ops=layer.tile_ops)
 
 
 def attention_of(batch: int, length: int) -> Workload:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import struct
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,9 @@ SOURCES = {
     "wgmma_chain": partial(_product, chains.SHAPES["wgmma, parts"], chains.BLOCK),
     "mma_chain": partial(_product, chains.SHAPES["mma"], chains.BLOCK),
     "wgmma_rotary": partial(_product, chains.SHAPES["swapped, shared k"], turned.TURNED),
-    "mma_rotary_pages": partial(_product, chains.SHAPES["mma, parts"], between.TOKENS_FIRST.products),
+    "mma_rotary_pages": partial(
+        _product, chains.SHAPES["mma, parts"], replace(between.TOKENS_FIRST, ops=between.TOKENS_FIRST.tile_ops)
+    ),
     "simt_rotary": partial(_product, chains.DOTS["simt"], turned.FEW),
     "append": partial(render_append, _PAGED),
     "append_pages": partial(render_append, _PAGED, PagedCache(num_pages=9, page_tokens=16, heads_first=False)),

@@ -73,17 +73,9 @@ def _adapt_each(space: JointSpace, found: Found) -> Candidate | None:
         own.append(fitted)
     if space.tiles is None:
         return Candidate(plan_kind=kind, schedule=space.joined(own, None))
-    alone = Candidate(plan_kind=_kind_of(kind, len(space.workload.tile_ops)), schedule=schedule.but(launch_ops=()))
-    tiles = adapt(space.tiles, replace(found, workload=found.workload.products, candidate=alone))
+    alone = Candidate(plan_kind=kind, schedule=schedule.but(launch_ops=()))
+    tiles = adapt(space.tiles, replace(found, candidate=alone))
     return tiles and Candidate(plan_kind=kind, schedule=space.joined(own, tiles.schedule))
-
-
-def _kind_of(kind: PlanKind, num_products: int) -> PlanKind:
-    """The kind that launches so many tile ops as `kind` does them and launch ops."""
-    if not kind.is_apart or kind.is_for(num_products):
-        return kind
-    alike = (one for one in PlanKind if one.is_apart and one.is_programmatic is kind.is_programmatic)
-    return next(one for one in alike if one.is_for(num_products) and not one.is_side_by_side)
 
 
 def _forms(space: Space, before: Workload, schedule: Schedule) -> Iterator[Tiling]:

@@ -22,7 +22,7 @@ from tests.support.second_oracle.mutators import MUTATORS, OF_EPILOGUES
 from tests.support.second_oracle.table import Kernel, Op
 from tuner.core.plan.boxes import Box
 from tuner.core.plan.build import make_plan
-from tuner.core.plan.products import lower_product
+from tuner.core.plan.lowering import lower
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.plan.words import Plan
@@ -156,7 +156,7 @@ def ops_of(workload: Workload, chosen: Tiling, launched: tuple[int, ...]) -> tup
     written = {workload.tile_ops[op].name for op in launched}
     found = []
     for number, (op, tile, mine) in enumerate(zip(workload.tile_ops, chosen.tiles, chosen.cta_tiles, strict=True)):
-        space, grid = lower_product(op, mine), (-(-op.m // tile.m), -(-op.n // tile.n))
+        space, grid = lower(op, mine), (-(-op.m // tile.m), -(-op.n // tile.n))
         writes: dict[tuple[int, int, int], list[table.Box]] = {}
         reads: dict[tuple[int, int, int], list[list[table.Box]]] = {}
         late: dict[tuple[int, int, int], list[table.Box]] = {}

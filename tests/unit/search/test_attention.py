@@ -176,7 +176,7 @@ def found(workload: Workload) -> Found:
 
 def test_a_layer_begins_with_what_was_found_for_its_products_alone_and_tries_every_way_to_launch_them() -> None:
     layer = decoder_layer("llama3-8b", sequences=1, max_length=700, dtype=Dtype.BF16)
-    space, products = space_with(layer), layer.products
+    space, products = space_with(layer), replace(layer, ops=layer.tile_ops)
     schedule = next(iter(first_guesses(any_space_of(products, H200), 0)))
     known = Found(
         workload=products,
@@ -219,8 +219,8 @@ def test_what_was_found_around_an_attention_is_made_legal_for_another_context() 
         found(ALONE), workload=before, candidate=Candidate(plan_kind=PlanKind.N_LAUNCHES, schedule=schedule)
     )
     assert distance(now, OBJECTIVE, known) == 1
-    assert distance(now.products, OBJECTIVE, known) == float("inf")
-    products = replace(known, workload=replace(before.products, kept_borders=()))
+    assert distance(replace(now, ops=now.tile_ops), OBJECTIVE, known) == float("inf")
+    products = replace(known, workload=replace(before, ops=before.tile_ops))
     assert distance(now, OBJECTIVE, products) == float("inf"), "its launches had other ops"
     asked = Asked(space=space_with(now), objective=OBJECTIVE, kernel_version="k", num_trials=60)
     (prior,) = choose_priors(asked, [known])

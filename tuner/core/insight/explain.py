@@ -49,9 +49,8 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
     return [heading, *explain_launch_ops(workload, gpu, schedule), *products]
 
 
-def _products(whole: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
+def _products(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
     """Of one launch of all products, or of one for those of each side of a launch op."""
-    workload = whole.products
     plans = plans_for(workload, gpu, in_fewest_launches(workload, schedule))
     launches = [(plan, simulate(plan)) for plan in plans]
     yield from _bounds(workload, gpu, plans)
@@ -60,7 +59,7 @@ def _products(whole: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:
     for plan, timeline in launches:
         yield from _costs(workload, gpu, plan, timeline, of=_names(plan) if len(launches) > 1 else "")
     if workload.kind is WorkloadKind.CHAIN:
-        yield from explain_chain(whole, gpu, schedule, launches)
+        yield from explain_chain(workload, gpu, schedule, launches)
     if len(launches) == 1:
         yield _policy(workload, gpu, schedule)
     yield _next_best(workload, gpu, schedule, sum(timeline.makespan_us for _, timeline in launches))
@@ -82,9 +81,10 @@ def _bounds(workload: Workload, gpu: Gpu, plans: Sequence[VerifiedPlan]) -> Iter
     memory_us, product_us = dram_us(workload, gpu), tensor_us(workload, gpu)
     binding = "DRAM" if memory_us > product_us else "tensor cores"
     whole_us = sum(wave_us(plan.graph, gpu, plan.plan.tasks) for plan in plans)
+    of = "of products " if workload.launch_ops else ""
     yield (
         f"Bounds: DRAM {memory_us:.1f} us, tensor cores {product_us:.1f} us, so the {binding} bind; whole tiles on "
-        f"{gpu.num_sms} SMs {whole_us:.1f} us; traffic through all on-chip memory "
+        f"{gpu.num_sms} SMs {whole_us:.1f} us; traffic {of}through all on-chip memory "
         f"{io_us(workload, gpu):.1f} us."
     )
 

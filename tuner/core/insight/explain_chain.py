@@ -32,8 +32,8 @@ def explain_chain(
         turned = f", turns queries and keys, writes keys and values to {_written_by(op.rotary)}" if op.rotary else ""
         plan, timeline = next(launch for launch in launches if index in launch[0].graph.op_indices)
         yield f"Op: {op.name} {read or 'reads inputs alone'}{turned}{_boundary(index, plan, timeline)}."
-    ways = ranked_ways(workload.products, gpu, schedule)
-    if not ways:
+    ways = ranked_ways(workload, gpu, schedule)
+    if len(ways) < 2:
         return
     lines = "; ".join(f"{launches_in_words(workload, one)} {time_us:.1f} us" for time_us, one in ways[:NUM_WAYS])
     yield f"Cuts: of {len(ways)} ways to launch it programmatically the shortest forecasts have {lines}."

@@ -226,6 +226,16 @@ def check_schedule(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
         raise IllegalSchedule(f"{schedule}: {problem}")
 
 
+def check_tiles(workload: Workload, gpu: Gpu, schedule: Schedule) -> None:
+    """The same of what is chosen of tile ops alone, whatever is chosen of launch ops.
+
+    Raises:
+        IllegalSchedule: the first rule that it breaks, as a sentence.
+    """
+    if problem := tiles_problem(workload, gpu, schedule):
+        raise IllegalSchedule(f"{schedule}: {problem}")
+
+
 def is_legal(workload: Workload, gpu: Gpu, schedule: Schedule) -> bool:
     """Whether `check_schedule` takes it."""
     return _schedule_problem(workload, gpu, schedule) is None
@@ -233,12 +243,17 @@ def is_legal(workload: Workload, gpu: Gpu, schedule: Schedule) -> bool:
 
 def _schedule_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
     problem = gpu_problem(gpu) or launch_ops_problem(workload, gpu, schedule.launch_ops)
+    return problem or tiles_problem(workload, gpu, schedule)
+
+
+def tiles_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
+    """Why `check_tiles` refuses it."""
     if workload.tile_ops:
-        problem = problem or _kept_tiling_problem(workload.products, gpu, schedule.tiling)
-        problem = problem or _ordering_problem(workload.products, gpu, schedule)
-    elif schedule.tiling.tiles:
-        problem = problem or f"{len(schedule.tiling.tiles)} tiles, and the workload has no product: give none"
-    return problem
+        problem = gpu_problem(gpu) or _kept_tiling_problem(workload, gpu, schedule.tiling)
+        return problem or _ordering_problem(workload, gpu, schedule)
+    if schedule.tiling.tiles:
+        return f"{len(schedule.tiling.tiles)} tiles, and the workload has no product: give none"
+    return None
 
 
 #: Neighbours of a schedule mostly share its tiling, and so does what is forecast in many orders.

@@ -126,7 +126,8 @@ def _chunks_problem(workload: Workload, tiles: tuple[Tile, ...], chunks: int) ->
     if chunks == 1:
         return None
     readers = [op for op in range(len(workload.tile_ops)) if workload.producer_of(op) is not None]
-    if not readers or any(workload.is_read(op) for op in readers):
+    read = {op for reader in range(len(workload.tile_ops)) for op in workload.producers_of(reader)}
+    if not readers or read & set(readers):
         return "column chunks are for consumers whose output no other op reads: use chunks 1"
     num_cols = [-(-workload.tile_ops[op].n // tiles[op].n) for op in readers]
     widths = [-(-cols // chunks) for cols in num_cols]

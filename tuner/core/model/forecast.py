@@ -20,7 +20,8 @@ PROGRAMMATIC_GAIN_US = 1.5
 @lru_cache(maxsize=4096)  # a first guess is asked for again when it is built, and by the next job of its shape
 def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: float = math.inf) -> float:
     """Time of one run of the workload by our kernel in a chain of such runs, microseconds; of one plain launch that
-    takes longer than `limit_us`, infinity, which is known sooner.
+    takes longer than `limit_us`, infinity, which is known sooner. Of tile ops alone where no launch op's schedule is
+    chosen.
 
     Raises:
         IllegalSchedule: the plan kind is not for this GPU, or the schedule is outside the legal space.
@@ -43,12 +44,14 @@ def forecast_us(workload: Workload, gpu: Gpu, candidate: Candidate, limit_us: fl
 
 
 def launch_ops_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[float]:
-    """Of each launch op's launch, less what it saves the launch behind it.
+    """Of each launch op's launch, less what it saves the launch behind it; of none where none is chosen.
 
     Raises:
         IllegalSchedule: of the kind of one no costs are known.
     """
     schedules = candidate.schedule.launch_ops if candidate.schedule else ()
+    if not schedules:
+        return []
     plans = attention_plans_for(workload, gpu, candidate)
     return [
         costs_of(op).launch_us(op, one, plan, gpu)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
 
-from tuner.core.legal.legality import check_schedule, estimated_resources, kind_problem
+from tuner.core.legal.legality import check_tiles, estimated_resources, kind_problem
 from tuner.core.model.forecast import PROGRAMMATIC_GAIN_US
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.build import make_plan
@@ -48,7 +48,7 @@ def ranked_ways(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[tuple[
     """
     num_ops = len(workload.tile_ops)
     schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))
-    check_schedule(workload, gpu, schedule)
+    check_tiles(workload, gpu, schedule)
     time_of: dict[tuple[int, int], float | None] = {}
     ranked = []
     for kind, starts in ways_to_launch(num_ops, workload.forced_starts):

@@ -3,7 +3,7 @@
 A box is the product of half-open intervals, one for each dimension of its tensor. Which interval it is goes by some of
 the coordinates of the tile in its op's grid, which has any number of axes, and by the step in which it is read.
 
-This and `lower_product` is all that plans, proofs and simulations know of an op.
+This and `lowering.lower` is all that plans, proofs and simulations know of an op.
 """
 
 from __future__ import annotations

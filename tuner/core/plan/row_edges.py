@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tuner.core.plan.boxes import Ints
 from tuner.core.plan.edges import edges_between
-from tuner.core.plan.products import lower_product
+from tuner.core.plan.lowering import lower
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tile
 
@@ -32,9 +32,7 @@ class RowEdges:
 def row_edges(workload: Workload, tile_ms: tuple[int, ...], op_indices: tuple[int, ...]) -> tuple[RowEdges, ...]:
     """Edges between the ops `op_indices` for tile heights `tile_ms`, whatever the widths and depths of tiles."""
     ops = (workload.tile_ops[op] for op in op_indices)
-    spaces = tuple(
-        lower_product(op, Tile(m=tile_ms[index], n=op.n, k=op.k)) for index, op in zip(op_indices, ops, strict=True)
-    )
+    spaces = tuple(lower(op, Tile(m=tile_ms[index], n=op.n, k=op.k)) for index, op in zip(op_indices, ops, strict=True))
     return tuple(
         RowEdges(
             producer=edge.producer,

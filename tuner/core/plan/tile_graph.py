@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tuner.core.plan.boxes import Ints, TileSpace
 from tuner.core.plan.cover import Waits, waits_for
 from tuner.core.plan.edges import Edge, edges_between
-from tuner.core.plan.products import lower_product
+from tuner.core.plan.lowering import lower
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Tiling
 
@@ -176,7 +176,7 @@ class TileGraph(TaskGraph):
 
     def _space_of(self, op: int) -> TileSpace:
         parts, in_band = self.tiling.num_parts(op), bool(self.in_band_ops >> op & 1)
-        return lower_product(self.workload.tile_ops[op], self.tiling.tiles[op], num_parts=parts, in_band=in_band)
+        return lower(self.workload.tile_ops[op], self.tiling.tiles[op], num_parts=parts, in_band=in_band)
 
     def num_parts(self, op_index: int) -> int:
         """Most parts of a tile of the op, of this launch or another one; 1 where it is not split."""

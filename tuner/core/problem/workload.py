@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
@@ -70,8 +70,6 @@ class Workload(JsonForm):
     ops: tuple[Op, ...]
     #: Of every tensor.
     dtype: Dtype = Dtype.FP16
-    #: Where tile ops are looked at alone, `borders` of the whole workload.
-    kept_borders: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.ops:
@@ -121,7 +119,7 @@ class Workload(JsonForm):
     @cached_property
     def borders(self) -> tuple[int, ...]:
         """How many tile ops stand in front of each launch op that is not the first op: no launch spans these places."""
-        return tuple(filter(None, map(self.tile_ops_before, self.launch_ops))) or self.kept_borders
+        return tuple(filter(None, map(self.tile_ops_before, self.launch_ops)))
 
     @property
     def rotary_op(self) -> int | None:
@@ -160,11 +158,6 @@ class Workload(JsonForm):
         ends = dict.fromkeys((0, *self.borders, len(self.tile_ops)))
         return tuple(tuple(range(*side)) for side in pairwise(ends))
 
-    @cached_property
-    def products(self) -> Workload:
-        """Its tile ops alone: what the others write is an input. Where they are cut stays known."""
-        return replace(self, ops=self.tile_ops, kept_borders=self.borders) if self.launch_ops else self
-
     def reader_of(self, attention: AttentionOp) -> GemmOp | None:
         """The tile op that reads the attention's output; None where there is none."""
         return next((op for op in self.tile_ops if attention.name in op.read_names), None)
@@ -196,10 +189,8 @@ class Workload(JsonForm):
         return self.op_index(self.tile_ops[op_index].norm)
 
     def producers_of(self, op_index: int) -> tuple[int, ...]:
-        """Indices of all ops whose outputs op `op_index` reads, as A or in its epilogue, or through a launch op that
-        it reads; ascending."""
-        tensors = set(self.tile_ops[op_index].read_names)
-        tensors |= {tensor for op in self.launch_ops if op.name in tensors for tensor in op.read_names}
+        """Indices of all ops whose outputs op `op_index` reads, as A or in its epilogue; ascending."""
+        tensors = self.tile_ops[op_index].read_names
         return tuple(i for i, op in enumerate(self.tile_ops) if op.name in tensors)
 
     @property
@@ -207,16 +198,11 @@ class Workload(JsonForm):
         """Whether there are several tile ops, and none reads another's output, nor a launch op between them: their
         tiles may run side by side."""
         count = len(self.tile_ops)
-        return count > 1 and not self.borders and not any(map(self.is_read, range(count)))
+        return count > 1 and not self.borders and not any(map(self.producers_of, range(count)))
 
     def writes_squares(self, op_index: int) -> bool:
         """Whether op `op_index` writes the sums of squares of its rows, since a norm needs them."""
         return any(op.norm == self.tile_ops[op_index].name for op in self.tile_ops)
-
-    def is_read(self, op_index: int) -> bool:
-        """Whether an op of the workload reads the output of op `op_index`: as A, in its epilogue, or as queries."""
-        name = self.tile_ops[op_index].name
-        return any(name in op.read_names for op in self.ops)
 
     def op_named(self, name: str) -> Op:
         """The op of that name."""
@@ -278,8 +264,7 @@ class Workload(JsonForm):
 
         What came later is left out while it has its default, so that digests outlive new options.
         """
-        data = {"kind": self.kind, "ops": [op.to_json() for op in self.ops], "dtype": self.dtype}
-        return data | ({"kept_borders": self.kept_borders} if self.kept_borders else {})
+        return {"kind": self.kind, "ops": [op.to_json() for op in self.ops], "dtype": self.dtype}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:

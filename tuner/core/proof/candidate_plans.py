@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tuner.core.legal.legality import check_kind, check_schedule, estimated_resources
+from tuner.core.legal.legality import check_kind, check_schedule, check_tiles, estimated_resources
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
@@ -20,8 +20,9 @@ from tuner.ops.attention.tasks import AttentionPlan
 
 
 def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
-    """The plans of a candidate's launches of products, in the order in which they are enqueued: none for the library,
-    one for a fused kind, one per run where the ops are launched in runs, one per op for the others.
+    """The plans of a candidate's launches of tile ops, in the order in which they are enqueued: none for the library,
+    one for a fused kind, one per run where the ops are launched in runs, one per op for the others. What is chosen of
+    launch ops is no matter.
 
     Raises:
         IllegalSchedule: the plan kind is not for this GPU, or the schedule is outside the legal space.
@@ -34,7 +35,7 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     if schedule is None:
         raise ValueError(f"a {candidate.plan_kind} candidate needs a schedule")
     check_kind(workload, gpu, candidate.plan_kind, schedule)
-    check_schedule(workload, gpu, schedule)
+    check_tiles(workload, gpu, schedule)
     if not workload.tile_ops:
         return ()
     resources = estimated_resources(workload, schedule.tiling)

@@ -28,10 +28,10 @@ def fused(schedule: Schedule) -> Candidate:
 
 
 def in_fewest_launches(workload: Workload, schedule: Schedule) -> Candidate:
-    """A schedule in as few launches as the workload's products may have: a plain one for all of them, or one for those
-    of each side of an attention."""
+    """A schedule in as few launches as the workload's tile ops may have: a plain one for all of them, or one for those
+    of each side of a launch op."""
     forced = workload.forced_starts
-    if not forced:
+    if not workload.launch_ops or (not forced and len(workload.tile_ops) > 1):
         return fused(schedule)
     if len(workload.tile_ops) > len(forced) + 1:
         in_runs = schedule.but(ordering=replace(schedule.ordering, run_starts=forced))

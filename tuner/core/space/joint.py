@@ -67,7 +67,7 @@ class JointSpace:
         #: Of each launch op.
         self.own = tuple(space_of(workload, gpu, op) for op in workload.launch_ops)
         #: Of the tile ops alone; None where there are none.
-        self.tiles = Space(workload.products, gpu) if workload.tile_ops else None
+        self.tiles = Space(workload, gpu) if workload.tile_ops else None
 
     @cached_property
     def num_schedules(self) -> int:

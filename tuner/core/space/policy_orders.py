@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from tuner.core.legal.legality import check_schedule
+from tuner.core.legal.legality import check_tiles
 from tuner.core.model.rates import rates_of
 from tuner.core.model.task_costs import costs_of
 from tuner.core.plan.build import make_plan
@@ -128,7 +128,7 @@ def _named(workload: Workload, gpu: Gpu, base: Schedule, plan: Plan) -> Schedule
     for ordering in _names(base):
         schedule = base.but(ordering=ordering)
         try:
-            check_schedule(workload, gpu, schedule)
+            check_tiles(workload, gpu, schedule)
         except IllegalSchedule:
             continue
         if same_order(make_plan(graph, ordering, gpu), plan):

@@ -19,7 +19,7 @@ from tuner.core.legal.legality import (
     estimated_resources,
     gpu_problem,
     grid_problem,
-    is_legal,
+    tiles_problem,
 )
 from tuner.core.legal.ordering_rules import (
     RUN_AHEADS,
@@ -58,7 +58,7 @@ SPARE_SMS = 8
 
 
 class Space:
-    """Every legal schedule made of the offered values.
+    """Every legal schedule of a workload's tile ops, made of the offered values; nothing is chosen of launch ops.
 
     Raises:
         IllegalSchedule: the GPU runs none.
@@ -314,7 +314,7 @@ class Space:
 
     def is_legal(self, schedule: Schedule) -> bool:
         """Whether the schedule is legal, offered or not."""
-        return is_legal(self.workload, self.gpu, schedule)
+        return tiles_problem(self.workload, self.gpu, schedule) is None
 
     def as_offered(self, tiling: Tiling) -> Tiling:
         """The tiling without what is legal, and not offered for its engine."""

@@ -106,7 +106,6 @@ class JobSpec:
         default, so that digests outlive new options."""
         # By hand: `asdict` copies every leaf, which takes a tenth of what a submission does.
         data = {name: _fields(value) if is_dataclass(value) else value for name, value in _fields(self).items()}
-        del data["workload"]["kept_borders"]  # what is asked for is whole
         data["workload"]["ops"] = tuple(op.to_job_json() for op in self.workload.ops)
         if self.priors is PriorsChoice.NEAREST:
             del data["priors"]

@@ -26,23 +26,14 @@ def test_ops_are_in_the_order_of_their_launches_and_survive_json(rotary: bool, n
     assert workload.sides == (((0,), tuple(range(1, 1 + num_behind))) if num_behind else ((0,),))
 
 
-def test_edges_go_through_the_attention() -> None:
+def test_no_edge_of_tiles_goes_through_the_attention() -> None:
     workload = between()
-    assert workload.producers_of(1) == (0,)
-    assert workload.producer_of(1) is None  # of one launch's tiles there is none
-    assert workload.is_read(0)
+    assert workload.producers_of(1) == ()
+    assert workload.producer_of(1) is None
     assert not workload.is_independent
     assert [op.name for op in workload.ops if workload.leaves(op)] == ["o_proj"]
     alone = between(num_behind=0)
     assert [op.name for op in alone.ops if alone.leaves(op)] == ["attention"]
-
-
-def test_the_products_alone_stay_cut_where_the_attention_stands() -> None:
-    workload = between()
-    products = workload.products
-    assert (products.launch_ops, products.forced_starts, products.is_independent) == ((), (1,), False)
-    assert products.digest != replace(products, kept_borders=()).digest
-    assert products.products is products
 
 
 def test_a_cache_has_one_name_where_it_is_written_and_read() -> None:
@@ -54,7 +45,7 @@ def test_a_cache_has_one_name_where_it_is_written_and_read() -> None:
     assert workload.operands_of(workload.launch_ops[0]) == ("attention.keys", "attention.values", "attention.lengths")
     assert workload.operands_of(o_proj) == o_proj.operands
     assert workload.cache_name_of(qkv) == "attention"
-    assert workload.products.cache_name_of(qkv) == "qkv"
+    assert replace(workload, ops=workload.tile_ops).cache_name_of(qkv) == "qkv"
     assert workload.turned_for is workload.launch_ops[0]
     assert between(rotary=False).turned_for is None
 
