@@ -164,8 +164,8 @@ def take_pair(options: dict[str, Any]) -> dict[str, Any]:
     Raises:
         click.UsageError: options are missing, or belong to another kind of pair.
     """
-    chosen = [options.pop(name) for name in ("kind", "preset")]
-    given = {name: value for name in _names() if (value := options.pop(name)) is not None}
+    chosen = [options.pop(name, None) for name in ("kind", "preset")]
+    given = {name: value for name in _names() if (value := options.pop(name, None)) is not None}
     if isinstance(given.get(_ROWS), tuple):
         raise click.UsageError("--m takes one number of rows here, or --batch names a batch")
     kind = next(filter(None, chosen), None) or _kind_of(given.keys() - {"dtype"})

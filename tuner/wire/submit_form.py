@@ -174,12 +174,14 @@ class _Form(View):
         pair = {"kind": one.KIND, "dtype": self.dtype, **said, **given}
         called, hints = parameter_names(one), hints_of(one)
         for field in fields_of(one):
-            if field.name in pair or ((text := texts[called[field.name]]) == "" and field.default is not MISSING):
+            name, hint = called.get(field.name, ""), _plain(hints[field.name])
+            if not name or field.name in pair:
                 continue
-            if text == "":
-                raise InvalidInput(called[field.name], f"is missing for {self.what}", "give it")
-            name, hint = called[field.name], _plain(hints[field.name])
-            pair[field.name] = self._rows() if name == "m" and one.KIND == FFN else _read(name, hint, text, field)
+            if texts[name] == "" and field.default is MISSING:
+                raise InvalidInput(name, f"is missing for {self.what}", "give it")
+            if texts[name] not in ("", _text(field.default)):
+                rows = name == "m" and one.KIND == FFN
+                pair[field.name] = self._rows() if rows else _read(name, hint, texts[name], field)
         return pair
 
     def _by_model(self, one: type[AskedWorkload], texts: dict[str, str]) -> dict[str, Any]:

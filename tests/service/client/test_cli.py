@@ -132,7 +132,7 @@ def test_a_chain_that_is_none_is_refused_by_name_on_the_command_line_and_in_pyth
         ),
         (["--m", "16", "ffn", *PAIR], "--m: give what spells the pair behind its kind"),
         (["ffn", "--m", "16"], "Missing option '--d-in'"),
-        (["ffn", *PAIR, "--tp", "2"], "No such option: --tp"),
+        (["ffn", *PAIR, "--tp", "2"], "--tp"),
         (["layers"], "No such command 'layers'"),
         (["--chain", "no-such.json"], "no-such.json: cannot be read"),
         (["--chain", "pyproject.toml"], "is no JSON"),

@@ -43,7 +43,7 @@ _RESERVED = frozenset(
 )
 
 
-def told(doc: str, default: Any = MISSING, bounds: Json = MappingProxyType({})) -> Any:
+def asked_field(doc: str, default: Any = MISSING, bounds: Json = MappingProxyType({})) -> Any:
     """A field with what clients are told of it.
 
     Args:
@@ -234,7 +234,7 @@ def asked_workloads() -> Mapping[str, type[AskedWorkload]]:
 
 
 def _alone(kind: OpKind) -> tuple[type[AskedWorkload], ...]:
-    dtype = ("dtype", Dtype, told("element type of every tensor; sums are fp32", Dtype.FP16))
+    dtype = ("dtype", Dtype, asked_field("element type of every tensor; sums are fp32", Dtype.FP16))
     about = (kind.op.__doc__ or kind.name).strip().partition("\n")[0]
     made = _derived(_title(kind.name), _AloneByFields, kind.op, kind.op.__doc__, ("name", "is_output"), dtype)
     made.KIND, made.SUMMARY = kind.name, about

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
-from tuner.core.problem.asked import COUNT, SIZE, AskedOp, AskedWorkload, Example, Json, op_of, told
+from tuner.core.problem.asked import COUNT, SIZE, AskedOp, AskedWorkload, Example, Json, asked_field, op_of
 from tuner.core.problem.decoder import MODELS, block_products, check_reduced, shared_model
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.kv_cache import PAGE_TOKENS
@@ -29,25 +29,25 @@ _NAME, _PROJECTION = "attention", "o_proj"
 class AttentionSizes:
     """What decode attention is, beside its element type and its heads."""
 
-    sequences: int = told("sequences of a launch, padded slots included", bounds={**COUNT, "example": 1})
-    max_length: int = told(
+    sequences: int = asked_field("sequences of a launch, padded slots included", bounds={**COUNT, "example": 1})
+    max_length: int = asked_field(
         "tokens of the longest context, new ones included; lengths come with each launch",
         bounds={**COUNT, "example": 1024, "label": "Longest context"},
     )
-    new_tokens: int = told("of each sequence, 1 to 8: the last of its context", 1, COUNT)
-    lengths: Lengths = told("at which it is timed; its numbers are checked at others too", Lengths.FULL)
-    page_tokens: int | None = told(
+    new_tokens: int = asked_field("of each sequence, 1 to 8: the last of its context", 1, COUNT)
+    lengths: Lengths = asked_field("at which it is timed; its numbers are checked at others too", Lengths.FULL)
+    page_tokens: int | None = asked_field(
         "of a page of the cache: 16, 32 or 64; null for a contiguous cache",
         None,
         {"choices": PAGE_TOKENS, "label": "Tokens of a page"},
     )
-    heads_first: bool = told(
+    heads_first: bool = asked_field(
         "whether a page is [kv_heads, tokens, head_dim], else [tokens, kv_heads, head_dim]",
         True,
         {"off": "tokens-first"},
     )
-    window: int | None = told("tokens that a query sees, itself included; null for all", None)
-    soft_cap: float | None = told("scores become soft_cap * tanh(score / soft_cap); null for no cap", None)
+    window: int | None = asked_field("tokens that a query sees, itself included; null for all", None)
+    soft_cap: float | None = asked_field("scores become soft_cap * tanh(score / soft_cap); null for no cap", None)
 
     def shape_of(
         self, *, heads: int, kv_heads: int, head_dim: int, dtype: Dtype, scale: float | None = None
@@ -104,10 +104,10 @@ class AttentionSizes:
 class AttentionHeads(AttentionSizes):
     """All sizes."""
 
-    heads: int = told("query heads, a multiple of kv_heads: up to 16 share one", bounds={**COUNT, "example": 32})
-    kv_heads: int = told("heads of the cache", bounds={**COUNT, "example": 8})
-    head_dim: int = told("elements of a head: 64 or 128", bounds={**COUNT, "example": 128})
-    scale: float | None = told("of the scores; 1 / sqrt(head_dim) unless given", None)
+    heads: int = asked_field("query heads, a multiple of kv_heads: up to 16 share one", bounds={**COUNT, "example": 32})
+    kv_heads: int = asked_field("heads of the cache", bounds={**COUNT, "example": 8})
+    head_dim: int = asked_field("elements of a head: 64 or 128", bounds={**COUNT, "example": 128})
+    scale: float | None = asked_field("of the scores; 1 / sqrt(head_dim) unless given", None)
 
     def to_shape(self, dtype: Dtype) -> DecodeAttention:
         """The shape.
@@ -123,8 +123,8 @@ class AttentionHeads(AttentionSizes):
 class ChainAttention(AttentionHeads, AskedOp):
     """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
 
-    name: str = told("of the op, and of the tensor that it writes")
-    source: str = told("the queries: an earlier op, or any other name for an input", "q")
+    name: str = asked_field("of the op, and of the tensor that it writes")
+    source: str = asked_field("the queries: an earlier op, or any other name for an input", "q")
 
     def to_op(self, m: int, dtype: Dtype) -> AttentionOp:
         """The op, of an element type.
@@ -169,8 +169,8 @@ class Attention(AttentionHeads, AskedWorkload):
     SUMMARY: ClassVar[str] = "decode attention, and with d_out its projection"
     CHOICES: ClassVar[Mapping[str, Json]] = {"attention by its sizes": {}}
 
-    d_out: int | None = told("columns of the projection behind it; none without it", None, SIZE)
-    dtype: Dtype = told(_DTYPE, Dtype.FP16)
+    d_out: int | None = asked_field("columns of the projection behind it; none without it", None, SIZE)
+    dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
         """One op or two.
@@ -195,10 +195,10 @@ class DecoderAttention(AttentionSizes, AskedWorkload):
         )
     }
 
-    model: str = told("a model, e.g. `llama3-8b`", bounds=_MODEL)
-    tp: int = told("ranks that share the layer", 1, _TP)
-    projection: bool = told("whether o_proj is behind it", True)
-    dtype: Dtype = told(_DTYPE, Dtype.FP16)
+    model: str = asked_field("a model, e.g. `llama3-8b`", bounds=_MODEL)
+    tp: int = asked_field("ranks that share the layer", 1, _TP)
+    projection: bool = asked_field("whether o_proj is behind it", True)
+    dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
         """The ops of one rank.
@@ -264,11 +264,11 @@ class DecoderLayer(AttentionSizes, AskedWorkload):
         ),
     }  # fmt: skip
 
-    model: str = told("a model, e.g. `llama3-8b`", bounds=_MODEL)
-    tp: int = told("ranks that share the layer", 1, _TP)
-    run: LayerRun = told("the whole layer, or the ops between two all-reduces", LayerRun.LAYER)
-    rotary: bool = told("whether qkv turns queries and keys, and writes keys and values to the cache", True)
-    dtype: Dtype = told(_DTYPE, Dtype.FP16)
+    model: str = asked_field("a model, e.g. `llama3-8b`", bounds=_MODEL)
+    tp: int = asked_field("ranks that share the layer", 1, _TP)
+    run: LayerRun = asked_field("the whole layer, or the ops between two all-reduces", LayerRun.LAYER)
+    rotary: bool = asked_field("whether qkv turns queries and keys, and writes keys and values to the cache", True)
+    dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
         """The ops of one rank.

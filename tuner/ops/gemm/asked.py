@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import ClassVar, Self
 
 from tuner.core.problem.activation import Activation
-from tuner.core.problem.asked import SIZE, AskedOp, AskedWorkload, Example, Json, op_of, told
+from tuner.core.problem.asked import SIZE, AskedOp, AskedWorkload, Example, Json, asked_field, op_of
 from tuner.core.problem.decoder import MODELS, block_products, check_reduced, shared_model
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
@@ -24,32 +24,36 @@ _DTYPE = "element type of every tensor; sums are fp32"
 class ChainRotary:
     """Rotary embedding of queries and keys, and the write of keys and values to the cache."""
 
-    heads: int = told("of queries; a row of the op has these, then those of keys, then those of values")
-    kv_heads: int = told("of keys, and of values: heads of the cache")
-    head_dim: int = told("elements of a head: 64 or 128")
-    max_length: int = told("tokens of the longest context, new ones included")
-    new_tokens: int = told("of each sequence, 1 to 8: its rows follow each other", 1)
-    page_tokens: int | None = told("of a page of the cache: 16, 32 or 64; null for a contiguous cache", None)
-    heads_first: bool = told("whether a page is [kv_heads, tokens, head_dim], else [tokens, kv_heads, head_dim]", True)
+    heads: int = asked_field("of queries; a row of the op has these, then those of keys, then those of values")
+    kv_heads: int = asked_field("of keys, and of values: heads of the cache")
+    head_dim: int = asked_field("elements of a head: 64 or 128")
+    max_length: int = asked_field("tokens of the longest context, new ones included")
+    new_tokens: int = asked_field("of each sequence, 1 to 8: its rows follow each other", 1)
+    page_tokens: int | None = asked_field("of a page of the cache: 16, 32 or 64; null for a contiguous cache", None)
+    heads_first: bool = asked_field(
+        "whether a page is [kv_heads, tokens, head_dim], else [tokens, kv_heads, head_dim]", True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChainOp(AskedOp):
     """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; gated, W is [2n, k] and C is act(gate) * up + R."""
 
-    name: str = told("of the op, and of the tensor that it writes")
-    source: str = told("what it reads as A: an earlier op, or any other name for an input")
-    n: int = told("columns of C, rows of W", bounds=SIZE)
-    k: int = told("columns of A and W", bounds=SIZE)
-    activation: Activation = told("applied to the first product", Activation.IDENTITY)
-    gated: bool = told("whether W holds a gate above an up projection", False)
-    bias: bool = told("whether a bias vector is added", False)
-    residual: str | None = told("what is added: an earlier op, or a name for an input", None)
-    row_scale: bool = told("whether row i is multiplied by s[i], an fp32 input", False)
-    norm: str | None = told("whose RMSNorm scales the rows: an earlier op, or an input with its squares' sums", None)
-    eps: float | None = told("of the norm; 1e-5 unless given", None, {"ge": 0, "lt": 1})
-    is_output: bool = told("whether the caller reads C, though another op does, too", False)
-    rotary: ChainRotary | None = told(
+    name: str = asked_field("of the op, and of the tensor that it writes")
+    source: str = asked_field("what it reads as A: an earlier op, or any other name for an input")
+    n: int = asked_field("columns of C, rows of W", bounds=SIZE)
+    k: int = asked_field("columns of A and W", bounds=SIZE)
+    activation: Activation = asked_field("applied to the first product", Activation.IDENTITY)
+    gated: bool = asked_field("whether W holds a gate above an up projection", False)
+    bias: bool = asked_field("whether a bias vector is added", False)
+    residual: str | None = asked_field("what is added: an earlier op, or a name for an input", None)
+    row_scale: bool = asked_field("whether row i is multiplied by s[i], an fp32 input", False)
+    norm: str | None = asked_field(
+        "whose RMSNorm scales the rows: an earlier op, or an input with its squares' sums", None
+    )
+    eps: float | None = asked_field("of the norm; 1e-5 unless given", None, {"ge": 0, "lt": 1})
+    is_output: bool = asked_field("whether the caller reads C, though another op does, too", False)
+    rotary: ChainRotary | None = asked_field(
         "whether C is queries, keys and values of new tokens, which are turned and written to a cache", None
     )
 
@@ -130,16 +134,16 @@ class FfnPair(AskedWorkload):
 
     by_model: ClassVar[tuple[str, ...]] = ("d_in", "d_hidden", "d_out", "activation", "gated")
 
-    m: int = told("rows of X and Y", bounds={**SIZE, "example": 16, "label": "Rows (m), or several"})
-    d_in: int = told("columns of X", bounds={**SIZE, "example": 4096, "label": "d_in"})
-    d_hidden: int = told("columns of the intermediate", bounds={**SIZE, "example": 14336, "label": "d_hidden"})
-    d_out: int = told("columns of Y", bounds={**SIZE, "example": 4096, "label": "d_out"})
-    activation: Activation = told("applied to the first product", Activation.IDENTITY)
-    bias: bool = told("whether both products add a bias vector", False)
-    gated: bool = told("whether the intermediate is act(gate) * up: SwiGLU with silu, GeGLU with gelu", False)
-    residual: bool = told("whether R [m, d_out] is added to the second product", False)
-    row_scale: bool = told("whether row i of the first product is multiplied by s[i], fp32: RMSNorm", False)
-    dtype: Dtype = told(_DTYPE, Dtype.FP16)
+    m: int = asked_field("rows of X and Y", bounds={**SIZE, "example": 16, "label": "Rows (m), or several"})
+    d_in: int = asked_field("columns of X", bounds={**SIZE, "example": 4096, "label": "d_in"})
+    d_hidden: int = asked_field("columns of the intermediate", bounds={**SIZE, "example": 14336, "label": "d_hidden"})
+    d_out: int = asked_field("columns of Y", bounds={**SIZE, "example": 4096, "label": "d_out"})
+    activation: Activation = asked_field("applied to the first product", Activation.IDENTITY)
+    bias: bool = asked_field("whether both products add a bias vector", False)
+    gated: bool = asked_field("whether the intermediate is act(gate) * up: SwiGLU with silu, GeGLU with gelu", False)
+    residual: bool = asked_field("whether R [m, d_out] is added to the second product", False)
+    row_scale: bool = asked_field("whether row i of the first product is multiplied by s[i], fp32: RMSNorm", False)
+    dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     @classmethod
     def of_model(cls, model: str, tp: int) -> Json:
@@ -181,9 +185,9 @@ class FfnPair(AskedWorkload):
 class Gemm:
     """C[m, n] = A[m, k] W[n, k]^T."""
 
-    m: int = told("rows of A and C", bounds=SIZE)
-    n: int = told("rows of W, columns of C", bounds=SIZE)
-    k: int = told("columns of A and W", bounds=SIZE)
+    m: int = asked_field("rows of A and C", bounds=SIZE)
+    n: int = asked_field("rows of W, columns of C", bounds=SIZE)
+    k: int = asked_field("columns of A and W", bounds=SIZE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,9 +203,9 @@ class IndependentPair(AskedWorkload):
         )
     }
 
-    first: Gemm = told("the first GEMM", bounds={"example": "512,4096,4096"})
-    second: Gemm = told("the second GEMM", bounds={"example": "512,1024,4096"})
-    dtype: Dtype = told(_DTYPE, Dtype.FP16)
+    first: Gemm = asked_field("the first GEMM", bounds={"example": "512,4096,4096"})
+    second: Gemm = asked_field("the second GEMM", bounds={"example": "512,1024,4096"})
+    dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
         """The two ops."""
@@ -245,11 +249,11 @@ class DecoderBlock(AskedWorkload):
         "decoder_block": Example("What lies between two attentions of a model's layer", {"model": "llama3-8b", "m": 16})
     }
 
-    model: str = told("a model, e.g. `llama3-8b`", bounds={"choices": tuple(MODELS)})
-    m: int = told("rows: tokens of a step", bounds=SIZE)
-    tp: int = told("ranks that share the layer", 1, {"ge": 1, "le": 64, "label": "Ranks (tp)"})
-    run: Run = told("the whole block, or the ops between two all-reduces", Run.BLOCK)
-    dtype: Dtype = told(_DTYPE, Dtype.FP16)
+    model: str = asked_field("a model, e.g. `llama3-8b`", bounds={"choices": tuple(MODELS)})
+    m: int = asked_field("rows: tokens of a step", bounds=SIZE)
+    tp: int = asked_field("ranks that share the layer", 1, {"ge": 1, "le": 64, "label": "Ranks (tp)"})
+    run: Run = asked_field("the whole block, or the ops between two all-reduces", Run.BLOCK)
+    dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
 
     def to_workload(self) -> Workload:
         """The ops of one rank.
