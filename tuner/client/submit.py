@@ -92,7 +92,7 @@ class _Submit(click.Group):
         """The kinds, with what they are."""
         rows = [(name, one.SUMMARY) for name, one in asked_workloads().items()]
         with formatter.section("Kinds (their options: submit KIND --help)"):
-            formatter.write_dl([(name, _cut(words)) for name, words in (*rows, (CHAIN, _CHAIN_WORDS))])
+            formatter.write_dl([(name, _shortened(words)) for name, words in (*rows, (CHAIN, _CHAIN_WORDS))])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Behind the kinds, those of any job."""
@@ -100,7 +100,7 @@ class _Submit(click.Group):
         click.Command.format_options(self, ctx, formatter)
 
 
-def _cut(words: str) -> str:
+def _shortened(words: str) -> str:
     """On one line of 80 columns, beside the longest name."""
     room = 56
     return words if len(words) <= room else f"{words[: room - 1].rstrip()}…"
