@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from inspect import getfile, isabstract
@@ -254,6 +254,22 @@ def _problem(name: str, part: Any, others: Mapping[str, type[AddedPart]]) -> str
 def added_parts() -> Mapping[str, type[AddedPart]]:
     """The parts that installed packages bring, by name."""
     return _found().parts
+
+
+def asked_part() -> type:
+    """A dataclass of a part as clients ask for it: its name, and fields of all that packages bring."""
+    types: dict[str, Any] = {}
+    for own in added_parts().values():
+        for one in fields(own):
+            hint = hints_of(own)[one.name]
+            types[one.name] = hint if types.get(one.name, hint) is hint else float
+    more = [
+        (name, of | None, field(default=None, metadata={"doc": f"the part's {name}"})) for name, of in types.items()
+    ]
+    part = ("part", str, field(metadata={"doc": "the name of a part that a package of the server brings"}))
+    made = make_dataclass("ChainPart", [part, *more], frozen=True, kw_only=True)
+    made.__doc__ = "A part of an epilogue that a package brings, and its numbers."
+    return made
 
 
 def parts_from_json(given: Any) -> tuple[AddedPart, ...]:
