@@ -77,8 +77,8 @@ def fetched(toys: Toys, job: dict[str, Any], tmp_path_factory: pytest.TempPathFa
 
 def test_a_job_with_parts_of_a_package_is_searched_proven_and_ends(toys: Toys, job: dict[str, Any]) -> None:
     assert job["state"] == "succeeded"
-    told = [part for op in job["pair"]["ops"] for part in op["epilogue"]]
-    assert told == [{"part": "column_scale", "cap": None}, {"part": "softcap", "cap": 30.0}]
+    said = [part for op in job["pair"]["ops"] for part in op["epilogue"]]
+    assert said == [{"part": "column_scale", "cap": None}, {"part": "softcap", "cap": 30.0}]
     trials = [json.loads(line) for line in toys.client("trials", job["id"], "--json").splitlines()]
     ours = [trial for trial in trials if trial["candidate"]["schedule"] and trial["outcome"]["kind"] == "measured"]
     assert len(ours) >= 6

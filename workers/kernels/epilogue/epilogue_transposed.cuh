@@ -39,12 +39,13 @@ __device__ __forceinline__ TileColumn tile_column(const OpArgs& op, int column) 
 template <int kOp>
 __device__ __forceinline__ u32 finish_rows(const float* sums, const OpArgs& op, int row, int number, const TileColumn& column,
                                            const float (&scale)[2], u32 residual) {
+  constexpr OpConfig kConfig = kOps[kOp];
   float out[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const auto up = [&] { return sums[2 + r]; };
     out[r] = finish_output<kOp>(sums[r], up, scale[r], column.bias[0], column.bias[1], op, row + r, number);
-    if constexpr (kOps[kOp].residual) out[r] += Element::widen(static_cast<u16>(residual >> 16 * r));
+    if constexpr (kConfig.residual) out[r] += Element::widen(static_cast<u16>(residual >> 16 * r));
     out[r] = finish_result<kOp>(out[r], op, row + r, number);
   }
   return Element::narrow_two(out[0], out[1]);
