@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tuner.core.plan.header import FIRST_WAVE, STATIC
 from tuner.core.plan.tile_graph import TileGraph
@@ -18,6 +19,7 @@ from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.candidate import Candidate
 from tuner.errors import CoverageError, LivenessError, PlanError
 
+Ints = npt.NDArray[np.int64]
 _ORDERS = {
     STATIC: "each CTA runs its own queue",
     FIRST_WAVE: "each CTA has a first task of its own, and draws the others",
@@ -54,7 +56,7 @@ def in_words(proven: VerifiedPlan) -> Iterator[str]:
     yield f"Coverage: each part of each tile is computed by one task ({grids}), and their boxes are all that is read."
     resources = proven.resources
     resident = (
-        "all of them must be resident at once, and are" if plan.needs_all_ctas else "as many as fit run at a time"
+        "all of them must be resident at once, and are" if plan.needs_all_ctas else "any number may run at a time"
     )
     yield (
         f"Resources: a CTA has {resources.num_threads} threads, {resources.registers_per_thread} registers each, "
@@ -123,7 +125,7 @@ def _waits_on(plan: Plan, task: int, signal: int) -> bool:
     return bool(((waits[:, 0] <= signal) & (signal < waits[:, 1])).any())
 
 
-def _named(plan: Plan, graph: TileGraph, tasks: Sequence[int]) -> str:
+def _named(plan: Plan, graph: TileGraph, tasks: Ints) -> str:
     shown = [task_name(plan, graph, int(task)) for task in tasks[:_MOST_NAMED]]
     more = len(tasks) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
@@ -133,7 +135,7 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _range(values: Sequence[int]) -> str:
+def _range(values: Ints) -> str:
     least, most = int(np.min(values)), int(np.max(values))
     return str(least) if least == most else f"{least} to {most}"
 
