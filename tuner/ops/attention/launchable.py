@@ -32,7 +32,8 @@ class AttentionLaunchable:
     @property
     def op(self) -> AttentionOp:
         """What it computes."""
-        return self.workload.launch_ops[self.index]
+        op: AttentionOp = self.workload.launch_ops[self.index]
+        return op
 
     @property
     def tiling(self) -> AttentionTiling:
