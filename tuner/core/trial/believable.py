@@ -68,7 +68,7 @@ _GPU_ID = re.compile(r"[a-z0-9][a-z0-9._+()-]{0,79}")
 #: The files of an artifact; `workers/builder/artifact.py` makes them.
 _FILE = re.compile(
     r"kernel\.(cu|cubin)|(guarded|safe)\.cubin|plan\d{1,4}\.bin|manifest\.json"
-    r"|attention\d{1,4}(_append)?\.(cu|cubin)|attention\d{1,4}_(tasks|queues)\.bin"
+    r"|[a-z][a-z0-9_-]{0,39}\d{1,4}(_[a-z]{1,20})?\.(cu|cubin|bin)"  # of a launch op, by its kind
 )
 _MANIFEST = "manifest.json"
 
