@@ -172,7 +172,7 @@ def variants(row: Row, gpu: Gpu) -> list[Variant]:
         for (cluster, spans), (tile, warps, stages) in product(_LENGTH_SPANS, _LENGTH_RINGS):
             found.append(variant(cluster, spans, tile, by_length=True, warps=warps, stages=stages))
     for cluster in _CLUSTERS:
-        resident = gpu.num_live_clusters(cluster)
+        resident = gpu.num_clusters(cluster)
         most = max(1, resident // pairs)
         for spans in sorted({1, min(most, 4), most}):
             found += [variant(cluster, spans), variant(cluster, spans, tile=32)]

@@ -172,7 +172,7 @@ class AttentionPlan:
 
 def num_attention_clusters(gpu: Gpu, cluster: int) -> int:
     """Queues of a launch: clusters that are resident at once, a CTA an SM."""
-    return max(1, min(MOST_QUEUES, gpu.num_live_clusters(cluster)))
+    return max(1, min(MOST_QUEUES, gpu.num_clusters(cluster)))
 
 
 def assign(
