@@ -103,7 +103,7 @@ def test_without_a_kind_old_rows_say_so_and_products_are_tuned(kept: tuple[Path,
         assert job["state"] == "queued"
         assert job["reason"] == (
             "it has an op of kind attention, which is not known here: repair the package (attention cannot be used: "
-            "ModuleNotFoundError: No module named 'tuner.ops.attention'), or cancel it"
+            "ModuleNotFoundError: No module named 'tuner.ops.attention_hidden'), or cancel it"
         )
         status, refused = ask("POST", "/jobs", {"pair": {"kind": "chain", "m": 4, "ops": [{"op": "attention"}]}})
         assert (status, refused["errors"][0]["field"]) == (422, "pair.ops.0.op")
