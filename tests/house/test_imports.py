@@ -66,6 +66,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/db_cli.py": {"click"},
     "tuner/doctor.py": {"click"},
     "tuner/estimate.py": {"pydantic"},
+    "tuner/fit_cli.py": {"click"},
     "tuner/token_cli.py": {"click"},
     "tuner/demo.py": {"click", "rich"},
     "workers": {"numpy", "pebble"},

@@ -154,7 +154,7 @@ def test_a_kind_of_another_package_goes_from_a_request_to_a_result(tmp_path: Pat
             status, _ = ask("GET", f"/ui/jobs/{job['id']}{path}")
             assert (path, status) == (path, 200)
         _, source = ask("GET", f"/ui/jobs/{job['id']}/trials/{number}/source.json")
-        assert "gather(const uint4* x" in json.dumps(source)
+        assert "GatherArgs args)" in json.dumps(source)
         _, batch = ask("POST", "/batches", {"pairs": [pair | {"m": 32}, pair | {"m": 64}], "budget": BUDGET})
         _, members = ask("GET", f"/batches/{batch['id']}/jobs")
         assert [ended(ask, one["job"]["id"]) for one in members["items"]] == [("succeeded", "")] * 2
