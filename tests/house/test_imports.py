@@ -20,9 +20,6 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/ops": set(),
     "tuner/ops/attention": {"numpy"},
     "tuner/ops/attention/card": {"numpy", "cupy", "cuda", "torch"},
-    "tuner/ops/attention/requests.py": {"pydantic"},
-    "tuner/ops/attention/wire.py": {"pydantic"},
-    "tuner/ops/gemm/wire.py": {"pydantic"},
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},
     "tuner/store": {"sqlalchemy", "alembic"},
     "tuner/store/shapes.py": {"numpy", "sqlalchemy"},  # distances to thousands of shapes

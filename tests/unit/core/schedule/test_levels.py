@@ -143,12 +143,12 @@ def test_an_axis_of_a_kind_outlives_a_change_of_what_all_tile_ops_have() -> None
 def test_a_proof_is_not_named_by_axes_that_came_later() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Later(Tiling):
-        neighbours: int = 1
+        planted: int = 1
 
     values = vars(PLAIN.tiling)
     Later.__name__ = "Tiling"
-    assert repr(Frozen(Later(**values, neighbours=2))).endswith(", neighbours=2)")
-    assert "neighbours" not in repr(Frozen(Later(**values)))
+    assert repr(Frozen(Later(**values, planted=2))).endswith(", planted=2)")
+    assert "planted" not in repr(Frozen(Later(**values)))
     assert repr(Frozen(PLAIN.tiling)).startswith("Tiling(engine=<Engine.MMA: 'mma'>, tiles=(Tile(m=64, n=64, k=32), ")
 
 
