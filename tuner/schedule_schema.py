@@ -16,7 +16,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.op_kinds import OpKind, op_kinds
 from tuner.core.problem.workload import WorkloadKind
-from tuner.core.schedule.codec import PARTS
+from tuner.core.schedule.codec import parts
 from tuner.core.schedule.levels import LaunchConfig, TileOpSchedule, schedule_class
 from tuner.core.schedule.ordering import TaskOrder
 
@@ -29,7 +29,7 @@ def schedule_schema() -> Json:
     """Of a `Schedule` as its JSON form has it: in the parts that were released, or by level."""
     levels = {"launch": _of(LaunchConfig), "order": _of(TaskOrder)}
     ops = {"type": "array", "items": {"anyOf": [_of_choice(kind) for kind in ("", *op_kinds())]}}
-    return _object({name: _of(kind) for name, kind in PARTS.items()} | {"ops": ops} | levels, [])  # some of them
+    return _object({name: _of(kind) for name, kind in parts().items()} | {"ops": ops} | levels, [])  # some of them
 
 
 def _of_choice(kind: str) -> Json:
