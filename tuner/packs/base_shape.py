@@ -23,6 +23,11 @@ class BaseShape:
     #: Whether a ladder is asked by rows alone; else by sequences and the longest context.
     by_rows: ClassVar[bool] = False
 
+    @property
+    def has_fixed_rows(self) -> bool:
+        """Whether a kernel serves the rows alone that it was made for."""
+        return not self.by_rows
+
     def to_json(self) -> Json:
         """A dict of plain JSON values."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
@@ -40,4 +45,4 @@ class BaseShape:
 
 def is_product(op: Mapping[str, Any]) -> bool:
     """Whether an op of a manifest's workload is a product of matrices."""
-    return "k" in op
+    return op.get("op") is None
