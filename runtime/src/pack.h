@@ -170,6 +170,7 @@ struct tuner_pack {
   uint32_t num_layers, num_operands;
   const uint8_t *layers, *operands;
   pthread_mutex_t lock; /* of what follows */
+  uint32_t num_holders; /* who opened it, until it is closed, and all that is prepared of it */
   pack_module *modules;
 };
 
@@ -213,6 +214,9 @@ pack_blob pack_blob_at(const tuner_pack *pack, const uint8_t *at);
 tuner_status tuner_enqueue(const tuner_driver *driver, CUfunction function, CUlaunchConfig config, uint32_t facts,
                            uint8_t *parameter, uint32_t dependent_offset, uint32_t flags);
 
+/* One more, and one fewer, who needs it to be there; the last one frees it. */
+void pack_hold(tuner_pack *pack);
+void pack_let_go(tuner_pack *pack);
 /* The module of a cubin in the current context, loaded once for all who use it; and no longer used. */
 tuner_status module_get(tuner_pack *pack, const tuner_driver *driver, const pack_blob *cubin, pack_module **module);
 void module_release(tuner_pack *pack, const tuner_driver *driver, pack_module *module);

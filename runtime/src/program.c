@@ -122,6 +122,7 @@ tuner_status program_make(program *made, tuner_pack *pack, uint32_t row, uint32_
   const tuner_driver *driver = tuner_driver_get();
   if (driver == NULL) return TUNER_NO_DRIVER;
   made->pack = pack, made->driver = driver, made->memory = (CUdeviceptr)(uintptr_t)memory;
+  pack_hold(pack);
   size_t num_bytes;
   TUNER_TRY(load_rows(made, row, variant, stream, &num_bytes));
   TUNER_TRY(side_make(made));
@@ -137,6 +138,7 @@ void program_end(program *made) {
   side_end(made);
   forget_rows(made);
   cache_free(&made->parameters);
+  if (made->pack != NULL) pack_let_go(made->pack);
 }
 
 tuner_status program_check_address(const program *on, uint32_t tensor, uint64_t address, const char *name) {

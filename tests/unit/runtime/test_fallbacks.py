@@ -194,7 +194,10 @@ OF_PROGRAMS: dict[str, tuple[Callable[[Broken], None], str]] = {
         flip("parts", 1, FLAGS_OF_PART, 2),
         "program 1 .* a launch that is larger, or of another kind",
     ),
-    "more threads": (put("parts", 1, THREADS_OF_PART, 1024), "program 1 .* a launch that is larger, or of another kind"),
+    "more threads": (
+        put("parts", 1, THREADS_OF_PART, 1024),
+        "program 1 .* a launch that is larger, or of another kind",
+    ),
     "no first": (flip("programs", 0, FLAGS_OF_PROGRAM, 2), ""),
     "a rung that names it": (put("lines", 0, NUMBER_OF_RUNG, 1), "names another kernel's fallback"),
 }
