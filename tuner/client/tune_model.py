@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
 from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.http import Client
+from tuner.client.kinds_in_models import kinds_in_models
 from tuner.client.model_options import model_options, name_of, read_config, take_rows
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import Finite
@@ -21,10 +23,9 @@ from tuner.client.output import plain_console, print_table
 from tuner.client.pack_options import pack_options
 from tuner.client.pack_tables import ladder_table
 from tuner.client.packs import make, order_of_jobs
+from tuner.client.row_counts import with_between
 from tuner.client.signatures import pinned
 from tuner.errors import InvalidInput
-from tuner.ops.attention.model_blocks import what_to_take
-from tuner.ops.attention.models import words_of
 from tuner.packs.shapes import Shape
 
 Found = TypeVar("Found")
@@ -46,6 +47,11 @@ _MOST_LABELS = 16
 @click.option("--seconds", type=Finite(min=0, min_open=True), help="Budget of each job: seconds of search.")
 @click.option("--project", help="What the jobs belong to.")
 @click.option("--label", "labels", multiple=True, help="A word to find them again by, beside the models' names.")
+@click.option(
+    "--between/--no-between",
+    default=True,
+    help="Measures rows between those of --m that no kernel would serve unmeasured, with a third of the budget.",
+)
 @click.option("--anew", is_flag=True, help="Search again where a job has finished already.")
 @pack_options
 @click.pass_obj
@@ -70,10 +76,13 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     how = {name: options[name] for name in ("tp", "dtype", "residual")}
     shapes = {} if options["blocks"] else _shapes(configs, **how)
     pairs = [] if options["context"] is None else _pairs(configs, rows, options)
+    tuned = with_between(rows) if options["between"] and shapes else rows
+    if more := sorted(set(tuned) - set(rows)):
+        click.echo(f"and between these rows {', '.join(map(str, more))}, or --no-between", err=True)
     for shape, layers in shapes.items():
-        click.echo(f"{shape}: {layers} layers, {len(rows)} row counts", err=True)
+        click.echo(f"{shape}: {layers} layers, {len(tuned)} row counts", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
-    body: dict[str, Any] = {"shapes": ladder_shapes(shapes, rows), "budget": budget, "reuse": not options["anew"]}
+    body: dict[str, Any] = {"shapes": ladder_shapes(shapes, tuned), "budget": budget, "reuse": not options["anew"]}
     body |= {"pairs": pairs} if pairs else {}
     body["objective"] = {} if options["l2"] is None else {"l2": options["l2"]}
     body |= {name: options[name] for name in ("target", "project") if options[name] is not None}
@@ -109,10 +118,14 @@ def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
 def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
-    take = what_to_take(with_qkv=options["with_qkv"], blocks=options["blocks"])
-    found = [pair for path in configs for m in rows for pair in _read(path, partial(take, sequences=m, **how))]
-    for pair in (once := [pair for index, pair in enumerate(found) if pair not in found[:index]]):
-        click.echo(words_of(pair), err=True)
+    once: list[dict[str, Any]] = []
+    for kind in kinds_in_models():
+        take = kind.what_to_take(with_qkv=options["with_qkv"], blocks=options["blocks"])
+        for path, m in product(configs, rows):
+            for pair in _read(path, partial(take, sequences=m, **how)):
+                if pair not in once:
+                    once.append(pair)
+                    click.echo(kind.words_of(pair), err=True)
     return once
 
 

@@ -19,7 +19,6 @@ from tuner.core.problem.gpu import ASKED_CLUSTERS
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.limits import Limits
 from tuner.errors import WorkerError
-from tuner.ops.attention.source import REFUSED_WORDS, RefusedLaunch, refused_launch
 
 from ..source.launch_args import (
     REFUSED_OFFSET_BYTES,
@@ -32,6 +31,7 @@ from ..source.launch_args import (
     workspace_layout,
 )
 from ..source.launchable import Launchable, LaunchRefused
+from ..source.refused import REFUSED_WORDS, RefusedLaunch, refused_launch
 from ..source.render import KERNEL_NAME, START_GATE_NAME
 from ..source.tensor_maps import tensor_maps
 from .tensor_maps import encode

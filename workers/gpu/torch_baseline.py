@@ -35,8 +35,8 @@ def torch_runner(data: ProblemData, calls: TorchCalls = TorchCalls.EAGER) -> Tor
         import torch
     except ImportError as error:
         raise WorkerError(f"PyTorch cannot be imported ({error}): pip install torch") from error
-    if data.workload.launch_ops:
-        raise WorkerError("the library's attention is PyTorch's already: its time is the library's")
+    if own := data.workload.launch_ops:
+        raise WorkerError(f"the library's {own[0].KIND} is PyTorch's already: its time is the library's")
     refused = (part.torch(op) for op in data.workload.tile_ops for part in op.parts)
     if reason := next(filter(None, refused), ""):
         raise WorkerError(reason)

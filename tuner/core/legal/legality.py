@@ -271,7 +271,7 @@ _kept_resources = lru_cache(maxsize=256)(estimated_resources)
 def _kinds_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
     """Why what only a kind of tile op chooses may not be so."""
     for op, one in zip(workload.tile_ops, schedule.tile_ops, strict=True):
-        wanted = schedule_class(op.KIND)
+        wanted = schedule_class(op.KIND) or TileOpSchedule
         if type(one) is not wanted:
             return (
                 f"a schedule of {one.kind or 'any tile op'} for {op.name}: give one of {wanted.kind or 'any tile op'}"

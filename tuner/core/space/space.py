@@ -119,7 +119,7 @@ class Space:
     @cached_property
     def _of_kinds(self) -> tuple[TileOpSchedule, ...]:
         """Of each op that its kind alone chooses of; none where no kind chooses anything."""
-        classes = [schedule_class(op.KIND) for op in self.workload.tile_ops]
+        classes = [schedule_class(op.KIND) or TileOpSchedule for op in self.workload.tile_ops]
         if all(one is TileOpSchedule for one in classes):
             return ()
         made = (one(tile=Tile(m=1, n=1, k=1)) for one in classes)  # type: ignore[call-arg]

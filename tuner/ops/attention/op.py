@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
 
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.op import LaunchOp, Op, OpWords, Tensor, cache, given, output
+from tuner.core.problem.op_codec import hints_of, is_needed
 from tuner.core.problem.op_kinds import OpKind
 from tuner.errors import InvalidInput
 from tuner.ops.attention.form import PLAIN, AttentionForm, form_for, form_to_json
@@ -19,6 +20,8 @@ from tuner.ops.attention.shape import DecodeAttention
 
 #: What says in an op's JSON form that it is an attention; a GEMM says nothing.
 ATTENTION = "attention"
+#: Of queries of another shape.
+_AS_MANY_HEADS = "make the producer's m and n the attention's: new tokens of all sequences, columns of all heads"
 #: Fields of the shape that are in the JSON form only where they are set.
 _LATER_SHAPE = {"scale": None}
 #: Fields of the form in the JSON form.
@@ -89,7 +92,7 @@ class AttentionOp(LaunchOp):
     @property
     def reads(self) -> tuple[Read, ...]:
         """Each tensor that it names."""
-        return (Read("queries", self.source, (self.m, self.n)),)
+        return (Read("queries", self.source, (self.m, self.n), blame="source", remedy=_AS_MANY_HEADS),)
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
         """Queries, both caches, lengths, the table of pages, and the output."""
@@ -198,6 +201,16 @@ class AttentionOp(LaunchOp):
             shape=shape,
             form=form_for(shape, **{field: data[field] for field in _FORM if field in data}),
         )
+
+    @classmethod
+    def json_hints(cls) -> dict[str, tuple[Any, bool]]:
+        """The shape's and the form's fields stand beside its own."""
+        own, shape, form = hints_of(cls), hints_of(DecodeAttention), get_type_hints(form_for)
+        return {
+            **{name: (own[name], name != "lengths") for name in ("name", "source", "lengths")},
+            **{one.name: (shape[one.name], is_needed(one)) for one in fields(DecodeAttention) if one.name != "dtype"},
+            **{name: (form[name], False) for name in _FORM},
+        }
 
     def describe(self, *, with_rows: bool = True) -> str:
         """A few words, e.g. ``16 x 2048 tokens, 32 heads of 128 over 8``."""

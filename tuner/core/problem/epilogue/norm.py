@@ -57,7 +57,8 @@ class Norm(Part):
         return found
 
     def reads(self, op: Product) -> tuple[Read, ...]:
-        return (Read("norm", op.norm, (op.m, op.k)),)
+        why, remedy = "that is a norm over a width that no op writes whole", "norm what the op reads as A"
+        return (Read("norm", op.norm, (op.m, op.k), verb="norms", why=why, remedy=remedy),)
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
         return given(op.norm, (op.m, op.k), dtype), given(self.pointer(op), (op.m,), "fp32")
