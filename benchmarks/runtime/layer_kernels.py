@@ -17,8 +17,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from tests.support.presets import decoder_attention, decoder_layer
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.presets import decoder_attention, decoder_layer
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.levels import NO_ORDERING, NO_TILING

@@ -103,7 +103,7 @@ def test_without_a_kind_old_rows_say_so_and_products_are_tuned(kept: tuple[Path,
         assert job["state"] == "queued"
         assert job["reason"] == (
             "it has an op of kind attention, which is not known here: repair the package (attention cannot be used: "
-            "ModuleNotFoundError: No module named 'tuner.ops.attention'), or cancel it"
+            "ModuleNotFoundError: No module named 'tuner.ops.attention_hidden'), or cancel it"
         )
         status, refused = ask("POST", "/jobs", {"pair": {"kind": "chain", "m": 4, "ops": [{"op": "attention"}]}})
         assert (status, refused["errors"][0]["field"]) == (422, "pair.ops.0.op")
@@ -163,6 +163,14 @@ def test_a_kind_of_another_package_goes_from_a_request_to_a_result(tmp_path: Pat
         (ladder,) = best["ladders"]
         served = {(rung["m_lo"], rung["m_hi"]) for rung in ladder["rungs"] if rung["kernel"] is not None}
         assert (ladder["reason"], served <= {(32, 32), (64, 64)}) == ("", True), "a gather's kernel has its own rows"
+        alone = {"kind": "gather", "m": 8, "n": 512, "table_rows": 4096}
+        status, job = ask("POST", "/jobs", {"pair": alone, "budget": BUDGET})
+        assert (status, job["pair"]["kind"]) == (202, "chain"), "as a preset is"
+        assert ended(ask, job["id"]) == ("succeeded", "")
+        _, found = ask("GET", "/best?target=simulated:h200&kind=gather&m=8&n=512&table_rows=4096")
+        assert (found["match"], found["best"]["job_id"]) == ("exact", job["id"])
+        _, page = ask("GET", "/ui/submit.json?what=gather&m=8&n=512&table_rows=4096")
+        assert page["body"]["pair"] == {**alone, "dtype": "fp16"}
 
 
 EXPLAINED = """
@@ -180,8 +188,9 @@ print(*explain(alone, CATALOGUE["h200"], Schedule(ops=(GatherSchedule(rows_per_c
 
 
 def test_a_schedule_of_a_kind_of_another_package_is_explained(tmp_path: Path) -> None:
-    count, heading, bounds, tasks, *others = toys.run(EXPLAINED, toys.install("gather", tmp_path)).splitlines()
+    count, heading, fitted, bounds, tasks, *others = toys.run(EXPLAINED, toys.install("gather", tmp_path)).splitlines()
     assert (count, heading.partition(" on ")[0]) == ("12", "gather bf16 gather of 16 from 4096 x 512")
+    assert fitted.startswith("Forecasts: ")
     assert re.fullmatch(r"Bounds: DRAM \d+\.\d us; tensor cores 0\.0 us\.", bounds), bounds
     assert tasks == "Tasks: embed has 16 rows in 4 CTAs on 132 SMs."
     assert others[0].startswith("Forecast: embed ")

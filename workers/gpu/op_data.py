@@ -15,7 +15,6 @@ import cupy
 import numpy as np
 
 from tuner.core.problem.dtype import ELEMENTS, FP32, INT32, Dtype
-from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.op import LaunchOp, Role, Tensor
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
@@ -166,7 +165,7 @@ class OpData:
         changed = self.in_place()
         return [(one.name, inputs[one.name]) for one in self.given if one.name not in changed]
 
-    def cache_of(self, op: GemmOp) -> Turned | None:
+    def cache_of(self, op: Any) -> Turned | None:
         """What a product in front that is turned writes keys and values to, where that is this op's."""
         return None
 

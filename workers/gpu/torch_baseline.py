@@ -35,8 +35,8 @@ def torch_runner(data: ProblemData, calls: TorchCalls = TorchCalls.EAGER) -> Tor
         import torch
     except ImportError as error:
         raise WorkerError(f"PyTorch cannot be imported ({error}): pip install torch") from error
-    if data.workload.launch_ops:
-        raise WorkerError("ops with launches of their own are PyTorch's in the library already: its time is theirs")
+    if own := data.workload.launch_ops:
+        raise WorkerError(f"the library's {own[0].KIND} is PyTorch's already: its time is the library's")
     if any(op.row_scale for op in data.workload.tile_ops):
         raise WorkerError("PyTorch has no call that scales the rows of a product: compare without a row scale")
     if any(op.norm not in ("", op.source) for op in data.workload.tile_ops):

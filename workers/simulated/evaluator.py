@@ -19,6 +19,7 @@ from tuner.core.insight.forecast_trace import forecast_trace
 from tuner.core.insight.tracing import no_trace
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
+from tuner.core.model.rates import fit_of
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import Procedure
 from tuner.core.problem.workload import Workload
@@ -133,11 +134,12 @@ class SimulatedEvaluator:
         return ""
 
     def environment(self) -> Environment:
-        """Says that it is simulated."""
+        """Says that it is simulated, and where its rates are guesses."""
+        gpu = self._target.gpu
         return Environment(
-            gpu_name=f"simulated NVIDIA {self._target.gpu.name}",
+            gpu_name=f"simulated NVIDIA {gpu.name}" + ("" if fit_of(gpu.id) else ", by its data sheet"),
             simulated=True,
-            clocks_mhz={"sm": self._target.gpu.clock_mhz},
+            clocks_mhz={"sm": gpu.clock_mhz},
             tuner_version=__version__,
             kernel_version=kernel_version(),
         )

@@ -21,7 +21,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.ops.attention.plans import digest_of
-from tuner.wire.requests import pair_of, workload_of
+from tuner.wire.pairs import pair_of, workload_of
 
 FILE = Path(__file__).with_suffix(".json.gz")
 #: Rows, spread over the tables of `tests/support/conformance`.

@@ -20,7 +20,7 @@ from tests.support.chains import block
 from tests.support.forged import tied
 from tests.support.native.recorder import Recorder
 from tests.support.on_card import problem
-from tuner.core.problem.presets import Run, decoder_block
+from tests.support.presets import Run, decoder_block
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import tried
+from tests.support.presets import decoder_block, decoder_layer
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.presets import decoder_block, decoder_layer
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import LIBRARY
@@ -124,6 +124,21 @@ def test_what_older_kernels_did_is_learned_from_as_kernels_do_it_now() -> None:
     assert prior.candidate.schedule is not None
     assert prior.candidate.schedule.tiling == one.candidate.schedule.tiling
     assert prior.candidate.schedule.ordering.assignment in ASSIGNMENTS
+
+
+def test_a_winner_with_two_rows_of_low_tiles_is_tried_with_neighbours_first() -> None:
+    workload = ffn_pair(m=96, d_in=12288, d_hidden=6144, d_out=12288, activation=Activation.RELU)
+    found = [
+        one
+        for one in found_for(workload)
+        if one.candidate.plan_kind is PlanKind.FUSED_PDL and "48x96x128" in str(one.candidate.schedule)
+    ][:1]
+    placed, as_it_was = choose_priors(asked(workload), found)
+    assert (as_it_was.candidate, as_it_was.is_adapted, placed.is_adapted) == (found[0].candidate, False, True)
+    assert placed.candidate.schedule is not None
+    assert placed.candidate.schedule.tiling.neighbours == 2
+    assert str(placed.candidate.schedule).replace(" neighbours2", "") == str(as_it_was.candidate.schedule)
+    check_schedule(workload, H200, placed.candidate.schedule)
 
 
 def test_a_budget_bounds_its_priors() -> None:

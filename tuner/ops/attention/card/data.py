@@ -24,10 +24,10 @@ from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Workload
 from tuner.ops.attention.card.written_cache import AttendedCache
+from tuner.ops.attention.fitting import bytes_of_checks, copy_bytes
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.reference import attend, gathered
 from tuner.ops.attention.schedule import TILE_TOKENS
-from tuner.ops.attention.sizes import bytes_of_checks, copy_bytes
 from tuner.ops.attention.tasks import CLUSTERS
 from tuner.workers.gpu.kv_cache import hide_numbers, hide_pages, hide_rows
 from tuner.workers.gpu.op_data import Arrays, OpData, draw_bits, from_bits

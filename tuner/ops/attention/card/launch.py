@@ -24,7 +24,6 @@ from tuner.ops.attention.source import (
     cache_map,
     next_weights_of,
     pack_attention_args,
-    refused_launch,
     workspace_words,
 )
 from tuner.workers.gpu.launch import FP32_NAN, Guarded, check, launch_config, programmatic_attribute
@@ -32,6 +31,7 @@ from tuner.workers.gpu.op_data import RunOperands
 from tuner.workers.gpu.tensor_maps import encode
 from tuner.workers.source.launchable import LaunchRefused
 from tuner.workers.source.own_launchable import OwnLaunchable
+from tuner.workers.source.refused import refused_launch
 
 
 class AttentionOnDevice:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from tuner.core.problem.workload import Workload
 from tuner.ops.attention.op import AttentionOp
-
-#: Checked launches, each with inputs of its own.
-NUM_CHECKS = 4
+from tuner.workers.gpu.fitting import NUM_CHECKS
 
 
 def cache_bytes(op: AttentionOp) -> int:
