@@ -92,16 +92,16 @@ class OwnOnDevice:
             {one.name: one.dtype for one in launchable.op.tensors(launchable.workload.dtype)},
         )
         self.plan = launchable.plan
-        self._told = launchable.launches
+        self._launches = launchable.launches
         self._cubin = launchable.cubin  # the driver may read it until it is unloaded
         self._module = check(driver.cuModuleLoadData(self._cubin))
-        self._functions = [self._function(one) for one in self._told.launches]
-        words = np.full(max(1, -(-self._told.workspace_bytes // 4)), FP32_NAN, dtype=np.uint32)
-        words[: -(-self._told.zero_bytes // 4)] = 0
+        self._functions = [self._function(one) for one in self._launches.launches]
+        words = np.full(max(1, -(-self._launches.workspace_bytes // 4)), FP32_NAN, dtype=np.uint32)
+        words[: -(-self._launches.zero_bytes // 4)] = 0
         self._workspace = Guarded(words)
         self._tables = {
             (number, field.name): Guarded(_words(field.table))
-            for number, one in enumerate(self._told.launches)
+            for number, one in enumerate(self._launches.launches)
             for field in one.fields
             if field.table is not None
         }
@@ -122,7 +122,7 @@ class OwnOnDevice:
 
     def launch(self, ops: RunOperands, stream: int) -> None:
         """Enqueues all its launches over a run's operands."""
-        for number, (one, function) in enumerate(zip(self._told.launches, self._functions, strict=True)):
+        for number, (one, function) in enumerate(zip(self._launches.launches, self._functions, strict=True)):
             args = self.parameter(number, ops)
             kept = ctypes.create_string_buffer(args, len(args))  # the driver copies it
             pointers = (ctypes.c_void_p * 1)(ctypes.addressof(kept))
@@ -134,7 +134,7 @@ class OwnOnDevice:
 
     def parameter(self, number: int, ops: RunOperands) -> bytes:
         """The struct of one of its launches."""
-        one = self._told.launches[number]
+        one = self._launches.launches[number]
         found = bytearray(one.parameter_bytes)
         for field, offset in zip(one.fields, one.offsets, strict=True):
             value = self._value(number, field, ops)
@@ -166,12 +166,12 @@ class OwnOnDevice:
 
     def poison(self) -> None:
         """NaN where nothing must be that a launch has not written."""
-        self._workspace.words[-(-self._told.zero_bytes // 4) :].fill(FP32_NAN)
+        self._workspace.words[-(-self._launches.zero_bytes // 4) :].fill(FP32_NAN)
 
     def overwritten(self) -> str:
         """What a launch wrote that it must not, in words; empty where it did not."""
         for (number, name), guarded in self._tables.items():
-            table = next(one.table for one in self._told.launches[number].fields if one.name == name)
+            table = next(one.table for one in self._launches.launches[number].fields if one.name == name)
             assert table is not None, name
             if not np.array_equal(guarded.words.get(), _words(table)):
                 return f"the table {name} of {self._name}"
