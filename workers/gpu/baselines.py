@@ -19,6 +19,7 @@ from .data import ProblemData
 from .launch import Kernel, PlanOnDevice, check, fill
 from .library_norms import LibraryNorms
 from .library_parts import LibraryParts
+from .op_data import RunOperands
 from .outputs import bits_type
 from .squares import InputSquares, SquaresTables
 
@@ -26,7 +27,7 @@ from .squares import InputSquares, SquaresTables
 class Runner(Protocol):
     """One way to run the workload."""
 
-    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
+    def enqueue(self, ops: RunOperands, stream: int) -> None:
         """Enqueues one run."""
         ...
 
