@@ -55,13 +55,23 @@ class Toys:
         self.site = install(name, folder)
         self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)])}
         self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
-        own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", "simulated:h200"]
+        self._own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data")]
+        self._start()
+
+    def _start(self) -> None:
+        command = [sys.executable, *self._own, "--gpu", "simulated:h200"]
         self._server = subprocess.Popen(
-            [sys.executable, *own], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
         )
         assert self._server.stdout
         self._url = self._server.stdout.readline().strip()
         assert self._url
+
+    def remove(self) -> None:
+        """Both again, without the package, on the same data."""
+        self.stop()
+        self._environment["PYTHONPATH"] = str(ROOT)
+        self._start()
 
     def client(self, *arguments: str) -> str:
         """What a command prints."""
