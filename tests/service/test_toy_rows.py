@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.repository import ROOT
-from tests.support.toys import install, run
+from tests.support.toys import Served, run
 
 DTYPES = ("e5m2", "single")
 PAIR = ("--m", "2", "--d-in", "512", "--d-hidden", "1024", "--d-out", "512", "--activation", "relu2")
@@ -60,54 +56,15 @@ print(found(Dtype.FP16.row.number, relu2), found(250, relu2), found(Dtype.FP16.r
 """
 
 
-class Toys:
-    """A server and a client of it, in processes that have the package."""
-
-    def __init__(self, folder: Path) -> None:
-        self.site = install("rows", folder)
-        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)])}
-        self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
-        own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", "simulated:h200"]
-        self._server = subprocess.Popen(
-            [sys.executable, *own], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
-        )
-        assert self._server.stdout
-        self._url = self._server.stdout.readline().strip()
-        assert self._url
-
-    def client(self, *arguments: str) -> str:
-        """What a command prints."""
-        command = "from tuner.client.cli import main; main()"
-        return self.python(command, "--url", self._url, *arguments)
-
-    def python(self, program: str, *arguments: str) -> str:
-        """What a program prints."""
-        ran = subprocess.run(
-            [sys.executable, "-c", program, *arguments],
-            capture_output=True,
-            text=True,
-            env=self._environment,
-            check=False,
-            timeout=240,
-        )
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
-
-    def stop(self) -> None:
-        """Ends the server."""
-        with self._server:
-            self._server.terminate()
-
-
 @pytest.fixture(scope="module")
-def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
-    found = Toys(tmp_path_factory.mktemp("toys"))
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    found = Served(tmp_path_factory.mktemp("toys"), "rows")
     yield found
     found.stop()
 
 
 @pytest.fixture(scope="module")
-def jobs(toys: Toys) -> dict[str, str]:
+def jobs(toys: Served) -> dict[str, str]:
     """A job of each element type that has ended, by its id."""
     for dtype in DTYPES:
         toys.client("submit", *PAIR, "--dtype", dtype, "--trials", "12", "--watch", "--json")
@@ -115,7 +72,7 @@ def jobs(toys: Toys) -> dict[str, str]:
     return {job["pair"]["dtype"]: job["id"] for job in listed if job["state"] == "succeeded"}
 
 
-def test_jobs_of_added_rows_are_searched_proven_and_end(toys: Toys, jobs: dict[str, str]) -> None:
+def test_jobs_of_added_rows_are_searched_proven_and_end(toys: Served, jobs: dict[str, str]) -> None:
     assert set(jobs) == set(DTYPES)
     for job in jobs.values():
         trials = [json.loads(line) for line in toys.client("trials", job, "--json").splitlines()]
@@ -127,7 +84,7 @@ def test_jobs_of_added_rows_are_searched_proven_and_end(toys: Toys, jobs: dict[s
 
 
 @pytest.fixture(scope="module")
-def fetched(toys: Toys, jobs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def fetched(toys: Served, jobs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The kernel of each job."""
     folder = tmp_path_factory.mktemp("fetched")
     whatever = ("--even-if-slower", "--accept-unfused", "--elsewhere")
@@ -136,7 +93,9 @@ def fetched(toys: Toys, jobs: dict[str, str], tmp_path_factory: pytest.TempPathF
     return {dtype: folder / f"{dtype}.zip" for dtype in jobs}
 
 
-def test_a_fetched_kernel_has_the_rows_text_and_compiles(toys: Toys, fetched: dict[str, Path], tmp_path: Path) -> None:
+def test_a_fetched_kernel_has_the_rows_text_and_compiles(
+    toys: Served, fetched: dict[str, Path], tmp_path: Path
+) -> None:
     sources = []
     for dtype, kept in fetched.items():
         with zipfile.ZipFile(kept) as found:
@@ -150,7 +109,7 @@ def test_a_fetched_kernel_has_the_rows_text_and_compiles(toys: Toys, fetched: di
 
 
 def test_a_pack_of_jobs_of_added_rows_is_opened_by_the_c_runtime(
-    toys: Toys, jobs: dict[str, str], tmp_path: Path
+    toys: Served, jobs: dict[str, str], tmp_path: Path
 ) -> None:
     """Of such small products the library is the answer."""
     pack = tmp_path / "model.tunerpack"
@@ -158,7 +117,9 @@ def test_a_pack_of_jobs_of_added_rows_is_opened_by_the_c_runtime(
     assert toys.python(_OPEN, str(pack), *DTYPES).splitlines()[0] == "[1, 1]"
 
 
-def test_kernels_of_added_rows_are_found_by_the_c_runtime(toys: Toys, fetched: dict[str, Path], tmp_path: Path) -> None:
+def test_kernels_of_added_rows_are_found_by_the_c_runtime(
+    toys: Served, fetched: dict[str, Path], tmp_path: Path
+) -> None:
     pack = tmp_path / "model.tunerpack"
     toys.python(_PACK, str(pack), *map(str, fetched.values()))
     found, others = toys.python(_OPEN, str(pack), *DTYPES).splitlines()

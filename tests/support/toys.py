@@ -45,3 +45,42 @@ def run(program: str, *sites: Path, timeout_s: float = 120.0) -> str:
     )
     assert found.returncode == 0, found.stderr
     return found.stdout
+
+
+class Served:
+    """A server and a client of it, in processes that have a toy."""
+
+    def __init__(self, folder: Path, toy: str) -> None:
+        self.site = install(toy, folder)
+        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)])}
+        self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
+        own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", "simulated:h200"]
+        self._server = subprocess.Popen(
+            [sys.executable, *own], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
+        )
+        assert self._server.stdout
+        self.url = self._server.stdout.readline().strip()
+        assert self.url
+
+    def client(self, *arguments: str) -> str:
+        """What a command prints."""
+        command = "from tuner.client.cli import main; main()"
+        return self.python(command, "--url", self.url, *arguments)
+
+    def python(self, program: str, *arguments: str) -> str:
+        """What a program prints."""
+        ran = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            check=False,
+            timeout=240,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def stop(self) -> None:
+        """Ends the server."""
+        with self._server:
+            self._server.terminate()

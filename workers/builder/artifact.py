@@ -341,7 +341,7 @@ def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
 
     for i, op in enumerate(workload.tile_ops):
         if workload.producer_of(i) is None:
-            add(op.source, "input", [op.m, op.k])
+            add(op.source, "input", [op.m, op.source_columns])
         add(f"{op.name}.w", "weight", [op.weight_rows, op.k])
         if op.bias:
             add(f"{op.name}.bias", "bias", [op.weight_rows])

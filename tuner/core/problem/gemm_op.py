@@ -13,8 +13,9 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.epilogue import PARTS, Part, parts_of
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.epilogue.residual import residual_of
-from tuner.core.problem.op import TILE, Op, OpWords, Tensor, TileOp, given, output, weight
+from tuner.core.problem.op import TILE, Op, OpWords, Tensor, given, output, weight
 from tuner.core.problem.rotary import Rotary
+from tuner.core.problem.tile_op import TileOp
 from tuner.errors import InvalidInput
 
 #: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
@@ -47,6 +48,7 @@ class GemmOp(TileOp):
     KIND: ClassVar[str] = "gemm"
     FREE: ClassVar[tuple[str, ...]] = ("m", "n", "k")
     SERVES_FEWER_ROWS: ClassVar[bool] = True
+    IS_PRODUCT: ClassVar[bool] = True
 
     #: Unique name of the op, and of the tensor that it writes.
     name: str
@@ -168,10 +170,6 @@ class GemmOp(TileOp):
     def num_flops(self) -> int:
         """Multiplications and additions of the product."""
         return 2 * self.m * self.weight_rows * self.k
-
-    def epilogue_bytes(self, dtype: Dtype) -> int:
-        """Bytes of bias, residual and row scale, wherever they come from."""
-        return sum(part.num_bytes(self, dtype) for part in self.parts)
 
     @property
     def written_cache(self) -> Rotary | None:

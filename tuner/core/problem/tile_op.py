@@ -1,0 +1,88 @@
+"""An op of tiles: what the scheduler, the plans and the engines that launches share ask of one of any kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from tuner.core.problem.activation import Activation
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op import Op
+
+if TYPE_CHECKING:
+    from tuner.core.problem.epilogue.part import Part
+    from tuner.core.problem.rotary import Rotary
+
+
+class TileOp(Op):
+    """An op of tiles, which may share a launch with others.
+
+    Its kind gives `n` and `k`, too: the columns that its tiles cut, and how deep its sums are. The arguments of its
+    kernel are those of any tile op: the tensor `source`, weights [weight_rows, k] named ``<op>.weight``, the output.
+    """
+
+    #: Whether the engines' main loop multiplies its tiles, rows of `source` by rows of W, step by step. Else the file
+    #: ``source`` of its kind has what a task does.
+    IS_PRODUCT: ClassVar[bool] = False
+
+    # What of the epilogue that products have it has, too: nothing, unless its kind says so.
+    bias = gated = residual = row_scale = False
+    residual_source = norm = ""
+    eps = 0.0
+    activation = Activation.IDENTITY
+    if not TYPE_CHECKING:
+        rotary = None
+    else:  # names of its module, which are not there when an op's fields are asked for
+        rotary: Rotary | None
+
+        @property
+        def source(self) -> str:
+            """What its tiles read: an earlier op, or any other name for an input."""
+
+        @property
+        def n(self) -> int:
+            """Columns that its tiles cut."""
+
+        @property
+        def k(self) -> int:
+            """Elements of a row of W."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Of its epilogue, in their order."""
+        return ()
+
+    @property
+    def scales_rows(self) -> bool:
+        """Whether each of its rows has a factor."""
+        return False
+
+    @property
+    def rows_per_column(self) -> int:
+        """Rows of W behind one of its columns."""
+        return 1
+
+    @property
+    def weight_rows(self) -> int:
+        """Rows of W."""
+        return self.n * self.rows_per_column
+
+    @property
+    def source_columns(self) -> int:
+        """Elements of a row of what its tiles read."""
+        return next(read.shape[1] for read in self.reads if read.tensor == self.source)
+
+    def row_extents(self, tile_m: int) -> list[int]:
+        """Rows of each tile row, where a tile has so many at most."""
+        return [min(tile_m, self.m - begin) for begin in range(0, self.m, tile_m)]
+
+    def tile_grid(self, tile_m: int, tile_n: int) -> tuple[int, int]:
+        """Rows and columns of tiles of that size."""
+        return -(-self.m // tile_m), -(-self.n // tile_n)
+
+    def num_steps(self, tile_k: int) -> int:
+        """Steps of a tile, where each goes so deep."""
+        return -(-self.k // tile_k)
+
+    def epilogue_bytes(self, dtype: Dtype) -> int:
+        """Bytes that its epilogue reads."""
+        return sum(part.num_bytes(self, dtype) for part in self.parts)
