@@ -67,20 +67,23 @@ class Artifact:
         self.manifest: dict[str, Any] = json.loads(files["manifest.json"])
         cupy.cuda.runtime.free(0)  # makes the primary context current
         self._cuda = ctypes.CDLL("libcuda.so.1")
+        self._launches: list[dict[str, Any]] = self.manifest["launches"]
         if kernel := self.manifest["kernel"]:  # an attention alone has none
             self._module, self._function = self.load(kernel["cubin"], kernel["name"])
-            smem_bytes = max(launch["dynamic_smem_bytes"] for launch in self.manifest["launches"])
+            smem_bytes = max(launch["dynamic_smem_bytes"] for launch in self._launches)
             self.set_attribute(self._function, MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes)
-        self._plans = [cupy.asarray(bytearray(files[launch["plan"]])) for launch in self.manifest["launches"]]
-        self._headers = [files[launch["plan"]][:64] for launch in self.manifest["launches"]]
+        if any(map(self._problem, self._launches)):  # made on a card that holds more clusters
+            self._launches = self.manifest.get("fallback_launches", self._launches)
+        self._plans = [cupy.asarray(bytearray(files[launch["plan"]])) for launch in self._launches]
+        self._headers = [files[launch["plan"]][:64] for launch in self._launches]
         # Zeroed once; the counters in them only grow. Launches that name the same one share it.
-        spaces = {launch["workspace"]["index"]: launch["workspace"]["bytes"] for launch in self.manifest["launches"]}
+        spaces = {launch["workspace"]["index"]: launch["workspace"]["bytes"] for launch in self._launches}
         self._workspaces = {index: cupy.zeros(size, cupy.uint8) for index, size in spaces.items()}
         self._side = cupy.cuda.Stream(non_blocking=True)
 
     def run(self, tensors: dict[str, cupy.ndarray], stream: cupy.cuda.Stream) -> None:
         """Enqueues the launches in order; `tensors` holds every tensor that the manifest names."""
-        launches = self.manifest["launches"]
+        launches = self._launches
         forks = any(launch["stream"] for launch in launches)
         if forks:
             self._side.wait_event(stream.record())
@@ -122,11 +125,11 @@ class Artifact:
         self.launch(config, self._named(self._module, gate["kernel"]), pointers)
 
     def _workspace(self, index: int) -> cupy.ndarray:
-        return self._workspaces[self.manifest["launches"][index]["workspace"]["index"]]
+        return self._workspaces[self._launches[index]["workspace"]["index"]]
 
     def launch_products(self, index: int, tensors: dict[str, cupy.ndarray], stream: cupy.cuda.Stream) -> None:
         """Enqueues that launch of the manifest's `launches`."""
-        launch = self.manifest["launches"][index]
+        launch = self._launches[index]
         parameter = ctypes.create_string_buffer(self._parameter(index, tensors))
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(parameter))
         switches = {
@@ -134,7 +137,8 @@ class Artifact:
             PROGRAMMATIC_STREAM_SERIALIZATION: launch["programmatic_dependent_launch"],
         }
         attributes = [LaunchAttribute(id=switch, value=1) for switch, is_on in switches.items() if is_on]
-        self._check_fits(launch)
+        if problem := self._problem(launch):
+            sys.exit(problem)
         config = LaunchConfig(
             grid=tuple(launch["grid"]),
             block=tuple(launch["block"]),
@@ -145,10 +149,10 @@ class Artifact:
         )
         self.launch(config, self._function, pointers)
 
-    def _check_fits(self, launch: dict[str, Any]) -> None:
-        """Where all CTAs must be resident at once, the driver is asked before."""
+    def _problem(self, launch: dict[str, Any]) -> str:
+        """Why this device does not hold the launch. Where all CTAs must be resident at once, the driver is asked."""
         if not launch.get("needs_all_ctas", False) or (launch["cooperative"] and launch["cluster"][0] == 1):
-            return  # a cooperative launch asks by itself, but for clusters
+            return ""  # a cooperative launch asks by itself, but for clusters
         per_sm, (threads, _, _) = ctypes.c_int(), launch["block"]
         ask = self._cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor
         self._check(ask(ctypes.byref(per_sm), self._function, threads, ctypes.c_size_t(launch["dynamic_smem_bytes"])))
@@ -159,12 +163,13 @@ class Artifact:
             ask_clusters = self._cuda.cuOccupancyMaxActiveClusters
             self._check(ask_clusters(ctypes.byref(clusters), self._function, ctypes.byref(config)))
             held = min(held, cluster * clusters.value)
-        if held < launch["grid"][0]:
-            sys.exit(f"the kernel needs its {launch['grid'][0]} CTAs resident at once, and this device holds {held}")
+        if held >= launch["grid"][0]:
+            return ""
+        return f"the kernel needs its {launch['grid'][0]} CTAs resident at once, and this device holds {held}"
 
     def _parameter(self, index: int, tensors: dict[str, cupy.ndarray]) -> bytes:
         """The kernel's one by-value struct, field by field as the manifest lays it out."""
-        layout, launch = self.manifest["parameter"], self.manifest["launches"][index]
+        layout, launch = self.manifest["parameter"], self._launches[index]
         buffer = bytearray(layout["size_bytes"])
         sources = {op["name"]: op["source"] for op in self.manifest["workload"]["ops"]}
         sizes = {op["name"]: op for op in self.manifest["workload"]["ops"]}

@@ -12,13 +12,13 @@ from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_op import ATTENTION, Lengths
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import WorkloadKind
 from tuner.core.schedule.codec import PARTS
+from tuner.ops.attention.op import ATTENTION, Lengths
+from tuner.ops.attention.shape import DecodeAttention
 
 Json = dict[str, Any]
 

@@ -28,10 +28,10 @@ from cuda.bindings import driver
 
 from benchmarks.common.report import write_report
 from tuner.core.problem.workload import Dtype
+from tuner.ops.attention.source import CacheMap
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.gpu.launch import check, launch_config
 from tuner.workers.gpu.tensor_maps import encode
-from tuner.workers.source.attention import CacheMap
 from tuner.workers.source.render import device_text, inlined
 
 from .measure import machine_here

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from benchmarks.common.report import rows_of_this_build, write_report
-from tuner.core.schedule.attention import AttentionEngine
+from tuner.ops.attention.schedule import AttentionEngine
 
 from .measure import (
     LIBRARIES,

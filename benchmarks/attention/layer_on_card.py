@@ -15,16 +15,16 @@ import cupy
 
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
+from tuner.ops.attention.card.data import AttentionData, WithAttentions
+from tuner.ops.attention.card.launch import AttentionRunner
+from tuner.ops.attention.card.library import AttentionLibrary
+from tuner.ops.attention.card.products_around import stream_at
 from tuner.workers.gpu.algorithms import pick_algorithms
-from tuner.workers.gpu.attention_data import AttentionData, WithAttentions
-from tuner.workers.gpu.attention_launch import AttentionRunner
-from tuner.workers.gpu.attention_library import AttentionLibrary
 from tuner.workers.gpu.baselines import Runner, runner_of
 from tuner.workers.gpu.check import check_numbers
 from tuner.workers.gpu.compare import Comparer
 from tuner.workers.gpu.cublaslt import CublasLt
 from tuner.workers.gpu.problem_on_card import ProblemOnCard
-from tuner.workers.gpu.products_around import stream_at
 from tuner.workers.gpu.session import Kernels
 from tuner.workers.gpu.squares import InputSquares
 from tuner.workers.gpu.timing import Timer

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from benchmarks.common.report import write_report
-from tuner.core.schedule.attention import AttentionEngine
+from tuner.ops.attention.schedule import AttentionEngine
 
 from .measure import Tensors, gpu_here, machine_here, timed
 from .on_card import Attention, Waits, cubin_of, make_current

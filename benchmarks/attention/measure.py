@@ -23,11 +23,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.common.report import rows_of_this_build, write_report
-from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.workload import Dtype
 from tuner.core.trial.stats import median
-from tuner.workers.source.attention import render_attention
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.source import render_attention
 
 from . import flashinfer_side
 from .on_card import Attention, cubin_of, in_pages, make_current, random_pages

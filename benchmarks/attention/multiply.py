@@ -21,11 +21,11 @@ from cuda.bindings import driver
 
 from benchmarks.common.report import write_report
 from tuner.core.problem.workload import Dtype
-from tuner.core.schedule.attention import AttentionTiling
 from tuner.core.trial.stats import median
+from tuner.ops.attention.schedule import AttentionTiling
+from tuner.ops.attention.source import render_attention
 from tuner.workers.builder.nvrtc import compile_source, parse_log
 from tuner.workers.gpu.launch import check, launch_config
-from tuner.workers.source.attention import render_attention
 
 from .measure import bandwidth_here, gpu_here, machine_here
 from .on_card import make_current

@@ -11,16 +11,12 @@ import numpy as np
 import torch
 from cuda.bindings import driver
 
-from tuner.core.plan.attention import AttentionPlan, assign
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.workload import Dtype
-from tuner.core.proof.attention import check_attention
-from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionTiling
-from tuner.workers.builder.nvrtc import compile_source, parse_log
-from tuner.workers.gpu.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
-from tuner.workers.gpu.tensor_maps import encode
-from tuner.workers.source.attention import (
+from tuner.ops.attention.form import PLAIN, AttentionForm
+from tuner.ops.attention.plans import check_attention
+from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionTiling
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
     STATUS_WORDS,
     TRACE_WORDS,
@@ -34,6 +30,10 @@ from tuner.workers.source.attention import (
     refused_launch,
     render_attention,
 )
+from tuner.ops.attention.tasks import AttentionPlan, assign
+from tuner.workers.builder.nvrtc import compile_source, parse_log
+from tuner.workers.gpu.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
+from tuner.workers.gpu.tensor_maps import encode
 
 from .rows import Row, Variant
 

@@ -30,16 +30,16 @@ from benchmarks.common.report import rows_of_this_build, write_report
 from tuner.core.problem.gpu import Gpu
 from tuner.core.trial.stats import median
 from tuner.errors import TunerError
-from tuner.workers.gpu.cublaslt import CublasLt
-from tuner.workers.gpu.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
-from tuner.workers.gpu.tensor_maps import encode
-from tuner.workers.source.attention import (
+from tuner.ops.attention.source import (
     NO_WEIGHTS,
     STATUS_WORDS,
     AttentionBuffers,
     cache_map,
     pack_attention_args,
 )
+from tuner.workers.gpu.cublaslt import CublasLt
+from tuner.workers.gpu.launch import check, launch_config, prefer_shared_memory, programmatic_attribute
+from tuner.workers.gpu.tensor_maps import encode
 from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.render import SIGNALS_OFFSET_BYTES
 from tuner.workers.source.tensor_maps import tensor_maps

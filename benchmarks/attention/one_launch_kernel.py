@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 
 from tuner.core.legal.legality import dynamic_smem_bytes
-from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES, Gpu
-from tuner.core.proof.attention import check_attention
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import fused
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster
@@ -28,9 +26,11 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.trial.limits import Limits
 from tuner.errors import TunerError
+from tuner.ops.attention.plans import check_attention
+from tuner.ops.attention.source import render_attention
+from tuner.ops.attention.tasks import AttentionPlan, assign
 from tuner.search.rings import fitted
 from tuner.workers.builder.nvrtc import compile_source, parse_log
-from tuner.workers.source.attention import render_attention
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.render import render
 

@@ -12,19 +12,19 @@ import cupy
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tuner.core.problem.attention_form import AttentionForm
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.attention import AttentionTiling
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import TunerError
+from tuner.ops.attention.form import AttentionForm
+from tuner.ops.attention.schedule import AttentionTiling
+from tuner.ops.attention.source import NextWeights
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.gpu.cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
-from tuner.workers.source.attention import NextWeights
 from tuner.workers.source.launch_args import OpBuffers, needs_co_residency
 from tuner.workers.source.launchable import Launchable, LaunchRefused
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import ASKED_CLUSTERS, Gpu
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.presets import attention_pair
-from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule, AttentionTiling
-from tuner.core.space.attention_policies import policy_schedules
+from tuner.ops.attention.form import PLAIN, AttentionForm, form_for
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.policies import policy_schedules
+from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule, AttentionTiling
+from tuner.ops.attention.shape import DecodeAttention
 
 #: Query heads, KV heads of each model's layer or shard.
 MODELS = {"llama3-8b": (32, 8), "llama3-70b-tp8": (8, 1)}
@@ -172,7 +172,7 @@ def variants(row: Row, gpu: Gpu) -> list[Variant]:
         for (cluster, spans), (tile, warps, stages) in product(_LENGTH_SPANS, _LENGTH_RINGS):
             found.append(variant(cluster, spans, tile, by_length=True, warps=warps, stages=stages))
     for cluster in _CLUSTERS:
-        resident = gpu.num_live_clusters(cluster)
+        resident = gpu.num_clusters(cluster)
         most = max(1, resident // pairs)
         for spans in sorted({1, min(most, 4), most}):
             found += [variant(cluster, spans), variant(cluster, spans, tile=32)]

@@ -20,7 +20,6 @@ from pathlib import Path
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.problem.presets import decoder_attention, decoder_layer
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.levels import NO_ORDERING, NO_TILING
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -29,11 +28,12 @@ from tuner.core.space.joint import any_space_of
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import TunerError
+from tuner.ops.attention.artifact import attention_kernels
+from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.tie import build_appends
 from tuner.search.adapting import adapt
 from tuner.winners.shipped import ShippedWinners
 from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention import build_appends
-from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 

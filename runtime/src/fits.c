@@ -28,6 +28,13 @@ static tuner_status check_kernel(const tuner_pack *pack, const tuner_driver *dri
   return status == TUNER_OK ? status : tuner_fail_more(status, " (kernel %u, %s)", index, kernel.text);
 }
 
+/* Or its fallback. */
+static tuner_status check_kernel_rows(const tuner_pack *pack, const tuner_driver *driver, uint32_t index) {
+  const tuner_status status = check_kernel(pack, driver, index);
+  if (status != TUNER_MISMATCH || pack_kernel_rows(pack, index) == 1) return status;
+  return check_kernel(pack, driver, index + 1);
+}
+
 static tuner_status check_part(const tuner_driver *driver, const pack_part *part) {
   if (!asks(part->cluster_size, part->flags)) return TUNER_OK;
   CUmodule module = NULL;
@@ -41,16 +48,28 @@ static tuner_status check_part(const tuner_driver *driver, const pack_part *part
   return status;
 }
 
-static tuner_status check_all(const tuner_pack *pack, const tuner_driver *driver) {
-  for (uint32_t i = 0; i < pack->num_kernels; ++i) TUNER_TRY(check_kernel(pack, driver, i));
-  for (uint32_t i = 0; i < pack->num_programs; ++i) {
-    const pack_program of = pack_get_program(pack, i);
-    for (uint32_t p = 0; p < of.num_parts; ++p) {
-      const pack_part part = pack_get_part(pack, of.first_part + p);
-      const tuner_status status = check_part(driver, &part);
-      if (status != TUNER_OK) return tuner_fail_more(status, " (%s)", of.text);
-    }
+static tuner_status check_program(const tuner_pack *pack, const tuner_driver *driver, uint32_t index) {
+  const pack_program of = pack_get_program(pack, index);
+  for (uint32_t p = 0; p < of.num_parts; ++p) {
+    const pack_part part = pack_get_part(pack, of.first_part + p);
+    const tuner_status status = check_part(driver, &part);
+    if (status != TUNER_OK) return tuner_fail_more(status, " (%s)", of.text);
   }
+  return TUNER_OK;
+}
+
+/* Or its fallback. */
+static tuner_status check_program_rows(const tuner_pack *pack, const tuner_driver *driver, uint32_t index) {
+  const tuner_status status = check_program(pack, driver, index);
+  if (status != TUNER_MISMATCH || pack_program_rows(pack, index) == 1) return status;
+  return check_program(pack, driver, index + 1);
+}
+
+static tuner_status check_all(const tuner_pack *pack, const tuner_driver *driver) {
+  for (uint32_t i = 0; i < pack->num_kernels; i += pack_kernel_rows(pack, i))
+    TUNER_TRY(check_kernel_rows(pack, driver, i));
+  for (uint32_t i = 0; i < pack->num_programs; i += pack_program_rows(pack, i))
+    TUNER_TRY(check_program_rows(pack, driver, i));
   return TUNER_OK;
 }
 

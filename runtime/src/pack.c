@@ -158,12 +158,13 @@ pack_program pack_get_program(const tuner_pack *pack, uint32_t index) {
       .digest = p,
       .text = text_at(pack, p + 32),
       .target = {pack_u32(p + 36), pack_u32(p + 40), pack_u32(p + 44), pack_u32(p + 48), pack_u32(p + 52),
-                 pack_u32(p + 56) != 0},
+                 (pack_u32(p + 56) & PACK_SIMULATED) != 0},
       .first_fill = pack_u32(p + 60),
       .num_fills = pack_u32(p + 64),
       .first_part = pack_u32(p + 68),
       .num_parts = pack_u32(p + 72),
       .most_rows = pack_u32(p + 76),
+      .has_fallback = (pack_u32(p + 56) & PACK_PROGRAM_HAS_FALLBACK) != 0,
       .first_operand = first_operand,
       .num_operands = operands_before(pack, index + 1) - first_operand,
       .memory_bytes = pack_u64(p + 80),
@@ -269,9 +270,9 @@ static tuner_status read_index(tuner_pack *pack) {
   const uint8_t *index = pack->bytes + INDEX_OFFSET;
   if (pack->num_bytes < INDEX_OFFSET + HEADER_BYTES || memcmp(index, "TUNRPACK", 8) != 0)
     return tuner_fail(TUNER_BAD_PACK, "this is no pack: its index does not begin at byte %d", INDEX_OFFSET);
-  const uint32_t version = pack_u32(index + 8);
-  if (version < 1 || version > 4)
-    return tuner_fail(TUNER_BAD_PACK, "the pack is of version %u, and this runtime reads versions 1 to 4", version);
+  const uint32_t version = pack->version = pack_u32(index + 8);
+  if (version < 1 || version > 5)
+    return tuner_fail(TUNER_BAD_PACK, "the pack is of version %u, and this runtime reads versions 1 to 5", version);
   const uint64_t num_bytes = pack_u64(index + 16);
   if (pack_u32(index + 12) != HEADER_BYTES || pack_u64(index + 24) != INDEX_OFFSET || num_bytes < HEADER_BYTES ||
       num_bytes > pack->num_bytes - INDEX_OFFSET)
@@ -313,7 +314,8 @@ static tuner_status read_index(tuner_pack *pack) {
     return tuner_fail(TUNER_BAD_PACK, "the tables of the pack's index do not fill it");
   TUNER_TRY(pack_check_blobs(pack));
   TUNER_TRY(pack_check_records(pack));
-  return pack_check_attentions(pack);
+  TUNER_TRY(pack_check_attentions(pack));
+  return pack_check_fallbacks(pack);
 }
 
 tuner_status tuner_pack_open_bytes(const void *bytes, size_t num_bytes, tuner_pack **opened) {

@@ -19,7 +19,9 @@ enum { PACK_MAX_LAUNCHES = 2, PACK_MAX_OPS = 2, PACK_MAX_MAPS = 6, PACK_MAX_WORK
 enum { PACK_MAX_PARTS = 10, PACK_MAX_PART_MAPS = 24, PACK_MAX_FILLS = 32, PACK_MAX_OPERANDS = 64 };
 enum { PACK_MEASURED, PACK_GUARDED, PACK_SAFE, PACK_NUM_VARIANTS };
 enum { PACK_CHOICE_KERNEL = 1, PACK_CHOICE_LIBRARY = 2 };
-enum { PACK_SIMULATED = 1, PACK_PROGRAMMATIC = 2, PACK_PAIRED = 4 };
+/* Of a kernel; of a program the first, and that it has a fallback: the row behind it is the same with the launches for cards
+ * that do not hold its own. */
+enum { PACK_SIMULATED = 1, PACK_PROGRAMMATIC = 2, PACK_PAIRED = 4, PACK_KERNEL_HAS_FALLBACK = 8, PACK_PROGRAM_HAS_FALLBACK = 2 };
 enum {
   PACK_NEEDS_ALL_CTAS = 1,
   PACK_READS_EARLY = 2,
@@ -118,6 +120,7 @@ typedef struct pack_program {
   uint32_t first_fill, num_fills, first_part, num_parts;
   uint32_t first_operand, num_operands; /* of ops by their names; an attention's has none */
   uint32_t most_rows;                   /* of products alone, which serve fewer, too; 0 where the rows are fixed */
+  uint32_t has_fallback;
   uint64_t memory_bytes, refused_offset;
 } pack_program;
 
@@ -157,6 +160,7 @@ struct tuner_pack {
   const uint8_t *bytes;
   size_t num_bytes;
   void *owned; /* freed when it is closed, or null */
+  uint32_t version;
   uint32_t num_shapes, num_rungs, num_kernels, num_launches, num_ops, num_maps, num_strings;
   const uint8_t *shapes, *rungs, *kernels, *launches, *ops, *maps, *strings;
   uint32_t num_attentions, num_attention_rungs, num_programs, num_fills, num_parts, num_patches;
@@ -205,6 +209,10 @@ tuner_status pack_check_records(const tuner_pack *pack);
 tuner_status pack_check_attentions(const tuner_pack *pack);
 int pack_is_range(uint32_t first, uint32_t count, uint32_t total);
 int pack_is_text(const tuner_pack *pack, const char *text);
+tuner_status pack_check_fallbacks(const tuner_pack *pack); /* fallback.c */
+/* How many rows a kernel or a program has with its fallback: 1 or 2. */
+uint32_t pack_kernel_rows(const tuner_pack *pack, uint32_t index);
+uint32_t pack_program_rows(const tuner_pack *pack, uint32_t index);
 /* That a ladder lies in its table, and says one thing of each size. */
 tuner_status pack_check_ladder(const tuner_pack *pack, const pack_ladder *ladder);
 tuner_status pack_check_map_dims(const pack_map *map, uint32_t index);

@@ -84,7 +84,6 @@ static uint32_t element_bytes_of(const tuner_pack *pack, uint32_t kernel) {
 static void read_records(tuner_ffn *ffn, uint32_t kernel) {
   const tuner_pack *pack = ffn->pack;
   ffn->kernel = pack_get_kernel(pack, kernel);
-  ffn->element_bytes = element_bytes_of(pack, kernel);
   for (uint32_t i = 0; i < ffn->kernel.num_launches; ++i) {
     ffn->launches[i] = pack_get_launch(pack, ffn->kernel.first_launch + i);
     ffn->configs[i] = ffn_config(&ffn->kernel, &ffn->launches[i]);
@@ -93,8 +92,10 @@ static void read_records(tuner_ffn *ffn, uint32_t kernel) {
   for (uint32_t i = 0; i < ffn->kernel.num_maps; ++i) ffn->maps[i] = pack_get_map(pack, ffn->kernel.first_map + i);
 }
 
-static tuner_status fill(tuner_ffn *ffn, uint32_t kernel, void *memory, CUstream stream, uint32_t flags, uint32_t cached) {
+/* A row's build; TUNER_MISMATCH where what runs the stream does not hold its launches. */
+static tuner_status load_row(tuner_ffn *ffn, uint32_t kernel, CUstream stream, uint32_t flags) {
   const tuner_driver *driver = ffn->driver;
+  ffn->list = (launch_list){0};
   read_records(ffn, kernel);
   const uint32_t variant = variant_of(&ffn->kernel, ffn->launches, flags);
   if (ffn->kernel.variants[variant].num_bytes == 0)
@@ -104,7 +105,22 @@ static tuner_status fill(tuner_ffn *ffn, uint32_t kernel, void *memory, CUstream
   for (uint32_t i = 0; i < ffn->kernel.num_launches; ++i)
     TUNER_TRY(launch_list_add(&ffn->list, driver, ffn->module->function, ffn->configs[i], ffn->kernel.cluster_size,
                               ffn->launches[i].flags, stream));
-  if (variant != PACK_MEASURED) TUNER_TRY(make_record(ffn));
+  return TUNER_OK;
+}
+
+/* Or its fallback's, where it has one. */
+static tuner_status load_rows(tuner_ffn *ffn, uint32_t kernel, CUstream stream, uint32_t flags) {
+  const tuner_status status = load_row(ffn, kernel, stream, flags);
+  if (status != TUNER_MISMATCH || pack_kernel_rows(ffn->pack, kernel) == 1) return status;
+  module_release(ffn->pack, ffn->driver, ffn->module);
+  ffn->module = NULL;
+  return load_row(ffn, kernel + 1, stream, flags);
+}
+
+static tuner_status fill(tuner_ffn *ffn, uint32_t kernel, void *memory, CUstream stream, uint32_t flags, uint32_t cached) {
+  ffn->element_bytes = element_bytes_of(ffn->pack, kernel);
+  TUNER_TRY(load_rows(ffn, kernel, stream, flags));
+  if (ffn->module->variant != PACK_MEASURED) TUNER_TRY(make_record(ffn));
   TUNER_TRY(make_pair(ffn));
   ffn->parameter_stride = (ffn->kernel.parameter_bytes + 63) / 64 * 64;
   TUNER_TRY(cache_make(&ffn->parameters, sizeof(ffn_key), (size_t)ffn->parameter_stride * ffn->kernel.num_launches, cached));

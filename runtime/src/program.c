@@ -75,12 +75,38 @@ static tuner_status fill_memory(const program *on, CUstream stream) {
   return tuner_check(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
 }
 
+static void unload(program *made) {
+  for (uint32_t i = 0; i < PACK_MAX_PARTS; ++i) {
+    if (made->modules[i] != NULL) (void)made->driver->module_unload(made->modules[i]);
+    made->modules[i] = NULL;
+  }
+}
+
+/* All parts of a row, and the bytes of their parameters; TUNER_MISMATCH where what runs the stream does not hold them. */
+static tuner_status load_row(program *made, uint32_t index, CUstream stream, size_t *num_bytes) {
+  made->is = pack_get_program(made->pack, index), made->list = (launch_list){0}, *num_bytes = 0;
+  for (uint32_t i = 0; i < made->is.num_parts; ++i) {
+    made->parts[i] = pack_get_part(made->pack, made->is.first_part + i);
+    made->offsets[i] = *num_bytes;
+    *num_bytes += ((size_t)made->parts[i].parameter_bytes + 63) / 64 * 64;
+    TUNER_TRY(load_part(made, i, stream));
+  }
+  return TUNER_OK;
+}
+
+/* Or of its fallback, where it has one. */
+static tuner_status load_rows(program *made, uint32_t index, CUstream stream, size_t *num_bytes) {
+  const tuner_status status = load_row(made, index, stream, num_bytes);
+  if (status != TUNER_MISMATCH || !made->is.has_fallback) return status;
+  unload(made);
+  return load_row(made, index + 1, stream, num_bytes);
+}
+
 tuner_status program_make(program *made, const tuner_pack *pack, uint32_t index, void *memory, CUstream stream,
                           uint32_t num_cached) {
   if (memory == NULL || (uintptr_t)memory % ALIGNMENT != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, "memory must be device memory at a multiple of %d bytes", ALIGNMENT);
-  made->is = pack_get_program(pack, index);
-  if (made->is.target.is_simulated) /* whether there is a driver or not */
+  if (pack_get_program(pack, index).target.is_simulated) /* whether there is a driver or not */
     return tuner_fail(TUNER_NO_VARIANT, "this kernel was simulated: there is nothing to run");
   const tuner_driver *driver = tuner_driver_get();
   if (driver == NULL) return TUNER_NO_DRIVER;
@@ -89,13 +115,8 @@ tuner_status program_make(program *made, const tuner_pack *pack, uint32_t index,
   TUNER_TRY(tuner_check(driver, driver->current_context(&context), "cuCtxGetCurrent"));
   if (context == NULL)
     return tuner_fail(TUNER_BAD_ARGUMENT, "this thread has no CUDA context: make one current, e.g. by cudaFree(0)");
-  size_t num_bytes = 0;
-  for (uint32_t i = 0; i < made->is.num_parts; ++i) {
-    made->parts[i] = pack_get_part(pack, made->is.first_part + i);
-    made->offsets[i] = num_bytes;
-    num_bytes += ((size_t)made->parts[i].parameter_bytes + 63) / 64 * 64;
-    TUNER_TRY(load_part(made, i, stream));
-  }
+  size_t num_bytes;
+  TUNER_TRY(load_rows(made, index, stream, &num_bytes));
   note_needed(made);
   const uint32_t num_tensors = made->is.num_operands > 0 ? PACK_FIRST_OPERAND + made->is.num_operands : PACK_TENSOR_MEMORY;
   const size_t key_bytes = offsetof(program_call, addresses) + num_tensors * sizeof(uint64_t);
@@ -105,8 +126,7 @@ tuner_status program_make(program *made, const tuner_pack *pack, uint32_t index,
 
 void program_free(program *made) {
   if (made == NULL) return;
-  for (uint32_t i = 0; i < PACK_MAX_PARTS; ++i)
-    if (made->modules[i] != NULL) (void)made->driver->module_unload(made->modules[i]);
+  unload(made);
   cache_free(&made->parameters);
   free(made);
 }

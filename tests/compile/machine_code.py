@@ -18,16 +18,16 @@ from typing import Any
 from tests.compile import golden
 from tests.support.compiled import compile_source
 from tests.support.conformance import attention, between, chains, in_band, turned
-from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.op_kinds import folder_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.same_kernels import FILE as SAME
 from tuner.core.trial.same_kernels import lists_of, with_version
+from tuner.ops.attention.append import render_append
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.source import source_of, version
 from tuner.workers.builder.nvrtc import nvrtc_version
-from tuner.workers.source.append import render_append
-from tuner.workers.source.attention import attention_source, attention_version
 from tuner.workers.source.render import kernel_version, render
 from tuner.workers.source.variants import Variant
 
@@ -47,7 +47,7 @@ def _product(schedule: Schedule, workload: Workload) -> str:
 
 def _attention(schedule: Schedule, form: str = "", traced_tasks: int = 0) -> str:
     (op,) = (attention.FORMS[form] if form else attention.WORKLOADS["of 128"]).launch_ops
-    return attention_source(op, schedule.launch_ops[0], traced_tasks=traced_tasks)
+    return source_of(op, schedule.launch_ops[0], traced_tasks=traced_tasks)
 
 
 _BY_MMA = attention.by_mma(attention.SCHEDULES)
@@ -98,7 +98,7 @@ def digest_of(name: str) -> str:
 
 def versions() -> dict[str, str]:
     """Of each kind's device text, as it is now."""
-    return {"gemm": kernel_version(), "attention": attention_version()}
+    return {"gemm": kernel_version(), "attention": version()}
 
 
 def kind_of(name: str) -> str:

@@ -16,17 +16,17 @@ from tests.support.emulated.attention_launches import run_out_of_range, worst
 from tests.support.emulated.chain import from_bits
 from tests.support.lanes import soak_unless, soaked
 from tuner.core.insight.tracing import Stamped
-from tuner.core.legal.attention import num_math_registers, num_summing_registers
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import AttentionForm
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.resources import most_registers
 from tuner.core.problem.workload import Dtype
-from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
 from tuner.errors import IllegalSchedule
+from tuner.ops.attention.form import AttentionForm
+from tuner.ops.attention.rules import num_math_registers, num_summing_registers
+from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.source import NextWeights, refused_launch, render_attention
 from tuner.ops.attention.stamps import stamped_of
 from tuner.workers.builder.nvrtc import parse_log
-from tuner.workers.source.attention import NextWeights, refused_launch, render_attention
 
 TILINGS = [
     AttentionTiling(

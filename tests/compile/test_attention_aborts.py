@@ -12,9 +12,9 @@ from tests.support.attention_cases import CASES, form_of, plan_of, tiling_of
 from tests.support.attention_faults import BECOMES, FAULTS, SEEN_BY_KEYS, SEEN_BY_VALUES, meanwhile
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import from_bits
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.schedule.attention import AttentionEngine
-from tuner.workers.source.attention import aborted_launch
+from tuner.ops.attention.schedule import AttentionEngine
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.source import aborted_launch
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 

@@ -12,13 +12,13 @@ from tests.support.compiled import compile_source
 from tests.support.emulated.attention import EmulatedAttention, asked_of_l2, attention_library
 from tests.support.emulated.attention_launches import run_out_of_range, worst
 from tests.support.lanes import soaked
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import AttentionForm
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.workload import Dtype
-from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
+from tuner.ops.attention.form import AttentionForm
+from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.source import NextWeights, render_attention
 from tuner.workers.builder.nvrtc import parse_log
-from tuner.workers.source.attention import NextWeights, render_attention
 
 ALL_FORMS = AttentionForm(paged=PagedCache(num_pages=9, page_tokens=32), window=100, soft_cap=30.0)
 #: Head, columns, tokens of a tile, warps that multiply and that end tasks, loads at once: what has just its registers.

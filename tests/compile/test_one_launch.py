@@ -17,8 +17,8 @@ from benchmarks.attention.rows import Row, Variant, rows, tiling_of
 from tests.support.cases import H200, wgmma
 from tests.support.emulated.chain import FEW_SMS
 from tests.support.emulated.one_launch import EmulatedOneLaunch, one_launch_library
-from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.gpu import SMEM_RESERVED_PER_CTA_BYTES
+from tuner.ops.attention.shape import DecodeAttention
 
 ROWS = {row.name: row for row in rows()}
 SMALL = Row(

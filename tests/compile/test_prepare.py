@@ -21,7 +21,6 @@ from tests.support.rogues import ENDLESS
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import LIBRARY, Candidate, fused
 from tuner.core.schedule.ordering import Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -30,6 +29,7 @@ from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.space.joint import JointSpace
 from tuner.core.trial.outcome import Failed, FailureKind, Rejected, Stage
 from tuner.errors import WorkerError
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.search.seeds import first_guesses
 from tuner.workers.builder import kernels
 from tuner.workers.builder import prepare as here
@@ -59,7 +59,7 @@ def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
 
     for name in ("kernels_of", "forecast_us"):
         monkeypatch.setattr(here, name, not_here)
-    for name in ("plans_for", "attention_plans_for", "render", "attention_source", "tie"):
+    for name in ("plans_for", "attention_plans_for", "render", "source_of", "tie"):
         monkeypatch.setattr(kernels, name, not_here)
     prepared = try_prepare(WORKLOAD, H200, CANDIDATE, builder)
     assert isinstance(prepared, PreparedKernel)

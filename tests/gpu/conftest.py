@@ -62,6 +62,14 @@ def gpu(card: Card) -> Gpu:
 
 
 @pytest.fixture(scope="module")
+def live_gpu(card: Card, session: Session) -> Gpu:
+    """The same with what its driver says of clusters, as a service sees it."""
+    from tuner.workers.gpu.child import live_facts
+
+    return gpu_from_live(live_facts(card.uuid, session.clusters()))
+
+
+@pytest.fixture(scope="module")
 def session(builder: Builder, gpu: Gpu) -> Session:
     """What the child does, in this process."""
     from tuner.workers.gpu.session import Session

@@ -12,14 +12,14 @@ from tests.support.conformance.launching import OnCard
 from tests.support.emulated.append import EmulatedAppend
 from tests.support.emulated.chain import from_bits
 from tests.support.on_card import problem
-from tuner.core.legal.attention import attention_engine_problem
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
+from tuner.ops.attention.artifact import attention_kernels
+from tuner.ops.attention.rules import attention_engine_problem
+from tuner.ops.attention.schedule import AttentionEngine
+from tuner.ops.attention.tie import build_appends
 from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention import build_appends
-from tuner.workers.builder.attention_artifact import attention_kernels
 
 cupy = pytest.importorskip("cupy")
 

@@ -12,11 +12,10 @@ from tests.support.attention_cases import CASES, ENGINES_OF_CASES, Case, form_of
 from tests.support.attention_faults import FAULTS
 from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import from_bits
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.schedule.attention import MOST_PORTABLE_CLUSTER, AttentionEngine
 from tuner.core.trial.limits import Limits
-from tuner.workers.builder.nvrtc import compile_source
-from tuner.workers.source.attention import (
+from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER, AttentionEngine
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
     STATUS_WORDS,
     AttentionBuffers,
@@ -28,6 +27,7 @@ from tuner.workers.source.attention import (
     refused_launch,
     render_attention,
 )
+from tuner.workers.builder.nvrtc import compile_source
 
 cupy = pytest.importorskip("cupy")
 

@@ -16,15 +16,15 @@ from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem
 from tuner.core.insight.gantt import gantt_of_trace
 from tuner.core.insight.tracing import trace_from_stamps
-from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.outcome import Measured
+from tuner.ops.attention.artifact import attention_kernels
+from tuner.ops.attention.rules import attention_engine_problem
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.prepare import prepare
 
 cupy = pytest.importorskip("cupy")
@@ -166,7 +166,7 @@ def attention_last(runner: Any, data: Any) -> None:
 def test_a_planted_fault_is_found_out(
     on_card: OnCard, fault: Callable[[Any, Any], None], wrong: str, pages: dict[str, Any]
 ) -> None:
-    from tuner.workers.gpu.attention_launch import AttentionRunner
+    from tuner.ops.attention.card.launch import AttentionRunner
     from tuner.workers.gpu.check import WrongNumbers, check_numbers
     from tuner.workers.gpu.session import Kernels, load_runner
 
@@ -187,8 +187,8 @@ def test_a_planted_fault_is_found_out(
 
 def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) -> None:
     """The attention's last bits change with each launch, and so do those of the product that reads it."""
+    from tuner.ops.attention.card.products_around import stream_at
     from tuner.workers.gpu.check import WrongNumbers, check_numbers
-    from tuner.workers.gpu.products_around import stream_at
     from tuner.workers.gpu.session import Kernels, load_runner
 
     workload = between(rotary=False)

@@ -16,14 +16,14 @@ from tests.support.attention_jobs import best_of_job, without_torch
 from tests.support.attentions import alone, attention
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import ATTENTION_EXAMPLE, problem
-from tuner.core.legal.attention import attention_engine_problem
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.outcome import Failed, FailureKind, Measured
-from tuner.workers.source.attention import AttentionBuffers, NextWeights, pack_attention_args
+from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.rules import attention_engine_problem
+from tuner.ops.attention.schedule import AttentionEngine
+from tuner.ops.attention.source import AttentionBuffers, NextWeights, pack_attention_args
 
 cupy = pytest.importorskip("cupy")
 
@@ -45,7 +45,7 @@ def has_kernels(on_card: OnCard) -> None:
 
 def planted(on_card: OnCard, workload: Workload, candidate: Candidate, fault: Callable[[Any], Any]) -> str:
     """What the check says of launches whose attention `fault` has changed."""
-    from tuner.workers.gpu.attention_launch import AttentionRunner
+    from tuner.ops.attention.card.launch import AttentionRunner
     from tuner.workers.gpu.check import WrongNumbers, check_numbers
     from tuner.workers.gpu.session import Kernels, load_runner
 
@@ -194,7 +194,7 @@ def test_a_sequence_whose_tasks_nobody_has_is_found_out(on_card: OnCard) -> None
 def test_a_length_out_of_range_is_cut_and_told(
     on_card: OnCard, lengths: tuple[int, ...], engine: AttentionEngine
 ) -> None:
-    from tuner.workers.gpu.attention_data import AttentionData
+    from tuner.ops.attention.card.data import AttentionData
     from tuner.workers.gpu.session import Kernels, load_runner
 
     workload = attention(form={"page_tokens": 16})
@@ -281,7 +281,7 @@ def test_a_cubin_that_was_changed_is_not_loaded(on_card: OnCard) -> None:
 
 
 def test_a_kernel_that_writes_beside_its_results_is_found_out(on_card: OnCard) -> None:
-    from tuner.workers.gpu.attention_launch import AttentionOnDevice
+    from tuner.ops.attention.card.launch import AttentionOnDevice
 
     launch = AttentionOnDevice.launch
 

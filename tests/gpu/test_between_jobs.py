@@ -10,11 +10,11 @@ import pytest
 from tests.support.attention_jobs import best_of_job
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem
-from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.problem.presets import LayerRun, decoder_layer
 from tuner.core.problem.workload import Dtype
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.ops.attention.rules import attention_engine_problem
+from tuner.ops.attention.schedule import AttentionEngine
 
 cupy = pytest.importorskip("cupy")
 

@@ -15,10 +15,10 @@ from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.packs_on_card import attention_on_card
 from tuner.core.problem.gpu import Gpu
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Entry, Rung
 from tuner.packs.write import write_pack
 from tuner.runtime import native

@@ -17,10 +17,10 @@ from tests.support.between_made import candidate_of
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import ATTENTION_EXAMPLE, problem
 from tests.support.packs_on_card import attention_on_card
-from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.ops.attention.rules import attention_engine_problem
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Entry, Rung
 from tuner.packs.write import write_pack
 from tuner.runtime import Layer, load, native

@@ -14,13 +14,10 @@ from tests.support.conformance.schedules import in_turns
 from tests.support.conformance.turned import IN_LAYERS, LAYER
 from tests.support.on_card import fused, problem, schedule
 from tuner.core.insight.tracing import op_names
-from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.plan.tile_graph import TileGraph
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -28,6 +25,9 @@ from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.inspection import TaskSpan, Trace
 from tuner.core.trial.outcome import Measured
+from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.rules import attention_engine_problem
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.workers.host.cards import Card
 from tuner.workers.host.supervisor import GpuSupervisor
 

@@ -233,8 +233,9 @@ def test_every_room_is_on_the_page_of_the_architecture(root: Path) -> None:
 
 
 def test_every_file_of_the_kernel_is_in_its_table(root: Path) -> None:
-    kernels = root / "workers/kernels"
+    kernels, ops = root / "workers/kernels", root / "tuner/ops"
     files = {str(path.relative_to(kernels)) for path in kernels.rglob("*") if path.is_file()}
+    files |= {str(path.relative_to(ops)) for path in ops.glob("*/device/*")}
     assert {word for row in table_rows(root / "docs/kernel.md") for word in code_words(row[:1])} == files
 
 

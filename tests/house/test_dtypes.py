@@ -69,6 +69,7 @@ def test_each_way_to_choose_is_seen(source: str) -> None:
 
 def test_device_code_knows_a_type_and_no_name() -> None:
     named = re.compile(r"(?i)bf16|fp16|float16|__half")
-    found = files("workers/kernels/**/*.cuh", "workers/kernels/**/*.cu", "workers/kernels/**/*.in")
+    rooms = ("workers/kernels", "tuner/ops")
+    found = files(*(f"{room}/**/*.{ending}" for room in rooms for ending in ("cuh", "cu", "in")))
     assert len(found) > 50
     assert [str(path.relative_to(ROOT)) for path in found if named.search(path.read_text())] == []

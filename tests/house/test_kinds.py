@@ -51,7 +51,7 @@ def test_a_name_more_than_the_list_has_is_told_with_its_file() -> None:
 
 
 def test_a_file_of_one_kind_that_names_another_counts() -> None:
-    assert kinds.is_own("attention", "tuner/search/attention_seeds.py")
+    assert kinds.is_own("attention", "tuner/ops/attention/seeds.py")
     assert kinds.is_own("attention", "tuner/ops/attention/rules.py")
-    assert not kinds.is_own("gemm", "tuner/search/attention_seeds.py")
+    assert not kinds.is_own("gemm", "tuner/ops/attention/seeds.py")
     assert not kinds.is_own("attention", "tuner/core/problem/workload.py")

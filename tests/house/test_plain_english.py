@@ -18,7 +18,7 @@ STATUSES = ("adopted", "rejected", "superseded", "open")
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "adr")]
-DEVICE_FILES = sorted((ROOT / "workers/kernels").rglob("*.cuh"))
+DEVICE_FILES = sorted([*(ROOT / "workers/kernels").rglob("*.cuh"), *(ROOT / "tuner/ops").glob("*/device/*.cuh")])
 FINDINGS = sorted(page for page in (ROOT / "docs/findings").glob("*.md") if page.name != "README.md")
 
 

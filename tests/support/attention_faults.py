@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.core.schedule.attention import AttentionEngine
+from tuner.ops.attention.schedule import AttentionEngine
 
 TMA, MMA = AttentionEngine.TMA, AttentionEngine.MMA
 #: What reads a length, which a fault makes another one for some of those that read it.

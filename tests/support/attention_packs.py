@@ -14,16 +14,16 @@ from tests.support.packs import REAL, SIMULATED, without_source
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
+from tuner.ops.attention.artifact import AttentionKernel, attention_kernels
+from tuner.ops.attention.launchable import AttentionLaunchable
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.search.seeds import first_guesses
 from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
-from tuner.workers.source.attention_launchable import AttentionLaunchable
 from tuner.workers.source.launchable import Ties, cubin_digest
 from tuner.workers.source.render import render
 

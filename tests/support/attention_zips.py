@@ -14,7 +14,7 @@ from tests.support.conformance.attention import one_tile
 from tests.support.conformance.schedules import wide
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.workers.builder.attention_artifact import AttentionKernel
+from tuner.ops.attention.artifact import AttentionKernel
 
 
 @dataclass(frozen=True, kw_only=True)

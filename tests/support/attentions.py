@@ -6,15 +6,15 @@ from typing import Any
 
 from tests.support.cases import H200
 from tests.support.spaces import any_space_of
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import form_for
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import attention_pair
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.levels import NO_ORDERING, NO_TILING
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import JointSpace
+from tuner.ops.attention.form import form_for
+from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.shape import DecodeAttention
 
 SHAPE = {"sequences": 4, "kv_heads": 2, "query_heads": 4, "head_dim": 64, "max_length": 700}
 PLAIN: dict[str, Any] = {

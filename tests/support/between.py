@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import form_for
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind
+from tuner.ops.attention.form import form_for
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.shape import DecodeAttention
 
 #: Of the attention, and of the product in front that writes to its cache.
 SIZES: dict[str, Any] = {"kv_heads": 2, "head_dim": 64, "max_length": 512, "new_tokens": 1}

@@ -18,8 +18,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile
 from tuner.core.trial.evaluator import ArtifactFiles, Environment
+from tuner.ops.attention.artifact import attention_kernels
 from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.source.render import render
 
 HERE = Environment(gpu_name="H200", simulated=False, cuda="13.0")

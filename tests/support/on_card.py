@@ -20,8 +20,8 @@ from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Measured
+from tuner.ops.attention.artifact import attention_kernels
 from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 
@@ -93,9 +93,11 @@ def check_artifact(
     *,
     manifest_format: int = 2,
     changed: str = "",
+    by_fallback: bool = False,
 ) -> dict[str, Any]:
     """Runs a candidate from its zip alone, which must give the right numbers; its manifest, as today's files say it.
-    Where a byte of the file `changed` is another one, it must not run."""
+    Where a byte of the file `changed` is another one, it must not run. `by_fallback`: by the launches for cards of
+    fewer clusters."""
     prepared = prepare(asked.workload, gpu, candidate, builder, {})
     here = Environment(gpu_name=gpu.name, simulated=False)
     made = assemble(
@@ -112,6 +114,9 @@ def check_artifact(
     files = made.files
     if manifest_format == 1:
         files = files | {"manifest.json": json.dumps(as_format_1(made.manifest)).encode()}
+    if by_fallback:
+        manifest = made.manifest | {"launches": made.manifest["fallback_launches"]}
+        files = files | {"manifest.json": json.dumps(manifest).encode()}
     archive_path = folder / "artifact.zip"
     with zipfile.ZipFile(archive_path, "w") as archive:
         for name, data in files.items():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.support.cases import H200, wgmma
 from tests.support.forged import tied
+from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.proof.verify import VerifiedPlan
@@ -27,6 +28,10 @@ from tuner.workers.source.variants import variants_of
 REAL = Environment(gpu_name="NVIDIA H200", simulated=False, driver="580.1", cuda="13.0")
 SIMULATED = Environment(gpu_name="simulated NVIDIA H200", simulated=True)
 
+#: An H200 that holds 30 clusters of four, as one's driver says; each holds 24.
+LIVE = replace(H200, live_clusters=((4, 30), (8, 15), (16, 7)))
+#: A pair whose tiles fill either with clusters of four.
+WIDE, IN_FOURS = ffn_pair(m=160, d_in=64, d_hidden=4096, d_out=1024), wgmma((64, 64, 64), cluster_m=2, cluster_n=2)
 #: A tiling of each engine, which fits the shapes below.
 TILINGS = {
     Engine.MMA: Tiling(tiles=(Tile(m=16, n=32, k=32),) * 2, num_stages=3, num_warps=4),
@@ -60,12 +65,18 @@ def ffn(m: int = 16, *, full: bool = False, d_in: int = 64, d_out: int = 128) ->
     )
 
 
-def mlp(m: int = 16, *, norm: bool = True) -> Workload:
+def mlp(m: int = 16, *, norm: bool = True, d_hidden: int = 256) -> Workload:
     """A small run of a decoder layer: norm, gate_up and down, and the stream that they are added to."""
     normed = {"norm": "residual"} if norm else {}
-    up = GemmOp(name="gate_up", m=m, n=256, k=64, source="residual", gated=True, activation=Activation.SILU, **normed)
-    down = GemmOp(name="down", m=m, n=64, k=256, source="gate_up", residual=True, residual_source="residual")
+    up = GemmOp(
+        name="gate_up", m=m, n=d_hidden, k=64, source="residual", gated=True, activation=Activation.SILU, **normed
+    )
+    down = GemmOp(name="down", m=m, n=64, k=d_hidden, source="gate_up", residual=True, residual_source="residual")
     return Workload(kind=WorkloadKind.CHAIN, ops=(up, down), dtype=Dtype.FP16)
+
+
+#: A chain that does the same.
+WIDE_MLP = mlp(160, d_hidden=2048)
 
 
 def make(
@@ -75,12 +86,13 @@ def make(
     workload: Workload | None = None,
     assignment: Assignment = Assignment.STATIC,
     simulated: bool = False,
+    gpu: Gpu = H200,
 ) -> Made:
     """A kernel of a workload."""
     workload = workload or ffn()
     ordering = Ordering(rasters=(Raster(), Raster()), assignment=assignment)
     candidate = Candidate(plan_kind=kind, schedule=Schedule.of(tiling=tiling, ordering=ordering))
-    plans = plans_for(workload, H200, candidate)
+    plans = plans_for(workload, gpu, candidate)
     variants = tuple(
         VariantBuild(variant=variant, launchable=tied(plans, f"\x7fELF {variant}".encode()))
         for variant in variants_of(plans, programmatic=kind.is_programmatic)
@@ -97,6 +109,11 @@ def make(
         () if simulated else variants,
     )
     return Made(kernel=Kernel(files=made.files), plans=plans, candidate=candidate, workload=workload)
+
+
+def make_for_both(kind: PlanKind, workload: Workload = WIDE) -> Made:
+    """Made on the card of 30 clusters, with a fallback for the others."""
+    return make(kind, IN_FOURS, workload=workload, gpu=LIVE)
 
 
 def without_source(kernel: Kernel) -> Kernel:

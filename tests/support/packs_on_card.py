@@ -9,11 +9,11 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import Environment
+from tuner.ops.attention.artifact import attention_kernels
 from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.packs.shapes import Shape
 from tuner.packs.write import write_pack
 from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.builder.variants import build_variants

@@ -17,13 +17,13 @@ from rich.table import Table
 
 from tuner.client import render
 from tuner.client.errors import NoResult
-from tuner.client.model_attention import counted_pairs, words_of
 from tuner.client.model_options import model_options, read_config, take_rows
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.output import as_json, print_json, print_table
 from tuner.client.partly_known import what_remains
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.errors import InvalidInput
+from tuner.ops.attention.models import counted_pairs, words_of
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.shapes import Shape
 from tuner.versions import install_command

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import click
 
 from tuner.client.row_counts import row_counts
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import MODELS, LayerRun, Run
 from tuner.core.problem.workload import Activation, Dtype
 from tuner.errors import InvalidInput
 from tuner.json_file import read_json
+from tuner.ops.attention.op import Lengths
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 
 

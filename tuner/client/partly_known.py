@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.client.model_attention import in_words
 from tuner.client.model_families import WRAPPED
 from tuner.client.models import EXPERTS, QUANTISED, dtype_of, size_of
 from tuner.core.problem.activation import of_transformers
+from tuner.ops.attention.models import in_words
 from tuner.packs.shapes import Shape
 
 

@@ -14,8 +14,6 @@ from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
 from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.http import Client
-from tuner.client.model_attention import words_of
-from tuner.client.model_attention_blocks import what_to_take
 from tuner.client.model_options import model_options, name_of, read_config, take_rows
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import Finite, pack_options
@@ -24,6 +22,8 @@ from tuner.client.pack_tables import ladder_table
 from tuner.client.packs import make, order_of_jobs
 from tuner.client.signatures import pinned
 from tuner.errors import InvalidInput
+from tuner.ops.attention.model_blocks import what_to_take
+from tuner.ops.attention.models import words_of
 from tuner.packs.shapes import Shape
 
 Found = TypeVar("Found")

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import form_for
-from tuner.core.problem.attention_op import ATTENTION, AttentionOp, Lengths
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.presets import LayerRun, Run, attention_pair, decoder_attention, decoder_block, decoder_layer
 from tuner.core.problem.rotary import Rotary
@@ -20,6 +17,9 @@ from tuner.core.problem.workload import (
     ffn_pair,
     independent_pair,
 )
+from tuner.ops.attention.form import form_for
+from tuner.ops.attention.op import ATTENTION, AttentionOp, Lengths
+from tuner.ops.attention.shape import DecodeAttention
 
 Json = Mapping[str, Any]
 _FORM = ("page_tokens", "heads_first", "window", "soft_cap")

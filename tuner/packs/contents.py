@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from tuner.errors import InvalidInput
+from tuner.ops.attention.pack_launches import check_attention_launches
 
-from .attention_launches import check_attention_launches
-from .launches import check_launches
+from .launches import FALLBACK, check_launches
 from .shapes import AnyShape, Shape, shape_of, sizes_of
 
 
@@ -33,6 +33,11 @@ class Kernel:
     def digest(self) -> str:
         """sha256 of the manifest, which names every other file by its own; hexadecimal."""
         return hashlib.sha256(self.files["manifest.json"]).hexdigest()
+
+    @property
+    def launch_lists(self) -> tuple[list[dict[str, Any]], ...]:
+        """Its launches of products, and behind them those for cards that do not hold these, if it has any."""
+        return tuple(self.manifest[name] for name in ("launches", FALLBACK) if name in self.manifest)
 
     @property
     def order_of_sums(self) -> str:

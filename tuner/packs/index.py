@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS, MAP_TYPES
+from tuner.ops.attention.pack_shape import RECORD, AttentionShape
 
 from . import records as form
-from .attention_shape import RECORD, AttentionShape
 from .base_shape import DTYPES
 from .contents import Entry, Kernel, Rung
-from .programs import MapPatch, Part, Program, parameter_name, program_of
+from .programs import MapPatch, Part, Program, parameter_name, programs_of
 from .shapes import ACTIVATIONS, Shape
 
 
@@ -113,14 +113,23 @@ class _Tables:
         library = self._strings.add(", ".join(f"{key} {value}" for key, value in sorted(rung.library.items())))
         return choice, number, *(min(round(figure * form.PPM), form.NONE) for figure in figures), library
 
-    def add_kernel(self, kernel: Kernel) -> None:
-        manifest, facts = kernel.manifest, kernel.manifest["kernel"]
-        launches, parameter = manifest["launches"], manifest["parameter"]
+    def add_kernel(self, kernel: Kernel) -> int:
+        """Its row's number; its fallback's row stands behind it."""
+        number, first, lists = len(self._kernels), 0, kernel.launch_lists
+        for launches in lists:
+            self._add_launches(kernel, launches, first, has_fallback=launches is not lists[-1])
+            first += len(launches)
+        return number
+
+    def _add_launches(self, kernel: Kernel, launches: list[dict[str, Any]], first: int, *, has_fallback: bool) -> None:
+        """A row; the first of its launches has that number among all of the kernel."""
+        manifest, facts, parameter = kernel.manifest, kernel.manifest["kernel"], kernel.manifest["parameter"]
         offsets = {field["name"]: field["offset"] for field in parameter["fields"]}
         maps = [name for name in offsets if name.endswith("_map")]
         paired = any(launch["stream"] for launch in launches)
         programmatic = any(launch["programmatic_dependent_launch"] for launch in launches)
         flags = {"simulated": kernel.simulated, "programmatic": programmatic, "paired": paired}
+        flags["has_fallback"] = has_fallback
         gate = next((launch["start_gate"]["kernel"] for launch in launches if launch["start_gate"]), "")
         numbers = (
             self._strings.add(f"{manifest['plan_kind']}: {manifest['schedule_in_words']}"),
@@ -148,7 +157,7 @@ class _Tables:
         cubins = {"measured": facts["cubin"]} | {one["name"]: one["cubin"] for one in facts["variants"]}
         blobs = (self._blob(kernel, cubins.get(name)) for name in form.VARIANTS)
         self._kernels.append(head + b"".join(blobs))
-        for index, launch in enumerate(launches):
+        for index, launch in enumerate(launches, first):
             self._add_launch(kernel, index, launch)
         self._add_ops(manifest["workload"]["ops"])
         for recipe in launches[0]["tensor_maps"]:
@@ -206,14 +215,23 @@ class _Tables:
             )
         )
 
-    def add_program(self, program: Program) -> None:
-        """An artifact's launches."""
+    def add_programs(self, programs: Sequence[Program]) -> int:
+        """The number of the first row of an artifact's launches; its fallback's row stands behind it."""
+        number, first = len(self._programs), 0
+        for program in programs:
+            self._add_program(program, first, has_fallback=program is not programs[-1])
+            first += len(program.parts)
+        return number
+
+    def _add_program(self, program: Program, first: int, *, has_fallback: bool) -> None:
+        """A row; the first of its parts has that number among all of the artifact."""
         kernel, manifest = program.kernel, program.kernel.manifest
+        on = {"simulated": kernel.simulated, "has_fallback": has_fallback}
         head = form.PROGRAM.pack(
             bytes.fromhex(kernel.digest),
             self._strings.add(f"{manifest['plan_kind']}: {manifest['schedule_in_words']}"),
             *_target(program.parts[0].kernel),
-            int(kernel.simulated),
+            sum(form.PROGRAM_FLAGS[name] for name, is_on in on.items() if is_on),
             len(self._fills),
             len(program.fills),
             len(self._parts),
@@ -233,7 +251,7 @@ class _Tables:
         self._programs.append(head)
         for fill in program.fills:
             self._fills.append(form.FILL.pack(fill.offset, fill.num_zeros) + self._blob(kernel, fill.name or None))
-        for number, part in enumerate(program.parts):
+        for number, part in enumerate(program.parts, first):
             self._add_part(kernel, number, part)
 
     def _add_part(self, kernel: Kernel, number: int, part: Part) -> None:
@@ -313,11 +331,8 @@ def index_bytes(
     tables = _Tables(places)
     of_ffns = [kernel for kernel in kernels if isinstance(kernel.shape, Shape)]
     of_programs = [kernel for kernel in kernels if not isinstance(kernel.shape, Shape)]
-    for kernel in of_ffns:
-        tables.add_kernel(kernel)
-    for kernel in of_programs:
-        tables.add_program(program_of(kernel))
-    numbers = {kernel.digest: number for of in (of_ffns, of_programs) for number, kernel in enumerate(of)}
+    numbers = {kernel.digest: tables.add_kernel(kernel) for kernel in of_ffns}
+    numbers |= {kernel.digest: tables.add_programs(programs_of(kernel)) for kernel in of_programs}
     for entry in entries:
         tables.add_entry(entry, numbers)
     records = (*tables.of_kernels, *tables.of_programs)
@@ -327,7 +342,7 @@ def index_bytes(
     size, simulated = form.HEADER.size + len(body), any(kernel.simulated for kernel in kernels)
 
     def header(digest: bytes) -> bytes:
-        version = version_of(entries)
+        version = version_of(entries, kernels)
         return form.HEADER.pack(
             form.MAGIC, version, form.HEADER.size, size, index_offset, int(simulated), *counts, digest, *more
         )
@@ -335,8 +350,10 @@ def index_bytes(
     return header(hashlib.sha256(header(bytes(32)) + body).digest()) + body
 
 
-def version_of(entries: Sequence[Entry]) -> int:
+def version_of(entries: Sequence[Entry], kernels: Sequence[Kernel]) -> int:
     """Of the format of a pack of these."""
+    if any(len(kernel.launch_lists) > 1 for kernel in kernels):
+        return form.FALLBACK_VERSION
     return max((form.VERSION_OF_SECTION[entry.shape.section] for entry in entries), default=form.FIRST_VERSION)
 
 

@@ -10,6 +10,10 @@ from tuner.core.plan.header import TICKET, Header, OlderHeader, is_of_older_vers
 from tuner.errors import InvalidInput, WordError
 
 Json = Mapping[str, Any]
+#: Of a manifest: the launches in place of ``launches`` on a card that does not hold these.
+FALLBACK = "fallback_launches"
+#: What such a launch has of its own; all else is as in the launch that it stands for.
+_OWN_OF_FALLBACK = {"plan", "proof", "grid", "first_tasks", "workspace"}
 _Found = TypeVar("_Found", Header, OlderHeader)
 #: Most SM clock cycles of one wait: some ten minutes. Beyond them a wait that never ends would hardly be bounded.
 MOST_SPIN_CYCLES = 10**12
@@ -22,31 +26,48 @@ _FIRST_TASK_DIGITS = 32
 
 
 def check_launches(manifest: Json, files: Mapping[str, bytes]) -> None:
-    """Of all launches of products; `files` has their plans. Of plans that an older program wrote it looks at what has
-    had its place since the first version.
+    """Of all launches of products, and of those in their place on a card that holds fewer clusters; `files` has their
+    plans. Of plans that an older program wrote it looks at what has had its place since the first version.
 
     Raises:
         InvalidInput: names the launch, and what its plan says.
     """
-    launches = manifest["launches"]
+    _check_list("launches", manifest, files)
+    if FALLBACK in manifest:
+        _check_fallback(manifest["launches"], manifest[FALLBACK])
+        _check_list(FALLBACK, manifest, files)
+
+
+def _check_list(name: str, manifest: Json, files: Mapping[str, bytes]) -> None:
+    launches = manifest[name]
     if any(is_of_older_version(files[one["plan"]]) for one in launches):
         _check_older(launches, files)
         return
     if launches:
         check_spin_limit("parameter.spin_limit_cycles", manifest["parameter"]["spin_limit_cycles"])
-    headers = [
-        _header(f"launches[{index}].plan", files[one["plan"]], read_header) for index, one in enumerate(launches)
-    ]
+    headers = [_header(f"{name}[{index}].plan", files[one["plan"]], read_header) for index, one in enumerate(launches)]
     is_paired = any(launch["stream"] for launch in launches)
     if is_paired:
         _check_pair(launches, headers)
     for index, (launch, header) in enumerate(zip(launches, headers, strict=True)):
-        where = f"launches[{index}]"
+        where = f"{name}[{index}]"
         _check_grid(where, launch, header)
         _check_weights(where, launch, header)
         mailboxes = _mailbox_bytes(manifest["workload"]) if header.in_band_ops else 0
         _check_workspace(f"{where}.workspace", launch, header, mailboxes, None if is_paired else index)
         _check_residency(where, launch, needs_all_ctas=header.needs_all_ctas and not is_paired)
+
+
+def _check_fallback(launches: list[Json], fallback: list[Json]) -> None:
+    """The same launches of the same kernel, by other plans, on grids that are no larger."""
+    if len(fallback) != len(launches):
+        raise wrong(FALLBACK, f"of {len(fallback)}", f"of {len(launches)}, one for each of launches")
+    for index, (one, other) in enumerate(zip(launches, fallback, strict=True)):
+        for name in one.keys() | other.keys():
+            if name not in _OWN_OF_FALLBACK and one.get(name) != other.get(name):
+                raise wrong(f"{FALLBACK}[{index}].{name}", other.get(name), one.get(name))
+        if other["grid"][0] > one["grid"][0]:
+            raise wrong(f"{FALLBACK}[{index}].grid", other["grid"], f"no larger than {one['grid']}")
 
 
 def _check_older(launches: list[Json], files: Mapping[str, bytes]) -> None:

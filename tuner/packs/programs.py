@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS
+from tuner.ops.attention.pack_shape import AttentionShape
 
-from .attention_shape import AttentionShape
 from .contents import Kernel
 from .parameters import has_rows, is_of_weights, most_rows, pack_fields, pack_product
 
@@ -121,16 +121,22 @@ def parameter_name(part: int) -> str:
     return f"parameter{part}.bin"
 
 
+def programs_of(kernel: Kernel) -> tuple[Program, ...]:
+    """That of an artifact of one attention at most, whatever products stand around it; and behind it the one for cards
+    that do not hold its launches, if the artifact has these."""
+    return tuple(_Builder(kernel, launches).program() for launches in kernel.launch_lists)
+
+
 def program_of(kernel: Kernel) -> Program:
-    """That of an artifact of one attention at most, whatever products stand around it."""
-    return _Builder(kernel).program()
+    """The first of these."""
+    return programs_of(kernel)[0]
 
 
 class _Builder:
     """Lays the memory out and packs the launches."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self._manifest = kernel, kernel.manifest
+    def __init__(self, kernel: Kernel, launches: list[Json]) -> None:
+        self._kernel, self._manifest, self._launches = kernel, kernel.manifest, launches
         self._bytes = 0
         self._fills: list[Fill] = []
         (self._attention,) = self._manifest.get("attentions", (None,))
@@ -232,13 +238,12 @@ class _Builder:
         )
 
     def _of_products(self) -> list[Part]:
-        launches = self._manifest["launches"]
         spaces: dict[int, int] = {}
-        for launch in launches:
+        for launch in self._launches:
             space = launch["workspace"]
             if space["index"] not in spaces:
                 spaces[space["index"]] = self._room(space["bytes"], zeros=space["zero_bytes"])
-        return [self._of_product(launch, spaces[launch["workspace"]["index"]]) for launch in launches]
+        return [self._of_product(launch, spaces[launch["workspace"]["index"]]) for launch in self._launches]
 
     def _of_product(self, launch: Json, workspace: int) -> Part:
         own = {"words": self._file(launch["plan"]), "workspace": workspace}

@@ -9,10 +9,12 @@ from __future__ import annotations
 import struct
 
 MAGIC = b"TUNRPACK"
-#: It grows when a record changes. A pack is of the least version that has all of its sections, and its bytes are that
+#: It grows when a record changes. A pack is of the least version that has all that it holds, and its bytes are that
 #: version's.
 VERSION_OF_SECTION = {"shapes": 1, "attentions": 2, "layers": 3, "chains": 4}
-VERSION, FIRST_VERSION = max(VERSION_OF_SECTION.values()), 1
+#: That of rows behind which another stands, for cards of fewer clusters.
+FALLBACK_VERSION = 5
+VERSION, FIRST_VERSION = FALLBACK_VERSION, 1
 NONE = 0xFFFFFFFF
 PPM, NOWHERE = 1_000_000, 2**64 - 1
 
@@ -50,7 +52,10 @@ ROWS = len(TENSORS) + MAX_OPERANDS
 
 CHOICES = {"kernel": 1, "library": 2}
 SHAPE_FLAGS = {"gated": 1, "bias": 2, "residual": 4, "row_scale": 8}
-KERNEL_FLAGS = {"simulated": 1, "programmatic": 2, "paired": 4}
+#: The fallback of a kernel or a program is the row behind it: of the same artifact, with the launches for cards that do
+#: not hold those of the first.
+KERNEL_FLAGS = {"simulated": 1, "programmatic": 2, "paired": 4, "has_fallback": 8}
+PROGRAM_FLAGS = {"simulated": 1, "has_fallback": 2}
 LAUNCH_FLAGS = {
     "needs_all_ctas": 1,
     "reads_weights_before_wait": 2,

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from tuner.core.problem.activation import Activation
 from tuner.errors import InvalidInput
+from tuner.ops.attention.pack_shape import AttentionShape
 
-from .attention_shape import AttentionShape
 from .base_shape import OPTIONS, BaseShape, Json, is_product
 
 #: Their numbers in `pack.bin`.

@@ -21,7 +21,7 @@ from tuner import __version__
 
 from .contents import Entry, Kernel, Rung, check
 from .index import Place, blob_path, first_tasks_name, index_bytes, version_of
-from .programs import parameter_name, program_of
+from .programs import parameter_name, programs_of
 from .shapes import KINDS, Shape
 
 INDEX, FOR_PEOPLE, SUMS, SIGNATURE = "pack.bin", "pack.json", "SHA256SUMS", "SHA256SUMS.sig"
@@ -100,9 +100,9 @@ def indexed(
 def files_in_pack(kernel: Kernel) -> dict[str, bytes]:
     """The artifact's, and of an FFN's its launches' first tasks as bytes, of others their parameters."""
     if not isinstance(kernel.shape, Shape):
-        parts = program_of(kernel).parts
+        parts = [part for program in programs_of(kernel) for part in program.parts]
         return {**kernel.files, **{parameter_name(i): part.parameter for i, part in enumerate(parts)}}
-    launches = kernel.manifest["launches"]
+    launches = [launch for of in kernel.launch_lists for launch in of]
     first = {first_tasks_name(i): bytes.fromhex(launch["first_tasks"]) for i, launch in enumerate(launches)}
     return {**kernel.files, **{name: data for name, data in first.items() if data}}
 
@@ -112,7 +112,7 @@ def _for_people(entries: Sequence[Entry], kernels: Sequence[Kernel], provenance:
     for entry in entries:
         sections.setdefault(entry.shape.section, []).append(_ladder(entry))
     document = {
-        "format": version_of(entries),
+        "format": version_of(entries, kernels),
         "tuner_version": __version__,
         "simulated": any(kernel.simulated for kernel in kernels),
         "provenance": provenance,

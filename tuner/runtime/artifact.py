@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.core.problem.attention_op import ATTENTION
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.errors import InvalidInput
-from tuner.packs.attention_launches import check_attention_launches
+from tuner.ops.attention.op import ATTENTION
+from tuner.ops.attention.pack_launches import check_attention_launches
 from tuner.packs.launches import check_launches
 from tuner.packs.parameters import has_rows, most_rows
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import InvalidInput
-from tuner.packs.attention_shape import AttentionShape
+from tuner.ops.attention.pack_shape import AttentionShape
 
 from .artifact import Artifact, load_artifact
 from .native import RuntimeFailure

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tuner.packs.launches import FALLBACK
 from tuner.packs.parameters import pack_fields, pack_product
 
 from .driver import (
@@ -51,7 +52,8 @@ class Loader:
 
 
 class Products:
-    """The kernel of all products, with a plan and a workspace for each launch."""
+    """The kernel of all products, with a plan and a workspace for each launch. Where the current context does not hold
+    the manifest's launches, those take their place that it has for cards of fewer clusters, if any."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader, manifest = loader, loader.manifest
@@ -60,6 +62,9 @@ class Products:
             raise RuntimeFailure(-1, "this artifact runs on two streams: fetch another kind of it, e.g. fused_pdl")
         smem = max(launch["dynamic_smem_bytes"] for launch in recipes)
         self._function = loader.load(manifest["kernel"], {MAX_DYNAMIC_SHARED_SIZE_BYTES: smem})
+        if FALLBACK in manifest and not loader.list.holds(Needed.by(self._function, one) for one in recipes):
+            recipes = manifest[FALLBACK]
+        self._recipes: list[Json] = recipes
         self._words = [loader.uploaded(launch["plan"]) for launch in recipes]
         sizes = {launch["workspace"]["index"]: launch["workspace"]["bytes"] for launch in recipes}
         self._workspaces = {index: loader.driver.memory(size) for index, size in sizes.items()}
@@ -76,7 +81,7 @@ class Products:
         of_cache: dict[str, int] = {}
         if written := manifest["parameter"].get("pages"):
             of_cache[written["num_pages_field"]] = pages_of(written["caches"], num_pages)
-        for index, launch in enumerate(manifest["launches"]):
+        for index, launch in enumerate(self._recipes):
             own = {"words": self._words[index], "workspace": self._workspaces[launch["workspace"]["index"]]} | of_cache
             header = loader.file(launch["plan"])
             parameter = pack_product(
@@ -93,13 +98,13 @@ class Products:
     def aborted(self) -> bool:
         """Whether a launch has raised its flag."""
         offsets = {one["workspace"]["index"]: one["workspace"]["abort_record"]["offset"]
-                   for one in self._loader.manifest["launches"]}  # fmt: skip
+                   for one in self._recipes}  # fmt: skip
         words = (self._loader.driver.word(self._workspaces[index] + at) for index, at in offsets.items())
         return any(words)
 
     def reset(self) -> None:
         """Makes what launches count in as new, once all that was enqueued has ended."""
-        for space in (launch["workspace"] for launch in self._loader.manifest["launches"]):
+        for space in (launch["workspace"] for launch in self._recipes):
             self._loader.driver.zero(self._workspaces[space["index"]], space.get("zero_bytes", space["bytes"]))
 
     @property
@@ -120,7 +125,7 @@ class Products:
     @property
     def _refused(self) -> list[int]:
         """Where launches leave these words."""
-        spaces = [launch["workspace"] for launch in self._loader.manifest["launches"]]
+        spaces = [launch["workspace"] for launch in self._recipes]
         return [self._workspaces[one["index"]] + one["refused"]["offset"] for one in spaces if "refused" in one]
 
 

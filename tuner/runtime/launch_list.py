@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,26 +36,36 @@ class Needed:
             needs_all_ctas=recipe.get("needs_all_ctas", False),
         )
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether there are devices that do not hold it, though they hold a CTA."""
+        return self.needs_all_ctas or self.cluster > 1
+
     def check(self, cuda: Driver, stream: int) -> None:
         """Whether what the stream runs on holds it.
 
         Raises:
             RuntimeFailure: it does not.
         """
+        if problem := self.problem(cuda, stream):
+            raise RuntimeFailure(-1, f"{problem}: use the library")
+
+    def problem(self, cuda: Driver, stream: int) -> str:
+        """Why what the stream runs on does not hold it; empty where it does."""
         num_sms, of_device = cuda.num_sms(stream)
         held = num_sms * cuda.ctas_per_sm(self.function, self.threads, self.dynamic_smem_bytes)
         if self.cluster > 1:  # CTAs of a cluster share a GPC, so fewer may fit; of a device it is the driver who knows
             shape = (self.grid, self.threads, self.dynamic_smem_bytes)
             held = self.cluster * min(held // self.cluster, cuda.max_clusters(self.function, *shape, stream))
         if held >= (self.grid if self.needs_all_ctas else self.cluster):
-            return
+            return ""
         whole = num_sms == of_device
         where = "this device holds" if whole else f"the {num_sms} SMs of this stream's context hold"
         needs = (
             f"needs its {self.grid} CTAs resident at once" if self.needs_all_ctas else f"has a grid of {self.grid} CTAs"
         )
         clusters = f" in clusters of {self.cluster}" if self.cluster > 1 else ""
-        raise RuntimeFailure(-1, f"the kernel {needs}{clusters}, and {where} {held}: use the library")
+        return f"the kernel {needs}{clusters}, and {where} {held}"
 
 
 class LaunchList:
@@ -74,9 +84,13 @@ class LaunchList:
         Raises:
             RuntimeFailure: the current context does not hold it.
         """
-        if needed.needs_all_ctas or needed.cluster > 1:
+        if needed.is_asked:
             needed.check(self._cuda, 0)
             self._needed.append(needed)
+
+    def holds(self, needed: Iterable[Needed]) -> bool:
+        """Whether the current context holds launches that are not added."""
+        return not any(one.is_asked and one.problem(self._cuda, 0) for one in needed)
 
     def enqueue(self, launches: Sequence[Launch], stream: int, *, no_pdl: bool) -> None:
         """All of them in order.

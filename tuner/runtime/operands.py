@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.core.problem.attention_op import ATTENTION
 from tuner.core.problem.dtype import ELEMENTS, Dtype
+from tuner.ops.attention.op import ATTENTION
 from tuner.packs.parameters import has_rows
 
 from .arrays import BITS_OF, NotAnArray, View, view

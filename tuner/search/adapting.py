@@ -13,7 +13,6 @@ from tuner.core.plan.rasters import ROW
 from tuner.core.plan.split_k import num_tiles
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Ordering, SplitOrder, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -23,6 +22,7 @@ from tuner.core.space.joint import AnySpace, JointSpace
 from tuner.core.space.space import Space
 from tuner.core.trial.priors import Found
 from tuner.errors import IllegalSchedule
+from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.search.launch_op import search_of
 from tuner.search.pool import canonical
 from tuner.search.rings import deepest, depths, is_full

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import LayerRun, Run
 from tuner.core.problem.workload import MAX_ELEMENTS, Activation, Dtype, Workload
 from tuner.core.trial.job import CacheState, Regime
 from tuner.core.trial.questions import DEFAULT_MAX_DISTANCE, Machine, Question
 from tuner.core.trial.records import MatchKind
 from tuner.errors import InvalidInput
-from tuner.wire.attentions import Attention, Count, DecoderAttention, DecoderLayer
+from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.requests import Attention, Count, DecoderAttention, DecoderLayer
 from tuner.wire.chains import DecoderBlock
 from tuner.wire.fields import Size
 from tuner.wire.requests import (

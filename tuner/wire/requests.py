@@ -25,7 +25,7 @@ from tuner.core.trial.job import (
     PriorsChoice,
 )
 from tuner.errors import InvalidInput
-from tuner.wire.attentions import Attention, DecoderAttention, DecoderLayer
+from tuner.ops.attention.requests import Attention, DecoderAttention, DecoderLayer
 from tuner.wire.chains import Chain, DecoderBlock
 from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
 from tuner.wire.searches import (

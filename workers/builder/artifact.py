@@ -12,28 +12,29 @@ from tuner.core.plan.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.rotary import CACHES
 from tuner.core.problem.workload import GemmOp, Workload
+from tuner.core.proof.candidate_plans import fallback_for
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
-from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PRODUCTS_FORMAT
-
-from ..source.append import APPEND_KERNEL, append_parameter_bytes
-from ..source.attention import ATTENTION_KERNEL, attention_source
-from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
-from ..source.launchable import Launchable, LaunchRefused
-from ..source.render import KERNEL_NAME, START_GATE_NAME, render
-from ..source.tensor_maps import tensor_maps
-from ..source.variants import Variant, variants_of
-from .append_artifact import append_recipe
-from .attention_artifact import (
+from tuner.ops.attention.append import APPEND_KERNEL, append_parameter_bytes
+from tuner.ops.attention.append_artifact import append_recipe
+from tuner.ops.attention.artifact import (
     AttentionKernel,
     attention_parameter,
     attention_recipe,
     attention_tensors,
 )
+from tuner.ops.attention.source import ATTENTION_KERNEL, source_of
+from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PRODUCTS_FORMAT
+
+from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
+from ..source.launchable import Launchable, LaunchRefused
+from ..source.render import KERNEL_NAME, START_GATE_NAME, render
+from ..source.tensor_maps import tensor_maps
+from ..source.variants import Variant, variants_of
 from .facts import (
     INTERMEDIATES,
     TENSOR_ALIGNMENT_BYTES,
@@ -53,6 +54,9 @@ _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
 #: Bytes of a parameter that each driver takes, and the first branch that takes more. Five ops with their tensor
 #: maps have more. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
 _SMALL_PARAMETER_BYTES, _LARGE_PARAMETER_DRIVER = 4096, "530.30.02"
+
+#: Files of plans: of launches, and of those in their place on a card that holds fewer clusters.
+_PLANS = {"launches": "plan{}.bin", "fallback_launches": "fallback_plan{}.bin"}
 
 _CONCURRENCY = (
     "One launch at a time per workspace. A cooperative launch needs all its CTAs resident: on one GPU, run one such "
@@ -93,7 +97,10 @@ def assemble(
     files = {"kernel.cu": source.encode()} if workload.tile_ops else {}
     for one in attentions:
         files |= one.files
-    files |= {f"plan{i}.bin": plan.words.astype("<i4").tobytes() for i, plan in enumerate(plans)}
+    fallback = fallback_for(candidate, plans)
+    lists = {"launches": plans, **({"fallback_launches": fallback} if fallback else {})}
+    for name, proven in lists.items():
+        files |= {_PLANS[name].format(i): plan.words.astype("<i4").tobytes() for i, plan in enumerate(proven)}
     if cubin is not None:
         files["kernel.cubin"] = cubin
     files |= {cubin_name(one.variant): one.launchable.cubin for one in variants if one.launchable}
@@ -112,11 +119,14 @@ def assemble(
         **_products(workload, schedule, plans, launchable, environment, spin_limit_cycles, programmatic, variants),
         **({"attentions": [_attention(one, environment, programmatic) for one in attentions]} if attentions else {}),
         "rows": legal_rows(workload),
-        "numbers": numbers(workload, plans, schedule),
+        "numbers": numbers(workload, plans, schedule, fallback),
         "aliasing": aliasing(workload),
         "intermediates": INTERMEDIATES,
         "tensors": _tensors(workload, schedule.tiling),
-        "launches": [_launch(i, plans, workload, candidate) for i in range(len(plans))],
+        **{
+            name: [_launch(i, proven, workload, candidate, _PLANS[name]) for i in range(len(proven))]
+            for name, proven in lists.items()
+        },
         **({"launch_order": _launch_order(workload, plans)} if workload.borders else {}),
         "concurrency": _CONCURRENCY,
         "files": {
@@ -184,7 +194,7 @@ def _check_attentions(workload: Workload, schedule: Schedule, attentions: tuple[
     ):
         raise LaunchRefused(f"the attentions are not those of {workload.describe()} by {schedule}")
     for one in attentions:
-        if one.source != attention_source(one.op, one.schedule):
+        if one.source != source_of(one.op, one.schedule):
             raise LaunchRefused(f"the source of {one.op.name} is not that of its tiling: render it again")
         if one.launchable is not None:
             one.launchable.check()
@@ -252,12 +262,14 @@ def _kernel(
     }
 
 
-def _launch(index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, candidate: Candidate) -> dict[str, Any]:
+def _launch(
+    index: int, plans: tuple[VerifiedPlan, ...], workload: Workload, candidate: Candidate, file: str
+) -> dict[str, Any]:
     plan, schedule, programmatic = plans[index], candidate.schedule, candidate.plan_kind.is_programmatic
     assert schedule is not None
     return {
         "ops": [workload.tile_ops[op].name for op in plan.graph.op_indices],
-        "plan": f"plan{index}.bin",
+        "plan": file.format(index),
         "proof": plan.digest,
         "grid": [plan.plan.num_ctas * schedule.tiling.cluster_size, 1, 1],
         "block": [schedule.tiling.num_threads, 1, 1],

@@ -63,9 +63,13 @@ def legal_rows(workload: Workload) -> dict[str, int]:
     return {"min": 1 if len(rows) == 1 and not workload.launch_ops else most, "max": most}
 
 
-def numbers(workload: Workload, plans: Sequence[VerifiedPlan], schedule: Schedule) -> dict[str, Any]:
-    """How exact, how repeatable, and in which form."""
+def numbers(
+    workload: Workload, plans: Sequence[VerifiedPlan], schedule: Schedule, fallback: Sequence[VerifiedPlan] = ()
+) -> dict[str, Any]:
+    """How exact, how repeatable, and in which form. Where the `fallback` adds up in another order than the plans, a
+    row's bits depend on the card: none of these orders is promised."""
     order = order_of_sums(plans) if plans else OrderOfSums(text="", is_of_rows=True)
+    is_one_order = not fallback or order_of_sums(fallback) == order
     texts = [
         f"{op.name}: spans of {one.span_tokens} tokens in tiles of {one.tile_tokens}, {one.math_warps} warps of "
         f"{one.cluster} CTAs"
@@ -79,7 +83,7 @@ def numbers(workload: Workload, plans: Sequence[VerifiedPlan], schedule: Schedul
         "deterministic_meaning": "the same build and plan give the same bits in every launch, whatever runs beside it",
         "order_of_sums": "; ".join([*texts, *([order.text] if order.text else [])]),
         "order_of_sums_meaning": "kernels of one order give a row the same bits; columns of k, sum by sum",
-        "rows_independent": order.is_of_rows,
+        "rows_independent": order.is_of_rows and is_one_order,
         "rows_independent_meaning": "a row's bits depend neither on the number of rows nor on its place among them",
         "gelu": "tanh",
         "gate": "above_up",

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
+from tuner.ops.attention.launchable import AttentionLaunchable
+from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.source import source_of
+from tuner.ops.attention.tasks import AttentionPlan
+from tuner.ops.attention.tie import tie_attention
 
-from ..source.attention import attention_source
-from ..source.attention_launchable import AttentionLaunchable
 from ..source.launchable import Launchable
 from ..source.render import render
-from .attention import tie_attention
 from .nvrtc import Built
 from .tie import tie
 
@@ -61,7 +61,7 @@ class OwnKernel:
     def source(self, *, traced: bool) -> str:
         """CUDA C++; `traced` where it stamps its tasks."""
         op, traced_tasks = self.workload.launch_ops[self.index], self.plan.most_tasks if traced else 0
-        return attention_source(op, self.schedule, traced_tasks=traced_tasks)
+        return source_of(op, self.schedule, traced_tasks=traced_tasks)
 
     def tied(self, built: Built, *, traced: bool) -> AttentionLaunchable:
         """What may be launched.

@@ -19,8 +19,8 @@ from tuner.core.problem.gpu import ASKED_CLUSTERS
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.limits import Limits
 from tuner.errors import WorkerError
+from tuner.ops.attention.source import REFUSED_WORDS, RefusedLaunch, refused_launch
 
-from ..source.attention import REFUSED_WORDS, RefusedLaunch, refused_launch
 from ..source.launch_args import (
     REFUSED_OFFSET_BYTES,
     WORD_BYTES,

@@ -16,6 +16,7 @@ from tuner.core.trial.inspection import EnergyReport, no_counters, no_energy
 from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
 from tuner.core.trial.torch_time import TorchCalls
 from tuner.errors import InvalidInput
+from tuner.ops.attention.card.launch import AttentionOnDevice, AttentionRunner
 
 from ..protocol.cuda_errors import classify
 from ..protocol.messages import (
@@ -30,7 +31,6 @@ from ..protocol.messages import (
 from ..protocol.stopwatch import Stopwatch
 from ..source.launchable import LaunchRefused
 from ..timing.library_choice import Picked
-from .attention_launch import AttentionOnDevice, AttentionRunner
 from .baselines import Runner, launchable_of, runner_of
 from .card import CardView, card_trouble
 from .check import Aborted, WrongNumbers, check_after_timing, check_numbers, check_others

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from tuner.core.problem.workload import Dtype
 from tuner.errors import WorkerError
+from tuner.ops.attention.source import CacheMap
 
-from ..source.attention import CacheMap
 from ..source.launch_args import MAP_BYTES
 from ..source.tensor_maps import TensorMap
 

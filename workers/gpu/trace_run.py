@@ -5,11 +5,11 @@ from __future__ import annotations
 import cupy
 
 from tuner.core.trial.job import CacheState
+from tuner.ops.attention.card.launch import AttentionRunner
 
 from ..protocol.messages import TraceAnswer, Work
 from ..source.launch_args import OpBuffers
 from ..source.launchable import LaunchRefused
-from .attention_launch import AttentionRunner
 from .baselines import ChainRunner, Runner
 from .check import Aborted, WrongNumbers, check_after_timing, check_numbers
 from .problem_on_card import ProblemOnCard

@@ -13,8 +13,8 @@ from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp
 
 from ..source.launch_args import RotaryBuffers
-from .attention_cache import hide_numbers
 from .integrity import Region, region
+from .kv_cache import hide_numbers
 from .launch import fill
 from .outputs import GuardedOutput
 from .reference import Turn

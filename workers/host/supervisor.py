@@ -175,9 +175,10 @@ class GpuSupervisor:
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of a candidate of ours."""
+        from tuner.ops.attention.artifact import attention_kernels
+        from tuner.ops.attention.tie import build_appends
+
         from ..builder.artifact import assemble
-        from ..builder.attention import build_appends
-        from ..builder.attention_artifact import attention_kernels
         from ..builder.variants import build_variants
 
         prepared = self._prepare(problem, candidate)

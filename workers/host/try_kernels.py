@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.attention import attention_digest
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.proof.launch_order import in_launch_order
+from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
@@ -29,9 +30,10 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.errors import IllegalSchedule, PlanError, WorkerError
+from tuner.ops.attention.launchable import AttentionLaunchable
+from tuner.ops.attention.plans import attention_digest
 
 from ..protocol.messages import Work
-from ..source.attention_launchable import AttentionLaunchable
 from ..source.launchable import Launchable, LaunchRefused, Ties, cubin_digest
 from .cards import usable_gpus
 from .gpu_process import ChildLost
@@ -70,12 +72,33 @@ def _shared(
     manifest: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu, workload: Workload, candidate: Candidate
 ) -> Launchable:
     assert candidate.schedule is not None
-    cubin, plans = _cubin(manifest["kernel"], files, gpu), plans_for(workload, gpu, candidate)
-    for launch, plan in zip(manifest["launches"], plans, strict=True):
-        _check_same(launch["plan"], plan.words.astype("<i4").tobytes(), files, gpu)
+    cubin, plans = _cubin(manifest["kernel"], files, gpu), _plans(manifest, files, gpu, workload, candidate)
     ties = _ties(manifest["kernel"], workload, tuple(plan.digest for plan in plans), cubin)
     smem_bytes = dynamic_smem_bytes(workload, candidate.schedule.tiling)
     return Launchable(plans=plans, cubin=cubin, smem_bytes=smem_bytes, ties=ties)
+
+
+def _plans(
+    manifest: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu, workload: Workload, candidate: Candidate
+) -> tuple[VerifiedPlan, ...]:
+    """Of the launches, or of those in their place on a card of fewer clusters: whichever this card holds."""
+    lists = [manifest[name] for name in ("launches", "fallback_launches") if name in manifest]
+    for card in _cards(lists[0], gpu):
+        plans = plans_for(workload, card, candidate)
+        words = [plan.words.astype("<i4").tobytes() for plan in plans]
+        if any([files[launch["plan"]] for launch in launches] == words for launches in lists):
+            return plans
+    raise LaunchRefused(f"{lists[0][0]['plan']} is not the plan that is proven for {gpu.name}: tune it there")
+
+
+def _cards(launches: Sequence[Mapping[str, Any]], gpu: Gpu) -> Iterator[Gpu]:
+    """Cards for which plans that this one runs may have been made: itself, each of its model, and where launches may
+    run in waves one that holds as many clusters as they have."""
+    yield gpu
+    yield gpu.as_any_card
+    if not any(launch["needs_all_ctas"] for launch in launches):
+        size = launches[0]["cluster"][0]
+        yield replace(gpu, live_clusters=((size, max(launch["grid"][0] for launch in launches) // size),))
 
 
 def _own(

@@ -16,8 +16,8 @@ from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Outcome
 from tuner.core.trial.torch_time import TorchCalls
 from tuner.errors import InvalidInput
+from tuner.ops.attention.launchable import AttentionLaunchable
 
-from ..source.attention_launchable import AttentionLaunchable
 from ..source.launchable import Launchable, Ties
 from ..timing.library_choice import Picked
 

@@ -33,9 +33,9 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outc
 from tuner.core.trial.samples import Round
 from tuner.core.trial.torch_time import TorchCalls, TorchTime
 from tuner.errors import IllegalSchedule, PlanError
+from tuner.ops.attention.artifact import attention_kernels
 
 from ..builder.artifact import assemble
-from ..builder.attention_artifact import attention_kernels
 from ..builder.once import Once
 from ..source.render import kernel_version, render
 from ..timing.clocks import Sample

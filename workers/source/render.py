@@ -12,6 +12,7 @@ from string import Template
 from tuner import __version__
 from tuner.core.legal.mma import COPY_BYTES, warp_grid
 from tuner.core.legal.wgmma import wgmma_columns
+from tuner.core.problem.op_kinds import folder_of, op_kinds
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
@@ -111,9 +112,10 @@ _HINTS = {
 
 @functools.cache
 def device_files() -> dict[str, Path]:
-    """Every file of `workers/kernels` by its name. No two rooms have a file of the same name: includes name no room."""
-    rooms = Path(__file__).parents[1] / "kernels"
-    found = sorted(path for path in rooms.rglob("*") if path.suffix in (".cuh", ".cu", ".in"))
+    """Every file of `workers/kernels` and of a kind's folder `device` by its name. No two rooms have a file of the same
+    name: includes name no room."""
+    rooms = (Path(__file__).parents[1] / "kernels", *(folder_of(kind) / "device" for kind in op_kinds()))
+    found = sorted(path for room in rooms for path in room.rglob("*") if path.suffix in (".cuh", ".cu", ".in"))
     by_name = {path.name: path for path in found}
     assert len(by_name) == len(found), "two device files have one name"
     return by_name
@@ -121,7 +123,7 @@ def device_files() -> dict[str, Path]:
 
 @functools.cache
 def device_text(name: str) -> str:
-    """A file of `workers/kernels`."""
+    """A device file."""
     return device_files()[name].read_text(encoding="utf-8")
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from tests.support.attentions import alone, attention
 from tests.support.conformance.case import Claim, cross, named
 from tests.support.conformance.schedules import dots, portable, wide
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.workload import Dtype
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
+from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.schedule import AttentionEngine
 
 KINDS = (PlanKind.TWO_LAUNCHES, PlanKind.TWO_LAUNCHES_PDL)
 

@@ -9,13 +9,13 @@ import pytest
 
 from tests.support.conformance.case import Case
 from tests.support.on_card import problem
-from tuner.core.legal.attention import attention_engine_problem
 from tuner.core.legal.legality import kind_problem
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.outcome import Measured, Outcome
+from tuner.ops.attention.rules import attention_engine_problem
 from tuner.workers.builder.nvrtc import Builder
 from tuner.workers.builder.prepare import PreparedKernel, prepare
 from tuner.workers.protocol.messages import Work

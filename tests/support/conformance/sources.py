@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields, replace
 
 from tests.support.conformance.case import Case
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.schedule.attention import AttentionTiling
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.tiling import Tiling
-from tuner.workers.source.attention import render_attention
+from tuner.ops.attention.schedule import AttentionTiling
+from tuner.ops.attention.source import render_attention
 from tuner.workers.source.render import render, without_comments
 
 #: Fields of a tiling that say nothing alone, or much too much.

@@ -12,9 +12,8 @@ import numpy as np
 
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built
-from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.kv_cache import PagedCache
-from tuner.workers.source.append import (
+from tuner.ops.attention.append import (
     APPEND_KERNEL,
     APPEND_THREADS,
     AppendBuffers,
@@ -23,6 +22,7 @@ from tuner.workers.source.append import (
     qkv_columns,
     render_append,
 )
+from tuner.ops.attention.shape import DecodeAttention
 
 Array = np.ndarray[Any, Any]
 #: What lies where nothing is written.

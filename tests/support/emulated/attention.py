@@ -12,14 +12,13 @@ import numpy as np
 
 from tests.support.emulated.chain import from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built, encoded
-from tuner.core.plan.attention import AttentionPlan
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm
 from tuner.core.problem.kv_cache import PagedCache
-from tuner.core.schedule.attention import AttentionTiling
 from tuner.core.trial.limits import Limits
-from tuner.workers.gpu.attention_reference import attention, gathered
-from tuner.workers.source.attention import (
+from tuner.ops.attention.form import PLAIN, AttentionForm
+from tuner.ops.attention.reference import attention, gathered
+from tuner.ops.attention.schedule import AttentionTiling
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
     STATUS_WORDS,
     TRACE_WORDS,
@@ -30,6 +29,7 @@ from tuner.workers.source.attention import (
     pack_attention_args,
     render_attention,
 )
+from tuner.ops.attention.tasks import AttentionPlan
 
 _REPLACED = {"ptx.cuh": "ptx.h", "ptx_hopper.cuh": "ptx_hopper.h", "ptx_attention.cuh": "ptx_attention.h"}
 

@@ -9,10 +9,10 @@ import numpy as np
 from tests.support.attention_cases import CASES, Case, form_of, plan_of, tiling_of
 from tests.support.emulated.attention import EmulatedAttention, attention_library
 from tests.support.emulated.chain import from_bits
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.proof.attention import check_attention
-from tuner.core.schedule.attention import AttentionEngine
-from tuner.workers.source.attention import refused_launch
+from tuner.ops.attention.plans import check_attention
+from tuner.ops.attention.schedule import AttentionEngine
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.source import refused_launch
 
 
 def worst(case: Case, *changes: tuple[str, str], seed: int = 0, engine: AttentionEngine = AttentionEngine.TMA) -> float:

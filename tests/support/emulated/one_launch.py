@@ -16,7 +16,7 @@ from benchmarks.attention.rows import Row
 from tests.support.emulated.attention import EmulatedAttention
 from tests.support.emulated.chain import aligned, from_bits, to_bits
 from tests.support.emulated.source import HERE, RULES, built, encoded
-from tuner.workers.source.attention import NO_WEIGHTS, AttentionBuffers, cache_map, pack_attention_args
+from tuner.ops.attention.source import NO_WEIGHTS, AttentionBuffers, cache_map, pack_attention_args
 from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.render import SIGNALS_OFFSET_BYTES
 from tuner.workers.source.tensor_maps import tensor_maps

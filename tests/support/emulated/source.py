@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.support.repository import ROOT
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.tiling import Engine, Tiling
-from tuner.workers.source.attention import CacheMap
+from tuner.ops.attention.source import CacheMap
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import TensorMap
 from tuner.workers.source.variants import Variant

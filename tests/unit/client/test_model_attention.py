@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tests.unit.client.test_models import config
-from tuner.client.model_attention import attention_pairs, qkv_attention_chains
-from tuner.client.model_attention_blocks import block_chains
 from tuner.core.problem.presets import MODELS, LayerRun, decoder_layer
 from tuner.core.problem.workload import Dtype
 from tuner.errors import InvalidInput
-from tuner.wire.attentions import Attention
+from tuner.ops.attention.model_blocks import block_chains
+from tuner.ops.attention.models import attention_pairs, qkv_attention_chains
+from tuner.ops.attention.requests import Attention
 from tuner.wire.chains import Chain
 
 #: By hand: heads, heads of the cache, elements of a head, hidden size, dtype.

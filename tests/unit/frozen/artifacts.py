@@ -16,7 +16,7 @@ from typing import Any
 from tests.support.attention_packs import MadeAttention, made_of, make_attention, table, without_sources
 from tests.support.between import between
 from tests.support.between_made import candidate_of
-from tests.support.packs import Made, ladder, make, mlp, without_source
+from tests.support.packs import WIDE, WIDE_MLP, Made, ladder, make, make_for_both, mlp, without_source
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.packs.contents import Entry
 from tuner.packs.write import pack_bytes
@@ -56,12 +56,18 @@ def _chains() -> list[Entry]:
     return [ladder(without_source(make(PlanKind.FUSED_PDL, workload=mlp()).kernel))]
 
 
+def _fallbacks() -> list[Entry]:
+    """Of a card that holds more clusters than others of its model."""
+    return [ladder(without_source(make_for_both(PlanKind.FUSED_PDL, one).kernel)) for one in (WIDE, WIDE_MLP)]
+
+
 #: By the version of the index, what writes a pack of it today.
 PACKS: dict[int, Callable[[], bytes]] = {
     1: lambda: pack_bytes(_products()),
     2: lambda: pack_bytes([*_products(), *_attentions()]),
     3: lambda: pack_bytes([*_products(), *_attentions(), *_layers()]),
     4: lambda: pack_bytes([*_products(), *_attentions(), *_layers(), *_chains()]),
+    5: lambda: pack_bytes([*_fallbacks(), *_attentions(), *_layers()]),
 }
 
 

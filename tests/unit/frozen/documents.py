@@ -15,12 +15,12 @@ from typing import Any
 from tests.support.cases import H200
 from tests.support.conformance.table import CASES
 from tuner.core.problem.workload import Workload, WorkloadKind
-from tuner.core.proof.attention import attention_digest
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.job import Budget, JobSpec, Objective
+from tuner.ops.attention.plans import attention_digest
 from tuner.wire.requests import pair_of, workload_of
 
 FILE = Path(__file__).with_suffix(".json.gz")

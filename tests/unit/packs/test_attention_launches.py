@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.support.attention_packs import make_attention
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.errors import InvalidInput
-from tuner.packs.attention_launches import check_attention_launches
+from tuner.ops.attention.pack_launches import check_attention_launches
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Kernel
 from tuner.runtime import RuntimeFailure
 from tuner.runtime.artifact import _checked_manifest

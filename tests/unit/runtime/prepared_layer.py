@@ -16,18 +16,18 @@ from tests.support.between_made import candidate_of
 from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.unit.runtime.test_artifact import encoded
 from tuner.core.problem.workload import Dtype, GemmOp
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
-from tuner.packs.programs import Part, program_of
-from tuner.packs.write import write_pack
-from tuner.runtime import native
-from tuner.workers.source.attention import (
+from tuner.ops.attention.schedule import AttentionEngine
+from tuner.ops.attention.source import (
     AttentionBuffers,
     cache_bytes,
     cache_map,
     next_weights_of,
     pack_attention_args,
 )
+from tuner.packs.programs import Part, program_of
+from tuner.packs.write import write_pack
+from tuner.runtime import native
 from tuner.workers.source.launch_args import OpBuffers, RotaryBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.tensor_maps import tensor_maps
 

@@ -24,18 +24,18 @@ from tuner.core.problem.presets import Run, decoder_block
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment, Ordering, Raster
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment
+from tuner.ops.attention.append import AppendBuffers, pack_append_args
+from tuner.ops.attention.artifact import attention_kernels
+from tuner.ops.attention.schedule import AttentionEngine
+from tuner.ops.attention.source import AttentionBuffers, cache_bytes, cache_map, pack_attention_args
 from tuner.runtime import Artifact, Attention, RuntimeFailure, load_artifact
 from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention_artifact import attention_kernels
 from tuner.workers.builder.nvrtc import Built, Resources
-from tuner.workers.source.append import AppendBuffers, pack_append_args
-from tuner.workers.source.attention import AttentionBuffers, cache_bytes, cache_map, pack_attention_args
 from tuner.workers.source.launch_args import OpBuffers, RotaryBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps

@@ -16,21 +16,21 @@ from tests.support.native.recorder import DeviceMemory, Recorder
 from tests.support.packs import ladder, make
 from tests.unit.runtime.opened import c_shape
 from tests.unit.runtime.test_artifact import encoded
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
-from tuner.packs.attention_shape import AttentionShape
-from tuner.packs.programs import program_of
-from tuner.packs.write import write_pack
-from tuner.runtime import native
-from tuner.runtime.native import RuntimeFailure
-from tuner.workers.source.attention import (
+from tuner.ops.attention.pack_shape import AttentionShape
+from tuner.ops.attention.schedule import AttentionEngine
+from tuner.ops.attention.source import (
     AttentionBuffers,
     cache_bytes,
     cache_map,
     next_weights_of,
     pack_attention_args,
 )
+from tuner.packs.programs import program_of
+from tuner.packs.write import write_pack
+from tuner.runtime import native
+from tuner.runtime.native import RuntimeFailure
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.tensor_maps import tensor_maps
 

@@ -14,11 +14,11 @@ from tests.support.cases import wgmma
 from tests.support.native.recorder import Recorder
 from tests.support.packs import TILINGS, Made, ffn, ladder, make
 from tests.unit.runtime.prepared_layer import make_layer
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.ordering import ASSIGNMENTS
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine, Epilogue
 from tuner.errors import InvalidInput
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.read import read_pack
 from tuner.packs.write import pack_bytes
 

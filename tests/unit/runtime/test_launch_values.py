@@ -11,8 +11,8 @@ from tests.support.chains import block
 from tests.support.native.recorder import Recorder
 from tests.unit.runtime.test_artifact import ROTARIES, TURNED, attention_alone, chain, launched, tensors_of
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.ops.attention.append import AppendBuffers, pack_append_args
 from tuner.runtime import Artifact, RuntimeFailure
-from tuner.workers.source.append import AppendBuffers, pack_append_args
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,11 @@ import pytest
 
 from tests.support.attention_zips import zip_of
 from tests.support.native.recorder import Recorder
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import form_for
 from tuner.core.problem.kv_cache import PagedCache
+from tuner.ops.attention.form import form_for
+from tuner.ops.attention.reference import attention, gathered
+from tuner.ops.attention.shape import DecodeAttention
 from tuner.runtime import arrays, driver, load_attention
-from tuner.workers.gpu.attention_reference import attention, gathered
 
 torch = pytest.importorskip("torch")
 #: PyTorch's own deprecations, which inductor runs into.

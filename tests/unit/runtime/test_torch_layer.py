@@ -16,10 +16,10 @@ from tests.support.between_made import candidate_of
 from tests.support.native.recorder import Recorder
 from tests.unit.runtime.prepared_layer import make_layer
 from tests.unit.runtime.test_layer import zip_at
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import form_for
+from tuner.ops.attention.form import form_for
+from tuner.ops.attention.reference import attention, gathered
+from tuner.ops.attention.shape import DecodeAttention
 from tuner.runtime import RuntimeFailure, arrays, driver, load_layer
-from tuner.workers.gpu.attention_reference import attention, gathered
 
 torch = pytest.importorskip("torch")
 #: PyTorch's own deprecations, which inductor runs into.

@@ -11,12 +11,10 @@ import pytest
 from tests.support.attentions import attention, space_with
 from tests.support.between import between
 from tests.support.cases import H200
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.presets import decoder_attention, decoder_layer
 from tuner.core.problem.workload import Dtype, Workload
-from tuner.core.proof.attention import attention_plan
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.tiling import Engine
@@ -25,6 +23,8 @@ from tuner.core.trial.evaluator import Problem, evaluate
 from tuner.core.trial.job import Objective, Trial
 from tuner.core.trial.outcome import Measured
 from tuner.core.trial.priors import Found
+from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.plans import plan_of as attention_plan
 from tuner.search.axes import distributions, from_params, to_params
 from tuner.search.priors import Asked, choose_priors, distance
 from tuner.search.searcher import Searcher

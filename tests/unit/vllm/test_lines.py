@@ -9,12 +9,12 @@ import itertools
 
 import pytest
 
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PagedCache
 from tuner.core.problem.dtype import Dtype
-from tuner.core.schedule.attention import AttentionTiling
+from tuner.ops.attention.form import PagedCache
+from tuner.ops.attention.schedule import AttentionTiling
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.source import cache_map
 from tuner.vllm.attention import Steps, dense
-from tuner.workers.source.attention import cache_map
 
 #: Elements of a line of a row, as a map has them.
 _LINE = 64

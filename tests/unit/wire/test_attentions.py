@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.problem.presets import decoder_attention, decoder_block
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.trial.job import JobSpec
 from tuner.errors import InvalidInput
+from tuner.ops.attention.op import Lengths
 from tuner.wire.best_query import BestQuery
 from tuner.wire.chains import Chain
 from tuner.wire.problems import of_validation

@@ -27,7 +27,7 @@ from tuner.core.legal.split_rules import part_order_problem, split_order_problem
 from tuner.core.plan.build import grid_size
 from tuner.core.plan.interleaves import block_shapes, merge_blocks
 from tuner.core.plan.split_k import split_problem
-from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.resources import MAX_REGISTERS_PER_THREAD, Resources, occupancy_limits
@@ -35,7 +35,7 @@ from tuner.core.problem.workload import Workload
 from tuner.core.schedule.axis import values_problem
 from tuner.core.schedule.cache_hints import hint_problem
 from tuner.core.schedule.levels import TileOpSchedule, schedule_class
-from tuner.core.schedule.ordering import Assignment, SplitOrder
+from tuner.core.schedule.ordering import Assignment, Ordering, SplitOrder
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
@@ -305,12 +305,21 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
         or run_ahead_problem(graph, ordering.run_ahead)
         or startup_prefetch_problem(graph, ordering)
         or grid_problem(graph.num_tasks, resources, gpu, ordering.ctas_per_sm, ordering.reserved_sms)
-        or assignment_problem(
-            graph,
-            ordering.interleave,
-            ordering.assignment,
-            ordering.partition,
-            num_ctas,
-        )
-        or split_tiles_problem(graph, ordering, num_ctas)
+        or _queues_problem(graph, ordering, num_ctas)
+        or _common_problem(graph, ordering, gpu, num_ctas)
     )
+
+
+def _queues_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str | None:
+    """Why a grid of so many CTAs, or clusters, cannot share the tasks so."""
+    return assignment_problem(
+        graph, ordering.interleave, ordering.assignment, ordering.partition, num_ctas
+    ) or split_tiles_problem(graph, ordering, num_ctas)
+
+
+def _common_problem(graph: TileGraph, ordering: Ordering, gpu: Gpu, num_ctas: int) -> str | None:
+    """Why the fallback for cards that hold fewer clusters than this one cannot share them so."""
+    common = grid_size(graph.num_tasks, ordering, gpu.as_any_card, graph.tiling.cluster_size)
+    if common == num_ctas or not (problem := _queues_problem(graph, ordering, common)):
+        return None
+    return f"on {gpu.name} cards that hold {common} clusters of {graph.tiling.cluster_size}, not {num_ctas}: {problem}"

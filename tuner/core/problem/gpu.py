@@ -53,18 +53,24 @@ class Gpu:
     live_clusters: tuple[tuple[int, int], ...] = field(default=(), repr=False)  # no digest of a proof depends on it
 
     def num_clusters(self, cluster_size: int, reserved_sms: int = 0) -> int:
-        """Clusters of so many CTAs, one CTA per SM, that each card of the model holds at once beside the reserved SMs;
-        the driver may tell more of a card. A cluster lies in one GPC."""
-        free = self.num_sms - reserved_sms
-        if cluster_size <= SMS_PER_TPC:
-            return free // cluster_size
-        num_gpcs = -(-self.num_sms // MAX_SMS_PER_GPC)
-        return min(free // cluster_size, num_gpcs * (MIN_SMS_PER_GPC // cluster_size))
+        """Clusters of so many CTAs, one CTA per SM, that it holds at once beside the reserved SMs: of a live card what
+        its driver says, else what each card of the model holds."""
+        most = dict(self.live_clusters).get(cluster_size, self.num_common_clusters(cluster_size))
+        return min((self.num_sms - reserved_sms) // cluster_size, most)
 
-    def num_live_clusters(self, cluster_size: int) -> int:
-        """The same as the driver says of a live card. A plan may count on it where its clusters wait for none but
-        themselves: it runs on each card of the model, in more than one wave where one holds fewer."""
-        return dict(self.live_clusters).get(cluster_size, self.num_clusters(cluster_size))
+    def num_common_clusters(self, cluster_size: int) -> int:
+        """The same of each card of the model. A cluster lies in one GPC."""
+        in_all = self.num_sms // cluster_size
+        if cluster_size <= SMS_PER_TPC:
+            return in_all
+        num_gpcs = -(-self.num_sms // MAX_SMS_PER_GPC)
+        return min(in_all, num_gpcs * (MIN_SMS_PER_GPC // cluster_size))
+
+    @property
+    def as_any_card(self) -> Gpu:
+        """Itself, but holding no more clusters than each card of its model: what fits it fits all of them."""
+        fewer = tuple(one for one in self.live_clusters if one[1] < self.num_common_clusters(one[0]))
+        return self if fewer == self.live_clusters else replace(self, live_clusters=fewer)
 
     @property
     def arch(self) -> str:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import PLAIN, AttentionForm, form_for
-from tuner.core.problem.attention_op import AttentionOp, Lengths
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Op, Workload, WorkloadKind
 from tuner.errors import InvalidInput
+from tuner.ops.attention.form import PLAIN, AttentionForm, form_for
+from tuner.ops.attention.op import AttentionOp, Lengths
+from tuner.ops.attention.shape import DecodeAttention
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from tuner.core.problem.attention_op import AttentionOp
+    from tuner.ops.attention.op import AttentionOp
 
 __all__ = [
     "DEFAULT_EPS",

@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuner.core.legal.legality import check_kind, check_schedule, check_tiles, estimated_resources
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op import LaunchOp
 from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.verify import VerifiedPlan, verify, verify_paired_launches
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.schedule import Schedule
 from tuner.errors import CoverageError, IllegalSchedule
+from tuner.ops.attention.tasks import AttentionPlan
 
 
 def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
@@ -38,7 +40,28 @@ def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Verif
     check_tiles(workload, gpu, schedule)
     if not workload.tile_ops:
         return ()
-    resources = estimated_resources(workload, schedule.tiling)
+    return _proven(workload, gpu, candidate, schedule, estimated_resources(workload, schedule.tiling))
+
+
+def fallback_for(candidate: Candidate, plans: Sequence[VerifiedPlan]) -> tuple[VerifiedPlan, ...]:
+    """The plans of the same launches for each card of the model, where those of a live card need more clusters at once
+    than some of these hold; else none.
+
+    Raises:
+        PlanError: a plan is refused.
+    """
+    needy = any(one.plan.needs_all_ctas and not one.is_paired for one in plans)
+    if not needy or candidate.schedule is None:
+        return ()
+    first = plans[0]
+    workload, any_card = first.graph.workload, first.gpu.as_any_card
+    found = _proven(workload, any_card, candidate, candidate.schedule, first.resources)
+    return () if [one.plan.num_ctas for one in found] == [one.plan.num_ctas for one in plans] else found
+
+
+def _proven(
+    workload: Workload, gpu: Gpu, candidate: Candidate, schedule: Schedule, resources: Resources
+) -> tuple[VerifiedPlan, ...]:
     if candidate.plan_kind.is_side_by_side:
         graph = tile_graph(workload, schedule.tiling)
         return verify_paired_launches(*make_paired_plans(graph, schedule.ordering, gpu), graph, resources, gpu)

@@ -15,7 +15,6 @@ from enum import StrEnum
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.axis import NEEDED, axes_of
 from tuner.core.schedule.levels import (
     NO_ORDERING,
@@ -33,6 +32,7 @@ from tuner.core.schedule.levels import (
 )
 from tuner.core.schedule.ordering import Interleave, Ordering, Raster, TaskOrder
 from tuner.core.schedule.tiling import Tile, Tiling
+from tuner.ops.attention.schedule import AttentionSchedule
 
 T = TypeVar("T")
 #: The parts of the released form, by name; each may be missing.

@@ -11,7 +11,6 @@ from typing import Any, Self, cast
 
 from tuner.core.json_form import JsonForm
 from tuner.core.schedule import codec
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.levels import (
     NO_ORDERING,
     NO_TILING,
@@ -29,6 +28,7 @@ from tuner.core.schedule.levels import (
 )
 from tuner.core.schedule.ordering import Ordering, TaskOrder
 from tuner.core.schedule.tiling import Tiling
+from tuner.ops.attention.schedule import AttentionSchedule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.core.model.attention import attention_timeline, attention_us
 from tuner.core.model.launch_ops import LaunchTimeline, TimedTask
-from tuner.core.plan.attention import AttentionPlan
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionSchedule
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.ops.attention.stamps import tile_of
+from tuner.ops.attention.tasks import AttentionPlan
+from tuner.ops.attention.timeline import attention_timeline, attention_us
 
 #: What a launch saves whose weights the launch before it has brought into the L2. A guess: half of its begin.
 NEXT_WEIGHTS_GAIN_US = 1.0

@@ -1,8 +1,222 @@
-"""What is asked of decode attention."""
+"""Decode attention as an op of a workload: which tensors it reads, and at which lengths it is timed."""
 
 from __future__ import annotations
 
-from tuner.core.problem.attention_op import AttentionOp
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+from tuner.core.problem.dataflow import Read
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op import LaunchOp, Op, OpWords, Tensor, cache, given, output
 from tuner.core.problem.op_kinds import OpKind
+from tuner.errors import InvalidInput
+from tuner.ops.attention.form import PLAIN, AttentionForm, form_for, form_to_json
+from tuner.ops.attention.place import check_attention, check_cache
+from tuner.ops.attention.shape import DecodeAttention
+
+#: What says in an op's JSON form that it is an attention; a GEMM says nothing.
+ATTENTION = "attention"
+#: Fields of the shape that are in the JSON form only where they are set.
+_LATER_SHAPE = {"scale": None}
+#: Fields of the form in the JSON form.
+_FORM = ("page_tokens", "heads_first", "window", "soft_cap")
+
+
+class Lengths(StrEnum):
+    """The lengths at which an attention is timed. Numbers are checked at others too."""
+
+    #: Each sequence is as long as can be.
+    FULL = "full"
+    #: Drawn evenly between the new tokens alone and the longest; always the same ones for a shape.
+    UNIFORM = "uniform"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOp(LaunchOp):
+    """Out[m, n] of decode attention: a row for each new token of each sequence, the heads side by side.
+
+    It reads queries of that shape, and operands of its own: the caches of keys and of values, int32 lengths, and of a
+    paged cache the int32 table of its pages.
+    """
+
+    KIND: ClassVar[str] = ATTENTION
+    FREE: ClassVar[tuple[str, ...]] = ("sequences", "max_length")
+    FREE_IN_CHAIN: ClassVar[tuple[str, ...]] = FREE
+    SERVES_FEWER_ROWS: ClassVar[bool] = True
+
+    #: Unique name of the op, and of the tensor that it writes.
+    name: str
+    #: Sequences, heads, tokens, element type.
+    shape: DecodeAttention
+    #: The tensor read as queries: an earlier op's name, or any other name for an input.
+    source: str = "q"
+    #: At which lengths it is timed.
+    lengths: Lengths = Lengths.FULL
+    #: Pages of its cache, a window, a soft cap of its scores.
+    form: AttentionForm = PLAIN
+
+    def __post_init__(self) -> None:
+        """Checks that a cache of pages has room for all longest contexts.
+
+        Raises:
+            InvalidInput: it has more or fewer pages.
+        """
+        if self.form.paged is None:
+            return
+        given, needed = self.form.paged.num_pages, self.shape.sequences * self.form.paged.pages_of(self.shape)
+        if given != needed:
+            problem = f"{given} pages, and all longest contexts have {needed}"
+            raise InvalidInput("num_pages", problem, "leave it out: a launch says how many there are")
+
+    @property
+    def m(self) -> int:
+        """Rows of queries and of the output: new tokens of all sequences."""
+        return self.shape.sequences * self.shape.new_tokens
+
+    @property
+    def n(self) -> int:
+        """Columns of queries and of the output: those of all query heads."""
+        return self.shape.kv_heads * self.shape.query_heads * self.shape.head_dim
+
+    @property
+    def c_columns(self) -> int:
+        """As `GemmOp` has it: elements of a row of the output."""
+        return self.n
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """Each tensor that it names."""
+        return (Read("queries", self.source, (self.m, self.n)),)
+
+    def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
+        """Queries, both caches, lengths, the table of pages, and the output."""
+        shape, paged = self.shape, self.form.paged
+        matrix, within = (self.m, self.n), (0, shape.max_length)
+        found = [given(self.source, matrix, dtype)]
+        found += [cache(f"{self.name}.{name}", self.cache_shape, dtype) for name in ("keys", "values")]
+        found += [given(f"{self.name}.lengths", (shape.sequences,), "int32", range=within)]
+        if paged:
+            table = (shape.sequences, paged.pages_of(shape))
+            found += [given(f"{self.name}.pages", table, "int32", range=(-1, paged.num_pages - 1))]
+        return (*found, output(self.name, matrix, dtype))
+
+    def own_bytes(self, dtype: Dtype, written: Collection[str]) -> int:
+        """None that count beside the cache: lengths and pages are few."""
+        return 0
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows, columns and the longest context."""
+        return (self.m, self.n, self.shape.max_length)
+
+    @property
+    def ladder_key(self) -> tuple[int, ...]:
+        """Nothing: a launch may have fewer sequences, as slots that are padded."""
+        return ()
+
+    @property
+    def num_tiles(self) -> int:
+        """Pairs of a sequence and a KV head."""
+        return self.shape.sequences * self.shape.kv_heads
+
+    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
+        """Whether it may stand where it does.
+
+        Raises:
+            InvalidInput: what would be right.
+        """
+        if self.shape.dtype is not dtype:
+            problem = f"{self.name} is of {self.shape.dtype}, and the workload of {dtype}"
+            raise InvalidInput("dtype", problem, "give all ops one element type")
+        check_attention(self, ops)
+
+    def check_shared(self, ops: Sequence[Op]) -> None:
+        """Whether it reads the very cache that the op in front of it writes to.
+
+        Raises:
+            InvalidInput: what would be right.
+        """
+        check_cache(self, self.shape, self.form, ops)
+
+    @property
+    def cache_shape(self) -> tuple[int, int, int, int]:
+        """Of keys, and of values."""
+        if self.form.paged is not None:
+            return self.form.paged.shape(self.shape)
+        return (self.shape.sequences, self.shape.kv_heads, self.shape.max_length, self.shape.head_dim)
+
+    @property
+    def timed_lengths(self) -> tuple[int, ...]:
+        """Of each sequence, new tokens included."""
+        shape = self.shape
+        if self.lengths is Lengths.FULL:
+            return (shape.max_length,) * shape.sequences
+        drawn = random.Random(0)
+        return tuple(drawn.randint(shape.new_tokens, shape.max_length) for _ in range(shape.sequences))
+
+    @property
+    def num_tokens(self) -> int:
+        """That a query sees, of all contexts at the lengths at which it is timed."""
+        return sum(length - self.form.first_seen(self.shape, length) for length in self.timed_lengths)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Keys and values that a timed launch has to read."""
+        return self.shape.cache_bytes(self.num_tokens)
+
+    @property
+    def num_flops(self) -> int:
+        """Multiplications and additions of both products, of a timed launch."""
+        return 4 * self.num_tokens * self.shape.new_tokens * self.n
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON values; `from_json` is its inverse. The element type is the workload's."""
+        data = {"op": ATTENTION, "name": self.name, "source": self.source, **asdict(self.shape)}
+        del data["dtype"]
+        for field, default in _LATER_SHAPE.items():
+            if data[field] == default:
+                del data[field]
+        data |= form_to_json(self.form)
+        return data | ({} if self.lengths is Lengths.FULL else {"lengths": str(self.lengths)})
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], dtype: Dtype) -> Self:
+        """Inverse of `to_json`.
+
+        Raises:
+            InvalidInput: a field is out of its range.
+        """
+        own = {"op", "name", "source", "lengths", *_FORM}
+        shape = DecodeAttention(**{field: value for field, value in data.items() if field not in own}, dtype=dtype)
+        return cls(
+            name=data["name"],
+            source=data["source"],
+            lengths=Lengths(data.get("lengths", Lengths.FULL)),
+            shape=shape,
+            form=form_for(shape, **{field: data[field] for field in _FORM if field in data}),
+        )
+
+    def describe(self, *, with_rows: bool = True) -> str:
+        """A few words, e.g. ``16 x 2048 tokens, 32 heads of 128 over 8``."""
+        shape = self.shape
+        new = f", {shape.new_tokens} new" if shape.new_tokens > 1 else ""
+        drawn = "" if self.lengths is Lengths.FULL else f" {self.lengths}"
+        rows = f"{shape.sequences} x " if with_rows else ""
+        heads = f"{shape.kv_heads * shape.query_heads} heads of {shape.head_dim} over {shape.kv_heads}"
+        return f"{rows}{shape.max_length} tokens{drawn}{new}, {heads}{self.form.describe()}"
+
+    def words(self) -> OpWords:
+        """Its row in a table of a chain's ops."""
+        return OpWords(sizes=self.describe(), reads=self.source, named={"source": self.source}, function="softmax")
+
+    def place_of(self, row: int, column: int) -> str:
+        """Whose element of the output it is."""
+        sequence, token = divmod(row, self.shape.new_tokens)
+        head, dim = divmod(column, self.shape.head_dim)
+        return f"sequence {sequence}, new token {token}, head {head}, element {dim}"
+
 
 KIND = OpKind(op=AttentionOp, version=1)

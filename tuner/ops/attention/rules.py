@@ -1,14 +1,58 @@
-"""When a schedule of decode attention is legal, and what a CTA of it takes."""
+"""What is legal of an attention's schedule; `tuner.core.legal.legality` is the whole statement.
+
+Every rule answers None or a sentence. A second name for the same plan is refused with the name to use.
+"""
 
 from __future__ import annotations
 
-from tuner.core.legal.attention import attention_problem as refuse
-from tuner.core.legal.attention import num_math_registers, num_summing_registers
-from tuner.core.problem.attention_op import AttentionOp
-from tuner.core.problem.resources import Resources
-from tuner.core.schedule.attention import AttentionSchedule
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import MAX_THREADS_PER_CTA, Resources, most_registers
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.axis import axes_of, values_problem
+from tuner.errors import IllegalSchedule
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.schedule import (
+    MOST_STAGES,
+    AttentionEngine,
+    AttentionSchedule,
+    AttentionTiling,
+)
+from tuner.ops.attention.tasks import num_attention_clusters
 
-__all__ = ["refuse", "resources_of"]
+FINISH_WARPS, PARTS_AT_ONCE, NEXT_PERCENTS = (
+    axes_of(AttentionSchedule)[name].values for name in ("finish_warps", "parts_at_once", "next_percent")
+)
+#: Registers beside those that hold sums, queries or loads, by which no kernel of a form spilled for sm_90a, nor one of
+#: the mma engine for sm_80: addresses, scores, maxima. With several teams of warps, with eight warps in one, where
+#: those that multiply end tasks too, and where a warp's lanes copy, there are more.
+_BESIDE_ONE_TEAM, _BESIDE_TEAMS, _BESIDE_LOADS = 72, 80, 64
+#: What the tma engine is written for: bulk copies by tensor maps, clusters.
+_TMA_CAPABILITY = (9, 0)
+
+
+def attention_engine_problem(engine: AttentionEngine, gpu: Gpu) -> str | None:
+    """Why an engine runs on no such GPU, of those that any kernel runs on."""
+    if engine is AttentionEngine.TMA and gpu.compute_capability != _TMA_CAPABILITY:
+        major, minor = gpu.compute_capability
+        has = f"{gpu.name} has compute capability {major}.{minor}"
+        return f"{has}: the tma engine of attentions is for 9.0 alone, use mma"
+    return None
+
+
+def engine_of(gpu: Gpu) -> AttentionEngine:
+    """The engine that a search uses on this GPU: the copy engine where there is a kernel for it."""
+    return AttentionEngine.TMA if attention_engine_problem(AttentionEngine.TMA, gpu) is None else AttentionEngine.MMA
+
+
+def refuse(workload: Workload, gpu: Gpu, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
+    """Why the schedule cannot be compiled, would not fit the GPU, or is not the plain name of its plan."""
+    return (
+        attention_engine_problem(schedule.engine, gpu)
+        or _values_problem(schedule)
+        or _fit_problem(op, schedule, gpu)
+        or _plan_problem(op, schedule, gpu)
+        or _next_problem(workload, op, schedule)
+    )
 
 
 def resources_of(op: AttentionOp, schedule: AttentionSchedule) -> Resources:
@@ -20,3 +64,87 @@ def resources_of(op: AttentionOp, schedule: AttentionSchedule) -> Resources:
         registers_per_thread=max(num_math_registers(tiling), num_summing_registers(tiling)),
         cluster_size=schedule.cluster,
     )
+
+
+def _values_problem(schedule: AttentionSchedule) -> str | None:
+    if problem := values_problem(schedule):
+        return problem
+    if schedule.engine is AttentionEngine.MMA and schedule.cluster > 1:
+        return f"a cluster of {schedule.cluster} CTAs: the mma engine of attentions has none, use cluster 1"
+    if not 1 <= schedule.num_stages <= MOST_STAGES:
+        return f"{schedule.num_stages} stages: use 1 to {MOST_STAGES}, for which there are barriers"
+    return None
+
+
+def _fit_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str | None:
+    try:
+        tiling = schedule.tiling_of(op.shape)
+    except IllegalSchedule as error:
+        return str(error)
+    if tiling.smem_bytes > gpu.smem_per_cta_bytes:
+        return f"a CTA takes {tiling.smem_bytes} bytes of shared memory, and has {gpu.smem_per_cta_bytes} on {gpu.name}"
+    if tiling.num_threads > MAX_THREADS_PER_CTA:
+        return f"a CTA has {tiling.num_threads} threads: use fewer warps, {MAX_THREADS_PER_CTA} threads at most"
+    return _spill_problem(tiling, most_registers(tiling.num_threads, gpu))
+
+
+def _spill_problem(tiling: AttentionTiling, most: int) -> str | None:
+    """Why the compiler would spill registers, of which a thread has `most`."""
+    has = f"and {tiling.num_threads} threads leave it {most}"
+    if (needed := num_summing_registers(tiling)) > most:
+        return (
+            f"{tiling.parts_at_once} loads at once take a thread {needed} registers, {has}: use fewer, or fewer warps"
+        )
+    if (needed := num_math_registers(tiling)) > most:
+        problem = f"{tiling.columns} queries of {tiling.head_dim} take a thread {needed} registers, {has}"
+        return f"{problem}: use fewer warps, or one team of them and others that end tasks"
+    return None
+
+
+def num_math_registers(tiling: AttentionTiling) -> int:
+    """Of a thread that multiplies: sums of values and fragments of queries, and what goes with them."""
+    held = 6 * (tiling.columns // 8) * (tiling.head_dim // 16)
+    is_plain = tiling.num_teams == 1 and tiling.math_warps < 8 and tiling.finish_warps > 0
+    is_plain &= tiling.engine is AttentionEngine.TMA
+    return held + (_BESIDE_ONE_TEAM if is_plain else _BESIDE_TEAMS)
+
+
+def num_summing_registers(tiling: AttentionTiling) -> int:
+    """Of a thread that adds up spans: four of each load, and what goes with them."""
+    return 4 * tiling.parts_at_once + _BESIDE_LOADS
+
+
+def _plan_problem(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> str | None:
+    share = schedule.cluster * schedule.tile_tokens
+    if schedule.span_tokens < 1 or schedule.span_tokens % share:
+        return f"a span of {schedule.span_tokens} tokens: use a multiple of {share}, a tile for each CTA of a cluster"
+    longest = -(-op.shape.max_length // share) * share
+    if schedule.span_tokens > longest:
+        return f"a span of {schedule.span_tokens} tokens is longer than any context: use {longest}"
+    spans = schedule.num_spans(op.shape)
+    if spans == 1 and schedule.parts_at_once != PARTS_AT_ONCE[-2]:
+        return f"a context of one span is not added up: use parts_at_once {PARTS_AT_ONCE[-2]}"
+    blocks = -(-op.shape.columns // schedule.tiling_of(op.shape).columns)
+    num_tasks = op.shape.sequences * op.shape.kv_heads * blocks * spans
+    if num_tasks <= num_attention_clusters(gpu, schedule.cluster):
+        alone = f"each of {num_tasks} tasks has a queue of its own"
+        if schedule.contiguous:
+            return f"{alone}, whatever its neighbours: use contiguous false"
+        if schedule.by_length:
+            return f"{alone}, whatever the lengths: use by_length false"
+    if schedule.by_length and schedule.contiguous:
+        return "a launch that assigns its tasks gives no cluster neighbours: use contiguous false"
+    if schedule.by_length and schedule.speculative:
+        return "a launch that assigns its tasks knows none before the lengths: use speculative false"
+    if schedule.speculative and not op.form.knows_tokens_early:
+        what = "a window" if op.form.paged is None else "pages"
+        return f"with {what} nothing can be requested before a length is known: use speculative false"
+    return None
+
+
+def _next_problem(workload: Workload, op: AttentionOp, schedule: AttentionSchedule) -> str | None:
+    if schedule.next_percent and workload.reader_of(op) is None:
+        return f"no launch behind {op.name} reads weights: use next_percent 0"
+    if schedule.next_early and not schedule.next_percent:
+        return "no weights are asked for: use next_early false"
+    return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tuner.search.attention_axes import kernel_features, plan_features
-from tuner.search.attention_priors import adapt_attention, attention_distance
-from tuner.search.attention_seeds import attention_beside, attention_guesses
+from tuner.ops.attention.features import kernel_features, plan_features
+from tuner.ops.attention.priors import adapt_attention, attention_distance
+from tuner.ops.attention.seeds import attention_beside, attention_guesses
 from tuner.search.launch_op import LaunchOpSearch
 
 SEARCH = LaunchOpSearch(

@@ -1,8 +1,375 @@
-"""The device text of decode attention."""
+"""An attention kernel: its source, the size of its shared memory, its parameter."""
 
 from __future__ import annotations
 
-from tuner.workers.source.attention import attention_source as source_of
-from tuner.workers.source.attention import attention_version as version
+import functools
+import hashlib
+import math
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-__all__ = ["source_of", "version"]
+from tuner.core.plan.header import MOST_QUEUES
+from tuner.core.problem.kv_cache import PagedCache
+from tuner.core.problem.workload import Dtype, Workload
+from tuner.core.trial.limits import Limits
+from tuner.ops.attention.form import PLAIN, AttentionForm
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.rules import num_math_registers, num_summing_registers
+from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule, AttentionTiling
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.tasks import AttentionPlan
+from tuner.workers.source.launch_args import MAP_BYTES
+from tuner.workers.source.render import config_types, device_text, inlined, without_comments
+from tuner.workers.source.rows import with_rows
+
+#: How each engine's queries and cache come to shared memory.
+COPIES = {AttentionEngine.TMA: "copies_tma.cuh", AttentionEngine.MMA: "copies_mma.cuh"}
+_FIRST_FILES = (
+    "ptx.cuh",
+    "element.cuh",
+    "ptx_hopper.cuh",
+    "config_attention.cuh",
+    "ptx_attention.cuh",
+    "args_attention.cuh",
+    "context_attention.cuh",
+    "ring_attention.cuh",
+    "wait_attention.cuh",
+)
+_LAST_FILES = ("request_attention.cuh", "products.cuh", "merge_attention.cuh", "attention.cuh")
+#: The device files of all engines; a source has one of the copies.
+ATTENTION_FILES = (*_FIRST_FILES, *COPIES.values(), *_LAST_FILES)
+
+#: Name of the kernel.
+ATTENTION_KERNEL = "tuner_attention"
+
+#: 64-bit words of a row of a traced build's stamps; `kTraceWords`.
+TRACE_WORDS = 7
+#: Words that tell what a launch has refused, and what the first of them names, by `Refusal` in args_attention.cuh.
+REFUSED_WORDS = 4
+_REFUSALS = {1: "length", 2: "page"}
+#: Behind these, in the same piece of memory, two words by which a launch compares what all have read; then the record
+#: of a wait that has expired: `AttentionAbort`. Words of all.
+ABORT_WORD, STATUS_WORDS = 8, 16
+_ABORT_WORDS = 6
+#: By `Waited`: what a wait that has expired was for.
+_WAITED = (
+    "its next task",
+    "room for its next task",
+    "a free stage of its ring",
+    "keys",
+    "values",
+    "the sums of its warps",
+    "its sums to be read",
+    "the sums of its cluster",
+)
+#: Of arrivals that do not fit, and of lengths that not all have read alike.
+_ARRIVALS, _LENGTHS = len(_WAITED), len(_WAITED) + 1
+#: Elements of a line of the swizzle.
+_LINE_DIMS = 64
+#: Of a parameter with tensor maps, and with the addresses of caches in their place.
+ARGS_ALIGNMENT = {AttentionEngine.TMA: 64, AttentionEngine.MMA: 8}
+#: Registers that leave room on a scheduler with three warps for two more of another launch, and so many threads' share.
+_ROOMY_REGISTERS, _ROOMY_THREADS = 128, 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheMap:
+    """A tensor map of a cache, innermost first: 64 elements, rows of all pages, lines of a row."""
+
+    dims: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextWeights:
+    """Weights [num_rows, row_bytes] of the launch behind: a launch brings the beginning of each row into the L2."""
+
+    address: int
+    num_rows: int
+    row_bytes: int
+    #: Of each row, a multiple of 16.
+    taken_bytes: int
+    #: Before the launch before has ended; else when the last of a CTA's tiles is there.
+    early: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks what the copy engine asks for.
+
+        Raises:
+            ValueError: rows that are no whole vectors, or more of them than there is.
+        """
+        if self.address % 16 or self.row_bytes % 16 or self.taken_bytes % 16:
+            raise ValueError(f"{self}: address, rows and what is taken of them are multiples of 16 bytes")
+        if not 0 <= self.taken_bytes <= self.row_bytes:
+            raise ValueError(f"{self.taken_bytes} bytes are no part of a row of {self.row_bytes}")
+
+
+NO_WEIGHTS = NextWeights(address=0, num_rows=0, row_bytes=0, taken_bytes=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionBuffers:
+    """Device addresses of a launch; the two caches come as `cache_bytes`."""
+
+    k: bytes
+    v: bytes
+    q: int
+    out: int
+    #: int32 of each sequence.
+    lengths: int
+    tasks: int
+    queues: int
+    #: Of each slot and span `AttentionTiling.partial_floats`.
+    partials: int
+    #: uint32 of each `AttentionPlan.num_counters`, zero before the first launch.
+    arrivals: int
+    #: Of each CTA `TRACE_WORDS` for itself and for each task that is traced, zero before the first launch; or 0.
+    trace: int
+    #: `STATUS_WORDS`, zero before the first launch: what was refused, and the record of an abort.
+    refused: int
+    #: int32 [sequences, pages of the longest context]; 0 where the cache is contiguous.
+    pages: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusedLaunch:
+    """What a launch found wrong first: it read nothing there, and its result is not right."""
+
+    #: `length` or `page`.
+    what: str
+    sequence: int
+    value: int
+    #: The first value that is too large.
+    end: int
+
+    def __str__(self) -> str:
+        return f"sequence {self.sequence} has the {self.what} {self.value}: use 0 to {self.end - 1}"
+
+
+def refused_launch(words: Sequence[int]) -> RefusedLaunch | None:
+    """Of `REFUSED_WORDS` words, and any behind them; None where all was right."""
+    kind, sequence, value, end = (_signed(word) for word in words[:REFUSED_WORDS])
+    return None if kind == 0 else RefusedLaunch(what=_REFUSALS[kind], sequence=sequence, value=value, end=end)
+
+
+def _signed(word: int) -> int:
+    return (int(word) + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbortedAttention:
+    """Whose wait has expired first, and what it was for. Rows that its launch could not finish are NaN."""
+
+    cta: int
+    #: Number of the CTA's task.
+    task: int
+    #: `Waited` in args_attention.cuh.
+    waited: int
+    #: Of the CTA; where arrivals do not fit those that were there.
+    warp: int
+    #: Of the barrier; where arrivals do not fit those of a launch.
+    parity: int
+
+    def __str__(self) -> str:
+        if self.waited == _ARRIVALS:
+            what = f"{self.warp} arrivals of spans where a launch has {self.parity}"
+            return f"CTA {self.cta} found {what}, in its task {self.task}: did a length change during a launch?"
+        if self.waited == _LENGTHS:
+            return f"CTA {self.cta} found that not all have read the same lengths: did one change during a launch?"
+        who = f"warp {self.warp} of CTA {self.cta}"
+        return f"{who} gave up waiting for {_WAITED[self.waited]}, in its task {self.task}"
+
+
+def aborted_launch(words: Sequence[int]) -> AbortedAttention | None:
+    """Of `STATUS_WORDS` words; None where no wait has expired."""
+    found = (_signed(word) for word in words[ABORT_WORD : ABORT_WORD + _ABORT_WORDS])
+    raised, task, waited, warp, parity, cta = found
+    if raised == 0:
+        return None
+    return AbortedAttention(cta=cta, task=task, waited=waited, warp=warp, parity=parity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """Where pages and their heads lie in a tensor map; a contiguous cache has one page a sequence."""
+
+    num_pages: int
+    rows_per_page: int
+    rows_per_head: int
+    lines_per_head: int
+
+    @classmethod
+    def of(cls, op: DecodeAttention, paged: PagedCache | None) -> _Rows:
+        num_pages, tokens = (op.sequences, op.max_length) if paged is None else (paged.num_pages, paged.page_tokens)
+        if paged is None or paged.heads_first:
+            return cls(num_pages=num_pages, rows_per_page=op.kv_heads * tokens, rows_per_head=tokens, lines_per_head=0)
+        lines = op.head_dim // _LINE_DIMS
+        return cls(num_pages=num_pages, rows_per_page=tokens, rows_per_head=0, lines_per_head=lines)
+
+
+def box_tokens(tiling: AttentionTiling, paged: PagedCache | None) -> int:
+    """Tokens that one copy brings: a tile, or where pages are smaller a page."""
+    return tiling.tile_tokens if paged is None else min(tiling.tile_tokens, paged.page_tokens)
+
+
+def cache_map(op: DecodeAttention, tiling: AttentionTiling, paged: PagedCache | None = None) -> CacheMap:
+    """Of K and of V alike."""
+    size, lines, rows = op.dtype.size_bytes, op.head_dim // _LINE_DIMS, _Rows.of(op, paged)
+    row_heads = op.kv_heads if rows.lines_per_head else 1
+    return CacheMap(
+        dims=(_LINE_DIMS, rows.num_pages * rows.rows_per_page, lines * row_heads),
+        strides_bytes=(row_heads * op.head_dim * size, _LINE_DIMS * size),
+        box=(_LINE_DIMS, box_tokens(tiling, paged), lines),
+    )
+
+
+def cache_bytes(
+    cache: CacheMap, engine: AttentionEngine, address: int, encode: Callable[[CacheMap, int], bytes]
+) -> bytes:
+    """What a parameter has of a cache at that address: a tensor map as the driver encodes it, or the address."""
+    return encode(cache, address) if engine is AttentionEngine.TMA else struct.pack("<Q", address)
+
+
+def workspace_words(plan: AttentionPlan, schedule: AttentionSchedule) -> tuple[int, int]:
+    """Of 32 bits: counters of arrivals, zero before the first launch, and floats that spans leave of their sums."""
+    floats = plan.num_slots * plan.num_spans * schedule.tiling_of(plan.op).partial_floats
+    return plan.num_counters, floats if plan.num_spans > 1 else 4
+
+
+@functools.cache
+def version() -> str:
+    """12 hex digits that name the code of an attention's device files, as `kernel_version` does of a product's."""
+    text = "".join(device_text(name) for name in ATTENTION_FILES)
+    return hashlib.sha256(without_comments(text).encode()).hexdigest()[:12]
+
+
+def bound_threads(tiling: AttentionTiling) -> int:
+    """The number of threads for which an SM's registers are to suffice: more than a CTA has where fewer registers do.
+    Then warps of the launch behind find room beside. Where those that multiply end tasks too, some would spill."""
+    needed = max(num_math_registers(tiling), num_summing_registers(tiling))
+    is_roomy = needed <= _ROOMY_REGISTERS and tiling.finish_warps > 0
+    return max(tiling.num_threads, _ROOMY_THREADS if is_roomy else 0)
+
+
+def render_attention(
+    tiling: AttentionTiling,
+    dtype: Dtype,
+    *,
+    form: AttentionForm = PLAIN,
+    traced_tasks: int = 0,
+    bounded: bool = True,
+    lengths_once: bool = False,
+) -> str:
+    """The source of one attention kernel, the same for every number of sequences, heads, tokens and pages. Of each
+    CTA's tasks it stamps the first `traced_tasks`; a kernel that stamps is never timed. Waits that are not `bounded`
+    are for timing what bounds cost. With `lengths_once` one warp of a CTA reads the lengths, where two request."""
+    config = f"""#define TUNER_ATTENTION_CONFIG
+constexpr int kHeadDim = {tiling.head_dim};
+constexpr int kColumns = {tiling.columns};
+constexpr int kLiveColumns = {tiling.kept_columns};
+constexpr int kTileTokens = {tiling.tile_tokens};
+constexpr int kStages = {tiling.num_stages};
+constexpr int kMathWarps = {tiling.math_warps};
+constexpr int kFinishWarps = {tiling.finish_warps};
+constexpr bool kByCopyEngine = {str(tiling.engine is AttentionEngine.TMA).lower()};
+constexpr int kCluster = {tiling.cluster};
+constexpr int kPartsAtOnce = {tiling.parts_at_once};
+constexpr int kBoxTokens = {box_tokens(tiling, form.paged)};
+constexpr bool kIsPaged = {str(form.paged is not None).lower()};
+constexpr bool kHasWindow = {str(form.window is not None).lower()};
+constexpr bool kHasSoftCap = {str(form.soft_cap is not None).lower()};
+constexpr bool kBoundsWaits = {str(bounded).lower()};
+constexpr bool kLengthsOnce = {str(lengths_once).lower()};
+constexpr int kTracedTasks = {traced_tasks};
+constexpr int kBoundThreads = {bound_threads(tiling)};
+#define TUNER_ATTENTION_CLUSTER {f"__cluster_dims__({tiling.cluster}, 1, 1)" if tiling.cluster > 1 else ""}
+"""
+    texts = [f"// ---- config.cuh\n{config_types()}"]
+    for name in (*_FIRST_FILES, COPIES[tiling.engine], *_LAST_FILES):
+        before, default, after = with_rows(inlined(name), dtype.row).partition("#ifndef TUNER_ATTENTION_CONFIG\n")
+        if default:
+            before, after = before + config, after.partition("#endif\n")[2]
+        texts.append(f"// ---- {name}\n{before}{after}")
+    return "\n".join(texts)
+
+
+def source_of(op: AttentionOp, schedule: AttentionSchedule, *, traced_tasks: int = 0) -> str:
+    """The source of an op's kernel."""
+    return render_attention(schedule.tiling_of(op.shape), op.shape.dtype, form=op.form, traced_tasks=traced_tasks)
+
+
+def next_weights_of(workload: Workload, index: int, schedule: AttentionSchedule, address: int = 0) -> NextWeights:
+    """What the launch of attention `index` asks for, of weights at this address; all zeros for nothing."""
+    reader = workload.reader_of(workload.launch_ops[index])
+    row_bytes = reader.k * workload.dtype.size_bytes if reader else 0
+    taken_bytes = schedule.taken_bytes(row_bytes)
+    if reader is None or not taken_bytes:
+        return NO_WEIGHTS
+    return NextWeights(
+        address=address,
+        num_rows=reader.weight_rows,
+        row_bytes=row_bytes,
+        taken_bytes=taken_bytes,
+        early=schedule.next_early,
+    )
+
+
+def form_numbers(op: DecodeAttention, form: AttentionForm) -> dict[str, int]:
+    """Where pages lie, and the window: the parameter's numbers in their order."""
+    rows = _Rows.of(op, form.paged)
+    return {
+        "rows_per_page": rows.rows_per_page,
+        "rows_per_head": rows.rows_per_head,
+        "lines_per_head": rows.lines_per_head,
+        "page_shift": form.paged.page_tokens.bit_length() - 1 if form.paged else 0,
+        "max_pages": form.paged.pages_of(op) if form.paged else 0,
+        "num_pages": rows.num_pages,
+        "window": form.window or 0,
+    }
+
+
+def cap_numbers(op: DecodeAttention, form: AttentionForm) -> dict[str, float]:
+    """The soft cap in units of scores that are not scaled, and what goes into its exp2; zeros for none."""
+    cap = form.soft_cap / op.score_scale if form.soft_cap else 0.0
+    return {"cap": cap, "tanh_scale_log2": 2 * math.log2(math.e) / cap if cap else 0.0}
+
+
+def _pack_form(op: DecodeAttention, form: AttentionForm) -> bytes:
+    return struct.pack("<7i2f", *form_numbers(op, form).values(), *cap_numbers(op, form).values())
+
+
+def pack_attention_args(
+    plan: AttentionPlan,
+    buffers: AttentionBuffers,
+    *,
+    speculative: bool,
+    next_weights: NextWeights | None = None,
+    spin_limit_cycles: int = Limits.spin_limit_cycles,
+) -> bytes:
+    """The kernel's parameter. `speculative`: the first tiles are requested before their sequence's length is known.
+    A wait that lasts longer than `spin_limit_cycles` aborts the launch.
+
+    Raises:
+        ValueError: more queues than the parameter has room for, or tiles early that hang on the length.
+    """
+    if plan.num_queues > MOST_QUEUES:
+        raise ValueError(f"{plan.num_queues} queues: the parameter has room for {MOST_QUEUES}")
+    op, form = plan.op, plan.form
+    if speculative and (plan.by_length or not form.knows_tokens_early):
+        raise ValueError("a first task hangs on the length: nothing can be requested before it is known")
+    addresses = (buffers.q, buffers.out, buffers.lengths, buffers.tasks, buffers.queues)
+    args = struct.pack("<8Q", *addresses, buffers.partials, buffers.arrivals, buffers.trace)
+    args += struct.pack("<3Q", buffers.pages, buffers.refused, buffers.refused + 4 * ABORT_WORD)
+    args += struct.pack("<q", spin_limit_cycles)
+    behind = next_weights or NO_WEIGHTS
+    args += struct.pack("<Q4i", behind.address, behind.num_rows, behind.row_bytes, behind.taken_bytes, behind.early)
+    args += struct.pack("<4i", op.kv_heads, op.query_heads, op.new_tokens, plan.num_blocks)
+    args += struct.pack("<3iI", op.max_length, plan.span_tokens, plan.num_spans, plan.arrivals_per_launch)
+    args += struct.pack("<fi", op.score_scale * math.log2(math.e), speculative) + _pack_form(op, form)
+    args += struct.pack("<3i", plan.num_assigned, plan.num_queues, op.sequences)
+    args += plan.first_tasks.tobytes() + bytes(8 * (MOST_QUEUES - plan.num_queues))
+    args = buffers.k + buffers.v + args
+    engine = AttentionEngine.TMA if len(buffers.k) == MAP_BYTES else AttentionEngine.MMA
+    return args + bytes(-len(args) % ARGS_ALIGNMENT[engine])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.core.insight.tracing import Ints, Stamped, Stamps
-from tuner.core.plan.attention import AttentionPlan
+from tuner.ops.attention.tasks import AttentionPlan
 
 
 def tile_of(plan: AttentionPlan, sequence_head: Ints, block_span: Ints) -> tuple[Ints, Ints]:

@@ -6,11 +6,11 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from tuner.core.problem.attention_form import form_to_json
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.dtype import Dtype
 from tuner.errors import InvalidInput
-from tuner.wire.attentions import AttentionHeads
+from tuner.ops.attention.form import form_to_json
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.requests import AttentionHeads
 from tuner.wire.fields import Name
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tuner.core.model.attention import loads_of
-from tuner.core.plan.attention import AttentionPlan
-from tuner.core.problem.attention_op import AttentionOp
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionEngine, AttentionSchedule
-from tuner.core.space.attention_policies import policies_of_attention
 from tuner.core.trial.library_recipe import LibraryRecipe
+from tuner.ops.attention.op import AttentionOp
+from tuner.ops.attention.policies import policies_of_attention
+from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule
+from tuner.ops.attention.tasks import AttentionPlan
+from tuner.ops.attention.timeline import loads_of
 
 _WHO_COPIES = {AttentionEngine.TMA: "the copy engine", AttentionEngine.MMA: "cp.async of two warps"}
 

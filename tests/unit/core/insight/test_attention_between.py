@@ -11,13 +11,13 @@ from tests.support.cases import H200
 from tests.support.on_card import problem
 from tuner.core.insight.gantt import Gantt, forecast_gantt, gantt_of_trace
 from tuner.core.insight.tracing import Stamps, trace_from_stamps
-from tuner.core.plan.attention import AttentionPlan
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.ops.attention.tasks import AttentionPlan
 from tuner.workers.simulated.evaluator import Faults, SimulatedEvaluator
 
 #: Nanoseconds that a launch lasts; two cycles are one.

@@ -11,9 +11,9 @@ from tests.support.attentions import alone, attention, space_with
 from tests.support.between import between
 from tests.support.cases import H200
 from tuner.core.insight.explain import explain
-from tuner.core.problem.attention_op import Lengths
 from tuner.core.problem.presets import decoder_layer
-from tuner.core.schedule.attention import AttentionEngine
+from tuner.ops.attention.op import Lengths
+from tuner.ops.attention.schedule import AttentionEngine
 from tuner.search.seeds import first_guesses
 
 

@@ -16,17 +16,17 @@ from tuner.core.insight.tracing import (
     trace_from_stamps,
     trace_metrics,
 )
-from tuner.core.plan.attention import AttentionPlan, assign
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.words import Plan
-from tuner.core.problem.attention import DecodeAttention
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.trial.inspection import TaskSpan
+from tuner.ops.attention.shape import DecodeAttention
 from tuner.ops.attention.stamps import stamped_of
+from tuner.ops.attention.tasks import AttentionPlan, assign
 
 OPS = ("up", "down")
 #: 2025, in nanoseconds since 1970: a double cannot tell two of them apart.

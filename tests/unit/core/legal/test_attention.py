@@ -14,10 +14,10 @@ from tuner.core.legal.legality import check_kind, check_schedule, kind_problem, 
 from tuner.core.model.runs import ways_to_launch
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.run_starts import near_run_starts, run_starts_of
 from tuner.errors import IllegalSchedule
+from tuner.ops.attention.schedule import AttentionEngine
 
 
 def refusal(workload: Any, schedule: Any, gpu: Any = H200) -> str:

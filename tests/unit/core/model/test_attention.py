@@ -8,13 +8,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tuner.core.model.attention import attention_timeline, attention_us, loads_of
-from tuner.core.plan.attention import AttentionPlan, assign
-from tuner.core.problem.attention import DecodeAttention
-from tuner.core.problem.attention_form import AttentionForm
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.kv_cache import PagedCache
-from tuner.core.schedule.attention import AttentionEngine, AttentionTiling
+from tuner.ops.attention.form import AttentionForm
+from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.attention.tasks import AttentionPlan, assign
+from tuner.ops.attention.timeline import attention_timeline, attention_us, loads_of
 
 OP = DecodeAttention(sequences=16, kv_heads=8, query_heads=4, head_dim=128, max_length=2048)
 H200 = CATALOGUE["h200"]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.between import between
-from tuner.core.problem.attention_form import form_for
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.errors import InvalidInput
+from tuner.ops.attention.form import form_for
 
 
 @pytest.mark.parametrize("num_behind", [0, 1, 3])

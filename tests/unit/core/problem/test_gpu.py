@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.core.plan.attention import num_attention_clusters
 from tuner.core.problem.gpu import CATALOGUE, Gpu, LiveFacts, Target, gpu_from_live, parse_target
 from tuner.errors import InvalidInput
+from tuner.ops.attention.tasks import num_attention_clusters
 
 H200 = CATALOGUE["h200"]
 
@@ -70,7 +70,11 @@ def test_an_unknown_target_is_refused_with_the_known_ones(name: str) -> None:
 
 def test_a_live_card_says_how_many_clusters_it_holds_and_a_model_what_each_card_does() -> None:
     live = gpu_from_live(facts_of(H200, clusters=((4, 30), (8, 15), (16, 7))))
-    assert [live.num_live_clusters(size) for size in (1, 2, 4, 8, 16)] == [132, 66, 30, 15, 7]
-    assert [H200.num_live_clusters(size) for size in (2, 4, 8)] == [66, 24, 8]
-    assert live.num_clusters(4) == 24, "a plan that needs all of its clusters runs on sister cards, too"
+    assert [live.num_clusters(size) for size in (1, 2, 4, 8, 16)] == [132, 66, 30, 15, 7]
+    assert [live.num_common_clusters(size) for size in (1, 2, 4, 8, 16)] == [132, 66, 24, 8, 0]
+    assert [H200.num_clusters(size) for size in (2, 4, 8)] == [66, 24, 8]
+    assert [live.num_clusters(4, reserved) for reserved in (8, 12, 13, 132)] == [30, 30, 29, 0]
+    assert live.as_any_card.num_clusters(4) == 24
+    fewer = gpu_from_live(facts_of(H200, clusters=((4, 22), (8, 15))))
+    assert [fewer.as_any_card.num_clusters(size) for size in (4, 8)] == [22, 8], "what fits each card fits this one"
     assert num_attention_clusters(live, 4) == 30

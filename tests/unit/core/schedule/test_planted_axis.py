@@ -31,7 +31,7 @@ PLANTED = {
         "        meaning='CTAs beside each other')\n",
     ),
     "attention": (
-        "tuner/core/schedule/attention.py",
+        "tuner/ops/attention/schedule.py",
         "    #: How queries and cache come to shared memory. Proofs are named by",
         "    #: As above.\n"
         "    neighbours: int = axis(1, values=(1, 2), near=(1, 2), word='neighbours{}', since='9.9',\n"

@@ -12,11 +12,11 @@ from tests.support.attentions import attention, space_with
 from tests.support.between import between
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
-from tuner.core.schedule.attention import AttentionSchedule
 from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import JointSpace
 from tuner.errors import IllegalSchedule
+from tuner.ops.attention.schedule import AttentionSchedule
 
 WORKLOADS = {
     "alone": attention(),

@@ -8,16 +8,16 @@ import pytest
 
 from tests.support.attentions import PLAIN, attention, space_with
 from tests.support.cases import H200
-from tuner.core.plan.attention import AttentionPlan
-from tuner.core.proof.attention import attention_plan
-from tuner.core.schedule.attention import AttentionSchedule
-from tuner.core.space.attention_policies import (
+from tuner.ops.attention.plans import plan_of as attention_plan
+from tuner.ops.attention.policies import (
     ATTENTION_POLICIES,
     even_shares,
     flash_decoding,
     policies_of_attention,
     policy_schedules,
 )
+from tuner.ops.attention.schedule import AttentionSchedule
+from tuner.ops.attention.tasks import AttentionPlan
 from tuner.search.seeds import first_guesses
 
 KERNEL = AttentionSchedule(**{**PLAIN, "cluster": 2, "span_tokens": 128})

@@ -14,23 +14,23 @@ from tests.support.between_made import artifact_of, candidate_of
 from tests.support.cases import H200
 from tests.support.on_card import problem
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.attention import AttentionEngine
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
-from tuner.search.seeds import first_guesses
-from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT
-from tuner.workers.builder.artifact import assemble
-from tuner.workers.builder.attention_artifact import AttentionKernel, attention_kernels
-from tuner.workers.source.append import AppendBuffers, pack_append_args
-from tuner.workers.source.attention import (
+from tuner.ops.attention.append import AppendBuffers, pack_append_args
+from tuner.ops.attention.artifact import AttentionKernel, attention_kernels
+from tuner.ops.attention.schedule import AttentionEngine
+from tuner.ops.attention.source import (
     REFUSED_WORDS,
     AttentionBuffers,
     next_weights_of,
     pack_attention_args,
     workspace_words,
 )
+from tuner.search.seeds import first_guesses
+from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT
+from tuner.workers.builder.artifact import assemble
 from tuner.workers.source.launchable import LaunchRefused
 
 HERE = Environment(gpu_name="H200", simulated=True)

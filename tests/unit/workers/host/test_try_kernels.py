@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.attention_packs import make_attention
 from tests.support.cases import H200
-from tests.support.packs import make
+from tests.support.packs import IN_FOURS, LIVE, WIDE, make
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import PlanError
 from tuner.workers.host.try_kernels import problem_of, work_of
@@ -51,6 +51,22 @@ def test_an_attention_is_launched_with_its_own_cubin_and_the_plan_that_is_proven
         work_of({**files, "attention0_tasks.bin": bytes(tasks)}, H200)
     with pytest.raises(LaunchRefused, match="it has no cubin"):
         work_of(dict(make_attention(d_out=d_out, simulated=True).kernel.files), H200)
+
+
+@pytest.mark.parametrize("kind", [PlanKind.FUSED, PlanKind.TWO_LAUNCHES])
+@pytest.mark.parametrize(("held", "num_ctas"), [(30, 30), (28, 24), (24, 24)])
+def test_a_card_of_fewer_clusters_is_given_what_it_holds(kind: PlanKind, held: int, num_ctas: int) -> None:
+    made = make(kind, IN_FOURS, workload=WIDE, gpu=LIVE)
+    work = work_of(dict(made.kernel.files), replace(H200, live_clusters=((4, held),)))
+    assert work.shared is not None
+    work.shared.check()
+    in_waves = kind is PlanKind.TWO_LAUNCHES
+    assert [one.plan.num_ctas for one in work.plans] == ([30, 30] if in_waves else [num_ctas])
+
+
+def test_a_kernel_made_for_any_card_is_tried_on_one_that_holds_more() -> None:
+    made = make(PlanKind.FUSED, IN_FOURS, workload=WIDE)
+    assert [one.plan.num_ctas for one in work_of(dict(made.kernel.files), LIVE).plans] == [24]
 
 
 def test_what_is_not_for_this_card_is_refused() -> None:

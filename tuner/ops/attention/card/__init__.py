@@ -6,9 +6,9 @@ import importlib.util
 from typing import Any
 
 from tuner.core.trial.evaluator import Problem
-from tuner.workers.gpu.attention_data import AttentionData
-from tuner.workers.gpu.attention_library import AttentionLibrary
-from tuner.workers.gpu.attention_products import AttentionProducts
+from tuner.ops.attention.card.data import AttentionData
+from tuner.ops.attention.card.library import AttentionLibrary
+from tuner.ops.attention.card.products import AttentionProducts
 from tuner.workers.gpu.cublaslt import CublasLt
 from tuner.workers.protocol.stopwatch import Stopwatch
 

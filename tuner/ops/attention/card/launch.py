@@ -1,0 +1,236 @@
+"""Launches compiled attention kernels, and the products around them: one way to run a workload with an attention."""
+
+from __future__ import annotations
+
+import ctypes
+
+import cupy
+import numpy as np
+from cuda.bindings import driver
+
+from tuner.core.insight.tracing import Stamps
+from tuner.core.proof.launch_order import in_launch_order
+from tuner.core.trial.limits import Limits
+from tuner.ops.attention.card.data import AttentionAddresses, WithAttentions
+from tuner.ops.attention.launchable import AttentionLaunchable
+from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER
+from tuner.ops.attention.source import (
+    ATTENTION_KERNEL,
+    STATUS_WORDS,
+    TRACE_WORDS,
+    AttentionBuffers,
+    CacheMap,
+    NextWeights,
+    aborted_launch,
+    cache_bytes,
+    cache_map,
+    next_weights_of,
+    pack_attention_args,
+    refused_launch,
+    workspace_words,
+)
+from tuner.workers.gpu.baselines import ChainRunner, StreamsRunner
+from tuner.workers.gpu.launch import FP32_NAN, Guarded, PlanOnDevice, check, launch_config, programmatic_attribute
+from tuner.workers.gpu.tensor_maps import encode
+from tuner.workers.source.launch_args import OpBuffers
+from tuner.workers.source.launchable import LaunchRefused
+
+
+class AttentionOnDevice:
+    """An attention's kernel, its plan and its workspace, which belongs to one stream at a time."""
+
+    def __init__(
+        self,
+        launchable: AttentionLaunchable,
+        *,
+        programmatic: bool,
+        spin_limit_cycles: int = Limits.spin_limit_cycles,
+    ) -> None:
+        """Loads the cubin, where all is as it was tied.
+
+        Raises:
+            LaunchRefused: something is not, or the card holds no cluster of such CTAs.
+        """
+        launchable.check()
+        self.launchable, self._programmatic = launchable, programmatic
+        self.spin_limit_cycles = spin_limit_cycles
+        tiling, self.plan = launchable.tiling, launchable.plan
+        self._cubin = launchable.cubin  # the driver may read it until it is unloaded
+        self._module = check(driver.cuModuleLoadData(self._cubin))
+        self._function = check(driver.cuModuleGetFunction(self._module, ATTENTION_KERNEL.encode()))
+        attributes = driver.CUfunction_attribute
+        smem = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        check(driver.cuFuncSetAttribute(self._function, smem, tiling.smem_bytes))
+        if tiling.cluster > MOST_PORTABLE_CLUSTER:
+            leave = attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            check(driver.cuFuncSetAttribute(self._function, leave, 1))
+        config = launch_config(tiling.cluster, tiling.num_threads, tiling.smem_bytes, 0)
+        if tiling.cluster > 1 and int(check(driver.cuOccupancyMaxActiveClusters(self._function, config))) < 1:
+            raise LaunchRefused(f"the card holds no cluster of {tiling.cluster} CTAs of {launchable.schedule}")
+        self._tasks = Guarded(self.plan.tasks.reshape(-1))
+        self._queues = Guarded(self.plan.queues)
+        arrivals, partials = workspace_words(self.plan, launchable.schedule)
+        self._arrivals = Guarded(np.zeros(arrivals, dtype=np.uint32))
+        self._partials = Guarded(np.full(partials, FP32_NAN, dtype=np.uint32))
+        self._refused = Guarded(np.zeros(STATUS_WORDS, dtype=np.uint32))
+        rows = 1 + launchable.traced_tasks
+        stamps = (self.plan.num_ctas if launchable.traced_tasks else 0, rows, TRACE_WORDS)
+        self._stamps = cupy.zeros(stamps, dtype=cupy.int64)
+        self._map = cache_map(launchable.op.shape, tiling, launchable.op.form.paged)
+
+    def launch(self, given: AttentionAddresses, next_weights: int, stream: int) -> None:
+        """Enqueues one launch; `next_weights` is the address of the weights that the launch behind reads, or 0."""
+        launchable, tiling = self.launchable, self.launchable.tiling
+
+        def encoded(cache: CacheMap, address: int) -> bytes:
+            return encode(cache, launchable.workload.dtype, address)
+
+        buffers = AttentionBuffers(
+            k=cache_bytes(self._map, tiling.engine, given.keys, encoded),
+            v=cache_bytes(self._map, tiling.engine, given.values, encoded),
+            q=given.q,
+            out=given.out,
+            lengths=given.lengths,
+            tasks=self._tasks.address,
+            queues=self._queues.address,
+            partials=self._partials.address,
+            arrivals=self._arrivals.address,
+            trace=self._stamps.data.ptr,
+            refused=self._refused.address,
+            pages=given.pages,
+        )
+        asked = next_weights_of(launchable.workload, launchable.index, launchable.schedule, next_weights)
+        args = self.parameter(buffers, speculative=launchable.schedule.speculative, next_weights=asked)
+        kept = ctypes.create_string_buffer(args, len(args))  # the driver copies it
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(kept))
+        config = launch_config(self.plan.num_ctas, tiling.num_threads, tiling.smem_bytes, stream)
+        config.attrs = [programmatic_attribute()] if self._programmatic else []
+        config.numAttrs = len(config.attrs)
+        check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
+
+    def parameter(self, buffers: AttentionBuffers, *, speculative: bool, next_weights: NextWeights) -> bytes:
+        """The kernel's parameter of one launch."""
+        return pack_attention_args(
+            self.plan,
+            buffers,
+            speculative=speculative,
+            next_weights=next_weights,
+            spin_limit_cycles=self.spin_limit_cycles,
+        )
+
+    def clear_stamps(self) -> None:
+        """Forgets what earlier launches stamped; on the current stream."""
+        self._stamps.fill(0)
+
+    def stamps(self) -> Stamps:
+        """What the last launch of a traced build stamped: [CTA, itself and its tasks, words]."""
+        return self._stamps.get()  # type: ignore[no-any-return]
+
+    def poison(self) -> None:
+        """NaN where spans leave their sums; on the current stream."""
+        self._partials.words.fill(FP32_NAN)
+
+    def overwritten(self) -> str:
+        """What a launch wrote that it must not, in words; empty where it did not."""
+        name = self.launchable.op.name
+        plan = self.plan
+        for what, guarded, words in (("tasks", self._tasks, plan.tasks), ("queues", self._queues, plan.queues)):
+            if not np.array_equal(guarded.words.get(), words.reshape(-1)):
+                return f"the {what} of {name}"
+        guards = {
+            "tasks": self._tasks,
+            "queues": self._queues,
+            "counters": self._arrivals,
+            "sums": self._partials,
+            "refusals": self._refused,
+        }
+        changed = next((what for what, guarded in guards.items() if not guarded.is_guarded()), "")
+        return f"what lies around the {changed} of {name}" if changed else ""
+
+    def refused(self) -> str | None:
+        """What a launch found wrong first among the lengths, in words."""
+        found = refused_launch(self._refused.words.get().tolist())
+        return f"{self.launchable.op.name}: {found}" if found else None
+
+    def aborted(self) -> str | None:
+        """Whose wait has expired first, in words."""
+        found = aborted_launch(self._refused.words.get().tolist())
+        return f"{self.launchable.op.name}: {found}" if found else None
+
+    def unload(self) -> None:
+        """Frees the module; no launch may be under way."""
+        check(driver.cuModuleUnload(self._module))
+
+
+class AttentionRunner:
+    """All launches of a workload with attentions, in the order of its ops, on one stream."""
+
+    def __init__(self, attentions: tuple[AttentionOnDevice, ...], products: ChainRunner | None) -> None:
+        """`products` where there are any.
+
+        Raises:
+            LaunchRefused: products on both sides run on two streams.
+        """
+        self._attentions, self._products = attentions, products
+        workload = attentions[0].launchable.workload
+        plans = products.plans if products else ()
+        shared = [(plan.plan.graph.op_indices, index) for index, plan in enumerate(plans)]
+        #: Each attention, and between them the launches of products that follow each other.
+        self._order = list[AttentionOnDevice | range]()
+        for _, launch in in_launch_order(workload, shared, attentions):
+            if isinstance(launch, AttentionOnDevice):
+                self._order.append(launch)
+            elif self._order and isinstance(before := self._order[-1], range):
+                self._order[-1] = range(before.start, launch + 1)
+            else:
+                self._order.append(range(launch, launch + 1))
+        if isinstance(products, StreamsRunner) and range(len(plans)) not in self._order:
+            raise LaunchRefused("an attention runs between products, and these run on two streams side by side")
+
+    @property
+    def plans(self) -> tuple[AttentionOnDevice | PlanOnDevice, ...]:
+        """Of all launches, in order."""
+        plans = list[AttentionOnDevice | PlanOnDevice]()
+        for one in self._order:
+            if isinstance(one, range):
+                assert self._products is not None
+                plans += self._products.plans[one.start : one.stop]
+            else:
+                plans.append(one)
+        return tuple(plans)
+
+    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
+        """Enqueues the launches in order.
+
+        Raises:
+            TypeError: the operands of attentions are missing.
+        """
+        if not isinstance(ops, WithAttentions):
+            raise TypeError("a workload with an attention needs its queries, caches and lengths")
+        given = iter(ops.attentions)
+        for one in self._order:
+            if isinstance(one, range):
+                assert self._products is not None
+                self._products.enqueue_some(tuple(ops), stream, one.start, one.stop)
+                continue
+            workload = one.launchable.workload
+            reader = workload.reader_of(one.launchable.op)
+            weights = ops[workload.tile_ops.index(reader)].w if reader else 0
+            one.launch(next(given), weights, stream)
+
+    def abort_record(self) -> str | None:
+        """What an attention refused, or whose wait in it expired, else the products' first one."""
+        found = next((found for one in self._attentions if (found := one.refused() or one.aborted())), None)
+        return found or (self._products.abort_record() if self._products else None)
+
+    def overwritten(self) -> str:
+        """The first that any of its launches wrote."""
+        found = next((found for one in self._attentions if (found := one.overwritten())), "")
+        return found or (self._products.overwritten() if self._products else "")
+
+    def poison(self) -> None:
+        """Sums of spans, and whatever the products have."""
+        for attention in self._attentions:
+            attention.poison()
+        if self._products is not None:
+            self._products.poison()

@@ -1,0 +1,60 @@
+"""An attention's cache whose new rows the op in front writes: what of it a launch leaves, and what it must leave alone.
+
+Each slot and each check has a cache of its own. Before a checked launch its new rows are NaN: an attention that reads
+them before they are written gives NaN. All other rows stay as they are, and their fingerprints say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tuner.core.problem.workload import Dtype, GemmOp
+from tuner.ops.attention.op import AttentionOp
+from tuner.workers.gpu.turned import Inputs, Turned
+
+Array = Any  # a cupy.ndarray; CuPy has no type annotations
+
+
+class AttendedCache(Turned):
+    """Of one attention, which reads the queries of the op that writes to its cache."""
+
+    def __init__(self, op: GemmOp, attention: AttentionOp, dtype: Dtype) -> None:
+        self._keys, self._values, *_ = attention.operands
+        super().__init__(op, attention.name)
+        self._nan_bits = dtype.row.nan_bits
+
+    def of(self, inputs: Inputs) -> tuple[Array, Array]:
+        """The attention's, which are inputs."""
+        return inputs[self._keys], inputs[self._values]
+
+    def poison(self, checks: Sequence[Inputs]) -> None:
+        """NaN in the new rows of each check; on the current stream."""
+        for inputs in checks:
+            _, pages, places = self.kept(inputs)
+            for cache in self.of(inputs):
+                self.by_head(cache)[pages, :, places] = self._nan_bits
+
+    def strayed(self, inputs: Inputs) -> str:
+        """Nothing: other rows have fingerprints."""
+        return ""
+
+    def only_read(self, inputs: Inputs) -> list[tuple[str, Array]]:
+        """The rows between the new ones, in pieces, by name."""
+        _, pages, places = (array.get() for array in self.kept(inputs))
+        num_heads, heads = self._rotary.kv_heads, np.arange(self._rotary.kv_heads)
+        tokens = self._rotary.page_tokens or self._rotary.max_length
+        if self._rotary.heads_first:
+            lines = (pages[:, None] * num_heads + heads) * tokens + places[:, None]
+        else:
+            lines = (pages[:, None] * tokens + places[:, None]) * num_heads + heads
+        found = []
+        for name, cache in zip((self._keys, self._values), self.of(inputs), strict=True):
+            rows, begin = cache.reshape(-1, cache.shape[-1]), 0
+            for line in (*sorted(lines.reshape(-1).tolist()), len(rows)):
+                if line > begin:
+                    found.append((f"{name}, where no new token is,", rows[begin:line]))
+                begin = line + 1
+        return found

@@ -1,0 +1,337 @@
+"""From a model's Hugging Face config to the decode attentions of its layers, as one tensor-parallel rank has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.client.model_families import FAMILIES, Biases, Windows
+from tuner.client.models import dense_language_model, dtype_of, flag_of, size_of
+from tuner.errors import InvalidInput
+from tuner.ops.attention.op import ATTENTION
+
+#: Types of rotary embeddings whose frequencies do not change with the length, and that scale nothing.
+_PLAIN_ROTARY = ("default", "linear", "llama3")
+#: Of a latent attention, whose cache has no heads.
+_LATENT = "kv_lora_rank"
+#: What `layer_types` calls a layer with a window, and one without.
+_SLIDING, _FULL = "sliding_attention", "full_attention"
+_WITHOUT_QKV = "tune the attention without --with-qkv, and write to the cache in front of it"
+_GIVE_CONFIG = "give the config.json of the model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerAttention:
+    """The attention of a layer, as transformers builds it from the config."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    #: Tokens that a query sees, itself included; None for all.
+    window: int | None
+    #: Of the scores; None for 1 / sqrt(head_dim).
+    scale: float | None
+    #: Scores become soft_cap * tanh(score / soft_cap); None for no cap.
+    soft_cap: float | None
+    qkv_bias: bool
+    #: Whether o_proj has a bias.
+    out_bias: bool
+    #: The type of its rotary embedding.
+    rotary: str
+    #: The part of a head that is turned; None for all of it.
+    turned_part: float | None
+
+
+def layer_attentions(config: Mapping[str, Any]) -> dict[LayerAttention, int]:
+    """Each kind of attention that the layers of a model have, and how many layers have it.
+
+    Args:
+        config: as `config.json` of the model has it.
+
+    Raises:
+        InvalidInput: the model has experts, is quantised, is of a family that is not known, or a field is none.
+    """
+    config = dense_language_model(config)
+    family = FAMILIES[config["model_type"]]
+    if flag_of(config, "use_bidirectional_attention"):
+        raise InvalidInput("use_bidirectional_attention", "is true: its layers do no decoding", "give a decoder's")
+    heads = size_of(config, "num_attention_heads")
+    if config["head_dim"] is None:
+        head_dim = _share("hidden_size", size_of(config, "hidden_size"), "num_attention_heads", heads)
+    else:
+        head_dim = size_of(config, "head_dim")
+    kv_heads = heads if config["num_key_value_heads"] is None else size_of(config, "num_key_value_heads")
+    _share("num_attention_heads", heads, "num_key_value_heads", kv_heads)
+    out_bias = family.biases is Biases.CONFIGURED and flag_of(config, "attention_bias")
+    found: dict[LayerAttention, int] = {}
+    for kind in _layer_kinds(config):
+        rotary = _rotary(config, kind)
+        layer = LayerAttention(
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            window=_window(config) if kind == _SLIDING else None,
+            scale=_scale(config, head_dim),
+            soft_cap=_number(config, "attn_logit_softcapping"),
+            qkv_bias=out_bias or family.biases is Biases.QKV,
+            out_bias=out_bias,
+            rotary=str(rotary.get("rope_type", rotary.get("type", "default"))),
+            turned_part=_number({**config, **rotary}, "partial_rotary_factor"),
+        )
+        found[layer] = found.get(layer, 0) + 1
+    return found
+
+
+def _share(name: str, size: int, divisor: str, count: int) -> int:
+    if size % count:
+        raise InvalidInput(
+            divisor, f"is {count}, and {name} {size} is no multiple of it", "give the model's own config"
+        )
+    return size // count
+
+
+def _layer_kinds(config: Mapping[str, Any]) -> list[str]:
+    """`full_attention` or `sliding_attention` of each layer."""
+    windows, layers = FAMILIES[config["model_type"]].windows, size_of(config, "num_hidden_layers")
+    if windows is Windows.NONE:
+        return [_FULL] * layers
+    if windows is Windows.SWITCHED and not flag_of(config, "use_sliding_window"):
+        return [_FULL] * layers
+    if windows is Windows.ALL:
+        return [_SLIDING] * layers
+    if (named := config["layer_types"]) is not None:
+        return _named_kinds(named, layers)
+    if windows is Windows.SWITCHED:
+        first = config["max_window_layers"]
+        if type(first) is not int:
+            raise InvalidInput("max_window_layers", f"should be an integer, got {first!r}", _GIVE_CONFIG)
+        return [_SLIDING if layer >= first else _FULL for layer in range(layers)]
+    every = 2 if windows is Windows.ALTERNATE else size_of(config, "sliding_window_pattern")
+    return [_SLIDING if (layer + 1) % every else _FULL for layer in range(layers)]
+
+
+def _named_kinds(named: object, layers: int) -> list[str]:
+    if not isinstance(named, list) or len(named) != layers:
+        got = f"{len(named)} entries" if isinstance(named, list) else repr(named)
+        problem = f"should be a list of num_hidden_layers, {layers}, got {got}"
+        raise InvalidInput("layer_types", problem, _GIVE_CONFIG)
+    for number, kind in enumerate(named):
+        if kind not in (_SLIDING, _FULL):
+            problem = f"is {kind!r}, an attention that no kernel here has"
+            raise InvalidInput(f"layer_types.{number}", problem, f"give a model of {_FULL} and {_SLIDING}")
+    return named
+
+
+def _window(config: Mapping[str, Any]) -> int | None:
+    return None if config["sliding_window"] is None else size_of(config, "sliding_window")
+
+
+def _number(config: Mapping[str, Any], name: str) -> float | None:
+    found = config.get(name)
+    if found is None:
+        return None
+    if type(found) not in (int, float) or not found > 0:
+        raise InvalidInput(name, f"should be a positive number, got {found!r}", _GIVE_CONFIG)
+    return float(found)
+
+
+def _scale(config: Mapping[str, Any], head_dim: int) -> float | None:
+    """Of the scores, where it is another than the usual one."""
+    if "query_pre_attn_scalar" not in FAMILIES[config["model_type"]].defaults:
+        return None
+    under_the_root = _number(config, "query_pre_attn_scalar")
+    return None if under_the_root in (None, head_dim) else float(under_the_root) ** -0.5
+
+
+def _rotary(config: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """The parameters of the rotary embedding of such a layer; a config may have them by kind of layer."""
+    name = next((name for name in ("rope_scaling", "rope_parameters") if config.get(name)), None)
+    found = {} if name is None else config[name]
+    if isinstance(found, Mapping) and found.keys() & {_FULL, _SLIDING}:
+        found = found.get(kind) or {}
+    if not isinstance(found, Mapping):
+        raise InvalidInput(str(name), f"should be an object, got {found!r}", _GIVE_CONFIG)
+    return found
+
+
+def counted_pairs(
+    config: Mapping[str, Any],
+    *,
+    sequences: int,
+    max_length: int,
+    tp: int = 1,
+    dtype: str | None = None,
+    page_tokens: int | None = None,
+) -> list[tuple[dict[str, Any], int]]:
+    """The attentions of a decode step with their projections, as `POST /jobs` takes them, and how many layers have
+    each; of one of `tp` ranks. Layers of several kinds are several, in order; a window that hides nothing is none.
+
+    Heads are split over the ranks, whose projections are summed. Where o_proj has a bias the attention is alone.
+
+    Args:
+        config: as `config.json` of the model has it.
+        sequences: of a launch, >= 1.
+        max_length: tokens of the longest context.
+        tp: tensor-parallel ranks, >= 1.
+        dtype: ``fp16`` or ``bf16``; by default the config's own.
+        page_tokens: of a page of the cache; None where it is contiguous.
+
+    Raises:
+        InvalidInput: the model has experts, is quantised, or the ranks do not divide its heads.
+    """
+    model, kinds = dense_language_model(config), layer_attentions(config)
+    pairs = [
+        {
+            "kind": "attention",
+            "sequences": sequences,
+            "max_length": max_length,
+            "heads": _of_a_rank(layer.heads, "num_attention_heads", tp),
+            "kv_heads": _of_a_rank(layer.kv_heads, "num_key_value_heads", tp),
+            "head_dim": layer.head_dim,
+            "d_out": None if layer.out_bias else size_of(model, "hidden_size"),
+            "page_tokens": page_tokens,
+            "window": _hiding(layer.window, max_length),
+            "scale": layer.scale,
+            "soft_cap": layer.soft_cap,
+            "dtype": dtype or dtype_of(model),
+        }
+        for layer in kinds
+    ]
+    layers = list(zip(pairs, kinds.values(), strict=True))
+    return [(pair, sum(count for other, count in layers if other == pair)) for pair in _once(pairs)]
+
+
+def attention_pairs(config: Mapping[str, Any], **how: Any) -> list[dict[str, Any]]:
+    """Those of `counted_pairs`, which has the arguments and what is raised."""
+    return [pair for pair, _ in counted_pairs(config, **how)]
+
+
+def qkv_attention_chains(
+    config: Mapping[str, Any],
+    *,
+    sequences: int,
+    max_length: int,
+    tp: int = 1,
+    dtype: str | None = None,
+    page_tokens: int | None = None,
+) -> list[dict[str, Any]]:
+    """The same with what is in front: norm, the product of queries, keys and values, which turns them and writes to the
+    cache, attention and o_proj, as `POST /jobs` takes them; of one of `tp` ranks, between two all-reduces.
+
+    Args: as `attention_pairs`.
+
+    Raises:
+        InvalidInput: as `attention_pairs`; or the model norms queries and keys, its rotary embeddings change with the
+            length or turn a part of a head, or ranks would each add the bias of o_proj.
+    """
+    sizes = {"max_length": max_length, "new_tokens": 1} | ({} if page_tokens is None else {"page_tokens": page_tokens})
+    model = dense_language_model(config)
+    _check_norms(model)
+    return _once(
+        [_chain(model, layer, sequences, tp, dtype or dtype_of(model), sizes) for layer in layer_attentions(config)]
+    )
+
+
+def _chain(
+    model: Mapping[str, Any], layer: LayerAttention, sequences: int, tp: int, dtype: str, sizes: Mapping[str, int]
+) -> dict[str, Any]:
+    _check_turned(layer)
+    if layer.out_bias and tp > 1:
+        problem = f"is {tp}, and the ranks' outputs are summed: the bias of o_proj would be added {tp} times"
+        raise InvalidInput("tp", problem, "tune the attention alone, and add it behind the sum")
+    heads = _of_a_rank(layer.heads, "num_attention_heads", tp)
+    kv_heads = _of_a_rank(layer.kv_heads, "num_key_value_heads", tp)
+    cache = {"heads": heads, "kv_heads": kv_heads, "head_dim": layer.head_dim, **sizes}
+    window = _hiding(layer.window, sizes["max_length"])
+    hidden = size_of(model, "hidden_size")
+    qkv = {
+        "name": "qkv",
+        "source": "residual",
+        "n": (heads + 2 * kv_heads) * layer.head_dim,
+        "k": hidden,
+        "bias": layer.qkv_bias,
+        "norm": "residual",
+        "eps": _number(model, "rms_norm_eps"),
+        "rotary": cache,
+    }
+    attention = {
+        "op": "attention",
+        "name": "attention",
+        "source": "qkv",
+        "sequences": sequences,
+        **cache,
+        **({} if window is None else {"window": window}),
+    }
+    o_proj = {
+        "name": "o_proj",
+        "source": "attention",
+        "n": hidden,
+        "k": heads * layer.head_dim,
+        "bias": layer.out_bias,
+    }
+    return {"kind": "chain", "m": sequences, "dtype": dtype, "ops": [qkv, attention, o_proj]}
+
+
+def in_words(config: Mapping[str, Any], why: str) -> str:
+    """Whether an attention has a kernel here in a model that is refused as a whole; `why` says what goes with it.
+
+    Raises:
+        InvalidInput: the config does not say how many layers there are.
+    """
+    if config.get(_LATENT):
+        return f"no attention: it is a latent one ({_LATENT}), which has no kernel here"
+    layers = size_of(config, "num_hidden_layers")
+    return f"the attention, {why}, in {layers} layers: tune-model takes no such model, submit --sequences does"
+
+
+def _of_a_rank(count: int, name: str, tp: int) -> int:
+    if count % tp:
+        problem = f"is {tp}, and {name} {count} is no multiple of it"
+        raise InvalidInput("tp", problem, "give a number of ranks that divides it")
+    return count // tp
+
+
+def _hiding(window: int | None, max_length: int) -> int | None:
+    return None if window is None or window >= max_length else window
+
+
+def _once(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [one for index, one in enumerate(found) if one not in found[:index]]
+
+
+def _check_norms(model: Mapping[str, Any]) -> None:
+    """That what is normed in front of the attention is normed as a kernel here does it."""
+    family = FAMILIES[model["model_type"]]
+    if family.norms_queries:
+        problem = "which norms queries and keys between qkv and the attention, and no kernel here does"
+    elif family.adds_one_to_norms:
+        problem = "whose norms multiply by 1 + their weight, and a kernel here by the weight"
+    else:
+        return
+    raise InvalidInput("model_type", f"is {model['model_type']!r}, {problem}", _WITHOUT_QKV)
+
+
+def _check_turned(layer: LayerAttention) -> None:
+    """That queries and keys are turned as a kernel here does it."""
+    if layer.rotary not in _PLAIN_ROTARY:
+        problem = f"is of type {layer.rotary!r}, whose frequencies change with the length, or which scales them"
+        raise InvalidInput("rope_scaling", problem, _WITHOUT_QKV)
+    if layer.turned_part not in (None, 1.0):
+        problem = f"is {layer.turned_part}, and a kernel here turns whole heads"
+        raise InvalidInput("partial_rotary_factor", problem, _WITHOUT_QKV)
+
+
+def words_of(pair: Mapping[str, Any]) -> str:
+    """Of an attention, or of one with what is around it, or of what is behind it."""
+    if "ops" in pair:
+        names = ", ".join(op["name"] for op in pair["ops"])
+        reach = next((_reach(op) for op in pair["ops"] if op.get("op") == ATTENTION), f"{pair['m']} rows")
+        return f"{names}: {reach}"
+    projected = "its projection" if pair["d_out"] else "no projection, since o_proj has a bias"
+    return f"attention: {_reach(pair)}, {projected}"
+
+
+def _reach(attention: Mapping[str, Any]) -> str:
+    window = f", a window of {attention['window']}" if attention.get("window") else ""
+    return f"{attention['sequences']} x {attention['max_length']} tokens{window}"

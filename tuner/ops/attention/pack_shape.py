@@ -1,0 +1,112 @@
+"""The shape of decode attention, alone or with a plain product behind it: what a call has seven operands for."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.errors import InvalidInput
+from tuner.ops.attention.op import ATTENTION
+from tuner.packs.base_shape import DTYPES, OPTIONS, BaseShape, Json, is_product
+
+#: Of the index: dtype, heads, heads of the cache, elements of a head, new tokens, page tokens, flags,
+#: window, columns of the projection; scale and soft cap as float32; first rung, number of rungs, its text.
+RECORD = struct.Struct("<9I2f3I")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionShape(BaseShape):
+    """Decode attention, and the projection of its rows, without sequences and context."""
+
+    section = "attentions"
+
+    #: ``fp16`` or ``bf16``.
+    dtype: str
+    #: Query heads.
+    heads: int
+    #: Heads of the cache.
+    kv_heads: int
+    #: Elements of a head.
+    head_dim: int
+    #: Of each sequence, included in its length.
+    new_tokens: int
+    #: Of a page of the cache; 0 where it is contiguous.
+    page_tokens: int
+    #: Whether a page's heads come before its tokens.
+    heads_first: bool
+    #: Tokens that a query sees; 0 for all.
+    window: int
+    #: Scores become soft_cap * tanh(score / soft_cap); 0 for no cap.
+    soft_cap: float
+    #: Of the scores.
+    scale: float
+    #: Columns of the projection behind it; 0 where there is none.
+    d_out: int
+
+    @classmethod
+    def of_workload(cls, workload: Mapping[str, Any]) -> AttentionShape:
+        """That of a manifest's workload.
+
+        Raises:
+            InvalidInput: it is not one attention with at most one plain product behind it.
+        """
+        op, product = _attention_and_projection(workload)
+        return cls(
+            dtype=workload.get("dtype", "fp16"),
+            heads=op["kv_heads"] * op["query_heads"],
+            kv_heads=op["kv_heads"],
+            head_dim=op["head_dim"],
+            new_tokens=op["new_tokens"],
+            page_tokens=op.get("page_tokens") or 0,
+            heads_first=bool(op.get("heads_first", True)),
+            window=op.get("window") or 0,
+            soft_cap=op.get("soft_cap") or 0.0,
+            scale=op.get("scale") or op["head_dim"] ** -0.5,
+            d_out=product["n"] if product else 0,
+        )
+
+    @property
+    def columns(self) -> int:
+        """Of its rows."""
+        return self.heads * self.head_dim
+
+    def figures(self, columns: int) -> tuple[Any, ...]:
+        """Of its record, from the dtype to the soft cap; `columns` are those that leave."""
+        sizes = (self.heads, self.kv_heads, self.head_dim, self.new_tokens, self.page_tokens)
+        more = (int(self.heads_first), self.window, columns, self.scale, self.soft_cap)
+        return (DTYPES[self.dtype], *sizes, *more)
+
+    def __str__(self) -> str:
+        heads = f"{self.heads} heads of {self.head_dim} over {self.kv_heads}"
+        pages = f"pages of {self.page_tokens}{'' if self.heads_first else ', tokens first'}" if self.page_tokens else ""
+        options = (
+            pages,
+            f"{self.new_tokens} new" if self.new_tokens > 1 else "",
+            f"window {self.window}" if self.window else "",
+            f"soft cap {self.soft_cap:g}" if self.soft_cap else "",
+            "" if self.scale == self.head_dim**-0.5 else f"scale {self.scale:g}",
+            f"projection to {self.d_out}" if self.d_out else "",
+        )
+        return ", ".join([f"{self.dtype} attention, {heads}", *filter(None, options)])
+
+
+def _attention_and_projection(workload: Mapping[str, Any]) -> tuple[Json, Json | None]:
+    """The attention, and the product behind it if there is one: what a call has seven operands for.
+
+    Raises:
+        InvalidInput: there are others, or the product has an option.
+    """
+    ops = workload["ops"]
+    attentions, products = [op for op in ops if op.get("op") == ATTENTION], [*filter(is_product, ops)]
+    if len(attentions) != 1 or len(products) > 1 or (products and products[0]["source"] != attentions[0]["name"]):
+        problem = f"is of {', '.join(op['name'] for op in workload['ops'])}"
+        raise InvalidInput("workload", problem, "give one attention with one product behind it at most")
+    product = products[0] if products else None
+    odd = [name for name in OPTIONS if product and product.get(name)]
+    if product and product["activation"] != "identity":
+        odd.append(product["activation"])
+    if odd:
+        raise InvalidInput("workload", f"has {', '.join(odd)} behind its attention", "give a plain product")
+    return attentions[0], product
