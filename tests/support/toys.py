@@ -50,11 +50,11 @@ def run(program: str, *sites: Path, timeout_s: float = 120.0) -> str:
 class Served:
     """A server and a client of it, in processes that have a toy."""
 
-    def __init__(self, folder: Path, toy: str) -> None:
+    def __init__(self, folder: Path, toy: str, gpu: str = "simulated:h200") -> None:
         self.site = install(toy, folder)
         self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)])}
         self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
-        own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", "simulated:h200"]
+        own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", gpu]
         self._server = subprocess.Popen(
             [sys.executable, *own], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
         )

@@ -7,6 +7,8 @@ from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op_kinds import op_kinds
+from tuner.core.problem.tile_op import TileOp
 
 Json = dict[str, Any]
 #: Their numbers in `pack.bin`.
@@ -39,5 +41,6 @@ class BaseShape:
 
 
 def is_product(op: Mapping[str, Any]) -> bool:
-    """Whether an op of a manifest's workload is a product of matrices."""
-    return "k" in op
+    """Whether an op of a manifest's workload is a product, or a tile op of another kind that is known here."""
+    kind = op_kinds().get(op.get("op", ""))
+    return "k" in op or (kind is not None and issubclass(kind.op, TileOp))

@@ -141,7 +141,9 @@ class _OpsShape(BaseShape):
     def d_in(self) -> int:
         """Columns of what the first op reads."""
         first = self.ops[0]
-        return int(first["k"]) if self.launched is None or is_product(first) else self.launched.columns
+        if self.launched is None or is_product(first):
+            return int(first["k"] if "k" in first else first["n"])
+        return self.launched.columns
 
     @property
     def d_out(self) -> int:
@@ -208,7 +210,7 @@ def _words(op: Json) -> str:
     if not is_product(op):
         return str(op["name"])
     columns = 2 * op["n"] if op.get("rotary") else op["n"]
-    activation = [] if op["activation"] == "identity" else [op["activation"]]
+    activation = [] if op.get("activation", "identity") == "identity" else [op["activation"]]
     return " ".join([op["name"], str(columns), *(name for name in OPTIONS if op.get(name)), *activation])
 
 

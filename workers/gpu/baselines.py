@@ -22,6 +22,7 @@ from .data import ProblemData
 from .launch import Kernel, PlanOnDevice, check, fill
 from .library_norms import LibraryNorms
 from .outputs import bits_type
+from .own_ops import OwnCall
 from .squares import InputSquares, SquaresTables
 
 #: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it, and pairs of `tuner_rotary`.
@@ -214,7 +215,8 @@ class LibraryRunner:
         ]
         buffers = data.slot_ops(0)
         self._gemms = [
-            LibraryGemm(lt, op, self._dtype, buffer.bias) for op, buffer in zip(self._ops, buffers, strict=True)
+            LibraryGemm(lt, op, self._dtype, buffer.bias) if op.IS_PRODUCT else OwnCall(op, self._dtype)
+            for op, buffer in zip(self._ops, buffers, strict=True)
         ]
         num_streams = len(self._ops) if self.can_run_beside else 1
         #: Products that run side by side must not share one.
@@ -239,9 +241,9 @@ class LibraryRunner:
         return tuple(gemm.num_algorithms for gemm in self._gemms)
 
     def recipe(self) -> LibraryRecipe:
-        """How to call the library as this does."""
+        """How to call the library as this does. Of an op of another kind it has no call."""
         ops = zip(self._gemms, self._ops, self.choices, strict=True)
-        calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
+        calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops if isinstance(gemm, LibraryGemm))
         return LibraryRecipe(cublaslt_version=self._lt_version, beside=self._beside, calls=calls)
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:

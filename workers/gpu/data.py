@@ -21,6 +21,7 @@ from ..source.launch_args import OpBuffers
 from .fitting import NUM_CHECKS, slots_that_fit
 from .integrity import Region, region
 from .outputs import GuardedOutput, bits_type
+from .own_ops import own_reference
 from .reference import Operands, Reference, reference
 from .turned import Turned, TurnedCache, draw_lengths, draw_pages
 
@@ -207,7 +208,10 @@ class ProblemData:
     def _copy_bytes(self) -> int:
         """Of one slot's weights, inputs and outputs."""
         workload = self.workload
-        others = sum(op.m * (op.n * (1 + op.residual) + op.k) for op in workload.tile_ops) * workload.dtype.size_bytes
+        others = (
+            sum(op.m * (op.n * (1 + op.residual) + op.source_columns) for op in workload.tile_ops)
+            * workload.dtype.size_bytes
+        )
         return workload.weight_bytes + others
 
     def _check_bytes(self) -> int:
@@ -228,7 +232,7 @@ class ProblemData:
         inputs: dict[str, Array] = {}
         normed = {name for op in self.workload.tile_ops for name in self._normed_inputs(op)}
         for i, op in enumerate(self.workload.tile_ops):
-            wanted = [(op.source, (op.m, op.k))] if self.workload.producer_of(i) is None else []
+            wanted = [(op.source, (op.m, op.source_columns))] if self.workload.producer_of(i) is None else []
             if op.residual and self.workload.residual_producer_of(i) is None:
                 wanted.append((residual_of(op), (op.m, op.n)))
             for name, shape in wanted:
@@ -299,6 +303,11 @@ class ProblemData:
         for i in op_indices:
             op = self.workload.tile_ops[i]
             source, added = references.get(op.source), references.get(op.residual_source)
+            if not op.IS_PRODUCT:
+                read: Array = widened(inputs[op.source]) if source is None else source.values
+                w = widened(self._weights[0][i])
+                references[op.name] = own_reference(op, read, w, dtype, a_is_rounded=source is not None)
+                continue
             factors = inputs.get(factors_of(op)) if op.row_scale else None
             if op.norm:
                 normed = references.get(op.norm)

@@ -186,8 +186,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     config += _chain_config(workload, tiling) + _rotary_config(workload)
     config += _in_band_config(workload, tiling) + _engine_config(workload, tiling)
     if own := own_tasks(workload, tiling):
-        has = (str(index in own).lower() for index in range(len(workload.tile_ops)))
-        config += f"#define TUNER_OWN_TASKS\nconstexpr bool kOwnTasks[kNumOps] = {{{', '.join(has)}}};\n"
+        config += f"#define TUNER_OWN_TASKS {sum(1 << index for index in own)}\n"
         after = names.index("own_task.cuh") + 1
         texts[after:after] = own.values()
     texts[0] = _with_config(texts[0], config)

@@ -31,7 +31,7 @@ class TileOp(Op):
     activation = Activation.IDENTITY
     if not TYPE_CHECKING:
         rotary = None
-    else:  # names of its module, which are not there when an op's fields are asked for
+    if TYPE_CHECKING:  # names of its module, which are not there when an op's fields are asked for
         rotary: Rotary | None
 
         @property

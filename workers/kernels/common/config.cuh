@@ -64,10 +64,6 @@ constexpr ChainOp kChainOps[kNumOps] = {};
 [[maybe_unused]] constexpr bool kRotaryHeadsFirst = true;
 #endif
 
-#ifndef TUNER_OWN_TASKS
-[[maybe_unused]] constexpr bool kOwnTasks[kNumOps] = {};  // ops whose kind has what a task does: own_task.cuh
-#endif
-
 #ifndef TUNER_IN_BAND
 constexpr int kReaderWarps = 0;                         // that read inputs in band: mailbox.cuh
 constexpr int kMailboxRows = 0;                         // of the ops: as many as the kernel was made for

@@ -11,7 +11,8 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.schedule.tiling import Tile
 
 _TEXT = Template("""\
-  static constexpr int kTileM = $tile_m, kTileN = $tile_n, kLength = $length, kTaps = $taps, kRowsAtOnce = $rows_at_once;
+  static constexpr int kTileM = $tile_m, kTileN = $tile_n, kLength = $length;
+  static constexpr int kTaps = $taps, kRowsAtOnce = $rows_at_once;
   static constexpr int kRadius = kTaps / 2, kRows = kTileM + 2 * kRadius;
 
   __device__ static void run(const OpArgs& op, const Task& task, unsigned char* memory) {
@@ -39,9 +40,9 @@ _TEXT = Template("""\
       }
 #pragma unroll
       for (int r = 0; r < kRowsAtOnce; ++r) {
-        const int row = first + row0 + r;
-        if (row < kLength)
-          op.c[sequence + static_cast<long long>(row) * op.n + column] = static_cast<Element::Bits>(Element::narrow(sums[r]));
+        const long long row = first + row0 + r;
+        const Element::Bits rounded = static_cast<Element::Bits>(Element::narrow(sums[r]));
+        if (row < kLength) op.c[sequence + row * op.n + column] = rounded;
       }
     }
   }
