@@ -26,20 +26,28 @@ def recorded_machine(path: Path) -> dict[str, Any]:
     return meta | own
 
 
-def write_report(path: Path, rows: list[dict[str, Any]], machine: dict[str, Any], **tables: Any) -> None:
+def write_report(
+    path: Path, rows: list[dict[str, Any]], machine: dict[str, Any], *, command: str = "", **tables: Any
+) -> None:
     """Writes `rows` with the machine's `gpu`, `driver`, `cuda`, and this process's commit, date and command; `tables`
-    are what else the file has."""
-    module = getattr(sys.modules["__main__"], "__spec__", None)
+    are what else the file has. `command`: of a run in several processes, those that were given."""
     meta = {
         **machine,
         "cpu": cpu_name(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
-        "command": without_folders(" ".join(["python", "-m", module.name if module else sys.argv[0], *sys.argv[1:]])),
+        "command": command or given_command(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"meta": meta, "rows": rows, **tables}, indent=1) + "\n")
     print(f"wrote {path}")
+
+
+def given_command() -> str:
+    """By which this process was started."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    name = module.name.removesuffix(".__main__") if module else sys.argv[0]
+    return without_folders(" ".join(["python", "-m", name, *sys.argv[1:]]))
 
 
 def without_folders(command: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import NO_GPU, commit, write_report
+from benchmarks.common.report import NO_GPU, commit, given_command, write_report
 from tests.support.repository import ROOT
 
 Row = dict[str, Any]
@@ -60,27 +60,34 @@ def steps(program: Program, seed: int, size: int) -> list[Step]:
 
 
 class Kept:
-    """Rows of the steps that are done, in a file with a line for each."""
+    """Rows of the steps that are done, in a file with a line for each, and the commands that did them."""
 
     def __init__(self, path: Path) -> None:
         """Goes on with what the file holds."""
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self.rows: dict[int, list[Row]] = {}
+        #: Each once, as they were given.
+        self.commands: list[str] = []
         whole = ""
         for line in path.read_text().splitlines(keepends=True) if path.exists() else []:
             if not line.endswith("\n"):  # cut while it was written
                 continue
             kept = json.loads(line)
-            self.rows[kept["step"]] = kept["rows"]
+            self._add(kept["step"], kept["rows"], kept["command"])
             whole += line
         path.write_text(whole)
 
     def keep(self, index: int, rows: list[Row]) -> None:
         """Adds a step's rows; they are on the disk when it returns."""
-        self.rows[index] = rows
+        self._add(index, rows, command := given_command())
         with self._path.open("a") as file:
-            file.write(json.dumps({"step": index, "rows": rows}) + "\n")
+            file.write(json.dumps({"step": index, "rows": rows, "command": command}) + "\n")
+
+    def _add(self, index: int, rows: list[Row], command: str) -> None:
+        self.rows[index] = rows
+        if command not in self.commands:
+            self.commands.append(command)
 
 
 def run(
@@ -105,7 +112,8 @@ def run(
         return None
     rows, wrong = program.judge([row for index in range(len(todo)) for row in done.rows[index]])
     setting = {"seed": seed, "unit": program.unit, "size": len(todo) * program.step}
-    write_report(results / f"{program.name}.json", rows, {**NO_GPU, **setting})
+    path, commands = results / f"{program.name}.json", "; ".join(done.commands)
+    write_report(path, rows, {**NO_GPU, **setting}, command=commands)
     return wrong
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import suppress
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -66,6 +69,21 @@ def test_a_run_that_was_cut_goes_on_where_it_was_and_comes_to_the_same(tmp_path:
     assert run(units.program, kept=tmp_path, results=tmp_path) == []
     assert [step.first for step in units.steps] == [0, 2, 4, 6, 8]
     assert json.loads((tmp_path / "units.json").read_text())["rows"] == [{"sum": "all", "unit": sum(range(10))}]
+
+
+def test_the_commands_of_all_parts_of_a_run_are_told_as_they_were_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units = Units()
+    spec = ModuleSpec("tests.soak.__main__", None)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
+    for num_left, arguments in ((2, "units --seconds 5"), (2, "units --seconds 5"), (9, "units --results /a/b/new")):
+        units.num_left = num_left
+        monkeypatch.setattr(sys, "argv", ["soak", *arguments.split()])
+        with suppress(KeyboardInterrupt):
+            run(units.program, kept=tmp_path, results=tmp_path)
+    meta = json.loads((tmp_path / "units.json").read_text())["meta"]
+    assert meta["command"] == "python -m tests.soak units --seconds 5; python -m tests.soak units --results new"
 
 
 def test_a_line_that_was_cut_is_done_again(tmp_path: Path) -> None:
