@@ -243,7 +243,8 @@ class LibraryRunner:
     def recipe(self) -> LibraryRecipe:
         """How to call the library as this does. Of an op of another kind it has no call."""
         ops = zip(self._gemms, self._ops, self.choices, strict=True)
-        calls = tuple(gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops if isinstance(gemm, LibraryGemm))
+        found = (gemm.recipe(op, algorithm=choice) for gemm, op, choice in ops)
+        calls = tuple(call for call in found if call is not None)
         return LibraryRecipe(cublaslt_version=self._lt_version, beside=self._beside, calls=calls)
 
     def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:

@@ -48,6 +48,9 @@ class OwnCall:
             raise WorkerError(f"{op.name}: no library makes a {op.KIND}, and its kind has no kernel to measure beside")
         self._call: Callable[[int, int, int], None] = part.kernel_of(op, dtype)
 
+    def recipe(self, op: TileOp, *, algorithm: int) -> None:
+        """The library has no such call."""
+
     def launch(self, a: int, w: int, c: int, *_: Any, **__: Any) -> None:
         """Enqueues it on the current stream, by the addresses of A, W and the output."""
         self._call(a, w, c)

@@ -30,10 +30,10 @@ def lower(op: TileOp, tile: Tile, chosen: Any = None, *, num_parts: int = 1, in_
         ValueError: they are not as many as the op says.
     """
     space = _lowering_of(type(op)).lower(op, tile, chosen, num_parts=num_parts, in_band=in_band)
-    told = (op.tile_grid(tile.m, tile.n), op.num_steps(tile.k))
-    if (space.word_grid, space.num_steps) != told:
+    wanted = (op.tile_grid(tile.m, tile.n), op.num_steps(tile.k))
+    if (space.word_grid, space.num_steps) != wanted:
         made = f"{space.word_grid} tiles of {space.num_steps} steps"
-        raise ValueError(f"{op.name}: its kind makes {made}, and says {told[0]} of {told[1]}")
+        raise ValueError(f"{op.name}: its kind makes {made}, and says {wanted[0]} of {wanted[1]}")
     return space
 
 
