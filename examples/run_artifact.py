@@ -29,7 +29,7 @@ except ModuleNotFoundError:  # said once the artifact is known to be right
     cupy = None
 
 #: The newest format of a manifest that it reads; one that names none is of the first.
-NEWEST_FORMAT = 5
+NEWEST_FORMAT = 6
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
 #: CUtensorMapDataType.
@@ -363,6 +363,8 @@ def main() -> None:
         sys.exit("give the zip of an artifact, or the folder of its files")
     artifact = Artifact(sys.argv[1])
     manifest = artifact.manifest
+    if manifest.get("own_launches"):
+        sys.exit("this artifact has an op of another package: run it by tuner.runtime.load_artifact")
     if manifest.get("attentions"):
         sys.exit("this artifact has an attention: run it with run_attention.py, which gives it a cache and lengths")
     if any(op.get("rotary") for op in manifest["workload"]["ops"]):

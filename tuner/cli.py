@@ -22,6 +22,7 @@ from tuner.cluster_cli import scheduler, tls, worker
 from tuner.db_cli import db
 from tuner.doctor import doctor
 from tuner.errors import StoreError, TunerError
+from tuner.fit_cli import fit
 from tuner.terminal import CannotPrint, printing
 from tuner.token_cli import audit, quota, token
 from tuner.versions import VERSION_MESSAGE, install_command
@@ -57,7 +58,7 @@ def main() -> None:
     """Runs a tuner service. Every option can be set as TUNER_<NAME> in the environment, too."""
 
 
-for command in (audit, db, doctor, quota, scheduler, tls, token, worker):
+for command in (audit, db, doctor, fit, quota, scheduler, tls, token, worker):
     main.add_command(command)
 
 

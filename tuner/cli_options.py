@@ -23,19 +23,23 @@ database_option = click.option("--database-url", help="postgresql://USER@HOST/NA
 
 
 def settings_of(options: dict[str, Any]) -> Settings:
-    """Options given, else the environment, else the defaults.
+    """Options given, else the environment, else the defaults. The simulator has the fits that they name.
 
     Raises:
         click.UsageError: names each that is wrong.
+        InvalidInput: a fit is none.
     """
     from pydantic import ValidationError
 
+    from tuner.core.model.rates import use_fits
     from tuner.settings import Settings
 
     try:
-        return Settings(**{name: value for name, value in options.items() if value is not None})
+        settings = Settings(**{name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
         raise click.UsageError("; ".join(_in_words(one) for one in error.errors())) from error
+    use_fits(settings.fits_folder)
+    return settings
 
 
 def _in_words(error: Mapping[str, Any]) -> str:

@@ -72,6 +72,11 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="address to listen on; beyond loopback only with tokens")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one and prints it")
     data: Path = Field(default=Path("tuner-data"), description="folder of database, artifacts and build cache")
+    fits: Path | None = Field(
+        default=None,
+        description="folder of the simulator's fits to one's own cards, of `tuner fit`; by default `fits` in the data "
+        "folder",
+    )
     gpu: str = Field(
         default="auto",
         description="`auto`: this machine's GPUs, else a simulated H200; `simulated:<gpu>`; `none`: measure nothing",
@@ -294,6 +299,11 @@ class Settings(BaseSettings):
             except ValueError as error:
                 raise ValueError(f"login_proxies: {error}; give addresses or networks, e.g. 10.0.0.7") from error
         return self
+
+    @property
+    def fits_folder(self) -> Path:
+        """Where `tuner fit` leaves what it makes."""
+        return self.data / "fits" if self.fits is None else self.fits
 
     @property
     def login_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:

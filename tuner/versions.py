@@ -19,9 +19,11 @@ SIGNATURE_HEADER = "Tuner-Signature"
 #: Of an artifact's manifest. It grows when a field goes or changes its name or its meaning.
 #: Format 1 called `start_gate` `gate`. Format 3 has `attentions`, and without a product no `kernel`. Format 4 has
 #: `launch_order`: before, each attention was launched in front of all products. Format 5 has `parameter.pages`: before,
-#: no product wrote to pages.
-MANIFEST_FORMAT = 5
-#: The same without such a product.
+#: no product wrote to pages. Format 6 has `own_launches`, of ops that other packages bring.
+MANIFEST_FORMAT = 6
+#: The same without such an op.
+PAGES_FORMAT = 5
+#: The same without a product that writes to pages.
 ORDERED_FORMAT = 4
 #: Of a manifest whose attentions come first, or that writes to a cache, which programs of that format read too.
 ATTENTIONS_FORMAT = 3

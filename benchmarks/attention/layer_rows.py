@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from tests.support.presets import LayerRun, decoder_layer
 from tuner.core.problem.objective import CacheState, Regime
-from tuner.core.problem.presets import LayerRun, decoder_layer
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.trial.job import Budget, JobSpec, Objective
 from tuner.errors import InvalidInput

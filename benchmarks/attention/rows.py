@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from tests.support.presets import attention_pair
 from tuner.core.problem.gpu import ASKED_CLUSTERS, Gpu
 from tuner.core.problem.kv_cache import PagedCache
-from tuner.core.problem.presets import attention_pair
 from tuner.ops.attention.form import PLAIN, AttentionForm, form_for
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.policies import policy_schedules

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.report import NO_GPU, write_report
+from tests.support.presets import decoder_block
 from tuner.core.legal.legality import estimated_resources
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.presets import decoder_block
 from tuner.core.problem.workload import Activation, Workload, WorkloadKind, ffn_pair
 from tuner.core.schedule.tiling import Tiling
 from tuner.core.space.space import Space

@@ -17,8 +17,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from tests.support.presets import decoder_attention, decoder_layer
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.presets import decoder_attention, decoder_layer
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.levels import NO_ORDERING, NO_TILING
@@ -28,13 +28,12 @@ from tuner.core.space.joint import any_space_of
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.errors import TunerError
-from tuner.ops.attention.artifact import attention_kernels
 from tuner.ops.attention.schedule import AttentionSchedule
-from tuner.ops.attention.tie import build_appends
 from tuner.search.adapting import adapt
 from tuner.winners.shipped import ShippedWinners
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.own_artifact import own_kernels
 from tuner.workers.builder.prepare import prepare
 
 MODEL = "llama3-8b"
@@ -141,8 +140,7 @@ def make(
         ready = prepare(workload, gpu, candidate, builder, {})
         if ready.refusal:
             return ready.refusal
-        appends = build_appends(workload, gpu, builder)
-        attentions = attention_kernels(workload, gpu, candidate, ready.work.own, appends)
+        own = own_kernels(workload, gpu, candidate, ready.work.own, lambda source: builder.build(source, gpu.arch))
         made = assemble(
             Problem(workload=workload, objective=Objective()),
             candidate,
@@ -152,7 +150,7 @@ def make(
             Environment(gpu_name=gpu.name, simulated=False, driver=driver, cuda=builder.compiler_version),
             {"provenance": {"source": source}},
             ready.work.spin_limit_cycles,
-            attentions=attentions,
+            own=own,
         )
     except TunerError as error:
         return str(error)

@@ -13,27 +13,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import random
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from benchmarks.common.report import results_file, write_report
-from benchmarks.simulator.fit import Forecast, forecasts, from_vector, improve, linearise, to_vector
-from benchmarks.simulator.fit import Trial as FitTrial
 from benchmarks.simulator.trials import DataSet, counted_bytes, pack, read, trial_of, write
-from tuner.core.model.rates import CATALOGUE_RATES, Fit, Rates
+from tuner.core.model.fit import Fitter, Forecast, forecasts, weighed
+from tuner.core.model.rates import Fit, Rates
 from tuner.core.problem.gpu import CATALOGUE, Gpu
 from tuner.core.trial.stats import rank_correlation, selection_regret
 
@@ -42,8 +37,6 @@ SEED = 1
 NUM_TRUSTED = 10
 #: Schedules of a tiling from which what order does can be told, and by how many times the noise they must differ.
 MIN_ORDERS, MIN_SPREAD = 8, 3.0
-#: Plans that are larger are not fitted to: they take longest to simulate.
-MAX_FITTED_TASKS = 2000
 #: Steps of the fit to all; of a fit that leaves a pair out, behind the first, which all of these share.
 NUM_STEPS, NUM_LEFT_OUT_STEPS = 6, 1
 #: Targets.
@@ -65,32 +58,6 @@ def chosen(data: DataSet, per_pair: int) -> list[Row]:
         half, num_fast = len(rows) // 2, per_pair * 2 // 3
         found += rng.sample(rows[:half], num_fast) + rng.sample(rows[half:], per_pair - num_fast)
     return found
-
-
-def weighed(trials: Sequence[FitTrial]) -> list[FitTrial]:
-    """A schedule that takes four times as long as the pair's best one counts half: the fast ones must be told apart."""
-    best = {pair: min(trial.time_us for trial in trials if trial.pair == pair) for pair in {t.pair for t in trials}}
-    return [replace(trial, weight=math.sqrt(best[trial.pair] / trial.time_us)) for trial in trials]
-
-
-class Fitter:
-    """Fits to the same trials, to all of them and without a pair."""
-
-    def __init__(self, trials: Sequence[FitTrial], pool: Executor | None) -> None:
-        """Begins at the catalogue's rates."""
-        self._trials = [trial for trial in trials if trial.plan.plan.num_tasks <= MAX_FITTED_TASKS]
-        self._pool = pool
-        self._start = to_vector(CATALOGUE_RATES)
-        self._first = linearise(self._trials, self._start, pool)
-
-    def without(self, pair: str | None, num_steps: int) -> Rates:
-        """The fit to all pairs but this one; the first step is not counted."""
-        kept = np.array([trial.pair != pair for trial in self._trials])
-        trials = [trial for trial in self._trials if trial.pair != pair]
-        at = improve(self._first, self._start, kept)
-        for _ in range(num_steps):
-            at = improve(linearise(trials, at, self._pool), self._start, np.ones(len(trials), dtype=bool))
-        return from_vector(at)
 
 
 def judge(data: DataSet, pair: str, rates: Rates, gpu: Gpu, pool: Executor | None = None) -> Row:

@@ -15,9 +15,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks.common.rows import choose_rows
-from benchmarks.simulator.fit import Trial
 from tuner.core.insight.derived_counters import DRAM_READ_BYTES, DRAM_WRITE_BYTES
 from tuner.core.legal.legality import estimated_resources
+from tuner.core.model.fit import Trial
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.gpu import Gpu
@@ -112,4 +112,4 @@ def trial_of(row: Row, gpu: Gpu) -> Trial:
     share = gpu.registers_per_sm // (schedule.ordering.ctas_per_sm * resources.num_threads) // 8 * 8
     resources = replace(resources, registers_per_thread=min(share, resources.registers_per_thread))
     plan = verify(make_plan(graph, schedule.ordering, gpu), graph, resources, gpu)
-    return Trial(pair=row["pair"], plan=plan, time_us=row["time_us"], dram_bytes=counted_bytes(row))
+    return Trial(workload=row["pair"], plans=(plan,), time_us=row["time_us"], dram_bytes=counted_bytes(row))

@@ -8,8 +8,8 @@ from tests.support.cases import H200, adds, gemms, simt, wgmma
 from tests.support.chains import block, run_of_block
 from tests.support.compiled import compile_source
 from tests.support.lanes import soak_unless
+from tests.support.presets import decoder_block
 from tuner.core.legal.legality import dynamic_smem_bytes, tiling_problem
-from tuner.core.problem.presets import decoder_block
 from tuner.core.problem.workload import Dtype, Workload, ffn_pair
 from tuner.core.schedule.tiling import Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.workers.builder.artifact import _tensors, least_driver

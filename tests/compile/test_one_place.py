@@ -27,22 +27,21 @@ _ROW = """
 _ASK = """
 import ctypes, json
 import numpy as np
-from pydantic import TypeAdapter
 from tests.support.compiled import compile_source
 from tests.support.packs import ffn, ladder, make
 from dataclasses import replace
 from pathlib import Path
 import tuner
-from tuner.client.options import pair_options
+from tuner.client.pair_options import flat_options
 from tuner.core.problem.activation import Activation, canonical
 from tuner.packs.write import write_pack
 from tuner.runtime import native
 from tuner.runtime.arrays import _Cupy
-from tuner.wire.fields import ActivationName
+from tuner.core.problem.asked import asked_workloads
+from tuner.wire.pairs import model_of
 from tuner.workers.source.tools import tools_source
 relu2 = canonical("relu_squared")
-command = pair_options(lambda: None)
-options = {option.name: option for option in command.__click_params__}
+options = {option.name: option for option in flat_options()}
 workload = ffn()
 workload = replace(workload, ops=(replace(workload.ops[0], activation=relu2), *workload.ops[1:]))
 made = make(workload=workload)
@@ -56,7 +55,7 @@ choice = native.Choice()
 print(json.dumps({
     "tree": str(Path(tuner.__file__).parents[1]),
     "command line": list(options["activation"].type.choices),
-    "http": TypeAdapter(list[ActivationName]).json_schema()["$defs"]["Activation"]["enum"],
+    "http": model_of(asked_workloads()["ffn"]).model_json_schema()["$defs"]["Activation"]["enum"],
     "arrays": _Cupy(np).activate(np.array([-1.0, 3.0], dtype=np.float32), "relu2").tolist(),
     "compiled": len(compile_source(source, "sm_90a")[0]) > 0 and "kRelu2 = 4" in source,
     "library's kernels": "if (activation == 4) return max_or_nan(x, 0.0f) * max_or_nan(x, 0.0f)" in tools_source(),

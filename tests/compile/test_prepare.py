@@ -59,7 +59,7 @@ def test_nothing_is_proven_or_rendered_here_and_what_comes_is_the_same(
 
     for name in ("kernels_of", "forecast_us"):
         monkeypatch.setattr(here, name, not_here)
-    for name in ("plans_for", "attention_plans_for", "render", "source_of", "tie"):
+    for name in ("plans_for", "own_plans_for", "render", "own_source", "tie"):
         monkeypatch.setattr(kernels, name, not_here)
     prepared = try_prepare(WORKLOAD, H200, CANDIDATE, builder)
     assert isinstance(prepared, PreparedKernel)
@@ -82,7 +82,7 @@ def test_an_attention_with_its_projection_is_made_ready_for_a_gpu_without_a_copy
     assert isinstance(prepared, PreparedKernel)
     (launchable,) = prepared.work.own
     launchable.check()
-    assert launchable.tiling.engine is AttentionEngine.MMA
+    assert launchable.schedule.engine is AttentionEngine.MMA
     assert prepared.work.shared is not None
 
 

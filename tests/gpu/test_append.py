@@ -15,11 +15,10 @@ from tests.support.on_card import problem
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
-from tuner.ops.attention.artifact import attention_kernels
 from tuner.ops.attention.rules import attention_engine_problem
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.ops.attention.tie import build_appends
 from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.own_artifact import own_kernels
 
 cupy = pytest.importorskip("cupy")
 
@@ -42,10 +41,12 @@ def test_new_rows_are_turned_and_appended_and_no_other_row_is_written(on_card: O
     workload = attention(new_tokens=2, form=form)
     candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=alone(span_tokens=192, cluster=1))
     made, op = on_card.ready(workload, candidate), workload.launch_ops[0]
-    appends = build_appends(workload, on_card.gpu, on_card.builder)
     files = assemble(
         problem(workload), candidate, (), "", None, Environment(gpu_name=on_card.gpu.name, simulated=False), {}, 55,
-        attentions=attention_kernels(workload, on_card.gpu, candidate, made.work.own, appends),
+        own=own_kernels(
+            workload, on_card.gpu, candidate, made.work.own,
+            lambda source: on_card.builder.build(source, on_card.gpu.arch),
+        ),
     ).files  # fmt: skip
     case = EmulatedAppend(op=op.shape, lengths=LENGTHS, paged=op.form.paged)
     given = {

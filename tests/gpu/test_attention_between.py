@@ -21,10 +21,10 @@ from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Environment
 from tuner.core.trial.outcome import Measured
-from tuner.ops.attention.artifact import attention_kernels
 from tuner.ops.attention.rules import attention_engine_problem
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.own_artifact import own_kernels
 from tuner.workers.builder.prepare import prepare
 
 cupy = pytest.importorskip("cupy")
@@ -368,7 +368,7 @@ def test_the_runtime_runs_an_artifact_in_the_same_order(on_card: OnCard, name: s
     files = assemble(
         problem(workload), candidate, made.plans, made.source, made.work.shared,
         Environment(gpu_name=on_card.gpu.name, simulated=False), {}, made.work.spin_limit_cycles,
-        attentions=attention_kernels(workload, on_card.gpu, candidate, made.work.own),
+        own=own_kernels(workload, on_card.gpu, candidate, made.work.own),
     ).files  # fmt: skip
     out = cupy.full(wanted.shape, 0x7FFF, dtype=cupy.uint16)
     given = dict(data._check_inputs[0]) | {last: out}

@@ -10,7 +10,7 @@ import pytest
 from tests.support.attention_jobs import best_of_job
 from tests.support.conformance.launching import OnCard
 from tests.support.on_card import problem
-from tuner.core.problem.presets import LayerRun, decoder_layer
+from tests.support.presets import LayerRun, decoder_layer
 from tuner.core.problem.workload import Dtype
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.attention.rules import attention_engine_problem

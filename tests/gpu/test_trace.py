@@ -16,7 +16,7 @@ from tests.support.on_card import fused, problem, schedule
 from tuner.core.insight.tracing import op_names
 from tuner.core.plan.tile_graph import TileGraph
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.ordering import Assignment
@@ -190,7 +190,7 @@ def test_each_cta_of_an_attention_has_its_tasks_at_the_lengths_that_are_timed(
     if reason := attention_engine_problem(AttentionEngine.TMA, supervisor.target.gpu):
         pytest.skip(reason)
     trace, products = traced(supervisor, problem(workload), Candidate(plan_kind=kind, schedule=chosen))
-    (plan,) = attention_plans_for(workload, supervisor.target.gpu, Candidate(plan_kind=kind, schedule=chosen))
+    (plan,) = own_plans_for(workload, supervisor.target.gpu, Candidate(plan_kind=kind, schedule=chosen))
     mine = [span for span in trace.spans if span.op == len(workload.tile_ops)]
     live = sum(len(plan.live_spans(length)) for length in workload.launch_ops[0].timed_lengths)
     tiles = {(span.tile_m, span.tile_n) for span in mine}

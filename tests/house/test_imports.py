@@ -20,9 +20,6 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/ops": set(),
     "tuner/ops/attention": {"numpy"},
     "tuner/ops/attention/card": {"numpy", "cupy", "cuda", "torch"},
-    "tuner/ops/attention/requests.py": {"pydantic"},
-    "tuner/ops/attention/wire.py": {"pydantic"},
-    "tuner/ops/gemm/wire.py": {"pydantic"},
     "tuner/search": {"optuna", "numpy", "threadpoolctl"},
     "tuner/store": {"sqlalchemy", "alembic"},
     "tuner/store/shapes.py": {"numpy", "sqlalchemy"},  # distances to thousands of shapes
@@ -66,6 +63,7 @@ LIBRARIES: dict[str, set[str]] = {
     "tuner/db_cli.py": {"click"},
     "tuner/doctor.py": {"click"},
     "tuner/estimate.py": {"pydantic"},
+    "tuner/fit_cli.py": {"click"},
     "tuner/token_cli.py": {"click"},
     "tuner/demo.py": {"click", "rich"},
     "workers": {"numpy", "pebble"},

@@ -21,7 +21,7 @@ from tuner.client.batch import follow
 from tuner.core.trial.job import JobState
 from tuner.core.trial.outcome import FailureKind, Outcome
 from tuner.store import Store, jobs, trials
-from tuner.wire.chains import Chain
+from tuner.wire.pairs import Chain
 
 #: One of each that a trial can have.
 OUTCOMES: tuple[Outcome, ...] = (measured(20.0), rejected(), *(failed(kind) for kind in FailureKind))

@@ -154,7 +154,7 @@ def test_a_kind_of_another_package_goes_from_a_request_to_a_result(tmp_path: Pat
             status, _ = ask("GET", f"/ui/jobs/{job['id']}{path}")
             assert (path, status) == (path, 200)
         _, source = ask("GET", f"/ui/jobs/{job['id']}/trials/{number}/source.json")
-        assert "gather(const uint4* x" in json.dumps(source)
+        assert "GatherArgs args)" in json.dumps(source)
         _, batch = ask("POST", "/batches", {"pairs": [pair | {"m": 32}, pair | {"m": 64}], "budget": BUDGET})
         _, members = ask("GET", f"/batches/{batch['id']}/jobs")
         assert [ended(ask, one["job"]["id"]) for one in members["items"]] == [("succeeded", "")] * 2
@@ -163,6 +163,14 @@ def test_a_kind_of_another_package_goes_from_a_request_to_a_result(tmp_path: Pat
         (ladder,) = best["ladders"]
         served = {(rung["m_lo"], rung["m_hi"]) for rung in ladder["rungs"] if rung["kernel"] is not None}
         assert (ladder["reason"], served <= {(32, 32), (64, 64)}) == ("", True), "a gather's kernel has its own rows"
+        alone = {"kind": "gather", "m": 8, "n": 512, "table_rows": 4096}
+        status, job = ask("POST", "/jobs", {"pair": alone, "budget": BUDGET})
+        assert (status, job["pair"]["kind"]) == (202, "chain"), "as a preset is"
+        assert ended(ask, job["id"]) == ("succeeded", "")
+        _, found = ask("GET", "/best?target=simulated:h200&kind=gather&m=8&n=512&table_rows=4096")
+        assert (found["match"], found["best"]["job_id"]) == ("exact", job["id"])
+        _, page = ask("GET", "/ui/submit.json?what=gather&m=8&n=512&table_rows=4096")
+        assert page["body"]["pair"] == {**alone, "dtype": "fp16"}
 
 
 EXPLAINED = """

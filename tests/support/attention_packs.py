@@ -18,13 +18,14 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine
-from tuner.ops.attention.artifact import AttentionKernel, attention_kernels
-from tuner.ops.attention.launchable import AttentionLaunchable
+from tuner.ops.attention.artifact import AttentionKernel
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.search.seeds import first_guesses
 from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.own_artifact import own_kernels
 from tuner.workers.source.launchable import Ties, cubin_digest
+from tuner.workers.source.own_launchable import OwnLaunchable
 from tuner.workers.source.render import render
 
 
@@ -63,7 +64,7 @@ def made_of(workload: Workload, candidate: Candidate, *, simulated: bool = False
     """The artifact of a workload with an attention, whatever products stand around it."""
     assert candidate.schedule
     plans = plans_for(workload, H200, candidate)
-    (one,) = attention_kernels(workload, H200, candidate)
+    (one,) = own_kernels(workload, H200, candidate)
     if not simulated:
         one = replace(one, launchable=_forged(one))
     made = assemble(
@@ -75,7 +76,7 @@ def made_of(workload: Workload, candidate: Candidate, *, simulated: bool = False
         SIMULATED if simulated else REAL,
         {"job_id": "job-1"},
         55,
-        attentions=(one,),
+        own=(one,),
     )
     return MadeAttention(
         kernel=Kernel(files=made.files), workload=workload, candidate=candidate, attention=one, plans=plans
@@ -111,9 +112,9 @@ def schedule_of(
     return guess.but(launch_ops=(replace(one, math_warps=8, next_percent=next_percent, engine=by),))
 
 
-def _forged(one: AttentionKernel) -> AttentionLaunchable:
+def _forged(one: AttentionKernel) -> OwnLaunchable:
     cubin = b"\x7fELF attention"
     ties = Ties(workload=one.workload.digest, proofs=(one.proof,), build="by hand", cubin=cubin_digest(cubin))
-    return AttentionLaunchable(
+    return OwnLaunchable(
         workload=one.workload, index=one.index, schedule=one.schedule, plan=one.plan, cubin=cubin, ties=ties
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.cases import H200
+from tests.support.presets import attention_pair
 from tests.support.spaces import any_space_of
-from tuner.core.problem.presets import attention_pair
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.levels import NO_ORDERING, NO_TILING
 from tuner.core.schedule.schedule import Schedule

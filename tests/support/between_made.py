@@ -18,8 +18,8 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Tile
 from tuner.core.trial.evaluator import ArtifactFiles, Environment
-from tuner.ops.attention.artifact import attention_kernels
 from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.own_artifact import own_kernels
 from tuner.workers.source.render import render
 
 HERE = Environment(gpu_name="H200", simulated=False, cuda="13.0")
@@ -41,9 +41,9 @@ def artifact_of(workload: Workload, candidate: Candidate) -> tuple[ArtifactFiles
     """An artifact that nothing compiled, whose kernels are any modules, and its plans of products."""
     assert candidate.schedule
     plans, cubin = plans_for(workload, H200, candidate), b"\x7fELF any"
-    kernels = attention_kernels(workload, H200, candidate)
+    kernels = own_kernels(workload, H200, candidate)
     source = render(workload, candidate.schedule.tiling)
-    made = assemble(problem(workload), candidate, plans, source, tied(plans, cubin), HERE, {}, 55, attentions=kernels)
+    made = assemble(problem(workload), candidate, plans, source, tied(plans, cubin), HERE, {}, 55, own=kernels)
     manifest = json.loads(made.files["manifest.json"])
     manifest["attentions"][0]["kernel"]["cubin"] = manifest["kernel"]["cubin"]
     files = {**made.files, "manifest.json": json.dumps(manifest).encode()}

@@ -20,9 +20,9 @@ from tuner.core.schedule.tiling import Tile, Tiling
 from tuner.core.trial.evaluator import Environment, Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.outcome import Measured
-from tuner.ops.attention.artifact import attention_kernels
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.own_artifact import own_kernels
 from tuner.workers.builder.prepare import prepare
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def check_artifact(
         here,
         {},
         prepared.work.spin_limit_cycles,
-        attentions=attention_kernels(asked.workload, gpu, candidate, prepared.work.own),
+        own=own_kernels(asked.workload, gpu, candidate, prepared.work.own),
     )
     files = made.files
     if manifest_format == 1:

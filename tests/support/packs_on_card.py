@@ -9,12 +9,12 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.evaluator import Environment
-from tuner.ops.attention.artifact import attention_kernels
 from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.packs.shapes import Shape
 from tuner.packs.write import write_pack
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.nvrtc import Builder
+from tuner.workers.builder.own_artifact import own_kernels
 from tuner.workers.builder.prepare import prepare
 from tuner.workers.builder.variants import build_variants
 
@@ -77,6 +77,6 @@ def attention_on_card(builder: Builder, gpu: Gpu, workload: Workload, candidate:
         Environment(gpu_name=gpu.name, simulated=False, cuda=builder.compiler_version),
         {},
         work.spin_limit_cycles,
-        attentions=attention_kernels(workload, gpu, candidate, work.own),
+        own=own_kernels(workload, gpu, candidate, work.own),
     )
     return Kernel(files=made.files)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.support import builders
+from tests.support.presets import LayerRun, Run, decoder_block, decoder_layer
 from tests.support.repository import ROOT
-from tuner.core.problem.presets import LayerRun, Run, decoder_block, decoder_layer
 from tuner.core.schedule.schedule import Schedule
 from tuner.errors import InvalidInput
 from tuner.schedule_file import read_schedule

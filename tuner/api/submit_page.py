@@ -14,9 +14,7 @@ from tuner.api.forms import Form
 from tuner.api.jobs import default_target_id
 from tuner.api.rendering import render
 from tuner.core.access.caller import Caller
-from tuner.core.problem.kv_cache import PAGE_TOKENS
-from tuner.core.problem.presets import MODELS
-from tuner.core.problem.workload import Activation, Dtype
+from tuner.core.problem.dtype import Dtype
 from tuner.core.trial.job import PriorsChoice
 from tuner.errors import InvalidInput
 from tuner.service import Service
@@ -25,7 +23,7 @@ from tuner.wire.pages import SubmitPage
 from tuner.wire.problems import of_validation
 from tuner.wire.requests import TuneRequest
 from tuner.wire.root_path import root_path
-from tuner.wire.submit_form import RUNS, WHAT, SubmitForm, as_client, as_curl, path_of
+from tuner.wire.submit_form import INPUTS, WHAT, SubmitForm, as_client, as_curl, path_of
 
 
 def submit_page_routes(router: APIRouter, service: Service) -> None:
@@ -83,18 +81,14 @@ def _show(
         client="" if body is None else as_client(url, body),
         problem=problem,
     )
-    models = {name: (one.hidden, one.intermediate) for name, one in MODELS.items()}
     return render(
         request,
         "submit.html",
         page,
         status=status,
-        models=models,
-        whats=WHAT,
-        page_tokens=tuple(map(str, PAGE_TOKENS)),
-        run_names=tuple(dict.fromkeys(run for runs in RUNS.values() for run in runs)),
+        whats=tuple(WHAT),
+        inputs=tuple(INPUTS.values()),
         targets=[target.id for target, _ in service.targets()],
-        activations=tuple(Activation),
         dtypes=tuple(Dtype),
         priors={PriorsChoice.NEAREST: "earlier winners", PriorsChoice.NONE: "nothing: a fair search"},
     )

@@ -1,14 +1,108 @@
-"""What a job may be asked for: pairs, ops of a model by its name, and attentions by their sizes."""
+"""What a job may be asked for: pairs, chains, and ops of a model by its name.
+
+Written by ``python -m tests.house.documents``.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
-from tuner.client.documents import AttentionHeads, AttentionSizes, Pair
+
+class ChainRotary(TypedDict):
+    """Rotary embedding of queries and keys, and the write of keys and values to the cache."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    max_length: int
+    new_tokens: NotRequired[int]
+    page_tokens: NotRequired[int | None]
+    heads_first: NotRequired[bool]
+
+
+class ChainOp(TypedDict):
+    """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; gated, W is [2n, k] and C is act(gate) * up + R."""
+
+    name: str
+    source: str
+    n: int
+    k: int
+    activation: NotRequired[str]
+    gated: NotRequired[bool]
+    bias: NotRequired[bool]
+    residual: NotRequired[str | None]
+    row_scale: NotRequired[bool]
+    norm: NotRequired[str | None]
+    eps: NotRequired[float | None]
+    is_output: NotRequired[bool]
+    rotary: NotRequired[ChainRotary | None]
+
+
+class AttentionSizes(TypedDict):
+    """What decode attention is, beside its element type and its heads."""
+
+    sequences: int
+    max_length: int
+    new_tokens: NotRequired[int]
+    lengths: NotRequired[str]
+    page_tokens: NotRequired[int | None]
+    heads_first: NotRequired[bool]
+    window: NotRequired[int | None]
+    soft_cap: NotRequired[float | None]
+
+
+class AttentionHeads(AttentionSizes):
+    """All sizes."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: NotRequired[float | None]
+
+
+class ChainAttention(AttentionHeads):
+    """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
+
+    op: Literal["attention"]
+    name: str
+    source: NotRequired[str]
+
+
+class FfnPair(TypedDict):
+    """Y[m, d_out] = act(s[m] X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R[m, d_out]."""
+
+    kind: Literal["ffn"]
+    m: int
+    d_in: int
+    d_hidden: int
+    d_out: int
+    activation: NotRequired[str]
+    bias: NotRequired[bool]
+    gated: NotRequired[bool]
+    residual: NotRequired[bool]
+    row_scale: NotRequired[bool]
+    dtype: NotRequired[str]
+
+
+class Gemm(TypedDict):
+    """C[m, n] = A[m, k] W[n, k]^T."""
+
+    m: int
+    n: int
+    k: int
+
+
+class IndependentPair(TypedDict):
+    """Two GEMMs that share nothing."""
+
+    kind: Literal["independent"]
+    first: Gemm
+    second: Gemm
+    dtype: NotRequired[str]
 
 
 class DecoderBlock(TypedDict):
-    """What lies between two attentions of a model's decoder layer on one rank, or a run of it."""
+    """What lies between two attentions of a model's decoder layer."""
 
     kind: Literal["decoder-block"]
     model: str
@@ -37,7 +131,7 @@ class DecoderAttention(AttentionSizes):
 
 
 class DecoderLayer(AttentionSizes):
-    """A decode step of a model's layer on one rank, or a run of it."""
+    """A decode step of a model's layer on one rank, from its attention on to the next layer's qkv, or from its qkv."""
 
     kind: Literal["decoder-layer"]
     model: str
@@ -47,5 +141,27 @@ class DecoderLayer(AttentionSizes):
     dtype: NotRequired[str]
 
 
-#: What `POST /jobs` takes as `pair`. Of presets and attentions the answer has the chain.
-Asked = Pair | DecoderBlock | DecoderAttention | DecoderLayer | Attention
+class Chain(TypedDict):
+    """Up to eight ops in topological order."""
+
+    kind: Literal["chain"]
+    m: int
+    ops: list[ChainOp | ChainAttention]
+    dtype: NotRequired[str]
+
+
+class UnknownOps(TypedDict):
+    """Ops of a job, of which one is of a kind that this server does not know: it keeps them, and cannot run them."""
+
+    kind: Literal["unknown"]
+    unknown_kinds: list[str]
+    ops: list[dict[str, Any]]
+    dtype: str
+
+
+#: As the service answers it.
+Pair = FfnPair | IndependentPair | Chain | UnknownOps
+
+
+#: What `POST /jobs` takes as `pair`. Of presets the answer has the chain.
+Asked = Pair | DecoderBlock | Attention | DecoderAttention | DecoderLayer

@@ -1,6 +1,6 @@
-"""The documents of batches that the API answers, as a type checker sees them: plain dicts with these keys.
+"""The documents of batches that the API answers.
 
-`tuner.wire.batches` is what defines them. A test holds the two together.
+Written by ``python -m tests.house.documents``. `/openapi.json` says what each field means.
 """
 
 from __future__ import annotations
@@ -45,18 +45,8 @@ class BatchJob(TypedDict):
     job: Job
 
 
-class LadderKernel(TypedDict):
-    """A kernel that a ladder uses."""
-
-    candidate: Candidate
-    m_lo: int
-    m_hi: int
-    job_id: str
-    artifact: ArtifactLink | None
-
-
 class LadderRung(TypedDict):
-    """What runs for a range of rows; its kernel is an index, None for the library."""
+    """What runs for a range of rows."""
 
     m_lo: int
     m_hi: int
@@ -69,8 +59,18 @@ class LadderRung(TypedDict):
     loss: float | None
 
 
+class LadderKernel(TypedDict):
+    """A kernel that a ladder uses."""
+
+    candidate: Candidate
+    m_lo: int
+    m_hi: int
+    job_id: str
+    artifact: ArtifactLink | None
+
+
 class LadderGain(TypedDict):
-    """What a ladder gains at one number of rows that was measured."""
+    """What the ladder gains at one number of rows that was measured: a point of its curve."""
 
     m: int
     time_us: float

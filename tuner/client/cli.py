@@ -19,7 +19,7 @@ from tuner.versions import VERSION_MESSAGE
 
 #: Each command's module, its name there, and what it does, as the list of commands has it.
 COMMANDS = {
-    "submit": ("job_commands", "submit", "Submits a job, or a batch of several rows, and prints its id."),
+    "submit": ("submit", "submit", "Submits a job, or a batch of several rows, and prints its id."),
     "watch": ("job_commands", "watch", "Follows jobs until they end, then prints what they found."),
     "status": ("job_commands", "status", "Prints a job as it stands, with how well its trials were forecast."),
     "jobs": ("job_commands", "jobs", "Lists jobs, the newest first."),

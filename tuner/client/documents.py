@@ -1,117 +1,72 @@
-"""The documents of the API as a type checker sees them: plain dicts with these keys, which `tuner.wire` defines."""
+"""The documents of the API as a type checker sees them: plain dicts with these keys.
 
-# `/openapi.json` says what each field means. A test holds the two together.
+Written by ``python -m tests.house.documents``. `/openapi.json` says what each field means.
+"""
+
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, TypedDict
 
-from tuner.client.unknown_ops import UnknownOps
+from tuner.client.asked import (
+    Asked,
+    Attention,
+    AttentionHeads,
+    AttentionSizes,
+    Chain,
+    ChainAttention,
+    ChainOp,
+    ChainRotary,
+    DecoderAttention,
+    DecoderBlock,
+    DecoderLayer,
+    FfnPair,
+    Gemm,
+    IndependentPair,
+    Pair,
+    UnknownOps,
+)
 
-
-class FfnPair(TypedDict):
-    """Y[m, d_out] = act(s[m] X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R[m, d_out]."""
-
-    kind: Literal["ffn"]
-    m: int
-    d_in: int
-    d_hidden: int
-    d_out: int
-    dtype: NotRequired[str]
-    activation: NotRequired[str]
-    bias: NotRequired[bool]
-    gated: NotRequired[bool]
-    residual: NotRequired[bool]
-    row_scale: NotRequired[bool]
-
-
-class Gemm(TypedDict):
-    """C[m, n] = A[m, k] W[n, k]^T."""
-
-    m: int
-    n: int
-    k: int
-
-
-class IndependentPair(TypedDict):
-    """Two GEMMs that share nothing."""
-
-    kind: Literal["independent"]
-    first: Gemm
-    second: Gemm
-    dtype: NotRequired[str]
-
-
-class ChainRotary(TypedDict):
-    """Rotary embedding of queries and keys, and the write of keys and values to the cache."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    max_length: int
-    new_tokens: NotRequired[int]
-    page_tokens: NotRequired[int | None]
-    heads_first: NotRequired[bool]
-
-
-class ChainOp(TypedDict):
-    """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; gated, W is [2n, k] and C is act(gate) * up + R."""
-
-    name: str
-    source: str
-    n: int
-    k: int
-    activation: NotRequired[str]
-    gated: NotRequired[bool]
-    bias: NotRequired[bool]
-    residual: NotRequired[str | None]
-    row_scale: NotRequired[bool]
-    norm: NotRequired[str | None]
-    eps: NotRequired[float | None]
-    is_output: NotRequired[bool]
-    rotary: NotRequired[ChainRotary | None]
-
-
-class AttentionSizes(TypedDict):
-    """What decode attention is, beside its element type and its heads."""
-
-    sequences: int
-    max_length: int
-    new_tokens: NotRequired[int]
-    lengths: NotRequired[str]
-    page_tokens: NotRequired[int | None]
-    heads_first: NotRequired[bool]
-    window: NotRequired[int | None]
-    soft_cap: NotRequired[float | None]
-
-
-class AttentionHeads(AttentionSizes):
-    """All sizes."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-    scale: NotRequired[float | None]
-
-
-class ChainAttention(AttentionHeads):
-    """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
-
-    op: Literal["attention"]
-    name: str
-    source: NotRequired[str]
-
-
-class Chain(TypedDict):
-    """Up to eight ops in topological order, of which one may be an attention."""
-
-    kind: Literal["chain"]
-    m: int
-    ops: list[ChainOp | ChainAttention]
-    dtype: NotRequired[str]
-
-
-#: As the service answers it.
-Pair = FfnPair | IndependentPair | Chain | UnknownOps
+__all__ = [
+    "ArtifactLink",
+    "Asked",
+    "Attention",
+    "AttentionHeads",
+    "AttentionSizes",
+    "Best",
+    "Budget",
+    "Candidate",
+    "Chain",
+    "ChainAttention",
+    "ChainOp",
+    "ChainRotary",
+    "DecoderAttention",
+    "DecoderBlock",
+    "DecoderLayer",
+    "Environment",
+    "Failed",
+    "FfnPair",
+    "FinalRow",
+    "FinalsProcedure",
+    "Forecast",
+    "Gemm",
+    "IndependentPair",
+    "Job",
+    "JobDetail",
+    "LibraryCall",
+    "LibraryRecipe",
+    "Measured",
+    "Metric",
+    "Objective",
+    "Pair",
+    "PolicyTime",
+    "Prior",
+    "Procedure",
+    "Rejected",
+    "TorchTime",
+    "Trial",
+    "UnknownOps",
+    "Webhook",
+]
 
 
 class Objective(TypedDict):
@@ -129,15 +84,6 @@ class Budget(TypedDict):
     trials: int
     seconds: float
     patience: int | None
-
-
-class Candidate(TypedDict):
-    """What a trial tries."""
-
-    plan_kind: str
-    schedule: dict[str, Any] | None
-    text: str
-    words: list[str]
 
 
 class Job(TypedDict):
@@ -186,6 +132,15 @@ class Forecast(TypedDict):
     reason: str
 
 
+class Candidate(TypedDict):
+    """What a trial tries."""
+
+    plan_kind: str
+    schedule: dict[str, Any] | None
+    text: str
+    words: list[str]
+
+
 class Prior(TypedDict):
     """What the search tried early, since an earlier one found it; and what came of it."""
 
@@ -204,7 +159,7 @@ class Prior(TypedDict):
 
 
 class Webhook(TypedDict):
-    """Who gets a message at the end of a job, and how far that is."""
+    """How far a webhook of a job is. Its address stays its owner's secret, but for the host."""
 
     host: str
     state: str
@@ -298,7 +253,7 @@ class FinalsProcedure(TypedDict):
 
 
 class FinalRow(TypedDict):
-    """One plan kind's best in the finals."""
+    """One finalist; a plan kind may have several."""
 
     candidate: Candidate
     trial_number: int
@@ -366,7 +321,7 @@ class LibraryRecipe(TypedDict):
 
 
 class TorchTime(TypedDict):
-    """PyTorch's calls on the same card."""
+    """PyTorch's calls on the same card, in rounds that they share with the library."""
 
     time_us: float | None
     winner_speedup: float | None

@@ -19,7 +19,8 @@ from tuner.client import render
 from tuner.client.errors import NoResult
 from tuner.client.model_options import model_options, read_config, take_rows
 from tuner.client.models import ffn_shapes, merged
-from tuner.client.output import as_json, print_json, print_table
+from tuner.client.options import as_json
+from tuner.client.output import print_json, print_table
 from tuner.client.partly_known import what_remains
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.errors import InvalidInput

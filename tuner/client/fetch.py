@@ -18,9 +18,10 @@ from tuner.client.errors import LibraryWins, NoResult, Refused, UnfusedWins, Wea
 from tuner.client.http import Client
 from tuner.client.lock import Cache
 from tuner.client.meaning import Asked
-from tuner.client.options import match_options, pair_options, take_question
+from tuner.client.options import match_options
 from tuner.client.output import document, write_or_print
 from tuner.client.packs import fetch_locked
+from tuner.client.pair_options import pair_options, take_question
 from tuner.client.signatures import pinned
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.torch_time import COMPILE_MODE
@@ -48,10 +49,10 @@ def fetch(
     fetch_locked(ctx.obj, lock, Cache(cache), into, offline=offline, key=pinned(key))
 
 
+@pair_options
 @fetch.command("best")
 @click.option("--job", "job_id", help="The result of this job; else give a pair.")
 @click.option("--batch", "batch_id", help="Which kernel runs for which rows, and these kernels: -o names a folder.")
-@pair_options
 @match_options
 @click.option(
     "--accept-nearest", is_flag=True, help="Take a match that is weaker than exact: the nearest, or what --match says."

@@ -11,7 +11,7 @@ import click
 from tuner.client.exports.axes import axes_of
 from tuner.client.exports.t4 import OWN
 from tuner.client.http import Client
-from tuner.client.workloads import workload_of
+from tuner.core.problem.asked import workload_of
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import InvalidInput
 from tuner.json_file import read_json

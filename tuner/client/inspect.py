@@ -9,8 +9,8 @@ import click
 from tuner.client import render
 from tuner.client.export import trace_file
 from tuner.client.http import Client
-from tuner.client.options import Finite
-from tuner.client.output import as_json, print_json, print_table, write_or_print
+from tuner.client.options import Finite, as_json
+from tuner.client.output import print_json, print_table, write_or_print
 
 timeout = click.option("--timeout", "timeout_s", type=Finite(min=0, min_open=True), help="Seconds to wait at most.")
 trial_number = click.argument("number", metavar="TRIAL", type=click.IntRange(min=0))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,94 +11,22 @@ import click
 
 import tuner
 from tuner.client import render
-from tuner.client.addresses import address_of
 from tuner.client.batch import best_of, follow, is_batch, ladder_tables, status_lines
 from tuner.client.errors import JobFailed, WeakerMatch
 from tuner.client.fetch import ask_for_best, is_the_librarys, recipe_lines
 from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.follow.many import follow_many, standing_table
 from tuner.client.http import Client
-from tuner.client.options import Finite, chain_body, match_options, pair_body, pair_options, take_pair, take_question
-from tuner.client.output import as_json, plain_console, print_json, print_table
+from tuner.client.options import Finite, as_json, match_options
+from tuner.client.output import plain_console, print_json, print_table
+from tuner.client.pair_options import pair_options, take_question
 from tuner.core.schedule.plan_kinds import PlanKind
-
-#: Options of a job that say what "fast" means.
-_OBJECTIVE = ("l2", "regime", "energy_within_percent", "torch_compile")
 
 
 @click.command("cmake-dir")
 def cmake_dir() -> None:
     """Prints the folder that CMake takes as Tuner_DIR, for find_package(Tuner)."""
     click.echo(Path(tuner.__file__).parent / "runtime" / "c" / "cmake")
-
-
-@click.command()
-@pair_options
-@click.option("--l2", type=click.Choice(["cold", "warm"]), help="What the L2 holds when a sample starts.")
-@click.option("--regime", type=click.Choice(["burst", "sustained"]), help="By default sustained from 256 rows on.")
-@click.option(
-    "--energy-within",
-    "energy_within_percent",
-    metavar="PERCENT",
-    type=Finite(min=0, max=100, min_open=True),
-    help="Take what needs the least energy, up to so much slower than the fastest.",
-)
-@click.option(
-    "--torch-compile", is_flag=True, default=None, help="Judge against torch.compile, too, where PyTorch is installed."
-)
-@click.option("--trials", type=click.IntRange(min=1), help="Budget: recorded outcomes.")
-@click.option("--seconds", type=Finite(min=0, min_open=True), help="Budget: seconds of search.")
-@click.option("--patience", type=click.IntRange(min=1), help="Budget: trials without progress.")
-@click.option("--seed", type=click.IntRange(min=0))
-@click.option(
-    "--priors", type=click.Choice(["nearest", "none"]), help="Begin with earlier winners, or with none: a fair search."
-)
-@click.option("--reuse", is_flag=True, help="Take a finished job of the same problem, if there is one.")
-@click.option(
-    "--chain",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="In place of a pair: a JSON file with m and ops, as POST /jobs takes a chain.",
-)
-@click.option("--priority", type=click.IntRange(-10, 10), help="The higher goes first; above 0 only for admins.")
-@click.option("--project", help="What it belongs to.")
-@click.option("--label", "labels", multiple=True, help="A word by which it is found again; may be repeated.")
-@click.option("--deadline", "deadline_s", type=Finite(min=0, min_open=True), help="Seconds to its end.")
-@click.option("--webhook", help="An address that gets a message at its end, of a host that the server allows.")
-@click.option("--idempotency-key", help="Sent again with the same request, it gives the same job.")
-@click.option("--watch", "watching", is_flag=True, help="Then watch the job until it ends.")
-@as_json
-@click.pass_obj
-def submit(
-    client: Client, /, chain: Path | None, idempotency_key: str | None, watching: bool, as_json: bool, **options: Any
-) -> None:
-    """Submits a job and prints its id; with several numbers of rows (`--m 1,2,4,8..256`) a batch of jobs."""
-    rows = options["m"]
-    if isinstance(rows, tuple):
-        options["m"] = rows[0]
-    pair = pair_body(take_pair(options)) if chain is None else chain_body(chain, options)
-    body: dict[str, Any] = {"reuse": options["reuse"]}
-    named = ("target", "seed", "priors", "priority", "project", "deadline_s", "webhook")
-    body |= _given({name: options[name] for name in named})
-    body |= {"labels": list(options["labels"])} if options["labels"] else {}
-    body["objective"] = _given({name: options[name] for name in _OBJECTIVE})
-    body["budget"] = _given({name: options[name] for name in ("trials", "seconds", "patience")})
-    job: Mapping[str, Any]
-    if isinstance(rows, tuple):
-        job = client.submit_batch(_ladder(pair, rows) | body, idempotency_key=idempotency_key)
-    else:
-        job = client.submit({"pair": pair, **body}, idempotency_key=idempotency_key)
-    click.echo(address_of(client.url, job["links"]["page"]), err=True)
-    if watching:
-        _watch(client, job["id"], None, as_json)
-    else:
-        click.echo(json.dumps(job) if as_json else job["id"])
-
-
-def _ladder(pair: Mapping[str, Any], rows: Sequence[int]) -> dict[str, Any]:
-    """What `POST /batches` is asked for: an FFN's shape with its rows, or another pair once for each."""
-    if pair["kind"] != "ffn":
-        return {"pairs": [{**pair, "m": m} for m in rows]}
-    return {"shapes": [{name: value for name, value in pair.items() if name != "kind"} | {"m": list(rows)}]}
 
 
 @click.command()
@@ -114,7 +41,7 @@ def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_
     """
     ids = tuple(dict.fromkeys(job_ids))
     if len(ids) == 1:
-        _watch(client, ids[0], timeout_s, as_json)
+        watch_one(client, ids[0], timeout_s, as_json)
         return
     with what_goes_on(ids):
         found = follow_many(client, ids, plain_console(stderr=True), timeout_s)
@@ -127,7 +54,8 @@ def watch(client: Client, job_ids: tuple[str, ...], timeout_s: float | None, as_
         raise JobFailed("; ".join(lost))
 
 
-def _watch(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
+def watch_one(client: Client, job_id: str, timeout_s: float | None, as_json: bool) -> None:
+    """Follows a job or a batch until it ends, then prints its result."""
     with what_goes_on([job_id]):
         _watch_one(client, job_id, timeout_s, as_json)
 
@@ -236,9 +164,9 @@ def delete(client: Client, job_ids: tuple[str, ...]) -> None:
         click.echo(f"{job_id} deleted" if job is None else f"{job_id} stays, for {', '.join(job['owners'])}")
 
 
+@pair_options
 @click.command()
 @click.argument("job_id", required=False)
-@pair_options
 @match_options
 @as_json
 @click.pass_obj
@@ -266,10 +194,6 @@ def _print_batch_best(client: Client, batch_id: str, as_json: bool) -> None:
         return
     for table in ladder_tables(best):
         print_table(table)
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _list(items: Iterable[Mapping[str, Any]], as_json: bool, table: Any) -> None:

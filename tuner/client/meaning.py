@@ -8,8 +8,8 @@ from typing import Any
 
 from tuner.client.artifact import check_is
 from tuner.client.errors import Refused
-from tuner.client.options import pair_body
-from tuner.client.workloads import workload_of
+from tuner.client.pair_options import pair_body
+from tuner.core.problem.asked import workload_of
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.job import CacheState, Objective, Regime, default_regime

@@ -18,8 +18,6 @@ from tuner.client.files import write_atomically
 #: Width of tables that nobody looks at in a terminal.
 _PIPE_WIDTH = 240
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, one document a line.")
-
 
 def plain_console(**options: Any) -> Console:
     """A console that prints texts as they are: an extra such as `[worker-cuda13]` in a reason is no markup.

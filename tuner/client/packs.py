@@ -14,8 +14,8 @@ from tuner.client.files import check_places, place_below
 from tuner.client.http import Client
 from tuner.client.lock import Cache, Lock, LockedPack, change_lock, read_lock
 from tuner.client.meaning import asked_workload, check_kernel, check_pack
-from tuner.client.options import lock_option, pack_options
 from tuner.client.output import print_table, write_or_print
+from tuner.client.pack_options import lock_option, pack_options
 from tuner.client.pack_tables import diff_table, ladder_table
 from tuner.client.signatures import check_signed, pinned
 from tuner.errors import InvalidInput

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from tuner.client.output import as_json, print_json, print_table
+from tuner.client.options import as_json
+from tuner.client.output import print_json, print_table
 from tuner.client.pack_tables import diff_table, ladder_table, lines_of
 from tuner.client.packs import opened
 from tuner.packs.read import Pack

@@ -16,8 +16,9 @@ from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.http import Client
 from tuner.client.model_options import model_options, name_of, read_config, take_rows
 from tuner.client.models import ffn_shapes, merged
-from tuner.client.options import Finite, pack_options
+from tuner.client.options import Finite
 from tuner.client.output import plain_console, print_table
+from tuner.client.pack_options import pack_options
 from tuner.client.pack_tables import ladder_table
 from tuner.client.packs import make, order_of_jobs
 from tuner.client.signatures import pinned

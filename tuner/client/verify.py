@@ -16,7 +16,8 @@ from rich.table import Table
 from tuner.client import render
 from tuner.client.errors import NotVerified, Simulated
 from tuner.client.files import place_below
-from tuner.client.output import as_json, print_json, print_table
+from tuner.client.options import as_json
+from tuner.client.output import print_json, print_table
 from tuner.client.pack_tables import runs_of, sizes_of
 from tuner.client.packs import opened
 from tuner.client.signatures import check_signed, pinned

@@ -18,7 +18,7 @@ def source_of(workload: Workload, schedule: Schedule) -> str:
     from tuner.workers.source.render import render
 
     pairs = zip(workload.launch_ops, schedule.launch_ops, strict=True)
-    sources = [part.source_of(op, one) for op, one in pairs if (part := part_of(op.KIND, "source"))]
+    sources = [part.source_of(op, one, workload.dtype) for op, one in pairs if (part := part_of(op.KIND, "source"))]
     return "\n".join([*sources, *([render(workload, schedule.tiling)] if schedule.tiling.tiles else [])])
 
 
@@ -33,5 +33,5 @@ def kernel_version_for(environment: Environment, workload: Workload) -> str:
 
 
 def without_artifact(workload: Workload) -> list[str]:
-    """The launch ops whose kind has no form in an artifact."""
-    return [op.name for op in workload.launch_ops if part_of(op.KIND, "artifact") is None]
+    """The launch ops whose kind does not say what its launches are."""
+    return [op.name for op in workload.launch_ops if part_of(op.KIND, "launches") is None]

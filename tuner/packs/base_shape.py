@@ -7,8 +7,6 @@ from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op_kinds import op_kinds
-from tuner.core.problem.tile_op import TileOp
 
 Json = dict[str, Any]
 #: Their numbers in `pack.bin`.
@@ -24,6 +22,11 @@ class BaseShape:
     section: ClassVar[str]
     #: Whether a ladder is asked by rows alone; else by sequences and the longest context.
     by_rows: ClassVar[bool] = False
+
+    @property
+    def has_fixed_rows(self) -> bool:
+        """Whether a kernel serves the rows alone that it was made for."""
+        return not self.by_rows
 
     def to_json(self) -> Json:
         """A dict of plain JSON values."""
@@ -41,6 +44,5 @@ class BaseShape:
 
 
 def is_product(op: Mapping[str, Any]) -> bool:
-    """Whether an op of a manifest's workload is a product, or a tile op of another kind that is known here."""
-    kind = op_kinds().get(op.get("op", ""))
-    return "k" in op or (kind is not None and issubclass(kind.op, TileOp))
+    """Whether an op of a manifest's workload is a product of matrices."""
+    return op.get("op") is None

@@ -13,6 +13,7 @@ from tuner.errors import InvalidInput
 from tuner.ops.attention.pack_launches import check_attention_launches
 
 from .launches import FALLBACK, check_launches
+from .own_launches import check_own_launches
 from .shapes import AnyShape, Shape, shape_of, sizes_of
 
 
@@ -72,6 +73,7 @@ class Kernel:
         try:
             check_launches(self.manifest, self.files)
             check_attention_launches(self.manifest, self.files)
+            check_own_launches(self.manifest, self.files)
         except InvalidInput as error:
             raise InvalidInput("kernel", f"{where}: {error.field}: {error.problem}", error.remedy) from error
 

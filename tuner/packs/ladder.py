@@ -67,7 +67,7 @@ def make_entry(shape: AnyShape, results: Sequence[Found], *, min_gain: float = D
     its rows than the kernel of that m, and then all rows between two m that it serves. Elsewhere the library does.
     """
     ordered = sorted(results, key=lambda result: (result.m, result.max_length))
-    if not shape.by_rows:
+    if not shape.by_rows or shape.has_fixed_rows:
         kept = [result if result.is_kept(min_gain) else None for result in ordered]
         return Entry(shape=shape, rungs=tuple(map(_rung, [result.m for result in ordered], ordered, kept)))
     servers = [_server(result, ordered[i + 1 :], min_gain) for i, result in enumerate(ordered)]

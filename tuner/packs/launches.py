@@ -155,7 +155,7 @@ def _check_pair(launches: list[Json], headers: list[Header]) -> None:
 
 def _mailbox_bytes(workload: Json) -> int:
     """Two halves for each product that another op reads, of two bytes an element: where it is handed over in band."""
-    products = [op for op in workload["ops"] if "k" in op]
+    products = [op for op in workload["ops"] if op.get("op") is None]
     read, rows = {op["source"] for op in products}, max(op["m"] for op in products)
     return sum(2 * _aligned(2 * rows * op["n"]) for op in products if op["name"] in read)
 

@@ -107,6 +107,28 @@ def pack_fields(
     return bytes(buffer)
 
 
+def of_each_op(manifest: Json) -> list[list[dict[str, Any]]]:
+    """The recipes of ops that other packages bring, in order, together for each op."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for recipe in manifest.get("own_launches", ()):
+        found.setdefault(recipe["op"], []).append(recipe)
+    return list(found.values())
+
+
+def of_launch(recipe: Json, workspace: int, file_at: Callable[[str], int]) -> dict[str, int | bytes]:
+    """Of a launch of an op that another package brings, the fields that are its own: parts of the workspace, files on
+    the device, and bytes."""
+    found: dict[str, int | bytes] = {}
+    for field in recipe["parameter"]["fields"]:
+        if "room" in field:
+            found[field["name"]] = workspace + field["room"]
+        elif "file" in field:
+            found[field["name"]] = file_at(field["file"])
+        elif field["type"].startswith("bytes[") and "value" in field:
+            found[field["name"]] = bytes.fromhex(field["value"])
+    return found
+
+
 def _put(buffer: bytearray, offset: int, kind: str, value: Any) -> None:
     if isinstance(value, bytes):
         buffer[offset : offset + len(value)] = value

@@ -18,7 +18,7 @@ from tuner.core.problem.dtype import ELEMENTS
 from tuner.ops.attention.pack_shape import AttentionShape
 
 from .contents import Kernel
-from .parameters import has_rows, is_of_weights, most_rows, pack_fields, pack_product
+from .parameters import has_rows, is_of_weights, most_rows, of_each_op, of_launch, pack_fields, pack_product
 
 ATTENTION_TENSORS = ("keys", "values", "lengths", "pages")
 ALIGNMENT = 256
@@ -155,7 +155,8 @@ class _Builder:
             workspace = self._attention["workspace"]
             at = self._room(workspace["bytes"], zeros=workspace["zero_bytes"])
             of_attentions, refused = [self._of_attention(self._attention, at)], at + workspace["refused"]
-        lists = {"attentions": of_attentions, "launches": self._of_products()}
+        of_own = [part for recipes in of_each_op(self._manifest) for part in self._of_own(recipes)]
+        lists = {"attentions": of_attentions, "own_launches": of_own, "launches": self._of_products()}
         first = [{"list": name, "index": index} for name, parts in lists.items() for index in range(len(parts))]
         order = self._manifest.get("launch_order", first)
         return Program(
@@ -236,6 +237,36 @@ class _Builder:
             maps=maps,
             abort_offset=own.get("abort"),
         )
+
+    def _of_own(self, recipes: list[Json]) -> list[Part]:
+        """The launches of an op that another package brings, which work in one memory."""
+        space, files = recipes[0]["workspace"], dict[str, int]()
+        workspace = self._room(space["bytes"], zeros=space["zero_bytes"])
+
+        def file_at(name: str) -> int:
+            if name not in files:
+                files[name] = self._file(name)
+            return files[name]
+
+        found = []
+        for recipe in recipes:
+            of_it = of_launch(recipe, workspace, file_at)
+            own = {name: place for name, place in of_it.items() if isinstance(place, int)}
+            constants = {name: data for name, data in of_it.items() if isinstance(data, bytes)}
+
+            def pack(addresses: Mapping[str, int], there: Mapping[str, int], of: Json = recipe, own: Any = own,
+                     constants: Any = constants) -> bytes:  # fmt: skip
+                return pack_fields(of["parameter"], addresses, {**constants, **{n: there[n] for n in own}}, _no_map)
+
+            part = Part(
+                recipe=recipe,
+                kernel=recipe["kernel"],
+                parameter=pack(_NOWHERE, _NOWHERE),
+                patches=self._patches(pack, own),
+                maps=self._maps(recipe["tensor_maps"], _offsets(recipe["parameter"]), 0),
+            )
+            found.append(part)
+        return found
 
     def _of_products(self) -> list[Part]:
         spaces: dict[int, int] = {}

@@ -18,6 +18,8 @@ from .base_shape import OPTIONS, BaseShape, Json, is_product
 ACTIVATIONS = {str(one): one.row.number for one in Activation}
 #: What differs from line to line of a ladder. How long the contexts were that were timed is no matter of the shape.
 _SIZES = ("m", "sequences", "max_length", "lengths")
+#: Of what an op of another package reads or makes: its tensors tell.
+UNKNOWN_COLUMNS = 1
 #: What a product of a chain may have, and an FFN has no operand for.
 _OF_CHAINS = ("norm", "rotary", "residual_source", "is_output")
 
@@ -123,7 +125,7 @@ class _OpsShape(BaseShape):
     @cached_property
     def launched(self) -> AttentionShape | None:
         """The op that is no product and has a launch of its own, alone; None where there is none."""
-        alone = [op for op in self.ops if not is_product(op)]
+        alone = [op for op in self.ops if AttentionShape.is_op(op)]
         return AttentionShape.of_workload({"dtype": self.dtype, "ops": alone}) if alone else None
 
     @property
@@ -141,16 +143,16 @@ class _OpsShape(BaseShape):
     def d_in(self) -> int:
         """Columns of what the first op reads."""
         first = self.ops[0]
-        if self.launched is None or is_product(first):
-            return int(first["k"] if "k" in first else first["n"])
-        return self.launched.columns
+        if is_product(first):
+            return int(first["k"])
+        return UNKNOWN_COLUMNS if self.launched is None else self.launched.columns
 
     @property
     def d_out(self) -> int:
         """Columns of what the last op makes; of a product that is turned the queries'."""
         last = self.ops[-1]
-        if self.launched is not None and not is_product(last):
-            return self.launched.columns
+        if not is_product(last):
+            return UNKNOWN_COLUMNS if self.launched is None else self.launched.columns
         turned = last.get("rotary")
         return int(turned["heads"] * turned["head_dim"] if turned else last["n"])
 
@@ -171,10 +173,20 @@ class LayerShape(_OpsShape):
 
 
 class ChainShape(_OpsShape):
-    """Products alone."""
+    """Products, and ops that other packages bring: kernels of these serve the rows alone that they were made for."""
 
     section = "chains"
     by_rows = True
+
+    @property
+    def has_fixed_rows(self) -> bool:
+        """Whether an op is no product."""
+        return not all(map(is_product, self.ops))
+
+    @property
+    def num_in_front(self) -> int:
+        """There is nothing that products stand in front of."""
+        return self.num_products
 
 
 AnyShape = Shape | AttentionShape | LayerShape | ChainShape
@@ -188,8 +200,10 @@ def shape_of(workload: Mapping[str, Any]) -> AnyShape:
     Raises:
         InvalidInput: no pack has a place for it.
     """
-    launched = [op["name"] for op in workload["ops"] if not is_product(op)]
-    if len(launched) > 1:
+    launched = [op["name"] for op in workload["ops"] if AttentionShape.is_op(op)]
+    others = [op["name"] for op in workload["ops"] if not is_product(op) and op["name"] not in launched]
+    if len(launched) > 1 or (launched and others):
+        launched += others
         raise InvalidInput("workload", f"has {' and '.join(launched)}", f"give one of them; or {_ELSE}")
     kind = workload.get("kind", "ffn")
     if kind == "independent":
@@ -210,14 +224,14 @@ def _words(op: Json) -> str:
     if not is_product(op):
         return str(op["name"])
     columns = 2 * op["n"] if op.get("rotary") else op["n"]
-    activation = [] if op.get("activation", "identity") == "identity" else [op["activation"]]
+    activation = [] if op["activation"] == "identity" else [op["activation"]]
     return " ".join([op["name"], str(columns), *(name for name in OPTIONS if op.get(name)), *activation])
 
 
 def sizes_of(workload: Mapping[str, Any]) -> tuple[int, int]:
-    """Rows, or of an op with a launch of its own its sequences, and the longest context; 0 where there is none."""
+    """Rows, or of an op with a cache its sequences, and the longest context; 0 where there is none."""
     for op in workload["ops"]:
-        if not is_product(op):
+        if AttentionShape.is_op(op):
             return op["sequences"], op["max_length"]
     return workload["ops"][0]["m"], 0
 
@@ -229,7 +243,10 @@ def ops_without_sizes(workload: Mapping[str, Any]) -> str:
 
 def _without_sizes(op: Mapping[str, Any]) -> Json:
     """Of an op, what all lines of a ladder have."""
-    found = {name: value for name, value in op.items() if name not in _SIZES}
+    sizes = _SIZES if is_product(op) or AttentionShape.is_op(op) else ("m",)
+    found = {name: value for name, value in op.items() if name not in sizes}
+    if not is_product(op):
+        return found
     if turned := op.get("rotary"):
         found["rotary"] = {name: value for name, value in turned.items() if name not in _SIZES}
     return found

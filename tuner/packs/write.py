@@ -21,7 +21,7 @@ from tuner import __version__
 
 from .contents import Entry, Kernel, Rung, check
 from .index import Place, blob_path, first_tasks_name, index_bytes, version_of
-from .programs import parameter_name, programs_of
+from .programs import parameter_name, program_of, programs_of
 from .shapes import KINDS, Shape
 
 INDEX, FOR_PEOPLE, SUMS, SIGNATURE = "pack.bin", "pack.json", "SHA256SUMS", "SHA256SUMS.sig"
@@ -144,7 +144,7 @@ def _rung(rung: Rung) -> dict[str, Any]:
 
 def _about(kernel: Kernel) -> dict[str, Any]:
     manifest = kernel.manifest
-    facts = manifest["kernel"] or manifest["attentions"][0]["kernel"]
+    facts = manifest["kernel"] or program_of(kernel).parts[0].kernel
     return {
         "plan_kind": manifest["plan_kind"],
         "schedule": manifest["schedule_in_words"],

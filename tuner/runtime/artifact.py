@@ -18,20 +18,23 @@ from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.errors import InvalidInput
-from tuner.ops.attention.op import ATTENTION
 from tuner.ops.attention.pack_launches import check_attention_launches
+from tuner.packs.base_shape import is_product
 from tuner.packs.launches import check_launches
-from tuner.packs.parameters import has_rows, most_rows
+from tuner.packs.own_launches import check_own_launches
+from tuner.packs.parameters import has_rows, most_rows, of_each_op
 
 from .arrays import View, view
 from .driver import MOST_CARVEOUT, PREFERRED_SHARED_MEMORY_CARVEOUT, Launch, driver
-from .kernels import AttentionKernel, Loader, Products
+from .kernels import AttentionKernel, Loader, OwnLaunches, Products
 from .launch_list import Launches
 from .native import RuntimeFailure, WrongOperand
 from .operands import ROWS, of_manifest
 
 #: The newest format of a manifest that it reads.
-NEWEST_FORMAT = 5
+NEWEST_FORMAT = 6
+#: The lists of a manifest that have launches of ops that are no products.
+OWN_SECTIONS = ("attentions", "own_launches")
 #: Tensors that only the launches read and write: the artifact has room for them where the caller gives none.
 _BETWEEN = ("intermediate", "squares")
 
@@ -58,6 +61,7 @@ class Artifact:
         self._list = loader.list
         self._products = Products(loader) if self.manifest["launches"] else None
         self._attentions = [AttentionKernel(loader, recipe) for recipe in self.manifest.get("attentions", ())]
+        self._own = [OwnLaunches(loader, recipes) for recipes in of_each_op(self.manifest)]
 
     @property
     def tensors(self) -> dict[str, Json]:
@@ -88,6 +92,7 @@ class Artifact:
         packed: dict[str, list[tuple[Launch, ...]]] = {
             "attentions": [(*one.launches(addresses, num_pages),) for one in self._attentions],
             "launches": [(launch,) for launch in of_products],
+            "own_launches": [(launch,) for one in self._own for launch in one.launches(addresses)],
         }
         launches = [launch for one in self._order for launch in packed[one["list"]][one["index"]]]
         return Launches(launches, tensors, self._list)
@@ -150,9 +155,9 @@ class Artifact:
             one.forget_refused()
 
     @property
-    def _kernels(self) -> list[AttentionKernel | Products]:
+    def _kernels(self) -> list[AttentionKernel | OwnLaunches | Products]:
         """All of them; each may be given lengths and pages."""
-        return [*self._attentions, *([self._products] if self._products else [])]
+        return [*self._attentions, *self._own, *([self._products] if self._products else [])]
 
     def aborted(self) -> bool:
         """Whether a launch has given up waiting; results since then are not right, until `reset`. It waits for the
@@ -205,17 +210,20 @@ def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
     manifest: Json = json.loads(files["manifest.json"])
     if (found := manifest.get("format", 1)) > NEWEST_FORMAT:
         raise RuntimeFailure(-1, f"{name} is of format {found}, and this reads formats up to {NEWEST_FORMAT}")
-    if odd := [op["op"] for op in manifest["workload"]["ops"] if op.get("op", ATTENTION) != ATTENTION]:
-        raise RuntimeFailure(-1, f"{name} has an op {odd[0]!r}, and this runs products and {ATTENTION}s")
+    launched = {one["op"] for section in OWN_SECTIONS for one in manifest.get(section, ())}
+    launched |= {name for one in manifest.get("launches", ()) for name in one["ops"]}
+    if odd := [op for op in manifest["workload"]["ops"] if not is_product(op) and op["name"] not in launched]:
+        raise RuntimeFailure(-1, f"{name} has an op {odd[0]['op']!r}, and no launch of it: fetch it again")
     for file, facts in manifest["files"].items():
         if hashlib.sha256(files.get(file, b"")).hexdigest() != facts["sha256"]:
             raise RuntimeFailure(-1, f"{file} of {name} is not the file that the manifest names: fetch it again")
-    kernels = [manifest["kernel"], *(recipe["kernel"] for recipe in manifest.get("attentions", ()))]
+    kernels = [manifest["kernel"], *(one["kernel"] for section in OWN_SECTIONS for one in manifest.get(section, ()))]
     if any(kernel and kernel["cubin"] is None for kernel in kernels):
         raise RuntimeFailure(-1, f"{name} has no cubin (it was simulated): there is nothing to run")
     try:
         check_launches(manifest, files)
         check_attention_launches(manifest, files)
+        check_own_launches(manifest, files)
     except InvalidInput as error:
         raise RuntimeFailure(-1, f"{name}: {error}") from error
     return manifest

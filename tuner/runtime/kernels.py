@@ -1,13 +1,14 @@
-"""The kernels of an artifact, loaded: that of all products, and those of attentions, each with its memory."""
+"""The kernels of an artifact, loaded: that of all products, and those of launch ops, each with its memory."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tuner.packs.launches import FALLBACK
-from tuner.packs.parameters import pack_fields, pack_product
+from tuner.packs.parameters import of_launch, pack_fields, pack_product
 
 from .driver import (
     COOPERATIVE,
@@ -207,6 +208,53 @@ class AttentionKernel:
     def reset(self) -> None:
         """Makes what launches count in as new, once all that was enqueued has ended."""
         self._loader.driver.zero(self._workspace, self._recipe["workspace"]["zero_bytes"])
+
+
+class OwnLaunches:
+    """The launches of one op that another package brings, which work in one memory."""
+
+    def __init__(self, loader: Loader, recipes: Sequence[Json]) -> None:
+        self._loader, self._recipes = loader, recipes
+        space = recipes[0]["workspace"]
+        self._zero_bytes = space["zero_bytes"]
+        self._workspace = loader.driver.memory(space["bytes"]) if space["bytes"] else 0
+        files = functools.cache(loader.uploaded)
+        self._own = [of_launch(recipe, self._workspace, files) for recipe in recipes]
+        self._functions = []
+        for recipe in recipes:
+            attributes = {MAX_DYNAMIC_SHARED_SIZE_BYTES: recipe["dynamic_smem_bytes"]}
+            if recipe["allows_non_portable_cluster"]:
+                attributes[NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
+            self._functions.append(loader.load(recipe["kernel"], attributes))
+            loader.list.add(Needed.by(self._functions[-1], recipe))
+
+    def launches(self, addresses: Mapping[str, int]) -> Iterator[Launch]:
+        """Packed, in order.
+
+        Raises:
+            RuntimeFailure: the driver refuses a tensor map.
+        """
+        encode = self._loader.driver.tensor_map
+        for recipe, function, own in zip(self._recipes, self._functions, self._own, strict=True):
+            maps = {one["name"]: encode(one, addresses[one["tensor"]]) for one in recipe["tensor_maps"]}
+            parameter = pack_fields(recipe["parameter"], addresses, own, maps.__getitem__)
+            yield _packed(self._loader.driver, function, parameter, recipe)
+
+    def aborted(self) -> bool:
+        """Nothing is known of what it counts in."""
+        return False
+
+    def refused(self) -> str:
+        """It tells nothing of what it is given."""
+        return ""
+
+    def forget_refused(self) -> None:
+        """There is nothing to forget."""
+
+    def reset(self) -> None:
+        """Makes what launches count in as new, once all that was enqueued has ended."""
+        if self._zero_bytes:
+            self._loader.driver.zero(self._workspace, self._zero_bytes)
 
 
 def _packed(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS, Dtype
-from tuner.ops.attention.op import ATTENTION
+from tuner.packs.base_shape import is_product
 from tuner.packs.parameters import has_rows
 
 from .arrays import BITS_OF, NotAnArray, View, view
@@ -168,7 +168,7 @@ def of_manifest(manifest: Json, paged: Collection[str], appends: bool) -> Table:
     attentions = manifest.get("attentions", ())
     written = {f"{op['name']}.{one}" for op in _turned(manifest) for one in ("keys", "values")}
     written |= {name for one in attentions if appends for name in (f"{one['op']}.keys", f"{one['op']}.values")}
-    sources = {op["name"]: op["source"] for op in manifest["workload"]["ops"]}
+    sources = {op["name"]: op.get("source", "") for op in manifest["workload"]["ops"]}
     written |= {sources[one["op"]] for one in attentions if appends and "append" in one}
     shared = [tuple(pair["tensors"].split(", ")) for pair in manifest.get("aliasing", ())]
     if "launch_order" not in manifest:  # attentions have ended when a product writes
@@ -181,7 +181,7 @@ def of_manifest(manifest: Json, paged: Collection[str], appends: bool) -> Table:
             shape=_shape(manifest, tensor, tensor["name"] in paged),
             dtype=tensor["dtype"],
             alignment_bytes=tensor.get("alignment_bytes", 16),
-            is_written=tensor.get("role") in _WRITTEN or tensor["name"] in written,
+            is_written=tensor.get("role") in _WRITTEN or tensor["name"] in written or tensor.get("written", False),
             may_be=tuple(one for pair in shared if tensor["name"] in pair for one in pair if one != tensor["name"]),
         )
         for tensor in (*manifest["tensors"], *optional)
@@ -195,7 +195,7 @@ def _turned(manifest: Json) -> list[Json]:
 
 def _outputs(manifest: Json) -> list[str]:
     """What products write and nobody here reads."""
-    products = {op["name"] for op in manifest["workload"]["ops"] if op.get("op") != ATTENTION}
+    products = {op["name"] for op in manifest["workload"]["ops"] if is_product(op)}
     return [one["name"] for one in manifest["tensors"] if one["role"] == "output" and one["name"] in products]
 
 

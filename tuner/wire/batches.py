@@ -17,9 +17,10 @@ from tuner.core.trial.job import MAX_LABELS, MAX_PRIORITY, Budget, JobSpec, JobS
 from tuner.core.trial.ladder import Ladder, LadderKernel, LadderRung
 from tuner.core.trial.records import JobRecord
 from tuner.errors import InvalidInput
-from tuner.wire.fields import FfnShape, Size, Strict
+from tuner.wire.fields import Size, Strict
 from tuner.wire.job_view import JobView
-from tuner.wire.requests import MAX_SEED, Asked, Label, PriorsName, Project, TargetId, workload_of
+from tuner.wire.pairs import Asked, FfnShape, workload_of
+from tuner.wire.requests import MAX_SEED, Label, PriorsName, Project, TargetId
 from tuner.wire.responses import ArtifactLink, CandidateView, PageView
 from tuner.wire.root_path import Link
 from tuner.wire.searches import MAX_SECONDS, MAX_TRIALS, BudgetRequest, ObjectiveRequest, objective_of

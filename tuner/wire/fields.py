@@ -6,12 +6,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tuner.core.problem.workload import MAX_ELEMENTS, Activation, Dtype
+from tuner.core.problem.workload import MAX_ELEMENTS, Dtype
 
 Size = Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]
 # JSON knows no enumerations: a strict model would refuse the string.
 DtypeName = Annotated[Dtype, Field(strict=False, description="element type of every tensor; sums are fp32")]
-ActivationName = Annotated[Activation, Field(strict=False, description="applied to the first product")]
 
 
 Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
@@ -21,17 +20,3 @@ class Strict(BaseModel):
     """Refuses unknown fields and values that only look right."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class FfnShape(Strict):
-    """An FFN without its rows."""
-
-    d_in: Size
-    d_hidden: Size
-    d_out: Size
-    dtype: DtypeName = Dtype.FP16
-    activation: ActivationName = Activation.IDENTITY
-    gated: bool = False
-    bias: bool = False
-    residual: bool = False
-    row_scale: bool = False

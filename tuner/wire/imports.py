@@ -17,7 +17,8 @@ from tuner.core.trial.job import Objective, default_regime
 from tuner.core.trial.priors import Found
 from tuner.errors import IllegalSchedule, InvalidInput
 from tuner.wire.fields import Strict
-from tuner.wire.requests import Pair, TargetId, workload_of
+from tuner.wire.pairs import AnswerPair, workload_of
+from tuner.wire.requests import TargetId
 from tuner.wire.searches import ObjectiveRequest
 from tuner.wire.view import View
 
@@ -42,7 +43,7 @@ class ImportRequest(Strict):
     """The body of `POST /imports`."""
 
     target: TargetId
-    pair: Pair
+    pair: AnswerPair
     objective: ObjectiveRequest = ObjectiveRequest()
     source: str = Field(min_length=1, max_length=64, description="where it was found, e.g. a job's id")
     kernel_version: str = Field(default="", max_length=16, description="of the kernel sources there; empty if unknown")

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tuner.core.trial.job import CacheState, JobState, PriorsChoice, Regime
 from tuner.core.trial.records import JobRecord
-from tuner.wire.requests import AnyKept, pair_of
+from tuner.wire.pairs import AnyKept, pair_of
 from tuner.wire.root_path import Link
 from tuner.wire.view import View, is_simulated, moment
 

@@ -13,8 +13,8 @@ from tuner.errors import InvalidInput
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.order import MadePack, PackOrder
 from tuner.packs.shapes import KINDS, Shape, shape_of
-from tuner.wire.chains import Chain
-from tuner.wire.fields import FfnShape, Size, Strict
+from tuner.wire.fields import Size, Strict
+from tuner.wire.pairs import Chain, FfnShape
 from tuner.wire.requests import TargetId
 from tuner.wire.root_path import Link
 from tuner.wire.searches import CacheName

@@ -10,9 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tuner.errors import InvalidInput
 from tuner.wire.ops import OP_TAGS, of_unknown_kind
+from tuner.wire.pairs import KINDS
 
-#: Tags of the union of what may be tuned.
-KINDS = ("ffn", "independent", "chain", "decoder-block", "attention", "decoder-attention", "decoder-layer")
 #: Where Pydantic found a value.
 _SOURCES = ("body", "query", "path", "header")
 #: What a value of a wrong type should have been, by the first part of Pydantic's name of the error.

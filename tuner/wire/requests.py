@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from tuner.core.problem.workload import (
-    Activation,
-    Dtype,
-    Workload,
-    WorkloadKind,
-    ffn_pair,
-    independent_pair,
-)
+from tuner.core.problem.asked import asked_workloads
 from tuner.core.trial.job import (
     MAX_LABELS,
     MAX_PRIORITY,
@@ -25,9 +18,8 @@ from tuner.core.trial.job import (
     PriorsChoice,
 )
 from tuner.errors import InvalidInput
-from tuner.ops.attention.requests import Attention, DecoderAttention, DecoderLayer
-from tuner.wire.chains import Chain, DecoderBlock
-from tuner.wire.fields import ActivationName, DtypeName, Size, Strict
+from tuner.wire.fields import Strict
+from tuner.wire.pairs import Asked, workload_of
 from tuner.wire.searches import (
     MAX_SECONDS,
     BudgetRequest,
@@ -56,148 +48,14 @@ TargetId = Annotated[
 ]
 
 
-#: Fields of an ffn pair beside its kind and dtype: those that must be given, and those with a default.
-FFN_SIZES = ("m", "d_in", "d_hidden", "d_out")
-FFN_OPTIONS = ("activation", "bias", "gated", "residual", "row_scale")
-
-
-class FfnPair(Strict):
-    """Y[m, d_out] = act(s[m] X[m, d_in] W1[d_hidden, d_in]^T + b1) W2[d_out, d_hidden]^T + b2 + R[m, d_out].
-
-    Gated, W1 is [2 d_hidden, d_in], a gate above an up projection, and the intermediate is act(gate) * up.
-    """
-
-    kind: Literal["ffn"] = Field(description="two GEMMs, the second reads the first one's output")
-    m: Size = Field(description="rows of X and Y")
-    d_in: Size = Field(description="columns of X")
-    d_hidden: Size = Field(description="columns of the intermediate")
-    d_out: Size = Field(description="columns of Y")
-    dtype: DtypeName = Dtype.FP16
-    activation: ActivationName = Activation.IDENTITY
-    bias: bool = Field(default=False, description="whether both products add a bias vector")
-    gated: bool = Field(
-        default=False,
-        description="whether W1 holds a gate above an up projection and the intermediate is act(gate) * up: "
-        "SwiGLU with silu, GeGLU with gelu",
-    )
-    residual: bool = Field(default=False, description="whether R [m, d_out] is added to the second product")
-    row_scale: bool = Field(
-        default=False,
-        description="whether row i of the first product is multiplied by s[i], fp32: RMSNorm, its weight in W1",
-    )
-
-    def to_workload(self) -> Workload:
-        """The two ops."""
-        return ffn_pair(**self.model_dump(exclude={"kind"}))
-
-    @classmethod
-    def from_workload(cls, workload: Workload) -> Self:
-        """Inverse of `to_workload`."""
-        up, down = workload.tile_ops
-        return cls(
-            kind="ffn",
-            m=up.m,
-            d_in=up.k,
-            d_hidden=up.n,
-            d_out=down.n,
-            dtype=workload.dtype,
-            activation=up.activation,
-            bias=up.bias,
-            gated=up.gated,
-            residual=down.residual,
-            row_scale=up.row_scale,
-        )
-
-
-class Gemm(Strict):
-    """C[m, n] = A[m, k] W[n, k]^T."""
-
-    m: Size = Field(description="rows of A and C")
-    n: Size = Field(description="rows of W, columns of C")
-    k: Size = Field(description="columns of A and W")
-
-
-class IndependentPair(Strict):
-    """Two GEMMs that share nothing."""
-
-    kind: Literal["independent"] = Field(description="two GEMMs that share nothing")
-    first: Gemm
-    second: Gemm
-    dtype: DtypeName = Dtype.FP16
-
-    def to_workload(self) -> Workload:
-        """The two ops."""
-        first, second = ((gemm.m, gemm.n, gemm.k) for gemm in (self.first, self.second))
-        return independent_pair(first, second, dtype=self.dtype)
-
-    @classmethod
-    def from_workload(cls, workload: Workload) -> Self:
-        """Inverse of `to_workload`."""
-        first, second = (Gemm(m=op.m, n=op.n, k=op.k) for op in workload.tile_ops)
-        return cls(kind="independent", first=first, second=second, dtype=workload.dtype)
-
-
-Pair = Annotated[
-    FfnPair | IndependentPair | Chain, Field(discriminator="kind", description="the ops; a preset, expanded")
-]
-AnyPair = FfnPair | IndependentPair | Chain | DecoderBlock | Attention | DecoderAttention | DecoderLayer
-Asked = Annotated[AnyPair, Field(discriminator="kind", description="the ops to tune")]
-
-
-def workload_of(pair: AnyPair) -> Workload:
-    """The domain's view of a pair, or of a chain.
-
-    Raises:
-        InvalidInput: a matrix overflows a 32-bit index, or a chain's ops do not fit together.
-    """
-    try:
-        return pair.to_workload()
-    except InvalidInput as error:
-        if not isinstance(pair, FfnPair | IndependentPair):
-            # The client names the tensor that is added in the field that says whether one is.
-            field = error.field.replace(".residual_source", ".residual")
-            raise InvalidInput(f"pair.{field}", error.problem, error.remedy) from error
-        # The domain names an op's matrix, the client knows the pair.
-        raise InvalidInput("pair", f"{error.field}: {error.problem}", error.remedy) from error
-
-
-class UnknownOps(Strict):
-    """Ops of a job, of which one is of a kind that this server does not know: it keeps them, and cannot run them."""
-
-    kind: Literal["unknown"] = Field(description="an op's kind is not known here")
-    unknown_kinds: list[str] = Field(description="the kinds: install the packages that bring them")
-    ops: list[dict[str, Any]] = Field(description="as the server that took the job kept them")
-    dtype: DtypeName
-
-    @classmethod
-    def from_workload(cls, workload: Workload) -> Self:
-        """What is kept of them."""
-        kinds = list(workload.unknown_kinds)
-        return cls(kind="unknown", unknown_kinds=kinds, ops=workload.to_json()["ops"], dtype=workload.dtype)
-
-
-AnyKept = Annotated[
-    FfnPair | IndependentPair | Chain | UnknownOps,
-    Field(discriminator="kind", description="the ops; a preset, expanded"),
-]
-
-
-def pair_of(workload: Workload) -> FfnPair | IndependentPair | Chain | UnknownOps:
-    """Inverse of `workload_of`, but that a preset has become its chain."""
-    if workload.unknown_kinds:
-        return UnknownOps.from_workload(workload)
-    forms = {WorkloadKind.FFN: FfnPair, WorkloadKind.INDEPENDENT: IndependentPair, WorkloadKind.CHAIN: Chain}
-    form: type[FfnPair] | type[IndependentPair] | type[Chain] = forms[workload.kind]  # type: ignore[assignment]
-    return form.from_workload(workload)
-
-
 LLAMA_FFN = {"kind": "ffn", "m": 16, "d_in": 4096, "d_hidden": 14336, "d_out": 4096, "dtype": "fp16"}
+_OPTIONS = dict.fromkeys(("bias", "gated", "residual", "row_scale"), False)
 EXAMPLES: dict[str, Any] = {
     "smallest": {"summary": "Only the pair: everything else has a default", "value": {"pair": LLAMA_FFN}},
     "all_fields": {
         "summary": "A feed-forward block with SiLU, every field given",
         "value": {
-            "pair": {**LLAMA_FFN, **dict.fromkeys(FFN_OPTIONS, False), "activation": "silu"},
+            "pair": {**LLAMA_FFN, **_OPTIONS, "activation": "silu"},
             "target": "simulated:h200",
             "objective": {"l2": "cold", "regime": "burst"},
             "budget": {"trials": 60, "seconds": 600, "patience": 30},
@@ -211,22 +69,6 @@ EXAMPLES: dict[str, Any] = {
             "webhook": "https://ci.example/hooks/tuner",
         },
     },
-    "gated": {
-        "summary": "A SwiGLU feed-forward block behind RMSNorm, with its residual",
-        "value": {"pair": {**LLAMA_FFN, "activation": "silu", "gated": True, "residual": True, "row_scale": True}},
-    },
-    "independent": {
-        "summary": "Two GEMMs that share nothing",
-        "value": {
-            "pair": {
-                "kind": "independent",
-                "first": {"m": 512, "n": 4096, "k": 4096},
-                "second": {"m": 512, "n": 1024, "k": 4096},
-                "dtype": "bf16",
-            },
-            "budget": {"trials": 40},
-        },
-    },
     "chain": {
         "summary": "Three GEMMs: the second adds what the first wrote, the third norms that",
         "value": {
@@ -234,54 +76,17 @@ EXAMPLES: dict[str, Any] = {
                 "kind": "chain",
                 "m": 16,
                 "ops": [
-                    {"name": "o_proj", "source": "attention", "n": 2048, "k": 2048, "residual": "stream"},
+                    {"name": "o_proj", "source": "x", "n": 2048, "k": 2048, "residual": "stream"},
                     {"name": "up", "source": "o_proj", "norm": "o_proj", "n": 8192, "k": 2048, "activation": "silu"},
                     {"name": "down", "source": "up", "n": 2048, "k": 8192, "residual": "o_proj"},
                 ],
             },
         },
     },
-    "attention": {
-        "summary": "Decode attention of a model's layer, and o_proj behind it",
-        "value": {
-            "pair": {
-                "kind": "decoder-attention",
-                "model": "llama3-8b",
-                "sequences": 16,
-                "max_length": 2048,
-                "dtype": "bf16",
-            }
-        },
-    },
-    "decoder_layer": {
-        "summary": "A decode step of a model's layer, from its attention on",
-        "value": {
-            "pair": {
-                "kind": "decoder-layer",
-                "model": "llama3-8b",
-                "sequences": 1,
-                "max_length": 2048,
-                "dtype": "bf16",
-            }
-        },
-    },
-    "rank_of_a_layer": {
-        "summary": "A rank's run between two all-reduces: norm, qkv, attention and o_proj",
-        "value": {
-            "pair": {
-                "kind": "decoder-layer",
-                "model": "llama3-70b",
-                "tp": 8,
-                "run": "qkv_attention",
-                "sequences": 1,
-                "max_length": 2048,
-                "dtype": "bf16",
-            }
-        },
-    },
-    "decoder_block": {
-        "summary": "What lies between two attentions of a model's layer",
-        "value": {"pair": {"kind": "decoder-block", "model": "llama3-8b", "m": 16}},
+    **{
+        name: {"summary": example.summary, "value": {"pair": {"kind": one.KIND, **example.fields}}}
+        for one in asked_workloads().values()
+        for name, example in one.EXAMPLES.items()
     },
 }
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 from pydantic import Field
 
 from tuner.core.insight.verdict_words import verdict_sentence
+from tuner.core.model.rates import source_of_rates
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
@@ -306,6 +307,7 @@ class TargetView(View):
     id: str
     simulated: bool
     gpu: dict[str, Any] = Field(description="facts of the GPU: sizes in bytes, rates per second")
+    forecasts: str = Field(description="what forecasts are made of: a fit to trials of such a card, or its data sheet")
     environment: EnvironmentView | None
     quarantine: QuarantineView | None = Field(description="why nothing is measured on it now; null where it is")
 
@@ -316,6 +318,7 @@ class TargetView(View):
             id=target.id,
             simulated=target.simulated,
             gpu=asdict(target.gpu),
+            forecasts=source_of_rates(target.gpu),
             environment=None if environment is None else EnvironmentView.model_validate(environment),
             quarantine=None if quarantine is None else QuarantineView.of(quarantine),
         )

@@ -2,55 +2,120 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass
+from enum import StrEnum
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, create_model
 
-from tuner.core.problem.presets import MODELS, LayerRun, Run
+from tuner.core.problem.asked import AskedWorkload, asked_workloads, listed, parameter_names
+from tuner.core.problem.op_codec import fields_of, hints_of
 from tuner.core.trial.job import PriorsChoice
 from tuner.errors import InvalidInput
 from tuner.wire.view import View
 
 #: Rows of a ladder's jobs at most: each is a search of its own.
 MAX_ROWS = 40
-_SIZES = ("d_in", "d_hidden", "d_out")
-#: What is tuned of a model, as the page calls it: a feed-forward pair, or a preset with fields of its own.
+#: Of which the page takes several numbers of rows.
 FFN = "ffn"
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "attention": {"kind": "decoder-attention", "projection": False},
-    "attention and o_proj": {"kind": "decoder-attention"},
-    "decoder block": {"kind": "decoder-block"},
-    "decoder layer": {"kind": "decoder-layer"},
+#: What is tuned, as the page calls it: how it is spelled, and the fields that this says already.
+WHAT: Mapping[str, tuple[type[AskedWorkload], Mapping[str, Any]]] = {
+    words: (one, said) for one in asked_workloads().values() for words, said in (one.CHOICES or {one.KIND: {}}).items()
 }
-WHAT = (FFN, *PRESETS)
-#: Of presets that have runs: theirs.
-RUNS: Mapping[str, tuple[str, ...]] = {
-    "decoder-block": tuple(map(str, Run)),
-    "decoder-layer": tuple(map(str, LayerRun)),
-}
-_OF_ATTENTION = ("sequences", "max_length", "new_tokens")
+#: Of a model, which gives the sizes of what is not spelled by it.
+_OF_MODEL = ("model", "tp")
 
 
-class SubmitForm(View):
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """A field of the page."""
+
+    name: str
+    #: What it is, in a word or two, and in more.
+    label: str
+    title: str
+    #: As it is filled in at first.
+    value: str
+    #: What may be chosen; empty for what is typed.
+    choices: tuple[str, ...]
+    #: What a choice is called that leaves it as it is; empty where that cannot be chosen.
+    usual: str
+    #: The entries of `WHAT` that it belongs to.
+    whats: tuple[str, ...]
+    #: Those of which a model gives it.
+    given_by_model: tuple[str, ...]
+    is_check: bool = False
+
+
+def _inputs() -> Iterator[Input]:
+    own: dict[str, list[tuple[str, dataclasses.Field[Any], Any]]] = {}
+    for what, (one, said) in WHAT.items():
+        called, hints = parameter_names(one), hints_of(one)
+        for field in fields_of(one):
+            if field.name in called and field.name not in said:
+                own.setdefault(called[field.name], []).append((what, field, _plain(hints[field.name])))
+        for name in (*_OF_MODEL,) if one.by_model else ():
+            own.setdefault(name, []).append((what, *_example(name)))
+    for name, entries in own.items():
+        (_, field, hint), whats = entries[0], tuple(what for what, *_ in entries)
+        words = dict.fromkeys(choice for _, field, hint in entries for choice in _choices(field, hint))
+        is_check = hint is bool and not field.default
+        value = _filled_in([field for _, field, _ in entries])
+        yield Input(
+            name=name,
+            label=field.metadata.get("label", name.replace("_", " ").capitalize()),
+            title="; ".join(dict.fromkeys(str(field.metadata.get("doc", "")) for _, field, _ in entries)),
+            value=value,
+            choices=() if is_check else tuple(words),
+            usual="" if value else "none" if field.default is MISSING else "as usual",
+            whats=whats,
+            given_by_model=tuple(what for what in whats if name in WHAT[what][0].by_model),
+            is_check=is_check,
+        )
+
+
+def _filled_in(entries: list[dataclasses.Field[Any]]) -> str:
+    """What is there at first: an example of what is needed, or the default that all have."""
+    if entries[0].default is MISSING:
+        return str(entries[0].metadata.get("example", ""))
+    defaults = {field.default for field in entries}
+    return _text(entries[0].default) if len(defaults) == 1 else ""
+
+
+def _example(name: str) -> tuple[dataclasses.Field[Any], Any]:
+    """The field of that name of what is spelled by a model."""
+    one = next(one for one in asked_workloads().values() if name in parameter_names(one))
+    return next(field for field in fields_of(one) if field.name == name), _plain(hints_of(one)[name])
+
+
+def _choices(field: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return tuple(map(str, hint))
+    return ("yes", "no") if hint is bool else tuple(map(str, field.metadata.get("choices", ())))
+
+
+def _text(default: Any) -> str:
+    return "" if default is None or isinstance(default, bool) else str(default)
+
+
+def _plain(hint: Any) -> Any:
+    """Of what may be none, the other."""
+    return next((one for one in get_args(hint) if one is not NoneType), hint) if NoneType in get_args(hint) else hint
+
+
+#: All of them, by name: first those that more of what is tuned has.
+INPUTS = {one.name: one for one in sorted(_inputs(), key=lambda one: -len(one.whats))}
+
+
+class _Form(View):
     """What was filled in, as text; a model gives the sizes, the activation and the gate."""
 
-    what: str = Field(default=FFN, description="a feed-forward pair, or what of a model's decoder layer")
-    model: str = Field(default="", description="a model's name; empty for the sizes that are given")
-    tp: str = Field(default="1", description="ranks that share the model's layer")
-    run: str = Field(default="", description="of a block or a layer: all of it where empty, or the ops of a run")
-    sequences: str = Field(default="1", description="of an attention: sequences of a launch")
-    max_length: str = Field(default="1024", description="of an attention: tokens of the longest context")
-    new_tokens: str = Field(default="1", description="of an attention: of each sequence")
-    page_tokens: str = Field(default="", description="of an attention: of a page of its cache; contiguous where empty")
-    m: str = Field(default="16", description="rows, or several of them: 1, 16, 64")
-    d_in: str = "4096"
-    d_hidden: str = "14336"
-    d_out: str = "4096"
-    activation: str = "identity"
-    gated: str = ""
+    what: str = Field(default=FFN, description="what is tuned: one of the page's choices")
     dtype: str = "fp16"
     target: str = ""
     trials: str = "60"
@@ -91,50 +156,72 @@ class SubmitForm(View):
         labels = [label.strip() for label in self.labels.split(",") if label.strip()]
         if labels:
             body["labels"] = labels
-        if self.what != FFN:
-            return {"pair": self._preset(), **body}
-        sizes, rows = self._sizes(), self._rows()
-        if len(rows) == 1:
-            return {"pair": {"kind": "ffn", "m": rows[0], **sizes}, **body}
-        return {"shapes": [{"m": rows, **sizes}], **body}
+        pair = self._pair()
+        if isinstance(pair.get("m"), list):
+            return {"shapes": [{name: value for name, value in pair.items() if name != "kind"}], **body}
+        return {"pair": pair, **body}
 
-    def _preset(self) -> dict[str, Any]:
-        """A model's attention, block or layer."""
-        if self.what not in PRESETS:
+    def _pair(self) -> dict[str, Any]:
+        """What is tuned, spelled as `POST /jobs` takes it; of an FFN perhaps for several numbers of rows."""
+        if self.what not in WHAT:
             raise InvalidInput("what", f"{self.what!r} is none that is known", f"choose one of {', '.join(WHAT)}")
-        if self.model not in MODELS:
-            problem = f"{self.model!r} is none that is known" if self.model else f"is missing for {self.what}"
-            raise InvalidInput("model", problem, f"choose one of {', '.join(MODELS)}")
-        pair = {**PRESETS[self.what], "model": self.model, "tp": _whole("tp", self.tp), "dtype": self.dtype}
-        runs = RUNS.get(pair["kind"], ())
-        if self.run and self.run not in runs:
-            remedy = f"choose one of {', '.join(runs)}" if runs else "leave it out"
-            raise InvalidInput("run", f"{self.what} has none that is called {self.run}", remedy)
-        pair |= {"run": self.run} if self.run else {}
-        if pair["kind"] == "decoder-block":
-            return pair | {"m": _whole("m", self.m)}
-        pages = {"page_tokens": _whole("page_tokens", self.page_tokens)} if self.page_tokens else {}
-        return pair | {name: _whole(name, getattr(self, name)) for name in _OF_ATTENTION} | pages
+        one, said = WHAT[self.what]
+        texts = {name: str(getattr(self, name)) for name in INPUTS}
+        given = self._by_model(one, texts)
+        for name, text in texts.items():
+            if text not in ("", INPUTS[name].value) and self.what not in INPUTS[name].whats:
+                raise InvalidInput(name, f"is {text!r}, and {self.what} has none", "leave it out")
+        pair = {"kind": one.KIND, "dtype": self.dtype, **said, **given}
+        called, hints = parameter_names(one), hints_of(one)
+        for field in fields_of(one):
+            name, hint = called.get(field.name, ""), _plain(hints[field.name])
+            if not name or field.name in pair:
+                continue
+            if texts[name] == "" and field.default is MISSING:
+                raise InvalidInput(name, f"is missing for {self.what}", "give it")
+            if texts[name] not in ("", _text(field.default)):
+                rows = name == "m" and one.KIND == FFN
+                pair[field.name] = self._rows() if rows else _read(name, hint, texts[name], field)
+        return pair
 
-    def _rows(self) -> list[int]:
-        rows = sorted({_whole("m", text.strip()) for text in self.m.split(",") if text.strip()})
+    def _by_model(self, one: type[AskedWorkload], texts: dict[str, str]) -> dict[str, Any]:
+        """Fields that a model gives of what is not spelled by it; takes model and ranks from the texts."""
+        if not one.by_model:
+            return {}
+        model, tp = texts.pop("model"), texts.pop("tp")
+        return {**one.of_model(model, _whole("tp", tp))} if model else {}
+
+    def _rows(self) -> int | list[int]:
+        text = str(getattr(self, "m", ""))
+        rows = sorted({_whole("m", text.strip()) for text in text.split(",") if text.strip()})
         if not 1 <= len(rows) <= MAX_ROWS:
             raise InvalidInput("m", f"gives {len(rows)} numbers of rows", f"give 1 to {MAX_ROWS}, e.g. 1, 16, 64")
-        return rows
+        return rows if len(rows) > 1 else rows[0]
 
-    def _sizes(self) -> dict[str, Any]:
-        if not self.model:
-            sizes = {name: _whole(name, getattr(self, name)) for name in _SIZES}
-            gated = {"gated": True} if self.gated else {}
-            return {**sizes, "dtype": self.dtype, "activation": self.activation, **gated}
-        if self.model not in MODELS:
-            raise InvalidInput("model", f"{self.model!r} is none that is known", f"choose one of {', '.join(MODELS)}")
-        model, tp = MODELS[self.model], _whole("tp", self.tp)
-        if model.intermediate % tp:
-            problem = f"is {tp}, and the intermediate of {self.model} has {model.intermediate} columns"
-            raise InvalidInput("tp", problem, "give a number of ranks that divides it")
-        sizes = {"d_in": model.hidden, "d_hidden": model.intermediate // tp, "d_out": model.hidden}
-        return {**sizes, "dtype": self.dtype, "activation": "silu", "gated": True}
+
+if TYPE_CHECKING:
+    SubmitForm = _Form
+else:
+    SubmitForm = create_model(
+        "SubmitForm",
+        __base__=_Form,
+        __doc__=_Form.__doc__,
+        **{name: (str, Field(default=one.value, description=one.title)) for name, one in INPUTS.items()},
+    )
+
+
+def _read(name: str, hint: Any, text: str, field: dataclasses.Field[Any]) -> Any:
+    """The text of a field as its kind has it; the API checks the rest."""
+    if hint is bool:
+        return text != "no"
+    if hint is int:
+        return _whole(name, text)
+    if hint is float:
+        return _number(name, text)
+    choices = _choices(field, hint)
+    if choices and text not in choices:
+        raise InvalidInput(name, f"{text!r} is none that is known", f"choose one of {', '.join(choices)}")
+    return listed(name, hint, text)
 
 
 def _whole(name: str, text: str) -> int:
@@ -166,18 +253,26 @@ def as_curl(url: str, body: Mapping[str, Any]) -> str:
 
 def as_client(url: str, body: Mapping[str, Any]) -> str:
     """The same by `tuner-client`."""
-    pair, budget = body["pair"] if "pair" in body else body["shapes"][0], body["budget"]
-    preset = pair["kind"] if pair.get("kind", FFN) != FFN else ""
-    spelled = ("model", "tp", "run", *_OF_ATTENTION, "page_tokens", *_SIZES, "activation", "dtype")
-    options = {"preset": preset} if preset else {}
-    if "m" in pair:
-        options["m"] = ",".join(map(str, pair["m"] if isinstance(pair["m"], list) else [pair["m"]]))
-    options |= {name.replace("_", "-"): pair[name] for name in spelled if name in pair}
-    options |= {name: body[name] for name in ("target", "project", "priors") if name in body}
+    pair, budget = body["pair"] if "pair" in body else {"kind": FFN, **body["shapes"][0]}, body["budget"]
+    options = {name: body[name] for name in ("target", "project", "priors") if name in body}
     options |= {**budget, "seconds": f"{budget['seconds']:g}"}
     if "objective" in body:
         options["energy-within"] = f"{body['objective']['energy_within_percent']:g}"
     named = [*options.items(), *(("label", one) for one in body.get("labels", ()))]
-    words = [f"--{name} {shlex.quote(str(value))}" for name, value in named]
-    flags = ["--gated"] if pair.get("gated") else [] if pair.get("projection", True) else ["--no-projection"]
-    return " ".join(["tuner-client", "--url", url, "submit", *words, *flags])
+    words = [*_spelled(pair), *(word for name, value in named for word in (f"--{name}", str(value)))]
+    return shlex.join(["tuner-client", "--url", url, "submit", str(pair["kind"]), *words])
+
+
+def _spelled(pair: Mapping[str, Any]) -> Iterator[str]:
+    """What is to be tuned, as options of its kind."""
+    one = asked_workloads()[pair["kind"]]
+    called = {**parameter_names(one), "dtype": "dtype"}
+    for field in fields_of(one):
+        if field.name not in pair:
+            continue
+        name, value = called[field.name].replace("_", "-"), pair[field.name]
+        if isinstance(value, bool):
+            yield f"--{name}" if value else f"--{field.metadata.get('off', f'no-{name}')}"
+            continue
+        several = list(value.values()) if isinstance(value, dict) else value
+        yield from (f"--{name}", ",".join(map(str, several)) if isinstance(several, list) else str(several))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,19 +20,11 @@ from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.schedule.tiling import Engine, Tiling
 from tuner.core.trial.evaluator import ArtifactFiles, Environment, Problem
-from tuner.ops.attention.append import APPEND_KERNEL, append_parameter_bytes
-from tuner.ops.attention.append_artifact import append_recipe
-from tuner.ops.attention.artifact import (
-    AttentionKernel,
-    attention_parameter,
-    attention_recipe,
-    attention_tensors,
-)
-from tuner.ops.attention.source import ATTENTION_KERNEL, source_of
-from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PRODUCTS_FORMAT
+from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT, PAGES_FORMAT, PRODUCTS_FORMAT
 
 from ..source.launch_args import first_tasks, needs_co_residency, parameter_layout, squares_of, workspace_layout
 from ..source.launchable import Launchable, LaunchRefused
+from ..source.own_source import own_source
 from ..source.render import KERNEL_NAME, START_GATE_NAME, render
 from ..source.tensor_maps import tensor_maps
 from ..source.variants import Variant, variants_of
@@ -46,6 +39,7 @@ from .facts import (
     workspace_facts,
 )
 from .nvrtc import compile_options
+from .own_artifact import OwnArtifact, OwnKernels
 from .variants import VariantBuild
 
 #: Least driver branch that loads cubins of a CUDA major version.
@@ -55,6 +49,7 @@ _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
 #: maps have more. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
 _SMALL_PARAMETER_BYTES, _LARGE_PARAMETER_DRIVER = 4096, "530.30.02"
 
+Json = dict[str, Any]
 #: Files of plans: of launches, and of those in their place on a card that holds fewer clusters.
 _PLANS = {"launches": "plan{}.bin", "fallback_launches": "fallback_plan{}.bin"}
 
@@ -76,11 +71,11 @@ def assemble(
     extra: dict[str, Any],
     spin_limit_cycles: int,
     variants: tuple[VariantBuild, ...] = (),
-    attentions: tuple[AttentionKernel, ...] = (),
+    own: Sequence[OwnArtifact] = (),
 ) -> ArtifactFiles:
     """Source, plans and cubin (none when simulated) with their manifest; `extra` joins the manifest, and
     `spin_limit_cycles` is how long a wait may last. `variants` are the kernel's other builds. Without a product there
-    are neither plans nor a source, but those of the `attentions`.
+    are neither plans nor a source, but those of `own`, which has each launch op.
 
     Raises:
         ValueError: the candidate has no schedule.
@@ -90,12 +85,12 @@ def assemble(
     if schedule is None:
         raise ValueError("a candidate without a schedule has no kernel to fetch")
     workload = problem.workload
-    _check_attentions(workload, schedule, attentions)
+    _check_own(workload, schedule, own)
     if workload.tile_ops:
         _check_tied(problem, schedule, plans, source, launchable)
     cubin = launchable.cubin if launchable else None
     files = {"kernel.cu": source.encode()} if workload.tile_ops else {}
-    for one in attentions:
+    for one in own:
         files |= one.files
     fallback = fallback_for(candidate, plans)
     lists = {"launches": plans, **({"fallback_launches": fallback} if fallback else {})}
@@ -105,8 +100,9 @@ def assemble(
         files["kernel.cubin"] = cubin
     files |= {cubin_name(one.variant): one.launchable.cubin for one in variants if one.launchable}
     programmatic = candidate.plan_kind.is_programmatic
+    recipes = _own_recipes(own, environment, programmatic)
     manifest: dict[str, Any] = {
-        "format": _format(workload),
+        "format": _format(workload, own),
         "simulated": environment.simulated,
         "plan_kind": str(candidate.plan_kind),
         "workload": workload.to_json(),
@@ -117,17 +113,17 @@ def assemble(
         "objective": asdict(problem.objective),
         "environment": asdict(environment),
         **_products(workload, schedule, plans, launchable, environment, spin_limit_cycles, programmatic, variants),
-        **({"attentions": [_attention(one, environment, programmatic) for one in attentions]} if attentions else {}),
+        **_by_section(own, recipes),
         "rows": legal_rows(workload),
         "numbers": numbers(workload, plans, schedule, fallback),
         "aliasing": aliasing(workload),
         "intermediates": INTERMEDIATES,
-        "tensors": _tensors(workload, schedule.tiling),
+        "tensors": _tensors(workload, schedule.tiling, own),
         **{
             name: [_launch(i, proven, workload, candidate, _PLANS[name]) for i in range(len(proven))]
             for name, proven in lists.items()
         },
-        **({"launch_order": _launch_order(workload, plans)} if workload.borders else {}),
+        **({"launch_order": _launch_order(workload, plans, own, recipes)} if _is_ordered(workload, own) else {}),
         "concurrency": _CONCURRENCY,
         "files": {
             name: {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)} for name, data in files.items()
@@ -138,20 +134,36 @@ def assemble(
     return ArtifactFiles(files={**files, "manifest.json": text.encode()}, manifest=manifest)
 
 
-def _format(workload: Workload) -> int:
+def _format(workload: Workload, own: Sequence[OwnArtifact]) -> int:
     """The oldest whose programs run it right."""
-    if any(op.rotary and op.rotary.page_tokens is not None for op in workload.tile_ops):
+    if any(isinstance(one, OwnKernels) for one in own):
         return MANIFEST_FORMAT
+    if any(op.rotary and op.rotary.page_tokens is not None for op in workload.tile_ops):
+        return PAGES_FORMAT
     if workload.borders:
         return ORDERED_FORMAT
     return ATTENTIONS_FORMAT if workload.launch_ops or workload.rotary_op is not None else PRODUCTS_FORMAT
 
 
-def _launch_order(workload: Workload, plans: tuple[VerifiedPlan, ...]) -> list[dict[str, Any]]:
-    """Of all launches, where an attention does not come first: the list that each is in, and its place there."""
-    shared = ((plan.graph.op_indices, {"list": "launches", "index": index}) for index, plan in enumerate(plans))
-    own = ({"list": "attentions", "index": index} for index in range(len(workload.launch_ops)))
-    return [launch for _, launch in in_launch_order(workload, shared, own)]
+def _is_ordered(workload: Workload, own: Sequence[OwnArtifact]) -> bool:
+    """Whether the manifest says in which order its lists of launches run."""
+    return bool(workload.borders) or any(isinstance(one, OwnKernels) for one in own)
+
+
+def _launch_order(
+    workload: Workload,
+    plans: tuple[VerifiedPlan, ...],
+    own: Sequence[OwnArtifact],
+    recipes: Sequence[Sequence[Json]],
+) -> list[dict[str, Any]]:
+    """Of all launches the list that each is in, and its place there."""
+    shared = ((plan.graph.op_indices, [{"list": "launches", "index": index}]) for index, plan in enumerate(plans))
+    counts, places = dict.fromkeys((one.section for one in own), 0), []
+    for one, of_it in zip(own, recipes, strict=True):
+        first = counts[one.section]
+        places.append([{"list": one.section, "index": first + number} for number in range(len(of_it))])
+        counts[one.section] += len(of_it)
+    return [launch for _, launches in in_launch_order(workload, shared, places) for launch in launches]
 
 
 def _products(
@@ -174,30 +186,37 @@ def _products(
     return {"kernel": facts | {"variants": offered}, "parameter": parameter}
 
 
-def _attention(one: AttentionKernel, environment: Environment, programmatic: bool) -> dict[str, Any]:
-    build = one.launchable.ties.build if one.launchable else None
-    size_bytes = attention_parameter(one)["size_bytes"]
-    kernel = _kernel(f"attention{one.index}", ATTENTION_KERNEL, one.gpu, build, environment, size_bytes)
-    append = _append(one, environment, programmatic) if one.takes_append else None
-    return attention_recipe(one, kernel, append, programmatic=programmatic)
-
-
-def _append(one: AttentionKernel, environment: Environment, programmatic: bool) -> dict[str, Any]:
-    build, size_bytes = one.append.key if one.append else None, append_parameter_bytes()
-    kernel = _kernel(f"attention{one.index}_append", APPEND_KERNEL, one.gpu, build, environment, size_bytes)
-    return append_recipe(one.op, kernel, programmatic=programmatic)
-
-
-def _check_attentions(workload: Workload, schedule: Schedule, attentions: tuple[AttentionKernel, ...]) -> None:
-    if tuple((one.workload, one.schedule) for one in attentions) != tuple(
-        (workload, one) for one in schedule.launch_ops
-    ):
-        raise LaunchRefused(f"the attentions are not those of {workload.describe()} by {schedule}")
-    for one in attentions:
-        if one.source != source_of(one.op, one.schedule):
-            raise LaunchRefused(f"the source of {one.op.name} is not that of its tiling: render it again")
+def _check_own(workload: Workload, schedule: Schedule, own: Sequence[OwnArtifact]) -> None:
+    if tuple((one.workload, one.schedule) for one in own) != tuple((workload, one) for one in schedule.launch_ops):
+        raise LaunchRefused(f"the launch ops are not those of {workload.describe()} by {schedule}")
+    for one in own:
+        op = workload.launch_ops[one.index]
+        if one.source != own_source(op, one.schedule, workload.dtype):
+            raise LaunchRefused(f"the source of {op.name} is not that of its schedule: render it again")
         if one.launchable is not None:
             one.launchable.check()
+
+
+def _own_recipes(
+    own: Sequence[OwnArtifact], environment: Environment, programmatic: bool
+) -> list[list[dict[str, Any]]]:
+    """Of each launch op those of its launches, in order."""
+    found = []
+    for one in own:
+
+        def compiled(file: str, name: str, build: str | None, parameter_bytes: int, gpu: Gpu = one.gpu) -> Any:
+            return _kernel(file, name, gpu, build, environment, parameter_bytes)
+
+        found.append(one.recipes(compiled, programmatic=programmatic))
+    return found
+
+
+def _by_section(own: Sequence[OwnArtifact], recipes: Sequence[Sequence[Json]]) -> dict[str, list[Json]]:
+    """The manifest's lists of recipes."""
+    found: dict[str, list[Json]] = {}
+    for one, of_it in zip(own, recipes, strict=True):
+        found.setdefault(one.section, []).extend(of_it)
+    return found
 
 
 def _check_tied(
@@ -337,14 +356,14 @@ def _start_gate(first: VerifiedPlan) -> dict[str, Any] | None:
     }
 
 
-def _tensors(workload: Workload, tiling: Tiling) -> list[dict[str, Any]]:
+def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> list[dict[str, Any]]:
     """Every tensor by name, with its role and shape; all row-major, contiguous, 16-byte aligned.
 
     A gated op's weight and bias have the gate's rows first, then the up projection's. Those of an op that is turned
     have the first halves of all heads first, then the second halves. The launches write `squares`, and read
     `input_squares`: the sums of squares of the rows of the input in front of the dot.
     """
-    tensors = attention_tensors(workload)
+    tensors = [tensor for one in own for tensor in one.tensors()]
 
     def add(name: str, role: str, shape: list[int], dtype: str = str(workload.dtype)) -> None:
         if all(tensor["name"] != name for tensor in tensors):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tuner.core.problem.op import LaunchOp
+from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.order_of_sums import OrderOfSums, order_of_sums
 from tuner.core.proof.verify import VerifiedPlan
+from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 
@@ -57,7 +60,8 @@ def refused_facts(workload: Workload, ops: Sequence[int]) -> dict[str, Any]:
 def legal_rows(workload: Workload) -> dict[str, int]:
     """For which m the kernel may be launched: rows beyond m are read as zeros and never stored, and the plan's tasks of
     tiles that lie beyond m compute nothing. The parameter's m and the rows of the tensor maps are then that m.
-    Sequences of an attention are fixed; a slot that is not used has length 0."""
+    Rows of a launch op are fixed: of an attention a
+    slot that is not used has length 0."""
     rows = {op.m for op in workload.ops}
     most = max(rows)
     return {"min": 1 if len(rows) == 1 and not workload.launch_ops else most, "max": most}
@@ -69,12 +73,9 @@ def numbers(
     """How exact, how repeatable, and in which form. Where the `fallback` adds up in another order than the plans, a
     row's bits depend on the card: none of these orders is promised."""
     order = order_of_sums(plans) if plans else OrderOfSums(text="", is_of_rows=True)
+    pairs = zip(workload.launch_ops, schedule.launch_ops, strict=True)
+    texts = [text for op, one in pairs if (text := _order_of_sums(op, one))]
     is_one_order = not fallback or order_of_sums(fallback) == order
-    texts = [
-        f"{op.name}: spans of {one.span_tokens} tokens in tiles of {one.tile_tokens}, {one.math_warps} warps of "
-        f"{one.cluster} CTAs"
-        for op, one in zip(workload.launch_ops, schedule.launch_ops, strict=True)
-    ]
     return {
         "max_rel_error": workload.dtype.row.max_rel_error,
         "max_rel_error_meaning": "of ||out - reference|| / ||reference|| against float64",
@@ -90,6 +91,12 @@ def numbers(
         "gate_meaning": "a gated op's weight and bias hold the gate's rows first, then the up projection's",
         **({} if workload.rotary_op is None else {"rotary_meaning": _ROTARY}),
     }
+
+
+def _order_of_sums(op: LaunchOp, schedule: LaunchOpSchedule) -> str:
+    """In the words of its kind; empty where it says nothing of it."""
+    words = part_of(op.KIND, "words")
+    return str(words.order_of_sums(op, schedule)) if words and hasattr(words, "order_of_sums") else ""
 
 
 _REFUSED = (
@@ -108,7 +115,8 @@ _ROTARY = (
 
 def aliasing(workload: Workload) -> list[dict[str, str]]:
     """Pairs of tensors that may share one address; no other two may, where one of them is written."""
-    inputs = [op.reads[0].tensor for op in workload.ops if op.reads]
+    inputs = [read.tensor for op in workload.tile_ops for read in op.reads[:1]]
+    inputs += [read.tensor for op in workload.launch_ops for read in op.reads]
     added = {op.name: op.residual_source or f"{op.name}.residual" for op in workload.tile_ops if op.residual}
     return [
         {

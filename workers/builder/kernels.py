@@ -6,24 +6,23 @@ Launches of tile ops share a kernel. Each launch op has one of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.core.schedule.schedule import Schedule
-from tuner.ops.attention.launchable import AttentionLaunchable
-from tuner.ops.attention.schedule import AttentionSchedule
-from tuner.ops.attention.source import source_of
-from tuner.ops.attention.tasks import AttentionPlan
-from tuner.ops.attention.tie import tie_attention
 
 from ..source.launchable import Launchable
+from ..source.own_launchable import OwnLaunchable
+from ..source.own_source import own_source, traced_tasks_of
 from ..source.render import render
 from .nvrtc import Built
-from .tie import tie
+from .tie import tie, tie_own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,27 +48,36 @@ class SharedKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnKernel:
-    """Of the launch of one launch op."""
+    """Of the launches of one launch op."""
 
     workload: Workload
     #: Of the op, among launch ops.
     index: int
-    schedule: AttentionSchedule
-    plan: AttentionPlan
+    schedule: LaunchOpSchedule
+    #: As the op's kind has plans.
+    plan: Any
     gpu: Gpu
 
     def source(self, *, traced: bool) -> str:
-        """CUDA C++; `traced` where it stamps its tasks."""
-        op, traced_tasks = self.workload.launch_ops[self.index], self.plan.most_tasks if traced else 0
-        return source_of(op, self.schedule, traced_tasks=traced_tasks)
+        """CUDA C++; `traced` where it stamps its tasks.
 
-    def tied(self, built: Built, *, traced: bool) -> AttentionLaunchable:
+        Raises:
+            IllegalSchedule: as `own_source` and `traced_tasks_of`.
+        """
+        op = self.workload.launch_ops[self.index]
+        return own_source(op, self.schedule, self.workload.dtype, self._traced_tasks(traced=traced))
+
+    def tied(self, built: Built, *, traced: bool) -> OwnLaunchable:
         """What may be launched.
 
         Raises:
-            LaunchRefused, ResourceError: as `tie_attention`.
+            LaunchRefused, ResourceError: as `tie_own`.
         """
-        return tie_attention(self.workload, self.index, self.schedule, self.plan, self.gpu, built, traced=traced)
+        traced_tasks = self._traced_tasks(traced=traced)
+        return tie_own(self.workload, self.index, self.schedule, self.plan, self.gpu, built, traced_tasks=traced_tasks)
+
+    def _traced_tasks(self, *, traced: bool) -> int:
+        return traced_tasks_of(self.workload.launch_ops[self.index], self.plan) if traced else 0
 
 
 #: A kernel of a candidate.
@@ -91,7 +99,7 @@ def kernels_of(workload: Workload, gpu: Gpu, candidate: Candidate, schedule: Sch
         IllegalSchedule, PlanError: the candidate is refused.
     """
     plans = plans_for(workload, gpu, candidate)
-    own = attention_plans_for(workload, gpu, candidate)
+    own = own_plans_for(workload, gpu, candidate)
     shared = [(plans[0].graph.op_indices, SharedKernel(workload=workload, plans=plans))] if plans else []
     chosen = enumerate(zip(schedule.launch_ops, own, strict=True))
     of_launch_ops = (

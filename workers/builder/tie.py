@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tuner.core.legal.legality import dynamic_smem_bytes
-from tuner.core.problem.resources import Resources
+from tuner.core.plan.op_launches import OpLaunches
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.resources import Resources, occupancy_limits
 from tuner.core.problem.workload import Workload
+from tuner.core.proof.own_plans import launches_for, own_digest
 from tuner.core.proof.verify import VerifiedPlan, recheck
+from tuner.core.schedule.levels import LaunchOpSchedule
+from tuner.errors import ResourceError
 
 from ..source.launchable import Launchable, LaunchRefused, Ties, cubin_digest
+from ..source.own_launchable import OwnLaunchable
+from ..source.own_source import own_source
 from ..source.render import render
 from ..source.variants import Variant
 from .nvrtc import Built, build_key
@@ -52,3 +61,60 @@ def tie(
         cubin=cubin_digest(built.cubin),
     )
     return Launchable(plans=proven, cubin=built.cubin, smem_bytes=ring_bytes, ties=ties)
+
+
+def tie_own(
+    workload: Workload,
+    index: int,
+    schedule: LaunchOpSchedule,
+    plan: Any,
+    gpu: Gpu,
+    built: Built,
+    *,
+    traced_tasks: int = 0,
+) -> OwnLaunchable:
+    """Ties a proven plan of a launch op to the build of its kernels, which stamp so many tasks of each CTA.
+
+    Raises:
+        LaunchRefused: the build is not that of the op, or has not the kernels that its launches name.
+        ResourceError: with what the compiler told, an SM does not hold a CTA.
+    """
+    op = workload.launch_ops[index]
+    if build_key(own_source(op, schedule, workload.dtype, traced_tasks), gpu.arch, built.compiler) != built.key:
+        raise LaunchRefused(f"build {built.key[:12]} is not that of {op.name} by {schedule}")
+    launches = launches_for(workload, op, schedule, plan)
+    _check_fits(op.name, launches, built, gpu)
+    ties = Ties(
+        workload=workload.digest,
+        proofs=(own_digest(workload, op, schedule, plan),),
+        build=built.key,
+        cubin=cubin_digest(built.cubin),
+    )
+    return OwnLaunchable(
+        workload=workload,
+        index=index,
+        schedule=schedule,
+        plan=plan,
+        cubin=built.cubin,
+        ties=ties,
+        traced_tasks=traced_tasks,
+    )
+
+
+def _check_fits(name: str, launches: OpLaunches, built: Built, gpu: Gpu) -> None:
+    for one in launches.launches:
+        if f"\0{one.kernel}\0".encode() not in built.cubin:  # a name in the table of symbols
+            problem = f"the source of {name} has no kernel {one.kernel}"
+            raise LaunchRefused(f'{problem}: declare it extern "C" __global__')
+        resources = Resources(
+            num_threads=one.num_threads,
+            smem_bytes=one.smem_bytes + built.resources.static_smem_bytes,
+            registers_per_thread=built.resources.registers_per_thread,
+            cluster_size=one.cluster,
+        )
+        limits = occupancy_limits(resources, gpu)
+        if (limit := min(limits, key=limits.__getitem__)) and limits[limit] < 1:
+            what = (
+                f"{one.num_threads} threads of {resources.registers_per_thread} registers, {resources.smem_bytes} bytes"
+            )
+            raise ResourceError("an SM does not hold a CTA", f"{name}, kernel {one.kernel}: {what}; it is {limit}")

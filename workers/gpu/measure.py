@@ -103,10 +103,10 @@ def _check_abort(runner: Runner) -> None:
 def _work_metrics(prepared: ProblemOnCard, work: Work) -> tuple[Metric, ...]:
     if not work.plan_kind.is_ours:
         return prepared.picked.metrics(op_names(prepared.data.workload))
-    plans, attentions = [plan.plan for plan in work.plans], work.own
-    num_tasks = sum(plan.num_tasks for plan in plans) + sum(len(one.plan.tasks) for one in attentions)
-    num_ctas = [plan.num_ctas for plan in plans] + [one.plan.num_ctas for one in attentions]
-    smem_bytes = [one.tiling.smem_bytes for one in attentions]
+    plans, own = [plan.plan for plan in work.plans], [one.launches for one in work.own]
+    num_tasks = sum(plan.num_tasks for plan in plans) + sum(one.num_tasks for one in own)
+    num_ctas = [plan.num_ctas for plan in plans] + [one.num_ctas for one in own]
+    smem_bytes = [one.smem_bytes for one in own]
     smem_bytes += [work.shared.smem_bytes] if work.shared else []
     return (
         Metric(tag="num_tasks", unit="", value=num_tasks),

@@ -175,10 +175,8 @@ class GpuSupervisor:
 
     def artifact(self, problem: Problem, candidate: Candidate, extra: dict[str, Any]) -> ArtifactFiles:
         """Source, cubin, plans and manifest of a candidate of ours."""
-        from tuner.ops.attention.artifact import attention_kernels
-        from tuner.ops.attention.tie import build_appends
-
         from ..builder.artifact import assemble
+        from ..builder.own_artifact import own_kernels
         from ..builder.variants import build_variants
 
         prepared = self._prepare(problem, candidate)
@@ -195,12 +193,12 @@ class GpuSupervisor:
             extra,
             work.spin_limit_cycles,
             build_variants(work.plans, self._builder, programmatic=programmatic) if work.plans else (),
-            attention_kernels(
+            own_kernels(
                 problem.workload,
                 self._target.gpu,
                 candidate,
                 work.own,
-                build_appends(problem.workload, self._target.gpu, self._builder),
+                lambda source: self._builder.build(source, self._target.gpu.arch),
                 spin_limit_cycles=work.spin_limit_cycles,
             ),
         )
@@ -255,8 +253,8 @@ class GpuSupervisor:
             answer = self._asking.ask(problem, request, messages.TraceAnswer, deadline_s, "the trace")
         except (IllegalSchedule, PlanError, BuildError, ChildLost) as error:
             return no_trace(str(error), simulated=False)
-        attentions = tuple(one.plan for one in prepared.work.own)
-        return trace_from_stamps(problem.workload, attentions, prepared.plans, answer.stamps, answer.reason)
+        own = tuple(one.plan for one in prepared.work.own)
+        return trace_from_stamps(problem.workload, own, prepared.plans, answer.stamps, answer.reason)
 
     def close(self) -> None:
         """Kills the child and the compilers."""

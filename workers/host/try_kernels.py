@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from tuner.core.legal.legality import dynamic_smem_bytes
+from tuner.core.plan.op_launches import OpLaunch
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.objective import CacheState, Regime
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.proof.launch_order import in_launch_order
+from tuner.core.proof.own_plans import launches_for, own_digest
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -30,11 +32,10 @@ from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import Objective
 from tuner.core.trial.stats import median, paired_ratios
 from tuner.errors import IllegalSchedule, PlanError, WorkerError
-from tuner.ops.attention.launchable import AttentionLaunchable
-from tuner.ops.attention.plans import attention_digest
 
 from ..protocol.messages import Work
 from ..source.launchable import Launchable, LaunchRefused, Ties, cubin_digest
+from ..source.own_launchable import OwnLaunchable
 from .cards import usable_gpus
 from .gpu_process import ChildLost
 from .supervisor import GpuSupervisor
@@ -103,17 +104,40 @@ def _cards(launches: Sequence[Mapping[str, Any]], gpu: Gpu) -> Iterator[Gpu]:
 
 def _own(
     manifest: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu, workload: Workload, candidate: Candidate
-) -> tuple[AttentionLaunchable, ...]:
+) -> tuple[OwnLaunchable, ...]:
     assert candidate.schedule is not None
-    recipes, found = manifest.get("attentions", ()), []
-    plans = attention_plans_for(workload, gpu, candidate)
-    for index, (recipe, plan) in enumerate(zip(recipes, plans, strict=True)):
-        schedule, cubin = candidate.schedule.launch_ops[index], _cubin(recipe["kernel"], files, gpu)
-        _check_same(recipe["tasks"], plan.tasks.astype("<i4").tobytes(), files, gpu)
-        ties = _ties(recipe["kernel"], workload, (attention_digest(plan, schedule),), cubin)
-        one = AttentionLaunchable(workload=workload, index=index, schedule=schedule, plan=plan, cubin=cubin, ties=ties)
+    plans, found = own_plans_for(workload, gpu, candidate), []
+    for index, (op, plan) in enumerate(zip(workload.launch_ops, plans, strict=True)):
+        schedule, recipes = candidate.schedule.launch_ops[index], _recipes_of(manifest, op.name)
+        cubin, proof = _cubin(recipes[0]["kernel"], files, gpu), own_digest(workload, op, schedule, plan)
+        launches = launches_for(workload, op, schedule, plan).launches
+        for recipe, launch in zip(recipes, launches, strict=True):
+            _check_tables(recipe, launch, files, gpu)
+        if recipes[0]["proof"] != proof:
+            raise LaunchRefused(
+                f"the launches of {op.name} are not those that are proven for {gpu.name}: tune it there"
+            )
+        ties = _ties(recipes[0]["kernel"], workload, (proof,), cubin)
+        one = OwnLaunchable(workload=workload, index=index, schedule=schedule, plan=plan, cubin=cubin, ties=ties)
         found.append(one)
     return tuple(found)
+
+
+def _recipes_of(manifest: Mapping[str, Any], op: str) -> list[Mapping[str, Any]]:
+    """Those of a launch op's launches, in whichever list its kind has them."""
+    lists = (found for found in manifest.values() if isinstance(found, list))
+    recipes = (one for found in lists for one in found if isinstance(one, dict) and "kernel" in one)
+    found: list[Mapping[str, Any]] = [one for one in recipes if one.get("op") == op]
+    if not found:
+        raise LaunchRefused(f"it has no launch of {op}: fetch it again")
+    return found
+
+
+def _check_tables(recipe: Mapping[str, Any], launch: OpLaunch, files: Mapping[str, bytes], gpu: Gpu) -> None:
+    names = {field["name"]: field.get("file", recipe.get(field["name"])) for field in recipe["parameter"]["fields"]}
+    for field in launch.fields:
+        if field.table is not None:
+            _check_same(names[field.name], field.table, files, gpu)
 
 
 def _cubin(kernel: Mapping[str, Any], files: Mapping[str, bytes], gpu: Gpu) -> bytes:

@@ -16,13 +16,13 @@ from tuner.core.trial.limits import Limits
 from tuner.core.trial.outcome import Outcome
 from tuner.core.trial.torch_time import TorchCalls
 from tuner.errors import InvalidInput
-from tuner.ops.attention.launchable import AttentionLaunchable
 
 from ..source.launchable import Launchable, Ties
+from ..source.own_launchable import OwnLaunchable
 from ..timing.library_choice import Picked
 
 #: What is launched of one kernel.
-AnyLaunchable = Launchable | AttentionLaunchable
+AnyLaunchable = Launchable | OwnLaunchable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class Work:
         return next((one for one in self.launchables if isinstance(one, Launchable)), None)
 
     @property
-    def own(self) -> tuple[AttentionLaunchable, ...]:
+    def own(self) -> tuple[OwnLaunchable, ...]:
         """Of each launch op."""
         return tuple(one for one in self.launchables if not isinstance(one, Launchable))
 

@@ -19,6 +19,7 @@ from tuner.core.insight.forecast_trace import forecast_trace
 from tuner.core.insight.tracing import no_trace
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
+from tuner.core.model.rates import fit_of
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import Procedure
 from tuner.core.problem.workload import Workload
@@ -33,10 +34,10 @@ from tuner.core.trial.outcome import Failed, FailureKind, Measured, Metric, Outc
 from tuner.core.trial.samples import Round
 from tuner.core.trial.torch_time import TorchCalls, TorchTime
 from tuner.errors import IllegalSchedule, PlanError
-from tuner.ops.attention.artifact import attention_kernels
 
 from ..builder.artifact import assemble
 from ..builder.once import Once
+from ..builder.own_artifact import own_kernels
 from ..source.render import kernel_version, render
 from ..timing.clocks import Sample
 from ..timing.rounds import Ending, is_hopeless_by, is_previewed_enough, summary, to_previews, to_rounds
@@ -71,7 +72,7 @@ class Faults:
 
 
 def _compiled(schedule: Schedule) -> object:
-    """What of a schedule is compiled: the products' tiling, and what of the attentions' is no plan's."""
+    """What of a schedule is compiled: the tiling of tile ops, and what of launch ops' is no plan's."""
     kernels = tuple(one.compiled for one in schedule.launch_ops)
     return (Frozen(schedule.tiling), kernels) if kernels else schedule.tiling
 
@@ -133,11 +134,12 @@ class SimulatedEvaluator:
         return ""
 
     def environment(self) -> Environment:
-        """Says that it is simulated."""
+        """Says that it is simulated, and where its rates are guesses."""
+        gpu = self._target.gpu
         return Environment(
-            gpu_name=f"simulated NVIDIA {self._target.gpu.name}",
+            gpu_name=f"simulated NVIDIA {gpu.name}" + ("" if fit_of(gpu.id) else ", by its data sheet"),
             simulated=True,
-            clocks_mhz={"sm": self._target.gpu.clock_mhz},
+            clocks_mhz={"sm": gpu.clock_mhz},
             tuner_version=__version__,
             kernel_version=kernel_version(),
         )
@@ -340,12 +342,10 @@ class SimulatedEvaluator:
             raise ValueError("the library's calls have no files: ask for a candidate of ours")
         workload, gpu, spin_limit_cycles = problem.workload, self._target.gpu, self._limits.spin_limit_cycles
         plans = plans_for(workload, gpu, candidate)
-        attentions = attention_kernels(workload, gpu, candidate, spin_limit_cycles=spin_limit_cycles)
+        own = own_kernels(workload, gpu, candidate, spin_limit_cycles=spin_limit_cycles)
         source = render(workload, candidate.schedule.tiling) if plans else ""
         environment = self.environment()
-        return assemble(
-            problem, candidate, plans, source, None, environment, extra, spin_limit_cycles, attentions=attentions
-        )
+        return assemble(problem, candidate, plans, source, None, environment, extra, spin_limit_cycles, own=own)
 
     def count(self, problem: Problem, candidate: Candidate, metrics: tuple[str, ...] | None) -> CounterReport:
         """What the model of the L2 and the DRAM says; nothing is counted."""

@@ -22,7 +22,7 @@ from tuner.client.pack_tables import ladder_table
 from tuner.client.packs import order_of_jobs
 from tuner.packs.read import read_pack
 from tuner.packs.signing import verify
-from tuner.wire.chains import Chain
+from tuner.wire.pairs import Chain
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.cases import decoder_block
 from tests.support.serving import listening, running_service
-from tuner.wire.chains import Chain
+from tuner.wire.pairs import Chain
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from tests.service.api.test_attention_between import best_of, launch_names
 from tests.service.api.test_chains import submit
 from tests.support.between import two_attentions
 from tests.support.serving import listening, running_service
-from tuner.wire.chains import Chain
+from tuner.wire.pairs import Chain
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from tests.support.emulated.attention import EmulatedAttention, attention_librar
 from tests.support.emulated.chain import FP32_NAN, NAN, Array, EmulatedChain, from_bits
 from tests.support.emulated.source import library_of
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import attention_plans_for, launches_of, plans_for
+from tuner.core.proof.candidate_plans import launches_of, own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.workers.source.variants import Variant
 
@@ -47,7 +47,7 @@ class EmulatedBetween(EmulatedChain):
             cache.pages = self.attention.pages
         self.attention.q = self._tensors[self.front.name].reshape(self.attention.q.shape)
         assert candidate.schedule
-        (self._schedule,), (self._plan,) = candidate.schedule.launch_ops, attention_plans_for(workload, H200, candidate)
+        (self._schedule,), (self._plan,) = candidate.schedule.launch_ops, own_plans_for(workload, H200, candidate)
         self._tiling = self._schedule.tiling_of(op.shape)
         plans = plans_for(workload, H200, candidate)
         #: The places of the ops of each launch among all.

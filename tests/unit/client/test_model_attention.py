@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.presets import MODELS, LayerRun, decoder_layer
 from tests.unit.client.test_models import config
-from tuner.core.problem.presets import MODELS, LayerRun, decoder_layer
+from tuner.core.problem.asked import workload_of
 from tuner.core.problem.workload import Dtype
 from tuner.errors import InvalidInput
 from tuner.ops.attention.model_blocks import block_chains
 from tuner.ops.attention.models import attention_pairs, qkv_attention_chains
-from tuner.ops.attention.requests import Attention
-from tuner.wire.chains import Chain
+from tuner.wire.pairs import Chain
 
 #: By hand: heads, heads of the cache, elements of a head, hidden size, dtype.
 EXPECTED = {
@@ -40,7 +40,7 @@ def test_a_models_attention_is_that_which_was_written_by_hand(name: str, tp: int
         "dtype": dtype,
         "window": None,
     }
-    workload = Attention(**found).to_workload()
+    workload = workload_of(found)
     assert (workload.num_rows, workload.tile_ops[0].n, workload.tile_ops[0].k) == (16, hidden, heads // tp * head_dim)
 
 
@@ -76,7 +76,7 @@ def test_the_scores_of_a_gemma_are_scaled_as_its_config_says() -> None:
     changes = {"head_dim": 128, "query_pre_attn_scalar": 144, "layer_types": ["full_attention"] * 42}
     [pair] = attention_pairs(config("gemma_2_9b", **changes), sequences=1, max_length=512, dtype="bf16")
     assert pair["scale"] == pytest.approx(1 / 12)
-    op = Attention(**pair).to_workload().ops[0]
+    op = workload_of(pair).ops[0]
     assert op.form.soft_cap == 50.0  # type: ignore[union-attr]
 
 

@@ -9,10 +9,10 @@ import click
 import pytest
 
 from tests.support.packs import ffn
+from tests.support.presets import LayerRun, Run, decoder_block, decoder_layer
 from tuner.client.packs import order_of_jobs
-from tuner.core.problem.presets import LayerRun, Run, decoder_block, decoder_layer
 from tuner.core.problem.workload import Workload, WorkloadKind, independent_pair
-from tuner.wire.requests import pair_of
+from tuner.wire.pairs import pair_of
 
 
 def job(workload: Workload, job_id: str = "job-1") -> dict[str, Any]:

@@ -15,13 +15,13 @@ from typing import Any
 from tests.support.cases import H200
 from tests.support.conformance.table import CASES
 from tuner.core.problem.workload import Workload, WorkloadKind
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.job import Budget, JobSpec, Objective
-from tuner.ops.attention.plans import attention_digest
-from tuner.wire.requests import pair_of, workload_of
+from tuner.ops.attention.plans import digest_of
+from tuner.wire.pairs import pair_of, workload_of
 
 FILE = Path(__file__).with_suffix(".json.gz")
 #: Rows, spread over the tables of `tests/support/conformance`.
@@ -35,7 +35,7 @@ def row_of(workload: Workload, candidate: Candidate) -> Row:
     schedule = candidate.schedule
     assert schedule is not None
     plans = plans_for(workload, H200, candidate)
-    pairs = zip(attention_plans_for(workload, H200, candidate), schedule.launch_ops, strict=True)
+    pairs = zip(own_plans_for(workload, H200, candidate), schedule.launch_ops, strict=True)
     pair = pair_of(workload)
     asked = JobSpec(
         workload=workload, target_id="h200", objective=Objective(), budget=Budget(trials=60, seconds=600), seed=0
@@ -48,7 +48,7 @@ def row_of(workload: Workload, candidate: Candidate) -> Row:
         "schedule": schedule.to_json(),
         "pair": pair.model_dump(mode="json"),
         "digests": [workload.digest, schedule.digest, workload_of(pair).digest],
-        "proofs": [*(plan.digest[:16] for plan in plans), *(attention_digest(*pair)[:16] for pair in pairs)],
+        "proofs": [*(plan.digest[:16] for plan in plans), *(digest_of(*pair)[:16] for pair in pairs)],
     }
     written: Row = json.loads(json.dumps(row))  # without tuples
     return written

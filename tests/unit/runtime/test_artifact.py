@@ -20,7 +20,7 @@ from tests.support.chains import block
 from tests.support.forged import tied
 from tests.support.native.recorder import Recorder
 from tests.support.on_card import problem
-from tuner.core.problem.presets import Run, decoder_block
+from tests.support.presets import Run, decoder_block
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.proof.candidate_plans import plans_for
@@ -30,12 +30,12 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import ArtifactFiles, Environment
 from tuner.ops.attention.append import AppendBuffers, pack_append_args
-from tuner.ops.attention.artifact import attention_kernels
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.source import AttentionBuffers, cache_bytes, cache_map, pack_attention_args
 from tuner.runtime import Artifact, Attention, RuntimeFailure, load_artifact
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.nvrtc import Built, Resources
+from tuner.workers.builder.own_artifact import own_kernels
 from tuner.workers.source.launch_args import OpBuffers, RotaryBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps
@@ -80,8 +80,8 @@ def attention_alone(engine: AttentionEngine = AttentionEngine.TMA, **form: Any) 
     built = Built(
         key="k" * 64, cubin=b"\x7fELF append", resources=resources, compiler="13.0", compile_s=0.1, cached=False
     )
-    (kernel,) = attention_kernels(workload, H200, candidate, (), (built,))
-    made = assemble(problem(workload), candidate, (), "", None, HERE, {}, 55, attentions=(kernel,))
+    (kernel,) = own_kernels(workload, H200, candidate, (), lambda _: built)
+    made = assemble(problem(workload), candidate, (), "", None, HERE, {}, 55, own=(kernel,))
     manifest = json.loads(made.files["manifest.json"])
     manifest["attentions"][0]["kernel"]["cubin"] = "attention0_append.cubin"  # any module: it is never run
     return ArtifactFiles(
@@ -337,7 +337,7 @@ def test_what_is_no_artifact_is_refused_with_what_would_be_right(tmp_path: Path)
     made, _ = chain(PlanKind.FUSED_PDL, block(16))
     for files, says in (
         ({}, "has no manifest.json"),
-        (changed(made, format=6), "is of format 6, and this reads formats up to 5"),
+        (changed(made, format=7), "is of format 7, and this reads formats up to 6"),
         ({**made.files, "plan0.bin": b""}, "plan0.bin of the artifact is not the file that the manifest names"),
         (changed(made, kernel=made.manifest["kernel"] | {"cubin": None}), "there is nothing to run"),
     ):

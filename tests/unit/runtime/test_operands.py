@@ -185,7 +185,7 @@ def test_an_op_of_a_kind_that_is_not_known_is_refused_and_not_run_as_a_product()
     manifest = json.loads(made.files["manifest.json"])
     manifest["workload"]["ops"][1]["op"] = "mixture"
     files = {**made.files, "manifest.json": json.dumps(manifest).encode()}
-    with pytest.raises(RuntimeFailure, match="has an op 'mixture', and this runs products and attentions"):
+    with pytest.raises(RuntimeFailure, match="has an op 'mixture', and no launch of it"):
         Artifact(files)
     assert Workload.from_json(manifest["workload"]).unknown_kinds == ("mixture",)
 

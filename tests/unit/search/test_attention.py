@@ -11,9 +11,9 @@ import pytest
 from tests.support.attentions import attention, space_with
 from tests.support.between import between
 from tests.support.cases import H200
+from tests.support.presets import decoder_attention, decoder_layer
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.objective import CacheState, Regime
-from tuner.core.problem.presets import decoder_attention, decoder_layer
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind

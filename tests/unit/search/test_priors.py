@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import tried
+from tests.support.presets import decoder_block, decoder_layer
 from tests.support.spaces import space_of
 from tuner.core.legal.legality import check_kind, check_schedule
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.presets import decoder_block, decoder_layer
 from tuner.core.problem.workload import Activation, Dtype, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import LIBRARY

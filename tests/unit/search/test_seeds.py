@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.support.lanes import soak_unless
+from tests.support.presets import decoder_block as block_of_a_model
 from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.presets import decoder_block as block_of_a_model
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate, fused
 from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, SplitOrder, SplitTiles, WaitPosition

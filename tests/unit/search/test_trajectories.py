@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.between import between
 from tests.support.cases import H200, decoder_block
+from tests.support.presets import decoder_attention
 from tests.support.spaces import any_space_of
-from tuner.core.problem.presets import decoder_attention
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.trial.job import Trial

@@ -13,7 +13,7 @@ from tests.support.conformance.table import CASES, TABLES
 from tests.support.conformance.workloads import RAGGED
 from tuner.core.legal.wgmma import sum_exchanges
 from tuner.core.plan.header import FIRST_WAVE
-from tuner.core.proof.candidate_plans import attention_plans_for, launches_of, plans_for
+from tuner.core.proof.candidate_plans import launches_of, own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 
@@ -29,7 +29,7 @@ def test_every_row_is_legal_and_its_plans_are_proven(table: object) -> None:
         for candidate in candidates(case):
             if candidate.plan_kind is not PlanKind.LIBRARY:
                 workload = case.built_for or case.workload
-                plans, attentions = (of(workload, H200, candidate) for of in (plans_for, attention_plans_for))
+                plans, attentions = (of(workload, H200, candidate) for of in (plans_for, own_plans_for))
                 assert len(attentions) == len(workload.launch_ops), case.id
                 assert not workload.ops or len(plans) == len(launches_of(workload, candidate)) - len(
                     workload.launch_ops

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.support.presets import decoder_attention, decoder_block
 from tuner.core.problem.kv_cache import PagedCache
-from tuner.core.problem.presets import decoder_attention, decoder_block
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, Workload
 from tuner.core.trial.job import JobSpec
 from tuner.errors import InvalidInput
 from tuner.ops.attention.op import Lengths
 from tuner.wire.best_query import BestQuery
-from tuner.wire.chains import Chain
+from tuner.wire.pairs import Chain, pair_of, workload_of
 from tuner.wire.problems import of_validation
-from tuner.wire.requests import TuneRequest, pair_of, workload_of
+from tuner.wire.requests import TuneRequest
 
 SIZES: dict[str, Any] = {"sequences": 4, "heads": 32, "kv_heads": 8, "head_dim": 128, "max_length": 512}
 ALONE = {"kind": "attention", **SIZES}

@@ -8,12 +8,12 @@ from pydantic import ValidationError
 
 from tests.support.bad_chains import BAD_CHAINS, BAD_FORMS, A, B, chain
 from tests.support.cases import decoder_block as small_block
-from tuner.core.problem.presets import decoder_block
+from tests.support.presets import decoder_block
 from tuner.errors import InvalidInput
 from tuner.wire.best_query import BestQuery
-from tuner.wire.chains import Chain
+from tuner.wire.pairs import Chain, pair_of, workload_of
 from tuner.wire.problems import of_validation
-from tuner.wire.requests import TuneRequest, pair_of, workload_of
+from tuner.wire.requests import TuneRequest
 
 
 def refusal(body: dict[str, Any]) -> InvalidInput:

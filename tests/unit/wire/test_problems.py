@@ -7,8 +7,9 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from tuner.wire.problems import KINDS, FieldProblem, of_validation, problem
-from tuner.wire.requests import EXAMPLES, AnyPair, TuneRequest
+from tuner.wire.pairs import KINDS, Asked
+from tuner.wire.problems import FieldProblem, of_validation, problem
+from tuner.wire.requests import EXAMPLES, TuneRequest
 
 PAIR: dict[str, Any] = EXAMPLES["smallest"]["value"]["pair"]
 LAYER = {"kind": "decoder-layer", "model": "llama3-8b", "sequences": 4, "max_length": 100}
@@ -34,8 +35,8 @@ def first_problem(**changes: Any) -> FieldProblem:
             {"pair": {**PAIR, "kind": "x"}},
             "pair.kind",
             "'x'",
-            "use one of 'ffn', 'independent', 'chain', 'decoder-block', 'attention', 'decoder-attention', "
-            "'decoder-layer'",
+            "use one of 'ffn', 'independent', 'decoder-block', 'attention', 'decoder-attention', 'decoder-layer', "
+            "'chain'",
         ),
         (
             {"pair": {"m": 1}},
@@ -62,7 +63,7 @@ def test_a_refusal_names_the_field_what_is_wrong_and_what_would_be_right(
 
 
 def test_a_pair_without_a_kind_is_told_every_kind_there_is() -> None:
-    kinds = {tag for member in get_args(AnyPair) for tag in get_args(member.model_fields["kind"].annotation)}
+    kinds = {tag for member in get_args(get_args(Asked)[0]) for tag in get_args(member.model_fields["kind"].annotation)}
     assert set(KINDS) == kinds
     assert first_problem(pair={"m": 1}).remedy == f"give one of {', '.join(KINDS)}"
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import shlex
+from typing import Any
 
+import click
 import pytest
 
-from tuner.client.job_commands import submit
+from tuner.client.submit import submit
 from tuner.errors import InvalidInput
 from tuner.wire.batches import BatchRequest
 from tuner.wire.requests import TuneRequest
 from tuner.wire.submit_form import SubmitForm, as_client, as_curl, path_of
+
+
+def parsed(body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The kind and the options of the command that the page shows; one that the command does not have is refused."""
+    kind, *words = shlex.split(as_client("http://localhost:8000", body))[4:]
+    command = submit.get_command(click.Context(submit), kind)
+    assert command is not None
+    return kind, command.make_context(kind, words).params
 
 
 def test_the_usual_fields_are_a_body_that_the_api_takes() -> None:
@@ -53,13 +63,12 @@ def test_presets_of_a_decoder_layer_are_bodies_that_the_api_and_the_client_take(
     workload = TuneRequest.model_validate(body).to_spec("h200").workload
     assert [op.name for op in workload.ops] == ops
     assert workload.dtype == fields.get("dtype", "fp16")
-    words = shlex.split(as_client("http://localhost:8000", body))
-    given = submit.make_context("submit", words[4:]).params  # which refuses an option that it does not have
-    assert (given["preset"], given["model"]) == (preset, "llama3-8b")
-    assert given["sequences"] == body["pair"].get("sequences")
-    assert given["projection"] is (False if fields["what"] == "attention" else None)
-    assert given["run"] == fields.get("run")
-    assert given["page_tokens"] == body["pair"].get("page_tokens")
+    kind, given = parsed(body)
+    assert (kind, given["model"]) == (preset, "llama3-8b")
+    assert given.get("sequences") == body["pair"].get("sequences")
+    assert given.get("projection") is (False if fields["what"] == "attention" else None)
+    assert given.get("run") == fields.get("run")
+    assert given.get("page_tokens") == body["pair"].get("page_tokens")
     assert [op.form.paged is not None for op in workload.launch_ops] == ["page_tokens" in fields] * bool(
         workload.launch_ops
     )
@@ -102,7 +111,7 @@ def test_the_commands_carry_the_body(m: str) -> None:
     assert json.loads(words[words.index("-d") + 1]) == body
     words = shlex.split(as_client("http://localhost:8000", body))
     assert words[:4] == ["tuner-client", "--url", "http://localhost:8000", "submit"]
-    given = submit.make_context("submit", words[4:]).params  # which refuses an option that it does not have
+    _, given = parsed(body)
     assert given["m"] in (16, (1, 16))
     assert (given["d_hidden"], given["target"], given["gated"]) == (14336, "h200", True)
     assert (given["labels"], given["project"]) == (("a", "b c"), "p")
@@ -117,5 +126,5 @@ def test_how_a_search_ends_and_what_it_looks_for_can_be_filled_in(m: str) -> Non
     specs = [one.to_spec("h200")] if isinstance(one, TuneRequest) else one.to_specs("h200")
     for spec in specs:
         assert (spec.budget.patience, spec.priors, spec.energy_within_percent) == (25, "none", 2.5)
-    given = submit.make_context("submit", shlex.split(as_client("http://localhost:8000", body))[4:]).params
+    _, given = parsed(body)
     assert (given["patience"], given["priors"], given["energy_within_percent"]) == (25, "none", 2.5)

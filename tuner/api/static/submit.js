@@ -4,11 +4,12 @@ let timer = null;
 
 function mark() {
   const what = form.elements.what.value;
-  const attends = what.startsWith("attention") || what === "decoder layer";
-  document.getElementById("sizes").disabled = what !== "ffn" || form.elements.model.value !== "";
-  document.getElementById("attention").disabled = !attends;
-  document.getElementById("run-names").disabled = !what.startsWith("decoder");
-  form.elements.m.disabled = attends;
+  for (const input of form.querySelectorAll("[data-whats]")) {
+    const field = input.querySelector("input, select");
+    const isGiven = form.elements.model.value !== "" && JSON.parse(input.dataset.byModel).includes(what);
+    input.hidden = !JSON.parse(input.dataset.whats).includes(what);
+    field.disabled = input.hidden || isGiven;
+  }
 }
 
 async function refresh() {

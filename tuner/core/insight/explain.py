@@ -12,7 +12,7 @@ from tuner.core.insight.explain_chain import explain_chain
 from tuner.core.insight.explain_launch_ops import explain_launch_ops
 from tuner.core.model.bounds import Waves, dram_us, io_bytes, io_us, tensor_us, wave_us
 from tuner.core.model.forecast import forecast_us
-from tuner.core.model.rates import rates_of
+from tuner.core.model.rates import rates_of, source_of_rates
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload, WorkloadKind
@@ -38,15 +38,15 @@ def explain(workload: Workload, gpu: Gpu, schedule: Schedule) -> list[str]:
     Raises:
         IllegalSchedule: the schedule is outside the legal space.
     """
-    heading = f"{workload.describe()} on {gpu.name}: {schedule}."
+    heading = [f"{workload.describe()} on {gpu.name}: {schedule}.", source_of_rates(gpu)]
     schedule = schedule.but(ordering=replace(schedule.ordering, run_starts=()))  # told of are other launches, too
     if not workload.launch_ops:
-        return [heading, *_products(workload, gpu, schedule)]
+        return [*heading, *_products(workload, gpu, schedule)]
     if len(workload.tile_ops) <= 1:
         space = JointSpace(workload, gpu)
-        return [heading, *explain_launch_ops(workload, gpu, schedule), _next_best_apart(space, schedule)]
+        return [*heading, *explain_launch_ops(workload, gpu, schedule), _next_best_apart(space, schedule)]
     products = _products(workload, gpu, schedule.but(launch_ops=()))
-    return [heading, *explain_launch_ops(workload, gpu, schedule), *products]
+    return [*heading, *explain_launch_ops(workload, gpu, schedule), *products]
 
 
 def _products(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iterator[str]:

@@ -13,7 +13,7 @@ from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.op import LaunchOp
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.library_recipe import LibraryRecipe
@@ -50,7 +50,7 @@ def explain_launch_ops(workload: Workload, gpu: Gpu, schedule: Schedule) -> Iter
         f"Bounds: DRAM {memory_us:.1f} us{of_caches if workload.cache_bytes else ''}; tensor cores {product_us:.1f} us."
     )
     times_us: dict[str, float] = {}
-    plans = attention_plans_for(workload, gpu, candidate)
+    plans = own_plans_for(workload, gpu, candidate)
     for op, one, plan in zip(workload.launch_ops, schedule.launch_ops, plans, strict=True):
         if (words := words_of(op)) is not None:
             yield from words.explain(op, one, plan, workload, gpu)

@@ -11,7 +11,7 @@ from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.candidate import Candidate
@@ -118,7 +118,7 @@ def forecast_launches(
         IllegalSchedule, PlanError: the candidate is refused.
     """
     schedules = candidate.schedule.launch_ops if candidate.schedule else ()
-    plans = attention_plans_for(workload, gpu, candidate)
+    plans = own_plans_for(workload, gpu, candidate)
     own = [*enumerate(zip(workload.launch_ops, schedules, plans, strict=True), start=len(workload.tile_ops))]
     shared = [(plan.graph.op_indices, plan) for plan in verified]
     begin_us = 0.0

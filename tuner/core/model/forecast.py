@@ -10,7 +10,7 @@ from tuner.core.model.rates import rates_of
 from tuner.core.model.simulate import Timeline, simulate
 from tuner.core.problem.gpu import Gpu
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate, fused
 
 #: What a launch saves that begins while the launch before it ends.
@@ -52,7 +52,7 @@ def launch_ops_us(workload: Workload, gpu: Gpu, candidate: Candidate) -> list[fl
     schedules = candidate.schedule.launch_ops if candidate.schedule else ()
     if not schedules:
         return []
-    plans = attention_plans_for(workload, gpu, candidate)
+    plans = own_plans_for(workload, gpu, candidate)
     return [
         costs_of(op).launch_us(op, one, plan, gpu)
         for plan, op, one in zip(plans, workload.launch_ops, schedules, strict=True)

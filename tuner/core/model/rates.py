@@ -1,19 +1,26 @@
 """What a GPU attains of its data sheet: rates and latencies that the simulator's costs are made of.
 
 The catalogue's are guesses that hold for every GPU. Where trials of a GPU were measured, a fit to them takes their
-place: a small file in `fits/`, which says when, from what and how well (`benchmarks/simulator/judge.py` writes it).
+place: a small file that says when and from what. Those of `fits/` are shipped (`benchmarks/simulator/judge.py` writes
+them); `tuner fit` makes one from the trials of one's own card, and it goes before the shipped one.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Self
 
 from tuner.core.problem.gpu import Gpu
 from tuner.core.schedule.tiling import Engine
+from tuner.errors import InvalidInput
+
+#: The folder of the fits of one's own: processes that this one starts have it from the environment.
+FITS_VARIABLE = "TUNER_FITS"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +150,50 @@ class Fit:
         return cls(**{**data, "rates": Rates.from_json(data["rates"])})
 
 
-@lru_cache(maxsize=64)
+def use_fits(folder: Path) -> None:
+    """From now on the fits of a folder, if it is there, go before the shipped ones, here and in processes that begin
+    later.
+
+    Raises:
+        InvalidInput: one of them is none.
+    """
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.glob("*.json")):
+        fit = read_fit(path)
+        if fit.gpu != path.stem:
+            raise InvalidInput(str(path), f"is a fit of {fit.gpu!a}", f"call it {fit.gpu}.json, or delete it")
+    os.environ[FITS_VARIABLE] = str(folder)
+    _fit_in.cache_clear()
+
+
+def read_fit(path: Path) -> Fit:
+    """A file of `Fit.to_json`.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    try:
+        fit = Fit.from_json(json.loads(path.read_text()))
+        rates = fit.rates.to_json()
+        values = [*rates.pop("mma").values(), *rates.pop("wgmma").values(), *rates.values()]
+        if not all(isinstance(value, float | int) and 0 < value < float("inf") for value in values):
+            raise ValueError("each rate is a number above 0")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidInput(str(path), f"is no fit: {error}", "make it again by `tuner fit`, or delete it") from error
+    return fit
+
+
 def fit_of(gpu_id: str) -> Fit | None:
-    """The fit to trials of that GPU, if there is one."""
+    """The fit to trials of that GPU, if there is one: one's own, else the one that is shipped."""
+    return _fit_in(os.environ.get(FITS_VARIABLE, ""), gpu_id)
+
+
+@lru_cache(maxsize=64)
+def _fit_in(folder: str, gpu_id: str) -> Fit | None:
+    own = Path(folder, f"{gpu_id}.json")
+    if folder and own.is_file():
+        return read_fit(own)
     file = files(__package__).joinpath("fits", f"{gpu_id}.json")
     return Fit.from_json(json.loads(file.read_text())) if file.is_file() else None
 
@@ -154,3 +202,10 @@ def rates_of(gpu: Gpu) -> Rates:
     """The fit's, else the catalogue's."""
     fit = fit_of(gpu.id)
     return fit.rates if fit else CATALOGUE_RATES
+
+
+def source_of_rates(gpu: Gpu) -> str:
+    """A sentence on what forecasts for a GPU are made of."""
+    if fit := fit_of(gpu.id):
+        return f"Forecasts: by a fit to {fit.num_trials} measured trials of an {fit.gpu_name} ({fit.date})."
+    return f"Forecasts: by the data sheet of the {gpu.name}; no trials of one were fitted (tuner fit)."

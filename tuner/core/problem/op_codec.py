@@ -38,6 +38,11 @@ def fields_from_json(cls: type[T], data: dict[str, Any]) -> T:
     return cls(**{name: _typed(name, value, hints[name]) for name, value in data.items()})
 
 
+def fields_of(cls: Any) -> tuple[Field[Any], ...]:
+    """The fields of a dataclass that is known as something else."""
+    return fields(cls)
+
+
 @cache
 def hints_of(cls: type) -> dict[str, Any]:
     """The types of a dataclass' fields, by name."""
@@ -101,4 +106,4 @@ def _number_or_text(name: str, value: Any, hint: Any) -> Any:
         raise InvalidInput(name, f"is {value!r}", f"give {_PLAIN[hint]}")
     if hint is float and not math.isfinite(value):
         raise InvalidInput(name, f"is {value!r}", "give a finite number")
-    return value
+    return float(value) if hint is float else value

@@ -163,6 +163,11 @@ def part_of(kind: str, part: str) -> ModuleType | None:
     return importlib.import_module(module) if importlib.util.find_spec(module) else None
 
 
+def package_of(kind: str) -> str:
+    """The package that the files of a kind lie in that is known here."""
+    return _REGISTRY.package_of(kind)
+
+
 def folder_of(kind: str) -> Path:
     """Where the files of a kind lie that is known here."""
     origin = importlib.import_module(f"{_REGISTRY.package_of(kind)}.op").__file__

@@ -32,8 +32,16 @@ def check_boxes(graph: TaskGraph) -> None:
         CoverageError: names two tiles and their boxes that share an element, or a tile and a box of which it reads
             elements that no tile writes.
     """
-    found = _problem(tuple(graph.spaces[op] for op in graph.op_indices))
-    if found:
+    check_spaces(tuple(graph.spaces[op] for op in graph.op_indices))
+
+
+def check_spaces(spaces: _Spaces) -> None:
+    """The same of the boxes of some ops.
+
+    Raises:
+        CoverageError: as `check_boxes`.
+    """
+    if found := _problem(spaces):
         raise CoverageError(*found)
 
 

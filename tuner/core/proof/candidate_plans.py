@@ -10,15 +10,13 @@ from tuner.core.plan.build import make_plan
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.plan.two_streams import make_paired_plans
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.op import LaunchOp
-from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload
+from tuner.core.proof.own_plans import proven_plan
 from tuner.core.proof.verify import VerifiedPlan, verify, verify_paired_launches
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.schedule import Schedule
-from tuner.errors import CoverageError, IllegalSchedule
-from tuner.ops.attention.tasks import AttentionPlan
+from tuner.errors import CoverageError
 
 
 def plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[VerifiedPlan, ...]:
@@ -72,8 +70,8 @@ def _proven(
     return tuple(verify(make_plan(graph, schedule.ordering, gpu), graph, resources, gpu) for graph in graphs)
 
 
-def attention_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[AttentionPlan, ...]:
-    """The plans of a candidate's launches of attentions, each of which stands where `launches_of` says.
+def own_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> tuple[Any, ...]:
+    """The plans of a candidate's launch ops, each of whose launches stand where `launches_of` says.
 
     Raises:
         IllegalSchedule, PlanError, ValueError: as `plans_for`.
@@ -84,18 +82,7 @@ def attention_plans_for(workload: Workload, gpu: Gpu, candidate: Candidate) -> t
     check_kind(workload, gpu, candidate.plan_kind, schedule)
     check_schedule(workload, gpu, schedule)
     pairs = zip(workload.launch_ops, schedule.launch_ops, strict=True)
-    return tuple(_plans_part(op).plan_of(op, one, gpu) for op, one in pairs)
-
-
-def _plans_part(op: LaunchOp) -> Any:
-    """The file ``plans`` of a launch op's kind: ``plan_of(op, schedule, gpu)`` says what its launch runs.
-
-    Raises:
-        IllegalSchedule: the kind has none.
-    """
-    if (part := part_of(op.KIND, "plans")) is None:
-        raise IllegalSchedule(f"{op.describe()}: nothing is known here of what its launches run")
-    return part
+    return tuple(proven_plan(workload, op, one, gpu) for op, one in pairs)
 
 
 def launches_of(workload: Workload, candidate: Candidate) -> tuple[tuple[int, ...], ...]:
@@ -134,9 +121,9 @@ def check_launches(workload: Workload, launches: Sequence[tuple[int, ...]]) -> N
                 raise CoverageError("an op is computed by two launches", who)
             launch_of[op] = number
         if len(launch) > 1 and set(others) & set(launch):
-            raise CoverageError("an attention shares a launch", f"launch {number}: {_names(workload, launch)}")
+            raise CoverageError("a launch op shares a launch", f"launch {number}: {_names(workload, launch)}")
         if any(min(launch) < place < max(launch) for place in others):
-            raise CoverageError("a launch spans an attention", f"launch {number}: {_names(workload, launch)}")
+            raise CoverageError("a launch spans a launch op", f"launch {number}: {_names(workload, launch)}")
     index_of = {op.name: index for index, op in enumerate(ops)}
     for index, described in enumerate(ops):
         if index not in launch_of:

@@ -22,6 +22,11 @@ class AttentionShape(BaseShape):
 
     section = "attentions"
 
+    @staticmethod
+    def is_op(op: Mapping[str, Any]) -> bool:
+        """Whether an op of a manifest's workload is one."""
+        return op.get("op") == ATTENTION
+
     #: ``fp16`` or ``bf16``.
     dtype: str
     #: Query heads.

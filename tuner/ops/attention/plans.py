@@ -58,7 +58,7 @@ def plan_of(op: AttentionOp, schedule: AttentionSchedule, gpu: Gpu) -> Attention
     return plan
 
 
-def attention_digest(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
+def digest_of(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
     """sha256, hex: of what a launch is told, and of what was proven of it."""
     sizes = (plan.op, plan.form, plan.span_tokens, plan.columns, plan.cluster, plan.tasks.shape, Frozen(schedule))
     later = (plan.by_length, plan.num_asking)  # left out by default, so that digests of before stay as they are
@@ -66,6 +66,18 @@ def attention_digest(plan: AttentionPlan, schedule: AttentionSchedule) -> str:
     words = plan.tasks.astype("<i4").tobytes() + plan.queues.astype("<i4").tobytes()
     engine = "" if schedule.engine is AttentionEngine.TMA else str(schedule.engine)
     return hashlib.sha256(words + (repr(facts) + engine).encode()).hexdigest()
+
+
+def check_plan(op: AttentionOp, schedule: AttentionSchedule, plan: AttentionPlan) -> None:
+    """Returns where a plan is the op's, by the schedule, and right.
+
+    Raises:
+        PlanError: it is of another op or schedule, or as `check_attention`.
+    """
+    if (plan.op, plan.form) != (op.shape, op.form):
+        raise WordError("the plan is of another op", f"of {plan.op} and {plan.form}, and {op.name} is {op.shape}")
+    check_attention(plan, tile_tokens=schedule.tile_tokens)
+    check_made_for(plan, schedule)
 
 
 def check_attention(plan: AttentionPlan, *, tile_tokens: int) -> None:

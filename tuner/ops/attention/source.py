@@ -295,8 +295,10 @@ constexpr int kBoundThreads = {bound_threads(tiling)};
     return "\n".join(texts)
 
 
-def source_of(op: AttentionOp, schedule: AttentionSchedule, *, traced_tasks: int = 0) -> str:
-    """The source of an op's kernel."""
+def source_of(
+    op: AttentionOp, schedule: AttentionSchedule, dtype: Dtype | None = None, *, traced_tasks: int = 0
+) -> str:
+    """The source of an op's kernel, whose shape has the element type."""
     return render_attention(schedule.tiling_of(op.shape), op.shape.dtype, form=op.form, traced_tasks=traced_tasks)
 
 

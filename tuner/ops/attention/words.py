@@ -67,3 +67,9 @@ def library_of(recipe: LibraryRecipe | None) -> str:
     """PyTorch's attention; where PyTorch has no kernel for it, cuBLASLt is all there is."""
     is_batched = recipe is not None and "scaled_dot_product_attention" not in recipe.attention
     return "cuBLASLt" if is_batched else "PyTorch's attention"
+
+
+def order_of_sums(op: AttentionOp, one: AttentionSchedule) -> str:
+    """In which order a row's products are added up."""
+    tiles = f"spans of {one.span_tokens} tokens in tiles of {one.tile_tokens}"
+    return f"{op.name}: {tiles}, {one.math_warps} warps of {one.cluster} CTAs"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.op import LaunchOp, Tensor, given, output, weight
+from tuner.core.problem.op import LaunchOp, Op, Tensor, given, output, weight
 from tuner.core.problem.op_kinds import OpKind
 from tuner.errors import InvalidInput
 
@@ -51,6 +52,11 @@ class GatherOp(LaunchOp):
             given(f"{self.name}.count", (1,), "int32", range=(0, self.m)),
             output(self.name, (self.m, self.n), dtype),
         )
+
+    def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
+        """Elements that an SM adds two at a time."""
+        if dtype.row.tensor_kind is None:
+            raise InvalidInput("dtype", f"{self.name} gathers elements of 16 bits, not {dtype}", "give fp16 or bf16")
 
     @property
     def num_flops(self) -> int:

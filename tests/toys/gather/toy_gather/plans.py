@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from toy_gather.op import GatherOp
 from toy_gather.schedule import GatherSchedule
+from tuner.core.plan.boxes import Box, Extent, Read, TileSpace, whole
 from tuner.core.problem.gpu import Gpu
 
 
@@ -24,3 +28,16 @@ class GatherPlan:
 def plan_of(op: GatherOp, schedule: GatherSchedule, gpu: Gpu) -> GatherPlan:
     """Rows in order, so many a CTA."""
     return GatherPlan(num_ctas=-(-op.m // schedule.rows_per_cta), rows_per_cta=schedule.rows_per_cta)
+
+
+def spaces_of(op: GatherOp, schedule: GatherSchedule, plan: GatherPlan) -> Sequence[TileSpace]:
+    """A CTA writes its rows whole, of the same rows of x and of any of the table."""
+    rows = [plan.rows_of(cta, op) for cta in range(plan.num_ctas)]
+    begin, end = (
+        np.array([side(one) for one in rows], dtype=np.int64) for side in (lambda r: r.start, lambda r: r.stop)
+    )
+    own = Extent(axes=(0,), begin=begin, end=end)
+    x, table = (op.source, own), (f"{op.name}.table", whole(op.table_rows))
+    reads = tuple(Read(box=Box(tensor=name, extents=(extent, whole(op.n)))) for name, extent in (x, table))
+    written = Box(tensor=op.name, extents=(own, whole(op.n)))
+    return [TileSpace(name=op.name, grid=(plan.num_ctas, 1), num_steps=1, writes=(written,), reads=reads)]

@@ -21,4 +21,4 @@ def refuse(workload: Workload, gpu: Gpu, op: GatherOp, schedule: GatherSchedule)
 
 def resources_of(op: GatherOp, schedule: GatherSchedule) -> Resources:
     """Of a CTA: the count alone is shared."""
-    return Resources(num_threads=schedule.threads, smem_bytes=4, registers_per_thread=32)
+    return Resources(num_threads=schedule.threads, smem_bytes=4, registers_per_thread=40)

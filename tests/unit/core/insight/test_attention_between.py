@@ -14,7 +14,7 @@ from tuner.core.insight.tracing import Stamps, trace_from_stamps
 from tuner.core.plan.words import Plan
 from tuner.core.problem.gpu import Target
 from tuner.core.problem.workload import Workload
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.ops.attention.tasks import AttentionPlan
@@ -87,7 +87,7 @@ def stamps_of_attention(plan: AttentionPlan, begin_ns: int) -> Stamps:
 @pytest.mark.parametrize("num_behind", [0, 1, 3])
 def test_stamps_of_a_card_are_in_the_order_of_the_launches(num_behind: int) -> None:
     workload, candidate, launches = case(num_behind)
-    plans, (attention,) = plans_for(workload, H200, candidate), attention_plans_for(workload, H200, candidate)
+    plans, (attention,) = plans_for(workload, H200, candidate), own_plans_for(workload, H200, candidate)
     stamps: list[Stamps] = []
     products = iter(plans)
     for number, ops in enumerate(launches, start=1):

@@ -10,8 +10,8 @@ import pytest
 from tests.support.attentions import alone, attention, space_with
 from tests.support.between import between
 from tests.support.cases import H200
+from tests.support.presets import decoder_layer
 from tuner.core.insight.explain import explain
-from tuner.core.problem.presets import decoder_layer
 from tuner.ops.attention.op import Lengths
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.search.seeds import first_guesses

@@ -7,10 +7,10 @@ import pytest
 from tests.support.between_made import candidate_of
 from tests.support.builders import measured
 from tests.support.cases import H200, small_gpu
+from tests.support.presets import decoder_layer
 from tuner.core.insight.policy_times import policy_times
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.simulate import simulate
-from tuner.core.problem.presets import decoder_layer
 from tuner.core.problem.workload import ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused

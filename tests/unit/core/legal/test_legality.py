@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200, ordering, tiling
+from tests.support.presets import decoder_block as block_of_a_model
 from tuner.core.legal.legality import check_schedule, dynamic_smem_bytes, estimated_registers, tiling_problem
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.presets import decoder_block as block_of_a_model
 from tuner.core.problem.workload import Workload, ffn_pair, independent_pair
 from tuner.core.schedule.ordering import (
     Assignment,

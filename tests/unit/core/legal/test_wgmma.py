@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200, ordering, wgmma
+from tests.support.presets import decoder_block
 from tuner.core.legal.legality import (
     check_schedule,
     dynamic_smem_bytes,
@@ -15,7 +16,6 @@ from tuner.core.legal.legality import (
     tiling_problem,
 )
 from tuner.core.problem.gpu import CATALOGUE, Gpu
-from tuner.core.problem.presets import decoder_block
 from tuner.core.problem.resources import occupancy
 from tuner.core.problem.workload import Activation, Workload, ffn_pair
 from tuner.core.schedule.ordering import Ordering

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from tests.support.cases import H200, ordering, wgmma
+from tests.support.presets import decoder_block
 from tuner.core.model.forecast import forecast_us
 from tuner.core.model.runs import ranked_ways, ways_to_launch
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.problem.presets import decoder_block
 from tuner.core.schedule.ordering import Assignment
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule

@@ -29,7 +29,7 @@ def facts_of(gpu: Gpu, **changes: object) -> LiveFacts:
 
 
 def test_the_catalogue_knows_the_promised_gpus() -> None:
-    assert set(CATALOGUE) == {"a100", "a40", "rtx3050", "rtx4090", "rtx5090", "h100", "h200", "b200"}
+    assert set(CATALOGUE) == {"a100", "a40", "rtx3050", "rtx4090", "l40s", "rtx5090", "h100", "h200", "b200"}
     assert all(gpu.id == key for key, gpu in CATALOGUE.items())
     archs = {key: gpu.arch for key, gpu in CATALOGUE.items()}
     assert (archs["a100"], archs["h200"], archs["rtx5090"]) == ("sm_80", "sm_90a", "sm_120")
@@ -47,10 +47,10 @@ def test_what_a_listed_card_says_corrects_the_catalogue() -> None:
 
 
 def test_an_unlisted_card_gets_a_name_of_its_own_and_scaled_rates() -> None:
-    facts = facts_of(CATALOGUE["rtx4090"], name="NVIDIA L40S", num_sms=64, dram_bytes_per_s=864e9)
+    facts = facts_of(CATALOGUE["rtx4090"], name="NVIDIA L4", num_sms=64, dram_bytes_per_s=300e9)
     live = gpu_from_live(facts)
-    assert (live.id, live.name) == ("l40s", "L40S")
-    assert live.dram_bytes_per_s == 864e9
+    assert (live.id, live.name) == ("l4", "L4")
+    assert live.dram_bytes_per_s == 300e9
     assert live.tensor_flops_per_s == pytest.approx(CATALOGUE["rtx4090"].tensor_flops_per_s / 2)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.core.problem.presets import MODELS, Run, decoder_block
+from tests.support.presets import MODELS, Run, decoder_block
 from tuner.errors import InvalidInput
 
 

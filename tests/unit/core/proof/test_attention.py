@@ -19,7 +19,7 @@ from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.proof.run_time import check_reach
 from tuner.errors import CoverageError, InvalidInput, PlanError, ResourceError, WordError
 from tuner.ops.attention.form import PLAIN, AttentionForm
-from tuner.ops.attention.plans import attention_digest, check_attention, check_made_for
+from tuner.ops.attention.plans import check_attention, check_made_for, digest_of
 from tuner.ops.attention.plans import plan_of as attention_plan
 from tuner.ops.attention.reference import attention
 from tuner.ops.attention.shape import DecodeAttention
@@ -321,7 +321,7 @@ OTHERS: dict[str, Any] = {
 def test_the_digest_tells_each_field_of_a_plan(name: str) -> None:
     schedule = alone().launch_ops[0]
     changed_plan = replace(plan_of(), **{name: OTHERS[name]})
-    assert attention_digest(changed_plan, schedule) != attention_digest(plan_of(), schedule)
+    assert digest_of(changed_plan, schedule) != digest_of(plan_of(), schedule)
 
 
 @pytest.mark.parametrize(

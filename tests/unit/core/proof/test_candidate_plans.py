@@ -127,11 +127,11 @@ def test_an_attention_between_products_is_launched_between_them() -> None:
         ),
         (((0,), (2,), (1,)), "a launch reads what a later one writes", "o_proj, of launch 1, reads attention"),
         (((2,), (0,), (1,)), "a launch reads what a later one writes", "o_proj, of launch 0, reads attention"),
-        (((0, 2), (1,)), "a launch spans an attention", "launch 0: qkv and o_proj"),
-        (((1,), (0, 2)), "a launch spans an attention", "launch 1: qkv and o_proj"),
-        (((0, 1), (2,)), "an attention shares a launch", "launch 0: qkv and attention"),
-        (((0,), (1, 2)), "an attention shares a launch", "launch 1: attention and o_proj"),
-        (((0, 1, 2),), "an attention shares a launch", "launch 0"),
+        (((0, 2), (1,)), "a launch spans a launch op", "launch 0: qkv and o_proj"),
+        (((1,), (0, 2)), "a launch spans a launch op", "launch 1: qkv and o_proj"),
+        (((0, 1), (2,)), "a launch op shares a launch", "launch 0: qkv and attention"),
+        (((0,), (1, 2)), "a launch op shares a launch", "launch 1: attention and o_proj"),
+        (((0, 1, 2),), "a launch op shares a launch", "launch 0"),
         (((0,), (2,)), "an op is computed by no launch", "attention"),
         (((0,), (1,), (1,), (2,)), "an op is computed by two launches", "attention: launches 1 and 2"),
     ],
@@ -149,5 +149,5 @@ def test_a_launch_across_an_attention_is_refused_though_nobody_reads_across() ->
     idle = replace(workload.tile_ops[0], name="idle", rotary=None, norm="", source="y")
     with_idle = replace(workload, ops=(idle, *workload.ops))
     check_launches(with_idle, ((0,), (1,), (2,), (3,)))
-    with pytest.raises(CoverageError, match="a launch spans an attention: launch 2: idle and o_proj"):
+    with pytest.raises(CoverageError, match="a launch spans a launch op: launch 2: idle and o_proj"):
         check_launches(with_idle, ((1,), (2,), (0, 3)))

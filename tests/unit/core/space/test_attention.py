@@ -11,7 +11,7 @@ import pytest
 from tests.support.attentions import attention, space_with
 from tests.support.between import between
 from tuner.core.problem.gpu import CATALOGUE
-from tuner.core.proof.candidate_plans import attention_plans_for, plans_for
+from tuner.core.proof.candidate_plans import own_plans_for, plans_for
 from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.space.joint import JointSpace
@@ -42,7 +42,7 @@ def test_what_is_drawn_is_legal_proven_and_survives_its_json(name: str, gpu: str
         assert space.is_legal(schedule)
         assert Schedule.from_json(schedule.to_json()) == schedule
         candidate = Candidate(plan_kind=apart_kind(len(space.workload.ops)), schedule=schedule)
-        (plan,) = attention_plans_for(space.workload, space.gpu, candidate)
+        (plan,) = own_plans_for(space.workload, space.gpu, candidate)
         assert plan.span_tokens == schedule.launch_ops[0].span_tokens
         assert len(plans_for(space.workload, space.gpu, candidate)) == len(space.workload.tile_ops)
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from tests.support.cases import H200, decoder_block, ordering, wgmma
+from tests.support.presets import decoder_block as block_of_a_model
 from tuner.core.legal.legality import runs_problem
 from tuner.core.plan.split_k import num_tiles
-from tuner.core.problem.presets import decoder_block as block_of_a_model
 from tuner.core.problem.workload import GemmOp, Workload, WorkloadKind, ffn_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import fused

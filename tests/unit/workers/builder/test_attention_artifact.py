@@ -19,7 +19,7 @@ from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
 from tuner.core.trial.evaluator import Environment
 from tuner.ops.attention.append import AppendBuffers, pack_append_args
-from tuner.ops.attention.artifact import AttentionKernel, attention_kernels
+from tuner.ops.attention.artifact import AttentionKernel
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.source import (
     REFUSED_WORDS,
@@ -29,8 +29,9 @@ from tuner.ops.attention.source import (
     workspace_words,
 )
 from tuner.search.seeds import first_guesses
-from tuner.versions import ATTENTIONS_FORMAT, MANIFEST_FORMAT, ORDERED_FORMAT
+from tuner.versions import ATTENTIONS_FORMAT, ORDERED_FORMAT, PAGES_FORMAT
 from tuner.workers.builder.artifact import assemble
+from tuner.workers.builder.own_artifact import own_kernels
 from tuner.workers.source.launchable import LaunchRefused
 
 HERE = Environment(gpu_name="H200", simulated=True)
@@ -50,7 +51,7 @@ WEIGHTS = 0x70000
 
 
 def made(workload: Workload, schedule: Schedule, kind: PlanKind = PlanKind.TWO_LAUNCHES_PDL) -> AttentionKernel:
-    (one,) = attention_kernels(workload, H200, Candidate(plan_kind=kind, schedule=schedule))
+    (one,) = own_kernels(workload, H200, Candidate(plan_kind=kind, schedule=schedule))
     return one
 
 
@@ -61,8 +62,8 @@ def manifest_of(workload: Workload, schedule: Schedule) -> dict[str, Any]:
     candidate = Candidate(plan_kind=PlanKind.TWO_LAUNCHES_PDL, schedule=schedule)
     plans = plans_for(workload, H200, candidate)
     source = render(workload, schedule.tiling) if plans else ""
-    kernels = attention_kernels(workload, H200, candidate)
-    return assemble(problem(workload), candidate, plans, source, None, HERE, {}, 7, attentions=kernels).manifest
+    kernels = own_kernels(workload, H200, candidate)
+    return assemble(problem(workload), candidate, plans, source, None, HERE, {}, 7, own=kernels).manifest
 
 
 def from_recipe(recipe: dict[str, Any], maps: dict[str, bytes]) -> bytes:
@@ -159,7 +160,7 @@ def test_a_manifest_of_a_product_that_writes_to_pages_has_one_table_for_it_and_t
     workload = between(pages={"page_tokens": 32})
     manifest = artifact_of(workload, candidate_of(workload))[0].manifest
     (recipe,), written = manifest["attentions"], manifest["parameter"]["pages"]
-    assert manifest["format"] == MANIFEST_FORMAT
+    assert manifest["format"] == PAGES_FORMAT
     assert recipe["pages"]["tensor"] == written["tensor"] == "attention.pages"
     assert written["caches"] == ["attention.keys", "attention.values"]
     assert [tensor["shape"] for tensor in manifest["tensors"] if tensor["role"] == "pages"] == [[4, 16]]
@@ -236,10 +237,10 @@ def test_files_are_those_of_the_plan_and_of_the_source() -> None:
 
 def test_kernels_of_another_candidate_are_refused() -> None:
     workload, candidate = attention(), Candidate(plan_kind=PlanKind.TWO_LAUNCHES, schedule=alone(span_tokens=192))
-    others = attention_kernels(workload, H200, replace(candidate, schedule=alone()))
-    with pytest.raises(LaunchRefused, match="the attentions are not those of"):
-        assemble(problem(workload), candidate, (), "", None, HERE, {}, 7, attentions=others)
-    (changed,) = attention_kernels(workload, H200, candidate)
+    others = own_kernels(workload, H200, replace(candidate, schedule=alone()))
+    with pytest.raises(LaunchRefused, match="the launch ops are not those of"):
+        assemble(problem(workload), candidate, (), "", None, HERE, {}, 7, own=others)
+    (changed,) = own_kernels(workload, H200, candidate)
     forged = replace(changed, source=changed.source + " ")
-    with pytest.raises(LaunchRefused, match="the source of attention is not that of its tiling"):
-        assemble(problem(workload), candidate, (), "", None, HERE, {}, 7, attentions=(forged,))
+    with pytest.raises(LaunchRefused, match="the source of attention is not that of its schedule"):
+        assemble(problem(workload), candidate, (), "", None, HERE, {}, 7, own=(forged,))

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from tests.support.builders import schedule, workload
+from tests.support.presets import Run, decoder_block
 from tests.support.spaces import space_of
 from tuner.core.model.bounds import reference_us
 from tuner.core.model.forecast import forecast_us
 from tuner.core.problem.gpu import CATALOGUE, parse_target
 from tuner.core.problem.objective import CacheState, LaunchStyle, Procedure, Regime
-from tuner.core.problem.presets import Run, decoder_block
 from tuner.core.problem.workload import Activation, Workload, ffn_pair, independent_pair
 from tuner.core.proof.candidate_plans import plans_for
 from tuner.core.schedule.candidate import Candidate, fused

@@ -12,7 +12,6 @@ from tuner.core.insight.tracing import Stamps
 from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.trial.limits import Limits
 from tuner.ops.attention.card.data import AttentionAddresses, WithAttentions
-from tuner.ops.attention.launchable import AttentionLaunchable
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER
 from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
@@ -34,6 +33,7 @@ from tuner.workers.gpu.launch import FP32_NAN, Guarded, PlanOnDevice, check, lau
 from tuner.workers.gpu.tensor_maps import encode
 from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.launchable import LaunchRefused
+from tuner.workers.source.own_launchable import OwnLaunchable
 
 
 class AttentionOnDevice:
@@ -41,7 +41,7 @@ class AttentionOnDevice:
 
     def __init__(
         self,
-        launchable: AttentionLaunchable,
+        launchable: OwnLaunchable,
         *,
         programmatic: bool,
         spin_limit_cycles: int = Limits.spin_limit_cycles,
@@ -54,7 +54,8 @@ class AttentionOnDevice:
         launchable.check()
         self.launchable, self._programmatic = launchable, programmatic
         self.spin_limit_cycles = spin_limit_cycles
-        tiling, self.plan = launchable.tiling, launchable.plan
+        tiling, self.plan = launchable.schedule.tiling_of(launchable.op.shape), launchable.plan
+        self._tiling = tiling
         self._cubin = launchable.cubin  # the driver may read it until it is unloaded
         self._module = check(driver.cuModuleLoadData(self._cubin))
         self._function = check(driver.cuModuleGetFunction(self._module, ATTENTION_KERNEL.encode()))
@@ -80,7 +81,7 @@ class AttentionOnDevice:
 
     def launch(self, given: AttentionAddresses, next_weights: int, stream: int) -> None:
         """Enqueues one launch; `next_weights` is the address of the weights that the launch behind reads, or 0."""
-        launchable, tiling = self.launchable, self.launchable.tiling
+        launchable, tiling = self.launchable, self._tiling
 
         def encoded(cache: CacheMap, address: int) -> bytes:
             return encode(cache, launchable.workload.dtype, address)

@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.model.rates import EngineRates, Rates
+from tuner.core.model.forecast import PROGRAMMATIC_GAIN_US
+from tuner.core.model.rates import CATALOGUE_RATES, EngineRates, Rates
 from tuner.core.model.simulate import simulate
 from tuner.core.plan.header import STATIC
 from tuner.core.proof.verify import VerifiedPlan
@@ -35,6 +36,8 @@ HUBER = 0.15
 BYTES_WEIGHT = 0.5
 #: The most that a rate moves in one step.
 MAX_MOVE = 0.5
+#: Plans that are larger are not fitted to: they take longest to simulate.
+MAX_FITTED_TASKS = 2000
 #: Shares end at 1; that of the DRAM's rate at what was measured of one long read on an H200. The start of a launch ends
 #: at what the traces of the fastest schedules leave of their times there, lest it stand for what the tasks lose.
 MOST = {
@@ -50,14 +53,22 @@ MOST = {
 class Trial:
     """A measured schedule."""
 
-    #: Name of its pair.
-    pair: str
-    plan: VerifiedPlan
+    #: Name of its workload, whose trials a fit is shown all of, or none.
+    workload: str
+    #: Of its launches, one behind the other.
+    plans: tuple[VerifiedPlan, ...]
     time_us: float
     #: Read from and written to DRAM in one run behind a flush, where it was counted.
-    dram_bytes: float | None
+    dram_bytes: float | None = None
+    #: Whether a launch begins while the one before it ends.
+    is_programmatic: bool = False
     #: What its residuals count.
     weight: float = 1.0
+
+    @property
+    def num_tasks(self) -> int:
+        """Of all launches."""
+        return sum(plan.plan.num_tasks for plan in self.plans)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +80,14 @@ class Forecast:
     dram_bytes: float
 
 
-def forecast(plan: VerifiedPlan, rates: Rates) -> Forecast:
-    """One simulation."""
-    timeline = simulate(plan, rates)
-    return Forecast(time_us=timeline.makespan_us, dram_bytes=timeline.dram_bytes - timeline.late_write_bytes)
+def forecast(trial: Trial, rates: Rates) -> Forecast:
+    """One simulation of each launch."""
+    timelines = [simulate(plan, rates) for plan in trial.plans]
+    saved_us = PROGRAMMATIC_GAIN_US * len(timelines) if trial.is_programmatic else 0.0
+    return Forecast(
+        time_us=sum(timeline.makespan_us for timeline in timelines) - saved_us,
+        dram_bytes=sum(timeline.dram_bytes - timeline.late_write_bytes for timeline in timelines),
+    )
 
 
 def names() -> list[str]:
@@ -106,10 +121,10 @@ def from_vector(vector: Vector) -> Rates:
 
 def forecasts(trials: Sequence[Trial], rates: Rates, pool: Executor | None = None) -> list[Forecast]:
     """Of all trials, in the pool's processes where one is given."""
-    plans, same = [trial.plan for trial in trials], [rates] * len(trials)
+    same = [rates] * len(trials)
     if pool is None:
-        return list(map(forecast, plans, same))
-    return list(pool.map(forecast, plans, same, chunksize=max(1, len(plans) // 16)))
+        return list(map(forecast, trials, same))
+    return list(pool.map(forecast, trials, same, chunksize=max(1, len(trials) // 16)))
 
 
 def residuals(trials: Sequence[Trial], found: Iterable[Forecast]) -> Vector:
@@ -122,7 +137,7 @@ def residuals(trials: Sequence[Trial], found: Iterable[Forecast]) -> Vector:
 
 def matters(name: str, trial: Trial) -> bool:
     """Whether a rate has a part in what is forecast of a trial."""
-    tiling, plan = trial.plan.graph.tiling, trial.plan.plan
+    tiling = trial.plans[0].graph.tiling
     *engine, rate = name.split(".")
     if engine and engine[0] != tiling.engine:
         return False
@@ -130,7 +145,7 @@ def matters(name: str, trial: Trial) -> bool:
         return bool(tiling.split_k)
     if rate == "smem_share":
         return tiling.engine is Engine.MMA
-    return plan.assignment != STATIC if rate == "ticket_us" else True
+    return any(one.plan.assignment != STATIC for one in trial.plans) if rate == "ticket_us" else True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,3 +195,32 @@ def loss(values: Vector) -> float:
     """Huber's, of the mean residual."""
     size = np.abs(values)
     return float(np.mean(np.where(size <= HUBER, 0.5 * values**2, HUBER * (size - 0.5 * HUBER))))
+
+
+def weighed(trials: Sequence[Trial]) -> list[Trial]:
+    """A schedule that takes four times as long as its workload's best one counts half: the fast ones must be told
+    apart."""
+    best = dict[str, float]()
+    for trial in trials:
+        best[trial.workload] = min(trial.time_us, best.get(trial.workload, math.inf))
+    return [replace(trial, weight=math.sqrt(best[trial.workload] / trial.time_us)) for trial in trials]
+
+
+class Fitter:
+    """Fits to the same trials, to all of them and without a workload."""
+
+    def __init__(self, trials: Sequence[Trial], pool: Executor | None) -> None:
+        """Begins at the catalogue's rates."""
+        self._trials = [trial for trial in trials if trial.num_tasks <= MAX_FITTED_TASKS]
+        self._pool = pool
+        self._start = to_vector(CATALOGUE_RATES)
+        self._first = linearise(self._trials, self._start, pool)
+
+    def without(self, workload: str | None, num_steps: int) -> Rates:
+        """The fit to all workloads but this one; the first step is not counted."""
+        kept = np.array([trial.workload != workload for trial in self._trials])
+        trials = [trial for trial in self._trials if trial.workload != workload]
+        at = improve(self._first, self._start, kept)
+        for _ in range(num_steps):
+            at = improve(linearise(trials, at, self._pool), self._start, np.ones(len(trials), dtype=bool))
+        return from_vector(at)

@@ -1,0 +1,133 @@
+"""`tuner fit`: the schedules that a card was measured by, as a service's trials, become rates of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from benchmarks.common.rows import choose_rows
+from benchmarks.simulator.judge import data_file
+from benchmarks.simulator.trials import read
+from tests.support import builders
+from tuner import fit_cli
+from tuner.cli import main
+from tuner.core.model.rates import CATALOGUE_RATES, FITS_VARIABLE, Fit, fit_of, rates_of, use_fits
+from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.objective import CacheState
+from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.trial.job import JobState, Objective
+from tuner.errors import InvalidInput
+from tuner.store import Store, jobs, trials
+
+H200 = CATALOGUE["h200"]
+PAIRS = ("decode-plain/llama3-8b/m16", "decode-plain/llama3-8b/m64", "decode-swiglu/llama3-70b-tp8/m16")
+#: What no card attains: a launch that costs nothing, and a DRAM that is as slow as a GPU of long ago.
+BAD = replace(CATALOGUE_RATES, launch_us=0.01, dram_share=0.01, poll_us=20.0)
+
+
+@pytest.fixture(autouse=True)
+def no_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FITS_VARIABLE, "one that is taken away after the test, like what commands set")
+    monkeypatch.delenv(FITS_VARIABLE)
+
+
+def service_of(folder: Path, num_trials: int, objective: Objective | None = None) -> None:
+    """A data folder with so many measured trials of each pair, on an H200."""
+    data, store = read(data_file("h200")), Store.open(folder)
+    with store.write() as session:
+        for pair in PAIRS:
+            (row,) = choose_rows((), (pair,))
+            asked = builders.spec(target_id="h200", trials=num_trials)
+            job = jobs.insert(session, replace(asked, workload=row.workload, objective=objective or Objective()), 1.0)
+            jobs.set_state(session, job.id, JobState.SEARCHING, 2.0)
+            measured = data.of(pair)
+            for number, one in enumerate(measured[:: len(measured) // num_trials][:num_trials]):
+                candidate = Candidate(plan_kind=PlanKind.FUSED, schedule=Schedule.from_json(one["schedule"]))
+                trials.record(session, job.id, builders.tried(number, candidate, one["time_us"]), 0.1)
+    store.close()
+
+
+def fitted(folder: Path, gpu: str = "h200") -> Result:
+    return CliRunner().invoke(main, ["fit", gpu, "--data", str(folder)])
+
+
+def put(folder: Path, text: str, gpu: str = "h200") -> Path:
+    (folder / "fits").mkdir(exist_ok=True)
+    path = folder / "fits" / f"{gpu}.json"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_fit_to_measured_trials_is_kept_and_goes_before_what_ranked_worse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"NUM_STEPS": 0, "NUM_LEFT_OUT_STEPS": 0, "NUM_SHOWN": 12}.items():  # else minutes
+        monkeypatch.setattr(fit_cli, name, value)
+    service_of(tmp_path, 70)
+    bad = Fit(rates=BAD, gpu="h200", gpu_name="H200", date="2026-01-01", commit="x", num_trials=1)
+    put(tmp_path, json.dumps(bad.to_json()))
+    result = fitted(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert result.output.count("70 trials, rank correlation") == 3
+    assert "h200.json: fitted to 210 trials" in result.output
+    use_fits(tmp_path / "fits")
+    own = fit_of("h200")
+    assert own is not None
+    assert own.num_trials == 210
+    assert rates_of(H200) == own.rates != BAD
+    before, after = re.findall(r"(-?\d\.\d+) with what is in use, (\d\.\d+) fitted", result.output)[0]
+    assert float(before) < float(after) > 0.9
+    # It ranks no better than itself.
+    assert "ranks no better than what is in use" in fitted(tmp_path).output
+
+
+def test_too_few_trials_are_counted_and_what_was_timed_warm_is_none(tmp_path: Path) -> None:
+    (tmp_path / "few").mkdir()
+    service_of(tmp_path / "few", 25)
+    result = fitted(tmp_path / "few")
+    assert result.exit_code == 1
+    assert "75 measured trials of 3 workloads on h200 can be fitted to: 200 of 2 are needed" in result.output
+    (tmp_path / "warm").mkdir()
+    service_of(tmp_path / "warm", 25, Objective(l2=CacheState.WARM))
+    assert "0 measured trials of 0 workloads" in fitted(tmp_path / "warm").output
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words"),
+    [("simulated:h200", "the simulator's own"), ("abacus", "no GPU is called 'abacus': give one of a100")],
+)
+def test_what_is_no_measured_gpu_is_refused(tmp_path: Path, gpu: str, words: str) -> None:
+    Store.open(tmp_path).close()
+    result = fitted(tmp_path, gpu)
+    assert (result.exit_code, words in result.output) == (1, True), result.output
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", "{}", json.dumps({"rates": 5}),
+     json.dumps(Fit(rates=replace(BAD, poll_us=-1.0), gpu="h200", gpu_name="", date="", commit="",
+                    num_trials=1).to_json())],
+)  # fmt: skip
+def test_a_file_that_is_no_fit_is_named_before_anything_begins(tmp_path: Path, text: str) -> None:
+    Store.open(tmp_path).close()
+    path = put(tmp_path, text)
+    result = fitted(tmp_path)
+    assert (result.exit_code, f"{path}: is no fit" in result.output) == (1, True), result.output
+    assert FITS_VARIABLE not in os.environ
+
+
+def test_a_fit_under_another_gpus_name_is_refused(tmp_path: Path) -> None:
+    fit = Fit(rates=BAD, gpu="h100", gpu_name="H100", date="", commit="", num_trials=1)
+    put(tmp_path, json.dumps(fit.to_json()), "a100")
+    with pytest.raises(InvalidInput, match=r"call it h100\.json"):
+        use_fits(tmp_path / "fits")

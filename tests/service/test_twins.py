@@ -1,0 +1,33 @@
+"""Any GPU of the catalogue can be looked at: its twin ends a job by engines that it has, and says what it is of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.service.api.test_chains import submit
+from tests.support.serving import listening, running_service
+from tuner.core.model.rates import fit_of
+
+PAIR = {"kind": "ffn", "m": 16, "d_in": 512, "d_hidden": 1024, "d_out": 512, "gated": True, "activation": "silu"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpu", ["a100", "h100", "l40s", "rtx5090"])
+def test_a_twin_ends_a_job_with_engines_that_the_gpu_has(gpu: str, tmp_path: Path) -> None:
+    with (
+        running_service(tmp_path, target=f"simulated:{gpu}") as service,
+        listening(service) as url,
+        httpx.Client(base_url=url, timeout=120) as http,
+    ):
+        best = http.get(submit(http, PAIR)["links"]["best"]).json()
+        (target,) = http.get("/targets").json()
+    schedules = [row["candidate"]["schedule"] for row in best["finals"] if row["candidate"]["schedule"]]
+    engines = {schedule["tiling"].get("engine", "mma") for schedule in schedules}
+    is_fitted = fit_of(gpu) is not None
+    assert engines <= ({"mma", "simt", "wgmma"} if gpu == "h100" else {"mma", "simt"})
+    assert best["environment"]["simulated"]
+    assert ("by its data sheet" in best["environment"]["gpu_name"]) == (not is_fitted) == (gpu != "h100")
+    assert ("by a fit to" in target["forecasts"]) == is_fitted

@@ -1,0 +1,49 @@
+"""Ops of real models by name, as clients ask for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.core.problem.asked import op_of
+from tuner.core.problem.decoder import MODELS, block_products, shared_model
+from tuner.core.problem.workload import Dtype, Workload, WorkloadKind
+from tuner.ops.attention.asked import DecoderAttention, DecoderLayer, LayerRun, projected
+from tuner.ops.attention.form import PLAIN, AttentionForm
+from tuner.ops.attention.op import AttentionOp, Lengths
+from tuner.ops.attention.shape import DecodeAttention
+from tuner.ops.gemm.asked import DecoderBlock, Run
+
+__all__ = ["MODELS", "LayerRun", "Run", "attention_pair", "decoder_attention", "decoder_block", "decoder_layer"]
+
+
+def attention_pair(
+    shape: DecodeAttention, *, d_out: int | None, lengths: Lengths = Lengths.FULL, form: AttentionForm = PLAIN
+) -> Workload:
+    """Decode attention, and behind it a product with `d_out` columns where that is given."""
+    return projected(AttentionOp(name="attention", shape=shape, lengths=lengths, form=form), d_out)
+
+
+def decoder_block(model: str, *, has_reduce: bool = True, **asked: Any) -> Workload:
+    """What lies between two attentions, or a run of it.
+
+    Args:
+        model: its name.
+        has_reduce: that ranks' results must be added up. False gives the block of a rank as if that were not so, which
+            computes nothing useful, and is there to be timed.
+        asked: the fields of `DecoderBlock`.
+    """
+    if has_reduce or asked.get("run", Run.BLOCK) is not Run.BLOCK:
+        return DecoderBlock(model=model, **asked).to_workload()
+    products = block_products(shared_model(model, asked["tp"]), asked["tp"], in_runs=False).values()
+    dtype = asked.get("dtype", Dtype.FP16)
+    return Workload(kind=WorkloadKind.CHAIN, ops=tuple(op_of(op, asked["m"], dtype) for op in products), dtype=dtype)
+
+
+def decoder_attention(model: str, **asked: Any) -> Workload:
+    """Its attention, and o_proj behind it."""
+    return DecoderAttention(model=model, **asked).to_workload()
+
+
+def decoder_layer(model: str, **asked: Any) -> Workload:
+    """A decode step, or a run of it."""
+    return DecoderLayer(model=model, **asked).to_workload()

@@ -1,0 +1,105 @@
+"""Decoder layers of real models by name: their sizes, and their products as a chain spells them.
+
+o_proj adds the residual stream. gate_up norms that and multiplies the activated gate with the up projection. down adds
+the stream again. qkv norms it for the next layer. All norms' weights are folded into the weights that follow.
+
+With tensor parallelism each rank has a share of every weight. Then an all-reduce adds up what the ranks' o_proj, and
+their down, have made, and the residual is added to the sum. No kernel here reduces over ranks, so a rank runs what lies
+between two such sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.errors import InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderModel:
+    """The sizes of a decoder layer."""
+
+    #: Columns of the residual stream.
+    hidden: int
+    #: Columns of the gated intermediate.
+    intermediate: int
+    #: Heads of queries, and of keys and of values.
+    num_heads: int
+    num_kv_heads: int
+    #: Columns of a head.
+    head_size: int
+    #: Of its norms.
+    eps: float
+    #: Whether q, k and v add a bias.
+    qkv_bias: bool = False
+
+
+#: Source: the models' config.json as their authors published them.
+MODELS: Mapping[str, DecoderModel] = {
+    "llama3-8b": DecoderModel(
+        hidden=4096, intermediate=14336, num_heads=32, num_kv_heads=8, head_size=128, eps=1e-5
+    ),
+    "llama3-70b": DecoderModel(
+        hidden=8192, intermediate=28672, num_heads=64, num_kv_heads=8, head_size=128, eps=1e-5
+    ),
+    "qwen2.5-7b": DecoderModel(
+        hidden=3584, intermediate=18944, num_heads=28, num_kv_heads=4, head_size=128, eps=1e-6, qkv_bias=True
+    ),
+}  # fmt: skip
+#: Names of models whose attention norms queries and keys.
+_NORMS_QUERIES = ("qwen3",)
+
+
+def shared_model(model: str, tp: int) -> DecoderModel:
+    """The sizes of a model whose layer so many ranks share.
+
+    Raises:
+        InvalidInput: it is unknown, or cannot be shared so.
+    """
+    if model.startswith(_NORMS_QUERIES):
+        problem = f"{model} norms its queries and keys between qkv and the attention, and no kernel here does"
+        raise InvalidInput("model", problem, f"use one of {', '.join(MODELS)}")
+    sizes = MODELS.get(model)
+    if sizes is None:
+        raise InvalidInput("model", f"no model is called {model!r}", f"use one of {', '.join(MODELS)}")
+    shared = {"key and value heads": sizes.num_kv_heads, "intermediate columns": sizes.intermediate}
+    for what, count in shared.items():
+        if tp < 1 or count % tp:
+            divisors = ", ".join(str(n) for n in range(1, sizes.num_kv_heads + 1) if sizes.num_kv_heads % n == 0)
+            raise InvalidInput("tp", f"{tp} ranks cannot share the {count} {what} of {model}", f"use {divisors}")
+    return sizes
+
+
+def check_reduced(tp: int, runs: str) -> None:
+    """That no all-reduce stands within what is asked for.
+
+    Args:
+        tp: ranks.
+        runs: those between two of them, in words.
+
+    Raises:
+        InvalidInput: there are several ranks.
+    """
+    if tp > 1:
+        problem = f"at tp {tp} an all-reduce stands behind o_proj and behind down, and no kernel here does one"
+        raise InvalidInput("run", problem, f"use {runs}, the runs between them, or tp 1")
+
+
+def block_products(sizes: DecoderModel, tp: int, *, in_runs: bool) -> dict[str, dict[str, Any]]:
+    """The products between two attentions on one of `tp` ranks, by name, as a chain spells them; where `in_runs`, for
+    those between two all-reduces, behind which the residual is added."""
+    d, inner = sizes.hidden, sizes.intermediate // tp
+    heads, qkv = sizes.num_heads * sizes.head_size // tp, (sizes.num_heads + 2 * sizes.num_kv_heads) * sizes.head_size
+    stream, summed = ("residual", "residual") if in_runs else ("o_proj", "down")
+    adds, adds_again = ({}, {}) if in_runs else ({"residual": "residual"}, {"residual": stream, "is_output": True})
+    bias = {"bias": True} if sizes.qkv_bias else {}
+    ops: tuple[dict[str, Any], ...] = (
+        {"name": "o_proj", "source": "attention", "n": d, "k": heads, **adds},
+        {"name": "gate_up", "source": stream, "norm": stream, "eps": sizes.eps, "n": inner, "k": d, "gated": True,
+         "activation": "silu"},
+        {"name": "down", "source": "gate_up", "n": d, "k": inner, **adds_again},
+        {"name": "qkv", "source": summed, "norm": summed, "eps": sizes.eps, "n": qkv // tp, "k": d, **bias},
+    )  # fmt: skip
+    return {op["name"]: op for op in ops}

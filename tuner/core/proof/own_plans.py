@@ -1,0 +1,145 @@
+"""What is proven of a launch op: that each element of what it writes is written once, or what else its kind proves.
+
+A kind has in its file ``plans``
+
+- ``plan_of(op, schedule, gpu)``: what its launches run;
+- ``spaces_of(op, schedule, plan)``: the boxes that tasks write and read, for each of its launches in order. They are
+  held here against the op's tensors;
+- ``check_plan(op, schedule, plan)`` and ``digest_of(plan, schedule)`` of a kind that proves its plans itself, in
+  ``plan_of`` and again before they are launched; it needs no spaces;
+
+and in ``launches``
+
+- ``launches_of(op, schedule, plan, workload)``: the launches, and all that they are told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tuner.core.plan.boxes import Box, Extent, Read, TileSpace, whole
+from tuner.core.plan.op_launches import OpLaunches, check_op_launches
+from tuner.core.problem.gpu import Gpu
+from tuner.core.problem.op import LaunchOp, Role, Tensor
+from tuner.core.problem.op_kinds import part_of
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.box_coverage import check_spaces
+from tuner.core.schedule.codec import Frozen
+from tuner.core.schedule.levels import LaunchOpSchedule
+from tuner.errors import CoverageError, IllegalSchedule
+
+
+def proven_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, gpu: Gpu) -> Any:
+    """What the op's launches run.
+
+    Raises:
+        IllegalSchedule: its kind says nothing of plans.
+        PlanError: the plan is refused.
+    """
+    plans = _part(op, "plans")
+    plan = plans.plan_of(op, schedule, gpu)
+    if not hasattr(plans, "check_plan"):
+        check_own_plan(workload, op, schedule, plan)
+    return plan
+
+
+def check_own_plan(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, plan: Any) -> None:
+    """That a plan is right, as it is now.
+
+    Raises:
+        IllegalSchedule: its kind says nothing of plans, or nothing of what they write.
+        PlanError: it is not.
+    """
+    plans = _part(op, "plans")
+    if hasattr(plans, "check_plan"):
+        plans.check_plan(op, schedule, plan)
+        return
+    if not hasattr(plans, "spaces_of"):
+        raise IllegalSchedule(f"{op.describe()}: its kind's plans have no spaces_of, so nothing is proven of them")
+    _check_boxes(op.tensors(workload.dtype), tuple(plans.spaces_of(op, schedule, plan)))
+    launches_for(workload, op, schedule, plan)
+
+
+def own_digest(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, plan: Any) -> str:
+    """sha256, hex: of what the op's launches are told, and of what was proven of it."""
+    plans = _part(op, "plans")
+    if hasattr(plans, "digest_of"):
+        return str(plans.digest_of(plan, schedule))
+    launched = launches_for(workload, op, schedule, plan).digest
+    return hashlib.sha256(f"{op.to_json()} {workload.dtype} {Frozen(schedule)!r} {launched}".encode()).hexdigest()
+
+
+def launches_for(workload: Workload, op: LaunchOp, schedule: LaunchOpSchedule, plan: Any) -> OpLaunches:
+    """The launches of a plan, each of which can be made.
+
+    Raises:
+        IllegalSchedule: the op's kind says nothing of launches.
+        ResourceError, WordError: as `check_op_launches`.
+    """
+    found: OpLaunches = _part(op, "launches").launches_of(op, schedule, plan, workload)
+    own = op.tensors(workload.dtype)
+    written = [tensor.name for tensor in own if tensor.role is Role.OUTPUT]
+    asked = (f"{one.name}.w" for one in workload.tile_ops)  # weights of others may be asked for early
+    check_op_launches(found, op.name, {*(tensor.name for tensor in own), *asked}, written)
+    return found
+
+
+def _part(op: LaunchOp, name: str) -> Any:
+    if (part := part_of(op.KIND, name)) is None:
+        raise IllegalSchedule(f"{op.describe()}: its kind has no file {name!r}, so nothing here can launch it")
+    return part
+
+
+@lru_cache(maxsize=256)
+def _check_boxes(tensors: tuple[Tensor, ...], spaces: tuple[TileSpace, ...]) -> None:
+    """Boxes of a tensor lie within it, no element is written twice, and all of an output is written.
+
+    Raises:
+        CoverageError: names a tile and its box.
+    """
+    by_name = {tensor.name: tensor for tensor in tensors}
+    for space in spaces:
+        for box in (*space.writes, *(read.box for read in space.reads)):
+            if box.tensor in by_name:
+                _check_within(space, box, by_name[box.tensor])
+    outputs = [tensor for tensor in tensors if tensor.role is Role.OUTPUT]
+    written = {box.tensor for space in spaces for box in space.writes}
+    if missing := [tensor.name for tensor in outputs if tensor.name not in written]:
+        raise CoverageError("an output is not written", f"{missing[0]}: no task's box is of it")
+    _check_order(spaces, {tensor.name for tensor in tensors if tensor.role is Role.CACHE})
+    check_spaces((*spaces, _caller(outputs)))
+
+
+def _check_order(spaces: Sequence[TileSpace], in_place: Collection[str]) -> None:
+    """That a launch reads what launches in front of it have written; what is changed in place a task reads itself."""
+    for number, space in enumerate(spaces):
+        behind = {box.tensor for other in spaces[number:] for box in other.writes} - set(in_place)
+        if early := sorted({read.box.tensor for read in space.reads} & behind):
+            raise CoverageError("a launch reads what is not yet written", f"{space.name} reads {early[0]}")
+
+
+def _check_within(space: TileSpace, box: Box, tensor: Tensor) -> None:
+    if len(box.extents) != len(tensor.shape):
+        dims = f"{len(box.extents)} dimensions, and {tensor.name} has {len(tensor.shape)}"
+        raise CoverageError("a box has other dimensions than its tensor", f"{space.name}'s has {dims}")
+    for dim, (extent, size) in enumerate(zip(box.extents, tensor.shape, strict=True)):
+        if (beyond := _largest(extent)) > size:
+            raise CoverageError(
+                "a box lies outside of its tensor",
+                f"{space.name} comes to {beyond} along dimension {dim} of {tensor.name}, which has {size}",
+            )
+
+
+def _largest(extent: Extent) -> int:
+    return int(np.max(extent.end, initial=0))
+
+
+def _caller(outputs: Sequence[Tensor]) -> TileSpace:
+    """Reads all of what leaves the op."""
+    reads = tuple(Read(box=Box(tensor=tensor.name, extents=tuple(map(whole, tensor.shape)))) for tensor in outputs)
+    return TileSpace(name="the caller", grid=(1, 1), num_steps=1, writes=(), reads=reads)

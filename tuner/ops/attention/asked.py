@@ -1,0 +1,339 @@
+"""Decode attention as clients ask for it: as an op of a chain, by its sizes, or by a model's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+from tuner.core.problem.asked import COUNT, SIZE, AskedOp, AskedWorkload, Example, Json, asked_field, op_of
+from tuner.core.problem.decoder import MODELS, block_products, check_reduced, shared_model
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.kv_cache import PAGE_TOKENS
+from tuner.core.problem.op import Op
+from tuner.core.problem.workload import Workload, WorkloadKind
+from tuner.errors import InvalidInput
+from tuner.ops.attention.form import AttentionForm, form_for, form_to_json
+from tuner.ops.attention.op import AttentionOp, Lengths
+from tuner.ops.attention.shape import DecodeAttention
+
+_DTYPE = "element type of every tensor; sums are fp32"
+_TP = {"ge": 1, "le": 64, "label": "Ranks (tp)"}
+_MODEL = {"choices": tuple(MODELS)}
+#: The op's name in ways to spell it that do not say one, and that of the product behind it.
+_NAME, _PROJECTION = "attention", "o_proj"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionSizes:
+    """What decode attention is, beside its element type and its heads."""
+
+    sequences: int = asked_field("sequences of a launch, padded slots included", bounds={**COUNT, "example": 1})
+    max_length: int = asked_field(
+        "tokens of the longest context, new ones included; lengths come with each launch",
+        bounds={**COUNT, "example": 1024, "label": "Longest context"},
+    )
+    new_tokens: int = asked_field("of each sequence, 1 to 8: the last of its context", 1, COUNT)
+    lengths: Lengths = asked_field("at which it is timed; its numbers are checked at others too", Lengths.FULL)
+    page_tokens: int | None = asked_field(
+        "of a page of the cache: 16, 32 or 64; null for a contiguous cache",
+        None,
+        {"choices": PAGE_TOKENS, "label": "Tokens of a page"},
+    )
+    heads_first: bool = asked_field(
+        "whether a page is [kv_heads, tokens, head_dim], else [tokens, kv_heads, head_dim]",
+        True,
+        {"off": "tokens-first"},
+    )
+    window: int | None = asked_field("tokens that a query sees, itself included; null for all", None)
+    soft_cap: float | None = asked_field("scores become soft_cap * tanh(score / soft_cap); null for no cap", None)
+
+    def shape_of(
+        self, *, heads: int, kv_heads: int, head_dim: int, dtype: Dtype, scale: float | None = None
+    ) -> DecodeAttention:
+        """The shape.
+
+        Raises:
+            InvalidInput: a field is out of its range, or heads do not divide.
+        """
+        if heads % kv_heads:
+            problem = f"{heads} query heads cannot share {kv_heads} KV heads evenly"
+            raise InvalidInput("heads", problem, f"give a multiple of kv_heads, {kv_heads}")
+        try:
+            return DecodeAttention(
+                sequences=self.sequences,
+                kv_heads=kv_heads,
+                query_heads=heads // kv_heads,
+                head_dim=head_dim,
+                max_length=self.max_length,
+                new_tokens=self.new_tokens,
+                dtype=dtype,
+                scale=scale,
+            )
+        except InvalidInput as error:
+            if error.field != "query_heads":
+                raise
+            problem = f"{heads // kv_heads} query heads share a KV head, and a kernel has room for 16"
+            raise InvalidInput("heads", problem, "give fewer heads, or more kv_heads") from error
+
+    def form_of(self, shape: DecodeAttention) -> AttentionForm:
+        """Pages, window and soft cap.
+
+        Raises:
+            InvalidInput: a field is out of its range, or the cache has too many rows.
+        """
+        return form_for(
+            shape,
+            page_tokens=self.page_tokens,
+            heads_first=self.heads_first,
+            window=self.window,
+            soft_cap=self.soft_cap,
+        )
+
+    def op_of_shape(self, shape: DecodeAttention, *, name: str = _NAME, source: str = "q") -> AttentionOp:
+        """The op.
+
+        Raises:
+            InvalidInput: as `form_of`.
+        """
+        return AttentionOp(name=name, source=source, lengths=self.lengths, shape=shape, form=self.form_of(shape))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionHeads(AttentionSizes):
+    """All sizes."""
+
+    heads: int = asked_field("query heads, a multiple of kv_heads: up to 16 share one", bounds={**COUNT, "example": 32})
+    kv_heads: int = asked_field("heads of the cache", bounds={**COUNT, "example": 8})
+    head_dim: int = asked_field("elements of a head: 64 or 128", bounds={**COUNT, "example": 128})
+    scale: float | None = asked_field("of the scores; 1 / sqrt(head_dim) unless given", None)
+
+    def to_shape(self, dtype: Dtype) -> DecodeAttention:
+        """The shape.
+
+        Raises:
+            InvalidInput: a field is out of its range, or heads do not divide.
+        """
+        heads = {name: getattr(self, name) for name in ("heads", "kv_heads", "head_dim", "scale")}
+        return self.shape_of(**heads, dtype=dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainAttention(AttentionHeads, AskedOp):
+    """Out of decode attention: a row for each new token of each sequence, the heads side by side."""
+
+    name: str = asked_field("of the op, and of the tensor that it writes")
+    source: str = asked_field("the queries: an earlier op, or any other name for an input", "q")
+
+    def to_op(self, m: int, dtype: Dtype) -> AttentionOp:
+        """The op, of an element type.
+
+        Raises:
+            InvalidInput: names what is wrong with a field, behind the op's name.
+        """
+        try:
+            shape = self.to_shape(dtype)
+            op = self.op_of_shape(shape, name=self.name, source=self.source)
+        except InvalidInput as error:
+            raise InvalidInput(f"{self.name}.{error.field}", error.problem, error.remedy) from error
+        if op.m != m:
+            rows = f"{shape.sequences} sequences of {shape.new_tokens} new tokens"
+            raise InvalidInput("m", f"is {m}, and {op.name} has {op.m} rows: {rows}", f"give {op.m}")
+        return op
+
+    @classmethod
+    def of(cls, op: AttentionOp) -> Self:
+        """Inverse of `to_op`."""
+        shape = op.shape
+        return cls(
+            name=op.name,
+            source=op.source,
+            sequences=shape.sequences,
+            heads=shape.kv_heads * shape.query_heads,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            max_length=shape.max_length,
+            new_tokens=shape.new_tokens,
+            scale=shape.scale,
+            lengths=op.lengths,
+            **form_to_json(op.form),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention(AttentionHeads, AskedWorkload):
+    """Decode attention by its sizes, alone or with the projection of its results."""
+
+    KIND: ClassVar[str] = "attention"
+    SUMMARY: ClassVar[str] = "decode attention, and with d_out its projection"
+    CHOICES: ClassVar[Mapping[str, Json]] = {"attention by its sizes": {}}
+
+    d_out: int | None = asked_field("columns of the projection behind it; none without it", None, SIZE)
+    dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
+
+    def to_workload(self) -> Workload:
+        """One op or two.
+
+        Raises:
+            InvalidInput: a field is out of its range, or heads do not divide.
+        """
+        return projected(self.op_of_shape(self.to_shape(self.dtype)), self.d_out)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderAttention(AttentionSizes, AskedWorkload):
+    """The attention of a model's decoder layer on one rank, with or without o_proj behind it."""
+
+    KIND: ClassVar[str] = "decoder-attention"
+    SUMMARY: ClassVar[str] = "a model's attention, and o_proj behind it"
+    CHOICES: ClassVar[Mapping[str, Json]] = {"attention": {"projection": False}, "attention and o_proj": {}}
+    EXAMPLES: ClassVar[Mapping[str, Example]] = {
+        "attention": Example(
+            "Decode attention of a model's layer, and o_proj behind it",
+            {"model": "llama3-8b", "sequences": 16, "max_length": 2048, "dtype": "bf16"},
+        )
+    }
+
+    model: str = asked_field("a model, e.g. `llama3-8b`", bounds=_MODEL)
+    tp: int = asked_field("ranks that share the layer", 1, _TP)
+    projection: bool = asked_field("whether o_proj is behind it", True)
+    dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
+
+    def to_workload(self) -> Workload:
+        """The ops of one rank.
+
+        Raises:
+            InvalidInput: the model is unknown, cannot be shared so, or a size is out of its range.
+        """
+        sizes = shared_model(self.model, self.tp)
+        op = _of_model(self, self.model, self.tp, self.dtype)
+        return projected(op, sizes.hidden if self.projection else None)
+
+
+class LayerRun(StrEnum):
+    """A decoder layer from its attention or its qkv on, or neighbouring ops of it."""
+
+    #: All of it: attention, o_proj, gate_up, down, and the next layer's qkv.
+    LAYER = "layer"
+    #: All of it, and its own qkv: norm, qkv, attention, o_proj, gate_up, down.
+    FROM_QKV = "from_qkv"
+    #: Norm, qkv, attention and o_proj, between two all-reduces.
+    QKV_ATTENTION = "qkv_attention"
+    #: Attention and o_proj, in front of an all-reduce.
+    ATTENTION = "attention"
+    #: Norm, gate_up and down, between two of them.
+    MLP = "mlp"
+    #: Norm and qkv, behind one.
+    QKV = "qkv"
+
+
+#: The ops of a run, in their order.
+_OPS = {
+    LayerRun.LAYER: (_NAME, _PROJECTION, "gate_up", "down", "qkv"),
+    LayerRun.FROM_QKV: ("qkv", _NAME, _PROJECTION, "gate_up", "down"),
+    LayerRun.QKV_ATTENTION: ("qkv", _NAME, _PROJECTION),
+    LayerRun.ATTENTION: (_NAME, _PROJECTION),
+    LayerRun.MLP: ("gate_up", "down"),
+    LayerRun.QKV: ("qkv",),
+}
+#: Runs that an all-reduce stands in, where ranks share the layer.
+_REDUCED = (LayerRun.LAYER, LayerRun.FROM_QKV)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderLayer(AttentionSizes, AskedWorkload):
+    """A decode step of a model's layer on one rank, from its attention on to the next layer's qkv, or from its qkv.
+
+    With `rotary` qkv turns queries and keys, and writes keys and values to the cache: its own attention's, or the next
+    layer's. Else a kernel in front of the attention does, which is no op.
+    """
+
+    KIND: ClassVar[str] = "decoder-layer"
+    SUMMARY: ClassVar[str] = "a model's attention, o_proj, gate_up, down, and a qkv"
+    CHOICES: ClassVar[Mapping[str, Json]] = {"decoder layer": {}}
+    EXAMPLES: ClassVar[Mapping[str, Example]] = {
+        "decoder_layer": Example(
+            "A decode step of a model's layer, from its attention on",
+            {"model": "llama3-8b", "sequences": 1, "max_length": 2048, "dtype": "bf16"},
+        ),
+        "rank_of_a_layer": Example(
+            "A rank's run between two all-reduces: norm, qkv, attention and o_proj",
+            {"model": "llama3-70b", "tp": 8, "run": "qkv_attention", "sequences": 1, "max_length": 2048,
+             "dtype": "bf16"},
+        ),
+    }  # fmt: skip
+
+    model: str = asked_field("a model, e.g. `llama3-8b`", bounds=_MODEL)
+    tp: int = asked_field("ranks that share the layer", 1, _TP)
+    run: LayerRun = asked_field("the whole layer, or the ops between two all-reduces", LayerRun.LAYER)
+    rotary: bool = asked_field("whether qkv turns queries and keys, and writes keys and values to the cache", True)
+    dtype: Dtype = asked_field(_DTYPE, Dtype.FP16)
+
+    def to_workload(self) -> Workload:
+        """The ops of one rank.
+
+        Raises:
+            InvalidInput: the model is unknown, cannot be shared so, an all-reduce stands within, a kernel that is no op
+                stands behind its own qkv, or there is no such cache.
+        """
+        sizes, names = shared_model(self.model, self.tp), _OPS[self.run]
+        if self.run in _REDUCED:
+            check_reduced(self.tp, "qkv_attention, attention, mlp or qkv")
+        begins_with_qkv = names[0] == "qkv" and _NAME in names
+        if begins_with_qkv and not self.rotary:
+            problem = "between qkv and its attention a kernel would write to the cache, which is no op"
+            raise InvalidInput("rotary", problem, "leave it true, or tune qkv and what begins with the attention apart")
+        products = block_products(sizes, self.tp, in_runs=self.run not in _REDUCED)
+        turned = self._turned(products["qkv"])
+        if self.rotary:
+            products["qkv"] = turned
+        if self.run is LayerRun.FROM_QKV:  # whose input is the stream that down leaves, and nobody here
+            products["qkv"] |= {"source": "residual", "norm": "residual"}
+            products["down"] = {**products["down"], "is_output": False}
+        ops: dict[str, Op] = {}
+        if _NAME in names:
+            ops[_NAME] = _of_model(self, self.model, self.tp, self.dtype, source="qkv" if begins_with_qkv else "q")
+        rows = self.sequences * self.new_tokens
+        ops |= {name: op_of(products[name], rows, self.dtype) for name in names if name in products}
+        return Workload(kind=WorkloadKind.CHAIN, ops=tuple(ops[name] for name in names), dtype=self.dtype)
+
+    def _turned(self, qkv: dict[str, Any]) -> dict[str, Any]:
+        """The product of queries, keys and values, turned and written to the cache.
+
+        Raises:
+            InvalidInput: there is no such cache.
+        """
+        sizes = shared_model(self.model, self.tp)
+        heads = {"heads": sizes.num_heads, "kv_heads": sizes.num_kv_heads}
+        rotary = {name: count // self.tp for name, count in heads.items()} | {"head_dim": sizes.head_size}
+        rotary |= {name: getattr(self, name) for name in ("max_length", "new_tokens", "page_tokens", "heads_first")}
+        found = {**qkv, "rotary": rotary}
+        try:
+            op_of(found, self.new_tokens, self.dtype)
+        except InvalidInput as error:
+            raise InvalidInput(error.field.removeprefix("qkv.rotary."), error.problem, error.remedy) from error
+        return found
+
+
+def _of_model(sizes: AttentionSizes, model: str, tp: int, dtype: Dtype, source: str = "q") -> AttentionOp:
+    """The attention of a model on one of `tp` ranks."""
+    found = shared_model(model, tp)
+    shape = sizes.shape_of(
+        heads=found.num_heads // tp, kv_heads=found.num_kv_heads // tp, head_dim=found.head_size, dtype=dtype
+    )
+    return sizes.op_of_shape(shape, source=source)
+
+
+def projected(attention: AttentionOp, d_out: int | None) -> Workload:
+    """The op, and behind it a product with `d_out` columns where that is given."""
+    ops: tuple[Op, ...] = (attention,)
+    dtype = attention.shape.dtype
+    if d_out is not None:
+        behind = {"name": _PROJECTION, "source": attention.name, "n": d_out, "k": attention.n}
+        ops += (op_of(behind, attention.m, dtype),)
+    return Workload(kind=WorkloadKind.CHAIN, ops=ops, dtype=dtype)
+
+
+OP = ChainAttention
+WORKLOADS = (Attention, DecoderAttention, DecoderLayer)

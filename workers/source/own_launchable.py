@@ -1,0 +1,63 @@
+"""The launches of a launch op: a proven plan, the build of its kernels and the workload, tied by a digest of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.core.plan.op_launches import OpLaunches
+from tuner.core.problem.workload import Workload
+from tuner.core.proof.own_plans import check_own_plan, launches_for, own_digest
+from tuner.core.schedule.levels import LaunchOpSchedule
+from tuner.errors import IllegalSchedule, PlanError
+
+from .launchable import LaunchRefused, Ties, cubin_digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnLaunchable:
+    """Not more than a value until it is checked; `tuner.workers.builder.tie` makes one."""
+
+    #: Whose tensors it reads and writes.
+    workload: Workload
+    #: Of the op, among the workload's launch ops.
+    index: int
+    schedule: Any
+    #: As the op's kind has plans.
+    plan: Any
+    cubin: bytes
+    #: As they were when this was made.
+    ties: Ties
+    #: Of each CTA's tasks those that it stamps; 0 where nothing is traced.
+    traced_tasks: int = 0
+
+    @property
+    def op(self) -> Any:
+        """What it computes."""
+        return self.workload.launch_ops[self.index]
+
+    @property
+    def launches(self) -> OpLaunches:
+        """All that the launches are told."""
+        return launches_for(self.workload, self.op, self.schedule, self.plan)
+
+    def check(self) -> None:
+        """That all of it is what was tied, and that the plan is still one.
+
+        Raises:
+            LaunchRefused: names what is not.
+        """
+        op, name = self.op, self.op.name
+        if not isinstance(self.schedule, LaunchOpSchedule) or self.schedule.kind != op.KIND:
+            raise LaunchRefused(f"the schedule of {name} is {self.schedule}, and the op is a {op.KIND}")
+        if (workload := self.workload.digest) != self.ties.workload:
+            raise LaunchRefused(f"the launch of {name} is of workload {workload}, and was tied to {self.ties.workload}")
+        try:
+            check_own_plan(self.workload, op, self.schedule, self.plan)
+            digest = own_digest(self.workload, op, self.schedule, self.plan)
+        except (IllegalSchedule, PlanError) as error:
+            raise LaunchRefused(f"the plan of {name}: {error}") from error
+        if digest != self.ties.proofs[0]:
+            raise LaunchRefused(f"the plan of {name} is not what was proven: it was changed after its proof, verify it")
+        if cubin_digest(self.cubin) != self.ties.cubin:
+            raise LaunchRefused(f"the cubin of {name} is not the one that was built for its plan: build it again")

@@ -1,0 +1,35 @@
+"""The device text of a launch op, by its kind."""
+
+from __future__ import annotations
+
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.op import LaunchOp
+from tuner.core.problem.op_kinds import part_of
+from tuner.core.schedule.levels import LaunchOpSchedule
+from tuner.errors import IllegalSchedule
+
+
+def own_source(op: LaunchOp, schedule: LaunchOpSchedule, dtype: Dtype, traced_tasks: int = 0) -> str:
+    """CUDA C++ of all its kernels. The kind's file ``source`` has ``source_of(op, schedule, dtype)``, of which one that
+    leaves stamps takes ``traced_tasks``, too: so many tasks of each CTA are stamped.
+
+    Raises:
+        IllegalSchedule: the kind has no source, or its kernels leave no stamps.
+    """
+    source = part_of(op.KIND, "source")
+    if source is None:
+        raise IllegalSchedule(f"{op.describe()}: its kind has no file 'source', so there is nothing to compile")
+    if traced_tasks:
+        return str(source.source_of(op, schedule, dtype, traced_tasks=traced_tasks))
+    return str(source.source_of(op, schedule, dtype))
+
+
+def traced_tasks_of(op: LaunchOp, plan: object) -> int:
+    """Of each CTA of a traced build: a plan of a kind that leaves stamps has ``most_tasks``.
+
+    Raises:
+        IllegalSchedule: the kind's kernels leave no stamps.
+    """
+    if part_of(op.KIND, "stamps") is None:
+        raise IllegalSchedule(f"{op.describe()}: kernels of its kind leave no stamps, so that nothing can be traced")
+    return int(plan.most_tasks)  # type: ignore[attr-defined]
