@@ -12,7 +12,8 @@ from tests.support import toys
 EMULATED = """
 from tests.support.depthwise import chain, tiling
 from tests.support.emulated.chain import EmulatedChain, plans_of
-from tuner.core.schedule.tiling import Engine
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
 
 #: Rows of sequences that tiles do not divide, columns too, by both engines, with rows that a thread makes at once.
 MMA = ((16, 32, 32), (16, 64, 32), (16, 32, 32))
@@ -27,6 +28,20 @@ for workload, chosen in CASES:
         emulated = EmulatedChain(workload)
         got = emulated.run(chosen, plans_of(workload, chosen, is_fused=is_fused))
         print(workload.dtype, emulated.worst_row(got) < {"fp16": 2e-3, "bf16": 8e-3}[workload.dtype])
+sizes = {"m": 40, "activation": "identity", "bias": False}
+up = sizes | {"name": "up", "n": 64, "k": 64, "source": "x"}
+first, second = ({"op": "depthwise", "name": name, "m": 40, "n": 64, "length": 20} for name in ("first", "second"))
+down = sizes | {"name": "down", "n": 64, "k": 64}
+for ops in (
+    [first | {"source": "x"}, down | {"source": "first"}],
+    [up, first | {"source": "up"}, second | {"source": "first", "taps": 5}],
+    [up, first | {"source": "up"}, down | {"source": "up", "residual": True, "residual_source": "first"}],
+    [first | {"source": "x", "length": 8}],
+):
+    workload = Workload.from_json({"kind": "chain", "ops": ops, "dtype": "fp16"})
+    plain = Tiling(tiles=(Tile(m=16, n=32, k=32),) * len(ops), num_stages=2, num_warps=4)
+    emulated = EmulatedChain(workload)
+    print("fp16", emulated.worst_row(emulated.run(plain, plans_of(workload, plain, is_fused=True))) < 2e-3)
 workload, chosen = CASES[0]
 for before, after in (
     ("first - kRadius + i / kTileN", "first + i / kTileN"),
@@ -44,7 +59,8 @@ for before, after in (
 def test_its_device_code_leaves_the_right_numbers_and_a_fault_in_it_shows(tmp_path: Path) -> None:
     printed = toys.run(EMULATED, toys.install("depthwise", tmp_path), timeout_s=300).splitlines()
     assert printed[:6] == ["fp16 True", "fp16 True", "bf16 True", "bf16 True", "fp16 True", "fp16 True"]
-    faults = [line.rpartition("; ") for line in printed[6:]]
+    assert printed[6:10] == ["fp16 True"] * 4, "first, last and again, as a residual, alone"
+    faults = [line.rpartition("; ") for line in printed[10:]]
     assert len(faults) == 4
     assert [verdict for _, _, verdict in faults] == ["False"] * 4, printed
 

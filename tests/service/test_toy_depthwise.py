@@ -58,6 +58,11 @@ def test_what_is_wrong_of_it_is_told_by_its_field(api: httpx.Client, changed: di
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
 
 
+def test_a_norm_of_its_output_is_refused_since_it_leaves_no_squares(api: httpx.Client) -> None:
+    answer = post(api, CHAIN | {"ops": [*OPS[:2], OPS[2] | {"norm": "conv"}]})
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "pair.down.norm")
+
+
 def test_its_own_axis_is_searched_in_fused_launches(toys: Served, job: str) -> None:
     trials = [json.loads(line) for line in toys.client("trials", job, "--json").splitlines()]
     measured = [one for one in trials if one["candidate"]["schedule"] and one["outcome"]["kind"] == "measured"]
@@ -106,6 +111,7 @@ def test_a_fetched_kernel_has_its_task_and_its_tensors_and_compiles(
     with zipfile.ZipFile(fetched) as found:
         manifest, source = json.loads(found.read("manifest.json")), found.read("kernel.cu").decode()
     tensors = {one["name"]: (one["role"], one["shape"]) for one in manifest["tensors"]}
+    assert manifest["rows"] == {"min": 160, "max": 160}, "sequences are of so many rows"
     assert tensors["conv.w"] == ("weight", [512, 5])
     assert tensors["up"] == ("intermediate", [160, 512])
     assert [op.get("op") for op in manifest["workload"]["ops"]] == [None, "depthwise", None]
@@ -116,14 +122,14 @@ def test_a_fetched_kernel_has_its_task_and_its_tensors_and_compiles(
 
 _OPEN = """
 import sys
-from tests.support.packs import ladder
-from tuner.packs.contents import Kernel
+from tuner.packs.contents import Entry, Kernel, Rung
 from tuner.packs.write import write_pack
 import zipfile
 from pathlib import Path
 with zipfile.ZipFile(sys.argv[1]) as found:
     kernel = Kernel(files={name: found.read(name) for name in found.namelist()})
-write_pack((ladder(kernel),), Path(sys.argv[2]))
+rung = Rung(m_lo=160, m_hi=160, kernel=kernel, speedup=1.25, interval=(1.2, 1.3))
+write_pack((Entry(shape=kernel.shape, rungs=(rung,)),), Path(sys.argv[2]))
 import ctypes
 from tuner.runtime.native import checked, library
 pack, runtime = ctypes.c_void_p(), library()

@@ -177,11 +177,16 @@ class GemmOp(TileOp):
         return self.rotary
 
     def check_place(self, ops: Sequence[Op], dtype: Dtype) -> None:
-        """That no other op writes to a cache, and that no product reads what is turned.
+        """That what it norms by leaves the squares of its rows, that no other op writes to a cache, and that no product
+        reads what is turned.
 
         Raises:
             InvalidInput: names the op, and what would be right.
         """
+        normed = next((op for op in ops if op.name == self.norm), None)
+        if isinstance(normed, TileOp) and not normed.IS_PRODUCT:
+            problem = f"{self.name} norms by {normed.name}, a {normed.KIND}, which leaves no squares of its rows"
+            raise InvalidInput(f"{self.name}.norm", problem, "norm by an input, or by a product's output")
         if not self.rotary:
             return
         writers = [op.name for op in ops if op.written_cache]

@@ -24,11 +24,6 @@ __device__ constexpr bool same_chain_op(const ChainOp& a, const ChainOp& b) {
   return a.norm == b.norm && a.squares == b.squares && a.waits == b.waits;
 }
 
-// Bit i: the kind of op i has what a task does (own_task.cuh). It is a macro, so that kernels without
-// such an op stay the same to the byte.
-#ifndef TUNER_OWN_TASKS
-#define TUNER_OWN_TASKS 0
-#endif
 __device__ constexpr bool is_alone(int op) { return op == kRotaryOp || (TUNER_OWN_TASKS >> op & 1) != 0; }
 
 __device__ constexpr int first_like(int op) {
@@ -50,9 +45,12 @@ __device__ __forceinline__ bool run_task(const LaunchArgs& args, const Task& tas
       for (int op = kOp; op < kNumOps; ++op) mine |= first_like(op) == kOp && task.op == op;
     }
     if constexpr (first_like(kOp) == kOp) {
+#if TUNER_OWN_TASKS != 0
       if constexpr ((TUNER_OWN_TASKS >> kOp & 1) != 0) {
         if (mine) return run_own_task<kOp>(args, task, scheduler, memory);
-      } else if (mine) {
+      } else
+#endif
+      if (mine) {
         EngineTile<kOp> tile(accumulators);
         if (!tile.compute(args, task, scheduler, ring)) return false;
         if constexpr (kOps[kOp].num_parts > 1) {

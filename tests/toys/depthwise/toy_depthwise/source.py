@@ -15,18 +15,19 @@ _TEXT = Template("""\
   static constexpr int kTaps = $taps, kRowsAtOnce = $rows_at_once;
   static constexpr int kRadius = kTaps / 2, kRows = kTileM + 2 * kRadius;
 
-  __device__ static void run(const OpArgs& op, const Task& task, unsigned char* memory) {
+  template <class Team>
+  __device__ static void run(const OpArgs& op, const Task& task, unsigned char* memory, Team team) {
     constexpr int kTilesOfOne = (kLength + kTileM - 1) / kTileM;
     Element::Bits* rows = reinterpret_cast<Element::Bits*>(memory);  // [kRows][kTileN], those around the tile, too
     const int first = task.tile_m % kTilesOfOne * kTileM, column0 = task.tile_n * kTileN;
     const long long sequence = static_cast<long long>(task.tile_m / kTilesOfOne) * kLength * op.n;
-    for (int i = threadIdx.x; i < kRows * kTileN; i += kNumThreads) {
+    for (int i = team.thread(); i < kRows * kTileN; i += Team::kCount) {
       const int row = first - kRadius + i / kTileN, column = column0 + i % kTileN;
       const bool is_there = 0 <= row && row < kLength && column < op.n;
       rows[i] = is_there ? op.a[sequence + static_cast<long long>(row) * op.n + column] : Element::Bits(0);
     }
-    __syncthreads();
-    for (int i = threadIdx.x; i < kTileM / kRowsAtOnce * kTileN; i += kNumThreads) {
+    team.sync();
+    for (int i = team.thread(); i < kTileM / kRowsAtOnce * kTileN; i += Team::kCount) {
       const int row0 = i / kTileN * kRowsAtOnce, column = column0 + i % kTileN;
       if (column >= op.n) continue;
       float sums[kRowsAtOnce] = {};
