@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MIN_TRIALS, MIN_WORKLOADS, MIN_OF_WORKLOAD = 200, 2, 20
 #: Steps of the fit to all, and of one that leaves a workload out, behind the first, which all of these share.
 NUM_STEPS, NUM_LEFT_OUT_STEPS = 6, 1
+#: By so much a fit must rank better than what is in use: less is within what other trials would change.
+MIN_GAIN = 0.01
 #: Trials of a workload that a fit is shown, two thirds of them from the faster half.
 NUM_SHOWN = 60
 
@@ -68,7 +70,7 @@ def fit(gpu_id: str, **place: Any) -> None:
         f"rank correlation, median of {len(judged)} workloads: {before:.3f} with what is in use, {after:.3f} fitted"
     )
     num_trials = sum(map(len, by_workload.values()))
-    if after <= before:
+    if after < before + MIN_GAIN:
         raise click.ClickException(f"not kept: the fit to {num_trials} trials ranks no better than what is in use")
     path = _keep(settings.fits_folder, gpu, rates, num_trials)
     click.echo(f"{path}: fitted to {num_trials} trials; a server that runs reads it when it is started again")

@@ -16,7 +16,7 @@ from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import WorkloadKind
-from tuner.core.schedule.codec import PARTS
+from tuner.core.schedule.codec import parts
 from tuner.ops.attention.op import ATTENTION, Lengths
 from tuner.ops.attention.shape import DecodeAttention
 
@@ -28,7 +28,7 @@ _NULLABLE_COUNT = {"type": ["integer", "null"]}
 
 def schedule_schema() -> Json:
     """Of a `Schedule` as its JSON form has it."""
-    return _object({name: _of(kind) for name, kind in PARTS.items()}, [])  # one of them at least
+    return _object({name: _of(kind) for name, kind in parts().items()}, [])  # one of them at least
 
 
 def workload_schema() -> Json:

@@ -114,7 +114,17 @@ def service(folder: Path, gpu: str) -> Iterator[str]:
 def tune(steps: Steps, url: str, model: Model, packs: Path, trials: int) -> list[Row]:
     """The pack of a model, and at how many of its row counts a kernel gains enough to be kept."""
     watch, path = Watch(), model.pack(packs)
-    asked = ("--tp", str(model.ranks), "--dtype", "bf16", "--m", ",".join(map(str, ROWS)), "--trials", str(trials))
+    asked = (
+        "--tp",
+        str(model.ranks),
+        "--dtype",
+        "bf16",
+        "--m",
+        ",".join(map(str, ROWS)),
+        "--no-between",
+        "--trials",
+        str(trials),
+    )
     written = ("-o", str(path), "--lock", str(packs / "tuner.lock"))
     steps.run("-m", "tuner.client.cli", "tune-model", str(model.config), *asked, *written, TUNER_URL=url)
     (entry,) = read_pack(path.read_bytes()).entries

@@ -54,7 +54,8 @@ def run_arm(arm: str, options: argparse.Namespace) -> Json:
         SystemExit: it failed; the message has the end of what it printed.
     """
     program = Path(__file__).with_name("vllm_arm.py")
-    command = [options.python, str(program), arm, "--model", str(options.model), "--batches", options.batches]
+    # -P: modules beside the program are called like packages that vLLM asks for (`kernels`).
+    command = [options.python, "-P", str(program), arm, "--model", str(options.model), "--batches", options.batches]
     command += ["--settings", options.settings]
     caches = {"VLLM_CACHE_ROOT": str(options.state.with_suffix(f".{arm}.cache")), "TUNER_PACK": str(options.pack)}
     done = subprocess.run(command, env=os.environ | caches, capture_output=True, text=True)
@@ -123,9 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batches", default="1,8,32,64,128", help="with commas")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=540.0)
-    parser.add_argument(
-        "--settings", default='{"max_model_len": 8192, "dtype": "bfloat16"}', help="of vllm.LLM, as JSON"
-    )
+    parser.add_argument("--settings", default=SETTINGS, help="of vllm.LLM, as JSON")
     parser.add_argument("--state", type=Path, default=Path("build/bench-vllm.jsonl"), help="runs that have ended")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/h200/vllm.json"))
     options = parser.parse_args(arguments)

@@ -24,9 +24,10 @@ from tuner.ops.attention.form import AttentionForm
 from tuner.ops.attention.rules import num_math_registers, num_summing_registers
 from tuner.ops.attention.schedule import AttentionEngine, AttentionTiling
 from tuner.ops.attention.shape import DecodeAttention
-from tuner.ops.attention.source import NextWeights, refused_launch, render_attention
+from tuner.ops.attention.source import NextWeights, render_attention
 from tuner.ops.attention.stamps import stamped_of
 from tuner.workers.builder.nvrtc import parse_log
+from tuner.workers.source.refused import refused_launch
 
 TILINGS = [
     AttentionTiling(

@@ -23,8 +23,8 @@ from tests.support.emulated.chain import (
 )
 from tuner.core.problem.rotary import Rotary
 from tuner.core.proof.verify import VerifiedPlan
-from tuner.ops.attention.source import REFUSED_WORDS, refused_launch
 from tuner.workers.source.launch_args import REFUSED_OFFSET_BYTES, mailbox_bytes, workspace_layout
+from tuner.workers.source.refused import REFUSED_WORDS, refused_launch
 from tuner.workers.source.variants import Variant
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")

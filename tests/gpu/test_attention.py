@@ -24,10 +24,10 @@ from tuner.ops.attention.source import (
     cache_bytes,
     cache_map,
     pack_attention_args,
-    refused_launch,
     render_attention,
 )
 from tuner.workers.builder.nvrtc import compile_source
+from tuner.workers.source.refused import refused_launch
 
 cupy = pytest.importorskip("cupy")
 

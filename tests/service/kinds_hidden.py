@@ -7,32 +7,26 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 
-OWN = "tuner.ops"
+from tuner.core.problem import op_kinds
 
 
-class Hidden:
-    """Finds nothing of these kinds: as if their folders were not there."""
+def hide(kinds: Sequence[str]) -> None:
+    """The registry finds nothing of these kinds, as if their folders were broken."""
+    declared = op_kinds._declared
 
-    def __init__(self, kinds: Sequence[str]) -> None:
-        self._names = tuple(f"{OWN}.{kind}" for kind in kinds)
+    def without() -> Iterator[tuple[str, str, str]]:
+        for name, module, attribute in declared():
+            yield name, module.replace(name, f"{name}_hidden") if name in kinds else module, attribute
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Nothing, or a refusal."""
-        if name in self._names or name.startswith(tuple(f"{hidden}." for hidden in self._names)):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return None
+    op_kinds._declared = without
 
 
 def main(folder: str, *kinds: str) -> None:
     """Serves until its input ends."""
-    sys.meta_path.insert(0, Hidden(kinds))
+    hide(kinds)
     import httpx
 
     from tests.support.serving import listening, running_service

@@ -103,7 +103,7 @@ def test_without_a_kind_old_rows_say_so_and_products_are_tuned(kept: tuple[Path,
         assert job["state"] == "queued"
         assert job["reason"] == (
             "it has an op of kind attention, which is not known here: repair the package (attention cannot be used: "
-            "ModuleNotFoundError: No module named 'tuner.ops.attention'), or cancel it"
+            "ModuleNotFoundError: No module named 'tuner.ops.attention_hidden'), or cancel it"
         )
         status, refused = ask("POST", "/jobs", {"pair": {"kind": "chain", "m": 4, "ops": [{"op": "attention"}]}})
         assert (status, refused["errors"][0]["field"]) == (422, "pair.ops.0.op")
@@ -188,8 +188,9 @@ print(*explain(alone, CATALOGUE["h200"], Schedule(ops=(GatherSchedule(rows_per_c
 
 
 def test_a_schedule_of_a_kind_of_another_package_is_explained(tmp_path: Path) -> None:
-    count, heading, bounds, tasks, *others = toys.run(EXPLAINED, toys.install("gather", tmp_path)).splitlines()
+    count, heading, fitted, bounds, tasks, *others = toys.run(EXPLAINED, toys.install("gather", tmp_path)).splitlines()
     assert (count, heading.partition(" on ")[0]) == ("12", "gather bf16 gather of 16 from 4096 x 512")
+    assert fitted.startswith("Forecasts: ")
     assert re.fullmatch(r"Bounds: DRAM \d+\.\d us; tensor cores 0\.0 us\.", bounds), bounds
     assert tasks == "Tasks: embed has 16 rows in 4 CTAs on 132 SMs."
     assert others[0].startswith("Forecast: embed ")

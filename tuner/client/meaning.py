@@ -16,7 +16,7 @@ from tuner.core.trial.job import CacheState, Objective, Regime, default_regime
 from tuner.errors import InvalidInput
 from tuner.packs.contents import Entry
 from tuner.packs.read import Pack
-from tuner.packs.shapes import KINDS, AnyShape, Shape, shape_of, sizes_of
+from tuner.packs.shapes import AnyShape, Shape, shape_kinds, shape_of, sizes_of
 
 Json = Mapping[str, Any]
 #: The plan kind that is none of ours.
@@ -172,7 +172,7 @@ def check_pack(pack: Pack, order: Json) -> None:
             check_is("the pack", name, about.get(name), order[name])
     promised = any(entry.invariant_rows for entry in pack.entries)
     check_is("the pack", "batch_invariant", promised, bool(order.get("batch_invariant")))
-    for section in KINDS:
+    for section in shape_kinds():
         found, wanted = [one.shape for one in pack.section(section)], [one for one in asked if one.section == section]
         check_is("the pack", section, *(sorted(one.name for one in of) for of in (found, wanted)))
     for entry in pack.entries:
@@ -211,7 +211,7 @@ def _asked(order: Json) -> dict[AnyShape, set[tuple[int, int]]]:
     for one in order["shapes"]:
         shape = Shape(**{name: value for name, value in one.items() if name != "rows"})
         found.setdefault(shape, set()).update((rows, 0) for rows in one["rows"])
-    for pair in (pair for section in KINDS if section != Shape.section for pair in order.get(section, ())):
+    for pair in (pair for section in shape_kinds() if section != Shape.section for pair in order.get(section, ())):
         workload = workload_of(pair).to_json()
         found.setdefault(shape_of(workload), set()).add(sizes_of(workload))
     return found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 import click
 
 
@@ -26,3 +29,13 @@ def row_counts(_ctx: click.Context, _param: click.Parameter, value: str | None) 
         found.add(ends[-1])
     rows = tuple(sorted(found))
     return rows if len(rows) > 1 else rows[0]
+
+
+def with_between(rows: Iterable[int]) -> tuple[int, ...]:
+    """The rows, and between two of them half of the larger, and so on. Unmeasured, a kernel serves down to half of its
+    rows and one, and the library what is left."""
+    found = set(rows)
+    for fewer, more in pairwise(sorted(found)):
+        while (more := more // 2) > fewer:
+            found.add(more)
+    return tuple(sorted(found))

@@ -21,6 +21,7 @@ from tuner.client.output import plain_console, print_table
 from tuner.client.pack_options import pack_options
 from tuner.client.pack_tables import ladder_table
 from tuner.client.packs import make, order_of_jobs
+from tuner.client.row_counts import with_between
 from tuner.client.signatures import pinned
 from tuner.errors import InvalidInput
 from tuner.ops.attention.model_blocks import what_to_take
@@ -46,6 +47,11 @@ _MOST_LABELS = 16
 @click.option("--seconds", type=Finite(min=0, min_open=True), help="Budget of each job: seconds of search.")
 @click.option("--project", help="What the jobs belong to.")
 @click.option("--label", "labels", multiple=True, help="A word to find them again by, beside the models' names.")
+@click.option(
+    "--between/--no-between",
+    default=True,
+    help="Measures rows between those of --m that no kernel would serve unmeasured, with a third of the budget.",
+)
 @click.option("--anew", is_flag=True, help="Search again where a job has finished already.")
 @pack_options
 @click.pass_obj
@@ -70,10 +76,13 @@ def tune_model(client: Client, /, configs: tuple[Path, ...], **options: Any) -> 
     how = {name: options[name] for name in ("tp", "dtype", "residual")}
     shapes = {} if options["blocks"] else _shapes(configs, **how)
     pairs = [] if options["context"] is None else _pairs(configs, rows, options)
+    tuned = with_between(rows) if options["between"] and shapes else rows
+    if more := sorted(set(tuned) - set(rows)):
+        click.echo(f"and between these rows {', '.join(map(str, more))}, or --no-between", err=True)
     for shape, layers in shapes.items():
-        click.echo(f"{shape}: {layers} layers, {len(rows)} row counts", err=True)
+        click.echo(f"{shape}: {layers} layers, {len(tuned)} row counts", err=True)
     budget = {name: options[name] for name in ("trials", "seconds") if options[name] is not None}
-    body: dict[str, Any] = {"shapes": ladder_shapes(shapes, rows), "budget": budget, "reuse": not options["anew"]}
+    body: dict[str, Any] = {"shapes": ladder_shapes(shapes, tuned), "budget": budget, "reuse": not options["anew"]}
     body |= {"pairs": pairs} if pairs else {}
     body["objective"] = {} if options["l2"] is None else {"l2": options["l2"]}
     body |= {name: options[name] for name in ("target", "project") if options[name] is not None}

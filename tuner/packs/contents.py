@@ -10,10 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from tuner.errors import InvalidInput
-from tuner.ops.attention.pack_launches import check_attention_launches
 
 from .launches import FALLBACK, check_launches
-from .own_launches import check_own_launches
+from .own_launches import check_own_sections
 from .shapes import AnyShape, Shape, shape_of, sizes_of
 
 
@@ -72,8 +71,7 @@ class Kernel:
                 raise InvalidInput("kernel", problem, "fetch the artifact once more")
         try:
             check_launches(self.manifest, self.files)
-            check_attention_launches(self.manifest, self.files)
-            check_own_launches(self.manifest, self.files)
+            check_own_sections(self.manifest, self.files)
         except InvalidInput as error:
             raise InvalidInput("kernel", f"{where}: {error.field}: {error.problem}", error.remedy) from error
 

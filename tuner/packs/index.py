@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS, MAP_TYPES
-from tuner.ops.attention.pack_shape import RECORD, AttentionShape
 
 from . import records as form
 from .base_shape import DTYPES
 from .contents import Entry, Kernel, Rung
+from .launched_shape import LaunchedShape
 from .programs import MapPatch, Part, Program, parameter_name, programs_of
 from .shapes import ACTIVATIONS, Shape
 
@@ -95,8 +95,8 @@ class _Tables:
         for rung in entry.rungs:
             sizes_of_it = (rung.m_lo, rung.m_hi) if shape.by_rows else (rung.m_hi, rung.max_length)
             self._program_rungs.append(form.PROGRAM_RUNG.pack(*sizes_of_it, *self._answer(rung, numbers)))
-        if isinstance(shape, AttentionShape):
-            self._of_calls.append(RECORD.pack(*shape.figures(shape.d_out), first, count, text(str(shape))))
+        if isinstance(shape, LaunchedShape):
+            self._of_calls.append(shape.RECORD.pack(*shape.figures(shape.d_out), first, count, text(str(shape))))
             return
         figures_of_it: tuple[Any, ...] = (DTYPES[shape.dtype], *[0] * 7, shape.d_out, 0.0, 0.0)
         if shape.launched is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from tuner.core.problem.objective import CacheState
 from tuner.core.problem.workload import Workload
 
-from .shapes import KINDS, Shape, shape_of, sizes_of
+from .shapes import Shape, shape_kinds, shape_of, sizes_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class PackOrder:
         order: dict[str, Any] = {"shapes": shapes, "target": self.target_id, "l2": str(self.l2)}
         order["min_gain"] = self.min_gain
         asked = [workload.to_json() for workload in self.workloads]
-        for section in KINDS:
+        for section in shape_kinds():
             of_it = [one for one in asked if shape_of(one).section == section]
             order |= {section: of_it} if of_it else {}
         return order | ({"batch_invariant": True} if self.batch_invariant else {})

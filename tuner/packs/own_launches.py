@@ -1,5 +1,6 @@
-"""Whether launches of ops that other packages bring can be those of their manifest: what a recipe says of grid,
-parameter and workspace. What the kernel makes of them its package knows alone."""
+"""Whether launches of ops that are no products can be those of their manifest: what a recipe says of grid, parameter
+and workspace. What the kernel makes of them its kind knows alone; a kind whose launches have a list of their own in a
+manifest brings the check of it: ``check`` of its file ``pack_launches``."""
 
 from __future__ import annotations
 
@@ -7,9 +8,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.core.plan.op_launches import FIELD_BYTES, MAP_BYTES, MOST_CTAS, MOST_PARAMETER_BYTES, MOST_THREADS
+from tuner.core.problem.op_kinds import op_kinds, part_of
 from tuner.errors import InvalidInput
 
 Json = Mapping[str, Any]
+#: The list of a manifest that has launches of any kind; and with it all lists of such launches.
+_ANY_KIND = "own_launches"
+OWN_SECTIONS = ("attentions", _ANY_KIND)
+
+
+def check_own_sections(manifest: Json, files: Mapping[str, bytes]) -> None:
+    """Of all launches of ops that are no products; `files` has their tables.
+
+    Raises:
+        InvalidInput: names the launch's field, and what would be right; or a list is of a kind that is not known here.
+    """
+    parts = (part_of(kind, "pack_launches") for kind in op_kinds())
+    checks = {_ANY_KIND: check_own_launches} | {part.SECTION: part.check for part in parts if part}
+    for section in (one for one in OWN_SECTIONS if manifest.get(one)):
+        if section not in checks:
+            raise InvalidInput(section, "are of a kind of op that is not known here", "install the package that has it")
+        checks[section](manifest, files)
 
 
 def check_own_launches(manifest: Json, files: Mapping[str, bytes]) -> None:

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS
-from tuner.ops.attention.pack_shape import AttentionShape
 
 from .contents import Kernel
+from .launched_shape import LaunchedShape
 from .parameters import has_rows, is_of_weights, most_rows, of_each_op, of_launch, pack_fields, pack_product
 
 ATTENTION_TENSORS = ("keys", "values", "lengths", "pages")
@@ -144,7 +144,7 @@ class _Builder:
         #: The manifest's names of tensors, as places: a tensor of the caller's, or one in the memory.
         self._places: dict[str, tuple[str | int, int]] = {}
         self._operands: tuple[Operand, ...] = ()
-        if isinstance(kernel.shape, AttentionShape):
+        if isinstance(kernel.shape, LaunchedShape):
             self._place_by_role()
         else:
             self._place_by_name()

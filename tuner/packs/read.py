@@ -14,7 +14,7 @@ from tuner.errors import InvalidInput
 from .contents import Entry, Kernel, Rung, check
 from .index import blob_path, split_index
 from .records import FIRST_VERSION, VERSION
-from .shapes import KINDS
+from .shapes import shape_kinds
 from .write import FOR_PEOPLE, INDEX, SIGNATURE, SUMS, files_in_pack, indexed, zipped
 
 #: No pack's files are larger, together.
@@ -124,7 +124,7 @@ def _entries(document: dict[str, Any], kernels: dict[str, Kernel]) -> tuple[Entr
             rungs=tuple(_rung(rung, kernels) for rung in one["rungs"]),
             invariant_rows=one["batch_invariant"]["rows"][1] if "batch_invariant" in one else 0,
         )
-        for section, kind in KINDS.items()
+        for section, kind in shape_kinds().items()
         for one in document.get(section, ())
     )
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Self
 
 from tuner.core.problem.activation import Activation
 from tuner.errors import InvalidInput
-from tuner.ops.attention.pack_shape import AttentionShape
 
 from .base_shape import OPTIONS, BaseShape, Json, is_product
+from .launched_shape import LaunchedShape, launched_shape_of, launched_shapes
 
 #: Their numbers in `pack.bin`.
 ACTIVATIONS = {str(one): one.row.number for one in Activation}
-#: What differs from line to line of a ladder. How long the contexts were that were timed is no matter of the shape.
+#: Of a product, and of the cache that it writes to, what differs from line to line of a ladder.
 _SIZES = ("m", "sequences", "max_length", "lengths")
 #: Of what an op of another package reads or makes: its tensors tell.
 UNKNOWN_COLUMNS = 1
@@ -123,10 +123,12 @@ class _OpsShape(BaseShape):
         return tuple(op["name"] for op in self.ops)
 
     @cached_property
-    def launched(self) -> AttentionShape | None:
+    def launched(self) -> LaunchedShape | None:
         """The op that is no product and has a launch of its own, alone; None where there is none."""
-        alone = [op for op in self.ops if AttentionShape.is_op(op)]
-        return AttentionShape.of_workload({"dtype": self.dtype, "ops": alone}) if alone else None
+        for op in self.ops:
+            if shape := launched_shape_of(op):
+                return shape.of_workload({"dtype": self.dtype, "ops": [op]})
+        return None
 
     @property
     def num_in_front(self) -> int:
@@ -189,9 +191,14 @@ class ChainShape(_OpsShape):
         return self.num_products
 
 
-AnyShape = Shape | AttentionShape | LayerShape | ChainShape
-#: By section.
-KINDS: dict[str, type[AnyShape]] = {kind.section: kind for kind in (Shape, AttentionShape, LayerShape, ChainShape)}
+AnyShape = Shape | LaunchedShape | LayerShape | ChainShape
+
+
+@cache
+def shape_kinds() -> dict[str, type[AnyShape]]:
+    """All kinds of shapes that are known, by section."""
+    kinds: tuple[type[AnyShape], ...] = (Shape, *launched_shapes(), LayerShape, ChainShape)
+    return {kind.section: kind for kind in kinds}
 
 
 def shape_of(workload: Mapping[str, Any]) -> AnyShape:
@@ -200,7 +207,7 @@ def shape_of(workload: Mapping[str, Any]) -> AnyShape:
     Raises:
         InvalidInput: no pack has a place for it.
     """
-    launched = [op["name"] for op in workload["ops"] if AttentionShape.is_op(op)]
+    launched = [op["name"] for op in workload["ops"] if launched_shape_of(op)]
     others = [op["name"] for op in workload["ops"] if not is_product(op) and op["name"] not in launched]
     if len(launched) > 1 or (launched and others):
         launched += others
@@ -210,10 +217,12 @@ def shape_of(workload: Mapping[str, Any]) -> AnyShape:
         raise InvalidInput("workload", "is two products of which neither reads the other", _ELSE)
     if kind == "ffn":
         return Shape.of_workload(workload)
+    if (shape := next(filter(None, map(launched_shape_of, workload["ops"])), None)) is None:
+        return ChainShape.of_workload(workload)
     try:
-        return AttentionShape.of_workload(workload)
+        return shape.of_workload(workload)
     except InvalidInput:  # its ops have names then
-        return (LayerShape if launched else ChainShape).of_workload(workload)
+        return LayerShape.of_workload(workload)
 
 
 _ELSE = "take its artifact, as `load_artifact` runs it"
@@ -231,8 +240,8 @@ def _words(op: Json) -> str:
 def sizes_of(workload: Mapping[str, Any]) -> tuple[int, int]:
     """Rows, or of an op with a cache its sequences, and the longest context; 0 where there is none."""
     for op in workload["ops"]:
-        if AttentionShape.is_op(op):
-            return op["sequences"], op["max_length"]
+        if shape := launched_shape_of(op):
+            return shape.sizes_of(op)
     return workload["ops"][0]["m"], 0
 
 
@@ -243,7 +252,8 @@ def ops_without_sizes(workload: Mapping[str, Any]) -> str:
 
 def _without_sizes(op: Mapping[str, Any]) -> Json:
     """Of an op, what all lines of a ladder have."""
-    sizes = _SIZES if is_product(op) or AttentionShape.is_op(op) else ("m",)
+    launched = launched_shape_of(op)
+    sizes = launched.SIZES if launched else ("m",)
     found = {name: value for name, value in op.items() if name not in sizes}
     if not is_product(op):
         return found

@@ -22,7 +22,7 @@ from tuner import __version__
 from .contents import Entry, Kernel, Rung, check
 from .index import Place, blob_path, first_tasks_name, index_bytes, version_of
 from .programs import parameter_name, program_of, programs_of
-from .shapes import KINDS, Shape
+from .shapes import Shape, shape_kinds
 
 INDEX, FOR_PEOPLE, SUMS, SIGNATURE = "pack.bin", "pack.json", "SHA256SUMS", "SHA256SUMS.sig"
 ALIGNMENT = 64
@@ -68,7 +68,7 @@ def pack_bytes(
     sign: Sign | None = None,
 ) -> bytes:
     """The pack of `entries`, byte for byte; as `write_pack`."""
-    sections = list(KINDS)
+    sections = list(shape_kinds())
     table = tuple(sorted(entries, key=lambda one: (sections.index(one.shape.section), str(one.shape), one.shape.name)))
     check(table)
     found = {rung.kernel.digest: rung.kernel for entry in table for rung in entry.rungs if rung.kernel is not None}

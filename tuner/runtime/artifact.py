@@ -18,10 +18,9 @@ from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.errors import InvalidInput
-from tuner.ops.attention.pack_launches import check_attention_launches
 from tuner.packs.base_shape import is_product
 from tuner.packs.launches import check_launches
-from tuner.packs.own_launches import check_own_launches
+from tuner.packs.own_launches import OWN_SECTIONS, check_own_sections
 from tuner.packs.parameters import has_rows, most_rows, of_each_op
 
 from .arrays import View, view
@@ -33,8 +32,6 @@ from .operands import ROWS, of_manifest
 
 #: The newest format of a manifest that it reads.
 NEWEST_FORMAT = 6
-#: The lists of a manifest that have launches of ops that are no products.
-OWN_SECTIONS = ("attentions", "own_launches")
 #: Tensors that only the launches read and write: the artifact has room for them where the caller gives none.
 _BETWEEN = ("intermediate", "squares")
 
@@ -222,8 +219,7 @@ def _checked_manifest(files: Mapping[str, bytes], name: str) -> Json:
         raise RuntimeFailure(-1, f"{name} has no cubin (it was simulated): there is nothing to run")
     try:
         check_launches(manifest, files)
-        check_attention_launches(manifest, files)
-        check_own_launches(manifest, files)
+        check_own_sections(manifest, files)
     except InvalidInput as error:
         raise RuntimeFailure(-1, f"{name}: {error}") from error
     return manifest

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import InvalidInput
-from tuner.ops.attention.pack_shape import AttentionShape
+from tuner.packs.launched_shape import LaunchedShape, launched_shape_of
 
 from .artifact import Artifact, load_artifact
 from .native import RuntimeFailure
@@ -27,8 +27,10 @@ class Attention(Program):
             RuntimeFailure: it is of another workload.
         """
         super().__init__(artifact)
+        workload = artifact.manifest["workload"]
+        shape = next(filter(None, map(launched_shape_of, workload["ops"])), LaunchedShape)
         try:
-            AttentionShape.of_workload(artifact.manifest["workload"])
+            shape.of_workload(workload)
         except InvalidInput as error:
             problem = f"the artifact {error.problem}, and a call has operands for an attention with a plain product"
             remedy = "load it with load_layer, which takes tensors by their names"

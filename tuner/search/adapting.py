@@ -14,6 +14,7 @@ from tuner.core.plan.split_k import num_tiles
 from tuner.core.plan.tile_graph import tile_graph
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.levels import LaunchOpSchedule
 from tuner.core.schedule.ordering import Assignment, Granularity, Interleave, Ordering, SplitOrder, WaitPosition
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.schedule.schedule import Schedule
@@ -22,7 +23,6 @@ from tuner.core.space.joint import AnySpace, JointSpace
 from tuner.core.space.space import Space
 from tuner.core.trial.priors import Found
 from tuner.errors import IllegalSchedule
-from tuner.ops.attention.schedule import AttentionSchedule
 from tuner.search.launch_op import search_of
 from tuner.search.pool import canonical
 from tuner.search.rings import deepest, depths, is_full
@@ -61,7 +61,7 @@ def _adapt_each(space: JointSpace, found: Found) -> Candidate | None:
     assert schedule is not None
     if kind_problem(space.workload, space.gpu, kind) is not None:
         return None
-    own = list[AttentionSchedule]()
+    own = list[LaunchOpSchedule]()
     for index, one in enumerate(space.own):
         search, around = search_of(one.op), space.around(index)
         if schedule.launch_ops:

@@ -28,7 +28,8 @@ NUM_NEAR = 400
 
 def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
     """The schedule without the choices that mean nothing to `kind`: separate launches do not interleave, hand nothing
-    over in band, and wait for each other's tiles on two streams only, from queues. Runs alone have a cut."""
+    over in band, and wait for each other's tiles on two streams only, from queues. Two streams place no CTAs together.
+    Runs alone have a cut."""
     if kind.is_in_runs or not schedule.tiling.tiles:
         return schedule
     tiling, ordering = schedule.tiling, schedule.ordering
@@ -44,8 +45,11 @@ def canonical(kind: PlanKind, schedule: Schedule) -> Schedule:
             )
             if tiling.ahead_window:
                 tiling = replace(tiling, ahead_window=0)
-        elif not ordering.assignment.is_static:
-            ordering = replace(ordering, assignment=Assignment.STATIC)
+        else:
+            if not ordering.assignment.is_static:
+                ordering = replace(ordering, assignment=Assignment.STATIC)
+            if tiling.neighbours > 1:
+                tiling = replace(tiling, neighbours=1)
     is_same = tiling is schedule.tiling and ordering is schedule.ordering
     return schedule if is_same else schedule.but(tiling=tiling, ordering=ordering)
 

@@ -16,6 +16,7 @@ from tuner.core.trial.same_kernels import alike
 from tuner.search.adapting import adapt
 from tuner.search.launch_op import distance_of
 from tuner.search.pool import canonical
+from tuner.search.side_by_side import side_by_side
 
 #: Priors of a search, at most, and the share of a budget that they may take: one trial in so many.
 NUM_PRIORS = 8
@@ -79,10 +80,9 @@ def choose_priors(asked: Asked, found: Iterable[Found]) -> tuple[Prior, ...]:
     count = min(NUM_PRIORS, asked.num_trials // BUDGET_SHARE)
     chosen: dict[Candidate, Prior] = {}
     for one in _ranked(asked, found):
-        if len(chosen) == count:
-            break
-        candidate = adapt(asked.space, one)
-        if candidate is not None and candidate not in chosen:
+        for candidate in _forms(asked.space, one):
+            if candidate in chosen or len(chosen) == count:
+                continue
             chosen[candidate] = Prior(
                 candidate=candidate,
                 source=one.source,
@@ -92,7 +92,20 @@ def choose_priors(asked: Asked, found: Iterable[Found]) -> tuple[Prior, ...]:
                 kernel_version=one.kernel_version,
                 is_adapted=candidate != one.candidate,
             )
+        if len(chosen) == count:
+            break
     return tuple(chosen.values())
+
+
+def _forms(space: AnySpace, found: Found) -> Iterator[Candidate]:
+    """What was found as it suits the space, in front of it with neighbours where these gain: many a result is older."""
+    candidate = adapt(space, found)
+    if candidate is None:
+        return
+    placed = candidate.schedule and side_by_side(space, candidate.schedule)
+    if placed and not candidate.plan_kind.is_side_by_side:
+        yield replace(candidate, schedule=placed)
+    yield candidate
 
 
 def _ranked(asked: Asked, found: Iterable[Found]) -> Iterator[Found]:

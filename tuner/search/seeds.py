@@ -38,6 +38,7 @@ from tuner.core.space.policy_orders import policy_schedules
 from tuner.core.space.space import Space, read_in_band
 from tuner.errors import IllegalSchedule, PlanError
 from tuner.search.launch_op import search_of
+from tuner.search.side_by_side import side_by_side
 
 #: Schedules that are forecast.
 NUM_FORECASTS = 96
@@ -88,7 +89,7 @@ def seed_schedules(space: Space, drawn: Callable[[], Iterable[Schedule]]) -> Ite
     plain = list[Schedule]()
     is_sliced = max(op.m for op in space.workload.tile_ops) <= SLICED_ROWS
     for tiling in guesses:
-        best = _with_best_rings(space, _plain(space, tiling))
+        best = [side_by_side(space, one) or one for one in _with_best_rings(space, _plain(space, tiling))]
         plain += best
         yield from fresh(one for first in best for one in ((is_sliced and _eager(space, first)) or [first]))
     varied = _streamed if space.workload.is_independent else _strided

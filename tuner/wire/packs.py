@@ -12,7 +12,7 @@ from tuner.core.problem.workload import Workload
 from tuner.errors import InvalidInput
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.order import MadePack, PackOrder
-from tuner.packs.shapes import KINDS, Shape, shape_of
+from tuner.packs.shapes import Shape, shape_kinds, shape_of
 from tuner.wire.fields import Size, Strict
 from tuner.wire.pairs import Chain, FfnShape
 from tuner.wire.requests import TargetId
@@ -94,7 +94,7 @@ class PackRequest(Strict):
 
 def _workloads(asked: PackRequest) -> Iterator[Workload]:
     seen: dict[Workload, str] = {}
-    for section in (section for section in KINDS if section != Shape.section):
+    for section in (section for section in shape_kinds() if section != Shape.section):
         for number, chain in enumerate(getattr(asked, section)):
             workload: Workload = chain.to_workload()
             field = f"{section}.{number}"

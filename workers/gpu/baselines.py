@@ -107,7 +107,7 @@ class ChainRunner:
                 clusters.
         """
         for plan in plans:
-            if (plan.programmatic or kernel.cluster_size > 1) and needs_co_residency(plan.plan):
+            if (plan.programmatic or kernel.placed_ctas > 1) and needs_co_residency(plan.plan):
                 kernel.check_fits(plan.plan.plan.num_ctas)
         self._kernel = kernel
         self.plans = plans

@@ -19,7 +19,6 @@ from tuner.core.problem.gpu import ASKED_CLUSTERS
 from tuner.core.schedule.tiling import Engine
 from tuner.core.trial.limits import Limits
 from tuner.errors import WorkerError
-from tuner.ops.attention.source import REFUSED_WORDS, RefusedLaunch, refused_launch
 
 from ..source.launch_args import (
     REFUSED_OFFSET_BYTES,
@@ -32,6 +31,7 @@ from ..source.launch_args import (
     workspace_layout,
 )
 from ..source.launchable import Launchable, LaunchRefused
+from ..source.refused import REFUSED_WORDS, RefusedLaunch, refused_launch
 from ..source.render import KERNEL_NAME, START_GATE_NAME
 from ..source.tensor_maps import tensor_maps
 from .tensor_maps import encode
@@ -99,8 +99,10 @@ class Kernel:
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         check(driver.cuFuncSetAttribute(self._function, attribute, smem_bytes))
         width = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH
-        #: CTAs of a cluster, as the source says; 1 where it has none.
-        self.cluster_size = max(1, int(check(driver.cuFuncGetAttribute(width, self._function))))
+        #: CTAs that are placed together, as the cubin says; 1 where each is by itself.
+        self.placed_ctas = max(1, int(check(driver.cuFuncGetAttribute(width, self._function))))
+        #: CTAs that a plan calls one.
+        self.cluster_size = launchable.tiling.cluster_size
 
     def prefer_shared_memory(self) -> None:
         """Asks for SMs that give all they can to shared memory, so that CTAs of another launch find room beside."""
@@ -113,8 +115,8 @@ class Kernel:
         )
 
     def max_clusters(self) -> int:
-        """How many clusters the driver says that the card holds."""
-        config = launch_config(self.cluster_size, self.num_threads, self.smem_bytes, 0)
+        """How many clusters, of those that are placed together, the driver says that the card holds."""
+        config = launch_config(self.placed_ctas, self.num_threads, self.smem_bytes, 0)
         return int(check(driver.cuOccupancyMaxActiveClusters(self._function, config)))
 
     def check_fits(self, num_ctas: int) -> None:
@@ -124,11 +126,11 @@ class Kernel:
             LaunchRefused: it does not.
         """
         per_sm, num_sms = self.ctas_per_sm(), num_sms_of_context()
-        if self.cluster_size > 1:
-            held = min(self.max_clusters(), per_sm * num_sms // self.cluster_size)
-            if num_ctas > held:
+        if self.placed_ctas > 1:
+            held = min(self.max_clusters(), per_sm * num_sms // self.placed_ctas)
+            if (num_placed := num_ctas * self.cluster_size // self.placed_ctas) > held:
                 raise LaunchRefused(
-                    f"static queues need every CTA resident: the grid has {num_ctas} clusters of {self.cluster_size} "
+                    f"static queues need every CTA resident: the grid has {num_placed} clusters of {self.placed_ctas} "
                     f"CTAs, and the driver says that the card holds {held}"
                 )
             return

@@ -7,10 +7,9 @@ from functools import lru_cache
 
 from tuner.core.problem.workload import Dtype
 from tuner.errors import WorkerError
-from tuner.ops.attention.source import CacheMap
 
 from ..source.launch_args import MAP_BYTES
-from ..source.tensor_maps import TensorMap
+from ..source.tensor_maps import MapSizes
 
 _ALIGNMENT_BYTES = 64
 #: CUtensorMapSwizzle, CUtensorMapL2promotion by the bytes that a miss brings.
@@ -19,7 +18,7 @@ _SWIZZLE_128B, _PROMOTIONS = 3, {128: 2, 256: 3}
 
 
 @lru_cache(maxsize=4096)
-def encode(tensor_map: TensorMap | CacheMap, dtype: Dtype, address: int, promotion_bytes: int = 128) -> bytes:
+def encode(tensor_map: MapSizes, dtype: Dtype, address: int, promotion_bytes: int = 128) -> bytes:
     """The opaque 128 bytes of a map over the matrix at `address`, a multiple of 16; a miss in the L2 brings 128 or 256
     bytes.
 

@@ -35,8 +35,8 @@ def torch_runner(data: ProblemData, calls: TorchCalls = TorchCalls.EAGER) -> Tor
         import torch
     except ImportError as error:
         raise WorkerError(f"PyTorch cannot be imported ({error}): pip install torch") from error
-    if data.workload.launch_ops:
-        raise WorkerError("the library's attention is PyTorch's already: its time is the library's")
+    if own := data.workload.launch_ops:
+        raise WorkerError(f"the library's {own[0].KIND} is PyTorch's already: its time is the library's")
     if other := next((op for op in data.workload.tile_ops if not op.IS_PRODUCT), None):
         raise WorkerError(f"nothing is known here of PyTorch's call for {other.name}, a {other.KIND}")
     if any(op.row_scale for op in data.workload.tile_ops):

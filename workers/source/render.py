@@ -166,7 +166,7 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
         cluster_m=tiling.cluster_m,
         cluster_n=tiling.cluster_n,
         cluster_k=tiling.cluster_k,
-        cluster_dims=f" __cluster_dims__({tiling.cluster_size}, 1, 1)" if tiling.cluster_size > 1 else "",
+        cluster_dims=f" __cluster_dims__({tiling.placed_ctas}, 1, 1)" if tiling.placed_ctas > 1 else "",
         traced=str(traced).lower(),
         ops="\n".join(
             _op_config(

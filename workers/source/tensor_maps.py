@@ -7,10 +7,27 @@ the lines of a row are a dimension of the map. So one request brings a stage of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from tuner.core.legal.wgmma import COLUMNS, LINE_BYTES, PAIR_ROWS, WARP_ROWS, is_paired, line_elements, stage_slice
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.schedule.tiling import Epilogue, Tiling
+
+
+class MapSizes(Protocol):
+    """What the driver is told of a map, whoever's it is; the same but for the address of its tensor."""
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Elements, innermost first."""
+
+    @property
+    def strides_bytes(self) -> tuple[int, ...]:
+        """Bytes, of all dimensions but the innermost."""
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """Elements that one request brings, or stores."""
 
 
 @dataclass(frozen=True, kw_only=True)

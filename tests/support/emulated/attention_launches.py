@@ -12,7 +12,7 @@ from tests.support.emulated.chain import from_bits
 from tuner.ops.attention.plans import check_attention
 from tuner.ops.attention.schedule import AttentionEngine
 from tuner.ops.attention.shape import DecodeAttention
-from tuner.ops.attention.source import refused_launch
+from tuner.workers.source.refused import refused_launch
 
 
 def worst(case: Case, *changes: tuple[str, str], seed: int = 0, engine: AttentionEngine = AttentionEngine.TMA) -> float:

@@ -69,6 +69,15 @@ def test_runs_that_have_ended_are_kept_and_none_is_begun_that_would_not_end(
     assert {row["arm"] for row in json.loads(out.read_text())["rows"]} == {"stock", "mlps"}
 
 
+def test_an_arm_finds_no_package_among_the_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers asks whether there is one that is called `kernels`."""
+    stub = tmp_path / "vllm.py"
+    stub.write_text("import importlib.util, sys\nsys.exit(f'kernels: {importlib.util.find_spec(\"kernels\")}')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(SystemExit, match="kernels: None"):
+        vllm_steps.main(["--model", str(tmp_path), "--pack", "x", "--state", str(tmp_path / "runs"), "--batches", "1"])
+
+
 def test_an_arm_that_fails_is_told_with_what_it_printed(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"stock ended with 1:\n[\s\S]*(vllm|No module)"):
         vllm_steps.main(["--model", str(tmp_path), "--pack", "x", "--state", str(tmp_path / "runs"), "--batches", "1"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from itertools import pairwise
 from typing import Any, cast
 
 import click
@@ -14,7 +15,8 @@ from tuner.client import Client
 from tuner.client import batch as batch_module
 from tuner.client.batch import follow, is_batch, ladder_shapes, ladder_tables, line
 from tuner.client.errors import TimedOut, Unreachable
-from tuner.client.row_counts import row_counts
+from tuner.client.row_counts import row_counts, with_between
+from tuner.client.vllm_rows import captured_rows
 from tuner.packs.shapes import Shape
 
 
@@ -126,6 +128,24 @@ def read(value: str | None) -> int | tuple[int, ...] | None:
 )
 def test_rows_are_spelled_one_by_one_or_by_their_ends(value: str | None, rows: int | tuple[int, ...] | None) -> None:
     assert read(value) == rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "tuned"),
+    [
+        ((1, 8, 32), (1, 2, 4, 8, 16, 32)),
+        ((1, 3, 7), (1, 3, 7)),  # kernels for 3 and 7 rows serve 2 and from 4 on
+        ((1, 5), (1, 2, 5)),
+        ((100,), (100,)),
+        (captured_rows(), captured_rows()),
+    ],
+)
+def test_between_rows_those_are_measured_that_no_kernel_would_serve(
+    rows: tuple[int, ...], tuned: tuple[int, ...]
+) -> None:
+    assert with_between(rows) == tuned
+    pairs = pairwise(served for m in tuned for served in (m // 2 + 1, m))
+    assert all(begin <= end + 1 for end, begin in list(pairs)[1::2]), "rows in between that none serves"
 
 
 @pytest.mark.parametrize("value", ["", "0", "1,,2", "-4", "8..4", "1..2..3", "a", "1.5"])

@@ -126,6 +126,21 @@ def test_what_older_kernels_did_is_learned_from_as_kernels_do_it_now() -> None:
     assert prior.candidate.schedule.ordering.assignment in ASSIGNMENTS
 
 
+def test_a_winner_with_two_rows_of_low_tiles_is_tried_with_neighbours_first() -> None:
+    workload = ffn_pair(m=96, d_in=12288, d_hidden=6144, d_out=12288, activation=Activation.RELU)
+    found = [
+        one
+        for one in found_for(workload)
+        if one.candidate.plan_kind is PlanKind.FUSED_PDL and "48x96x128" in str(one.candidate.schedule)
+    ][:1]
+    placed, as_it_was = choose_priors(asked(workload), found)
+    assert (as_it_was.candidate, as_it_was.is_adapted, placed.is_adapted) == (found[0].candidate, False, True)
+    assert placed.candidate.schedule is not None
+    assert placed.candidate.schedule.tiling.neighbours == 2
+    assert str(placed.candidate.schedule).replace(" neighbours2", "") == str(as_it_was.candidate.schedule)
+    check_schedule(workload, H200, placed.candidate.schedule)
+
+
 def test_a_budget_bounds_its_priors() -> None:
     sizes = {num: len(choose_priors(asked(llama(16), num_trials=num), SHIPPED)) for num in (1, 3, 8, 20, 400)}
     assert sizes == {1: 0, 3: 0, 8: 2, 20: 20 // BUDGET_SHARE, 400: NUM_PRIORS}

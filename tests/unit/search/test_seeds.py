@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 
@@ -12,9 +13,18 @@ from tests.support.spaces import space_of
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair, independent_pair
 from tuner.core.schedule.candidate import Candidate, fused
-from tuner.core.schedule.ordering import Assignment, Granularity, RasterKind, SplitOrder, SplitTiles, WaitPosition
+from tuner.core.schedule.ordering import (
+    Assignment,
+    Granularity,
+    Ordering,
+    Raster,
+    RasterKind,
+    SplitOrder,
+    SplitTiles,
+    WaitPosition,
+)
 from tuner.core.schedule.schedule import Schedule
-from tuner.core.schedule.tiling import Tiling
+from tuner.core.schedule.tiling import Engine, Tile, Tiling
 from tuner.core.space.space import Space
 from tuner.search.seeds import (
     NUM_DRAWN,
@@ -28,6 +38,7 @@ from tuner.search.seeds import (
     forecast_us,
     seed_schedules,
 )
+from tuner.search.side_by_side import side_by_side
 
 
 def space(m: int, gpu: str = "h200") -> Space:
@@ -149,3 +160,28 @@ def test_a_space_without_guesses_of_its_own_is_seeded_by_the_forecast_alone() ->
     here = space(64, "a40")
     assert here.guesses == []
     assert len(list(seeds_of(here))) == NUM_DRAWN
+
+
+def test_first_guesses_with_two_rows_of_low_tiles_have_neighbours() -> None:
+    workload = ffn_pair(m=96, d_in=12288, d_hidden=6144, d_out=12288)
+    here = space_of(workload, CATALOGUE["h200"])
+    column = Raster(kind=RasterKind.COLUMN)
+    low = Tiling(
+        engine=Engine.WGMMA,
+        tiles=(Tile(m=48, n=96, k=128), Tile(m=48, n=192, k=64)),
+        num_stages=6,
+        input_stages=6,
+        num_warps=4,
+    )
+    ordering = Ordering(rasters=(column, column), assignment=Assignment.STATIC, reserved_sms=3)
+    placed = side_by_side(here, Schedule.of(low, ordering))
+    assert placed is not None
+    assert (placed.tiling.neighbours, placed.ordering.reserved_sms) == (2, 4)
+    assert placed in here.neighbours(Schedule.of(low, ordering))
+    assert side_by_side(here, placed) is None
+    row = Raster(kind=RasterKind.ROW)
+    assert side_by_side(here, Schedule.of(low, replace(ordering, rasters=(column, row)))) is None
+    low_in_three = replace(low, tiles=tuple(replace(tile, m=32) for tile in low.tiles))
+    assert side_by_side(here, Schedule.of(low_in_three, ordering)) is None
+    guessed = [tiling for tiling in here.guesses if tiling.tiles[0].m in (48, 64)]
+    assert all(one.tiling.neighbours == 2 for one in islice(seeds_of(here), NUM_GUESSES) if one.tiling in guessed)

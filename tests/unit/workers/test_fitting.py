@@ -9,7 +9,8 @@ import pytest
 from tests.support.attentions import attention
 from tests.support.between import between
 from tuner.core.problem.workload import Workload
-from tuner.workers.gpu.fitting import DoesNotFit, bytes_of_checks, cache_bytes, slots_that_fit
+from tuner.ops.attention.fitting import bytes_of_checks, cache_bytes
+from tuner.workers.gpu.fitting import DoesNotFit, slots_that_fit
 
 #: Of an H100, about.
 FREE = 79 * 10**9

@@ -10,7 +10,7 @@ from tuner.core.problem.op import LaunchOp
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.resources import Resources
 from tuner.core.problem.workload import Workload
-from tuner.core.schedule.levels import OpSchedule
+from tuner.core.schedule.levels import OpSchedule, UnknownSchedule
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.errors import IllegalSchedule
 
@@ -43,6 +43,8 @@ def launch_ops_problem(workload: Workload, gpu: Gpu, schedules: Sequence[OpSched
         what = workload.launch_ops[0].KIND if workload.launch_ops else schedules[0].kind
         return f"{len(schedules)} {what} schedules for {len(workload.launch_ops)} {what}s: give one for each"
     for op, one in zip(workload.launch_ops, schedules, strict=True):
+        if isinstance(one, UnknownSchedule):
+            return f"{one}: give a schedule of {op.KIND or 'a kind that is known'} for {op.name}"
         if one.kind != op.KIND:
             return f"a schedule of {one.kind or 'a product'} for {op.name}: give one of {op.KIND}"
         if problem := rules_of(op).refuse(workload, gpu, op, one):

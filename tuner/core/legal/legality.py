@@ -13,6 +13,7 @@ from tuner.core.legal import mma as engine_mma
 from tuner.core.legal import simt as engine_simt
 from tuner.core.legal import wgmma as engine_wgmma
 from tuner.core.legal.launch_ops import launch_kind_problem, launch_ops_problem
+from tuner.core.legal.neighbours import neighbours_problem
 from tuner.core.legal.ordering_rules import (
     assignment_problem,
     interleave_problem,
@@ -132,6 +133,7 @@ def tiling_problem(workload: Workload, gpu: Gpu, tiling: Tiling) -> str | None:
         values_problem(tiling)
         or engine_problem(workload, gpu, tiling.engine)
         or _RULES[tiling.engine].tiling_problem(workload, tiling)
+        or neighbours_problem(workload, tiling)
         or split_problem(workload, tiling)
         or hint_problem(workload, tiling)
         or resident_problem(workload, tiling)
@@ -149,19 +151,22 @@ def residency_problem(resources: Resources, gpu: Gpu, ctas_per_sm: int) -> str |
     return None
 
 
-def grid_problem(num_tasks: int, resources: Resources, gpu: Gpu, ctas_per_sm: int, reserved_sms: int) -> str | None:
+def grid_problem(
+    num_tasks: int, resources: Resources, gpu: Gpu, ctas_per_sm: int, reserved_sms: int, neighbours: int = 1
+) -> str | None:
     """Why there is no such grid, or which plainer numbers give it."""
     if not 1 <= ctas_per_sm <= MAX_CTAS_PER_SM:
         return f"{ctas_per_sm} CTAs per SM: use 1 to {MAX_CTAS_PER_SM}"
     cluster = resources.cluster_size
-    if not 0 <= reserved_sms <= gpu.num_sms - cluster:
-        return f"{reserved_sms} reserved SMs of {gpu.num_sms}: use 0 to {gpu.num_sms - cluster}"
-    size = min(num_tasks, ctas_per_sm * gpu.num_clusters(cluster, reserved_sms))
+    placed = cluster * neighbours
+    if not 0 <= reserved_sms <= gpu.num_sms - placed:
+        return f"{reserved_sms} reserved SMs of {gpu.num_sms}: use 0 to {gpu.num_sms - placed}"
+    size = min(num_tasks, ctas_per_sm * gpu.num_clusters(placed, reserved_sms) * neighbours)
     plain = next(
         (ctas, reserved)
         for ctas in range(1, ctas_per_sm + 1)
         for reserved in (0, max(0, gpu.num_sms - size * cluster // ctas), reserved_sms)
-        if min(num_tasks, ctas * gpu.num_clusters(cluster, reserved)) == size
+        if min(num_tasks, ctas * gpu.num_clusters(placed, reserved) * neighbours) == size
     )
     if plain != (ctas_per_sm, reserved_sms):
         what = "CTAs" if cluster == 1 else f"clusters of {cluster} CTAs"
@@ -212,6 +217,8 @@ def check_kind(workload: Workload, gpu: Gpu, kind: PlanKind, schedule: Schedule)
     problem = kind_problem(workload, gpu, kind)
     starts, forced = schedule.ordering.run_starts, workload.forced_starts
     problem = problem or runs_problem(len(workload.tile_ops), kind, starts, forced)
+    if kind.is_side_by_side and schedule.tiling.neighbours > 1:
+        problem = "the CTAs of two launches take SMs as they find them: use neighbours 1"
     if kind.is_side_by_side and not schedule.ordering.assignment.is_static:
         problem = "tickets drawn do not tell how many CTAs have started: use static"
         if schedule.ordering.assignment is Assignment.FIRST_WAVE:
@@ -268,7 +275,7 @@ _kept_resources = lru_cache(maxsize=256)(estimated_resources)
 def _kinds_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str | None:
     """Why what only a kind of tile op chooses may not be so."""
     for op, one in zip(workload.tile_ops, schedule.tile_ops, strict=True):
-        wanted = schedule_class(op.KIND)
+        wanted = schedule_class(op.KIND) or TileOpSchedule
         if type(one) is not wanted:
             return (
                 f"a schedule of {one.kind or 'any tile op'} for {op.name}: give one of {wanted.kind or 'any tile op'}"
@@ -295,7 +302,7 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
         if problem := raster_problem(raster, block_shapes(blocks, op), workload.tile_ops[op].name):
             return problem
     resources = _kept_resources(workload, schedule.tiling)
-    num_ctas = grid_size(graph.num_tasks, ordering, gpu, schedule.tiling.cluster_size)
+    num_ctas = grid_size(graph.num_tasks, ordering, gpu, schedule.tiling)
     if (resident := schedule.tiling.resident_ctas) > ordering.ctas_per_sm:
         return f"registers are capped for {resident} CTAs per SM, and {ordering.ctas_per_sm} runs: use resident_ctas 1"
     return (
@@ -304,7 +311,14 @@ def _ordering_problem(workload: Workload, gpu: Gpu, schedule: Schedule) -> str |
         or position_problem(graph, ordering.granularity, ordering.sync_width, ordering.wait_position)
         or run_ahead_problem(graph, ordering.run_ahead)
         or startup_prefetch_problem(graph, ordering)
-        or grid_problem(graph.num_tasks, resources, gpu, ordering.ctas_per_sm, ordering.reserved_sms)
+        or grid_problem(
+            graph.num_tasks,
+            resources,
+            gpu,
+            ordering.ctas_per_sm,
+            ordering.reserved_sms,
+            schedule.tiling.neighbours,
+        )
         or _queues_problem(graph, ordering, num_ctas)
         or _common_problem(graph, ordering, gpu, num_ctas)
     )
@@ -319,7 +333,7 @@ def _queues_problem(graph: TileGraph, ordering: Ordering, num_ctas: int) -> str 
 
 def _common_problem(graph: TileGraph, ordering: Ordering, gpu: Gpu, num_ctas: int) -> str | None:
     """Why the fallback for cards that hold fewer clusters than this one cannot share them so."""
-    common = grid_size(graph.num_tasks, ordering, gpu.as_any_card, graph.tiling.cluster_size)
+    common = grid_size(graph.num_tasks, ordering, gpu.as_any_card, graph.tiling)
     if common == num_ctas or not (problem := _queues_problem(graph, ordering, common)):
         return None
     return f"on {gpu.name} cards that hold {common} clusters of {graph.tiling.cluster_size}, not {num_ctas}: {problem}"

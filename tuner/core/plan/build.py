@@ -65,7 +65,7 @@ def make_plan(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> Plan:
     """
     graph = graph.with_parts(strided=ordering.split_order is SplitOrder.STRIDED)
     order = global_order(graph, ordering)
-    num_ctas = grid_size(graph.num_tasks, ordering, gpu, graph.tiling.cluster_size)
+    num_ctas = grid_size(graph.num_tasks, ordering, gpu, graph.tiling)
     tasks, queue = tasks_of(graph, order, num_ctas, ordering)
     has_wave = ordering.assignment is Assignment.FIRST_WAVE
     is_static = ordering.assignment.is_static or (has_wave and len(tasks) <= num_ctas)
@@ -139,11 +139,13 @@ def plan_of(
     )
 
 
-def grid_size(num_tasks: int, ordering: Ordering, gpu: Gpu, cluster_size: int) -> int:
-    """CTAs of the persistent grid, or its clusters: a task has one to itself."""
-    return max(1, min(num_tasks, grid_capacity(ordering, gpu, cluster_size)))
+def grid_size(num_tasks: int, ordering: Ordering, gpu: Gpu, tiling: Tiling) -> int:
+    """CTAs of the persistent grid, or its clusters: a task has one to itself, and a neighbour may have none."""
+    least = max(1, min(num_tasks, grid_capacity(ordering, gpu, tiling)))
+    return -(-least // tiling.neighbours) * tiling.neighbours
 
 
-def grid_capacity(ordering: Ordering, gpu: Gpu, cluster_size: int) -> int:
+def grid_capacity(ordering: Ordering, gpu: Gpu, tiling: Tiling) -> int:
     """CTAs of the persistent grid, or its clusters, where there are tasks enough."""
-    return ordering.ctas_per_sm * gpu.num_clusters(cluster_size, ordering.reserved_sms)
+    placed = gpu.num_clusters(tiling.placed_ctas, ordering.reserved_sms)
+    return ordering.ctas_per_sm * placed * tiling.neighbours

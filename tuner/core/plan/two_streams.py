@@ -27,7 +27,7 @@ def make_paired_plans(graph: TileGraph, ordering: Ordering, gpu: Gpu) -> tuple[P
     sizes: list[int] = []
     for op in graph.op_indices:
         alone = replace(graph, op_indices=(op,))
-        num_ctas = grid_size(alone.num_tasks, ordering, gpu, graph.tiling.cluster_size)
+        num_ctas = grid_size(alone.num_tasks, ordering, gpu, graph.tiling)
         tasks, queue = tasks_of(alone, global_order(alone, ordering), num_ctas, ordering)
         launches.append((tasks, sum(sizes) + queue))
         sizes.append(num_ctas)

@@ -9,18 +9,21 @@ from tuner.errors import InvalidInput
 
 Shape = tuple[int, int]
 
-#: The size that a wrong shape is told of, by the field that names the tensor; else the field itself.
-_SIZE_OF = {"source": "k", "queries": "source"}
-
 
 class Read(NamedTuple):
     """A tensor that an op names."""
 
-    #: The op's field that names it: ``source``, ``residual_source`` or ``norm``; of an attention ``queries``.
+    #: The op's field that names it.
     field: str
     tensor: str
     #: Rows and columns, as the op reads it.
     shape: Shape
+    #: Of another shape: the field that is told of it, if it is another; what the op does with the tensor, why that
+    #: cannot be, and what would be right.
+    told: str = ""
+    verb: str = "reads"
+    why: str = ""
+    remedy: str = "give it a tensor of the shape that it reads"
 
 
 class Flow(NamedTuple):
@@ -103,18 +106,9 @@ def _path(reads_of: dict[str, list[str]], start: str, end: str) -> list[str]:
 
 def _misfit(flow: Flow, read: Read, shape: Shape, first: str) -> InvalidInput:
     """A tensor of another shape than the op says; `first` is the op that gave an input its shape."""
-    (rows, columns), field = read.shape, f"{flow.name}.{_SIZE_OF.get(read.field, read.field)}"
+    (rows, columns), field = read.shape, f"{flow.name}.{read.told or read.field}"
     if first:
         problem = f"reads {read.tensor} as [{rows}, {columns}], but {first} reads it as [{shape[0]}, {shape[1]}]"
         return InvalidInput(field, problem, "give each input its own name")
     shapes = f"{read.tensor} as [{rows}, {columns}], but it is [{shape[0]}, {shape[1]}]"
-    match read.field:
-        case "source":
-            return InvalidInput(field, f"reads {shapes}", "make the consumer's m and k the producer's m and n")
-        case "queries":
-            remedy = "make the producer's m and n the attention's: new tokens of all sequences, columns of all heads"
-            return InvalidInput(field, f"reads {shapes}", remedy)
-        case "norm":
-            problem = f"norms {shapes}: that is a norm over a width that no op writes whole"
-            return InvalidInput(field, problem, "norm what the op reads as A")
-    return InvalidInput(field, f"adds {shapes}", "add a tensor of the op's own m and n")
+    return InvalidInput(field, f"{read.verb} {shapes}{f': {read.why}' if read.why else ''}", read.remedy)

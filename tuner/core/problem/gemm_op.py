@@ -112,7 +112,8 @@ class GemmOp(TileOp):
     def reads(self) -> tuple[Read, ...]:
         """Each tensor that it names: A, and what its epilogue reads."""
         named = (read for part in reversed(self.parts) for read in part.reads(self))
-        return (Read("source", self.source, (self.m, self.k)), *named)
+        remedy = "make the consumer's m and k the producer's m and n"
+        return (Read("source", self.source, (self.m, self.k), told="k", remedy=remedy), *named)
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -195,7 +196,7 @@ class GemmOp(TileOp):
             raise InvalidInput("ops", problem, "cut the chain between them, and tune each run by itself")
         if reader := next((one.name for one in ops if isinstance(one, TileOp) and self.name in one.read_names), None):
             problem = f"{reader} reads {self.name}, whose keys and values go to a cache"
-            remedy = "let an attention behind it read its queries, or leave rotary out"
+            remedy = "let an op that reads that cache read its queries, or leave rotary out"
             raise InvalidInput("ops", problem, remedy)
 
     def describe(self, *, with_rows: bool = True) -> str:

@@ -177,6 +177,11 @@ class Op(ABC):
         )
 
     @property
+    def has_cache(self) -> bool:
+        """Whether tensors of its own are kept between launches."""
+        return any(tensor.role is Role.CACHE for tensor in self.tensors(Dtype.FP16))
+
+    @property
     def written_cache(self) -> WrittenCache | None:
         """The cache of keys and values that it writes to, beside its output; None for none."""
         return None

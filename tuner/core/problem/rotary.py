@@ -17,8 +17,8 @@ from tuner.errors import InvalidInput
 #: Names of the operands, behind the op's: both caches, int32 lengths of the sequences, of a paged cache the int32 table
 #: of its pages, and fp32 radians a token.
 CACHES = ("keys", "values")
-#: Those that an attention has, too, which reads the cache.
-WITH_ATTENTION = (*CACHES, "lengths", "pages")
+#: Those that an op which reads the cache has, too.
+WITH_READER = (*CACHES, "lengths", "pages")
 #: Fields that are in the JSON form only where they are set.
 _LATER = {"page_tokens": None, "heads_first": True}
 

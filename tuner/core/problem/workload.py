@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 from tuner.core.json_form import JsonForm
 from tuner.core.problem.activation import Activation
@@ -19,13 +19,10 @@ from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
 from tuner.core.problem.gemm_op import MAX_ELEMENTS, GemmOp
 from tuner.core.problem.op import LaunchOp, Op
 from tuner.core.problem.op_kinds import op_from_json
-from tuner.core.problem.rotary import WITH_ATTENTION
+from tuner.core.problem.rotary import WITH_READER
 from tuner.core.problem.tile_op import TileOp
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from tuner.ops.attention.op import AttentionOp
 
 __all__ = [
     "DEFAULT_EPS",
@@ -62,7 +59,7 @@ class Workload(JsonForm):
     """Ops in topological order, which is that of their launches; one element type.
 
     A *tile op*, as a product is, may share a launch with others: by an index of an op its plans mean the place among
-    `tile_ops`. A *launch op*, as an attention is, has a launch of its own. For the plans its output is an input.
+    `tile_ops`. A *launch op* has a launch of its own. For the plans its output is an input.
     """
 
     #: Shape of the DAG.
@@ -99,9 +96,9 @@ class Workload(JsonForm):
         return tuple(cast("GemmOp", op) for op in self.ops if isinstance(op, TileOp))
 
     @cached_property
-    def launch_ops(self) -> tuple[AttentionOp, ...]:
-        """Those that have launches of their own."""
-        return tuple(cast("AttentionOp", op) for op in self.ops if isinstance(op, LaunchOp))
+    def launch_ops(self) -> tuple[Any, ...]:
+        """Those that have launches of their own, each a `LaunchOp` of its kind."""
+        return tuple(op for op in self.ops if isinstance(op, LaunchOp))
 
     @cached_property
     def tile_places(self) -> tuple[int, ...]:
@@ -128,18 +125,18 @@ class Workload(JsonForm):
         return next((index for index, op in enumerate(self.tile_ops) if op.rotary), None)
 
     @property
-    def turned_for(self) -> AttentionOp | None:
-        """The attention that reads what the turned product makes, and so the cache that this writes to; None where
-        that is read by another workload."""
+    def turned_for(self) -> Op | None:
+        """The op with a cache that reads what the turned product makes, and so the cache that this writes to; None
+        where that is read by another workload."""
         turned = {op.name for op in self.ops if op.written_cache}
-        return next((one for one in self.launch_ops if one.source in turned), None)
+        return next((one for one in self.ops if turned & set(one.read_names) and one.has_cache), None)
 
     def operands_of(self, op: Op) -> tuple[str, ...]:
-        """The names of the op's own tensors. A cache has one name: that of the attention that reads it here."""
+        """The names of the op's own tensors. A cache has one name: that of the op that reads it here."""
         reader = self.turned_for
         if reader is None or not op.written_cache:
             return op.operands
-        shared = {f"{op.name}.{name}" for name in WITH_ATTENTION}
+        shared = {f"{op.name}.{name}" for name in WITH_READER}
         return tuple(name for name in op.operands if name not in shared)
 
     def cache_name_of(self, op: GemmOp) -> str:
@@ -159,9 +156,9 @@ class Workload(JsonForm):
         ends = dict.fromkeys((0, *self.borders, len(self.tile_ops)))
         return tuple(tuple(range(*side)) for side in pairwise(ends))
 
-    def reader_of(self, attention: AttentionOp) -> GemmOp | None:
-        """The tile op that reads the attention's output; None where there is none."""
-        return next((op for op in self.tile_ops if attention.name in op.read_names), None)
+    def reader_of(self, written: Op) -> GemmOp | None:
+        """The tile op that reads an op's output; None where there is none."""
+        return next((op for op in self.tile_ops if written.name in op.read_names), None)
 
     @property
     def num_rows(self) -> int:

@@ -2,8 +2,9 @@
 
 Three things leave the program. *JSON* has products in two halves, `tiling` and `ordering`, and beside them a list of
 `attentions`; digests are of it. A schedule with an op of another kind has the form of its levels instead, which follows
-from the fields of its dataclasses. The *text* of a tiling, and that of an attention, is what names a proof. What came
-later is left out of each while it has its default, so that digests outlive new axes.
+from the fields of its dataclasses. The *text* of a tiling, and that of a launch op's schedule, is what names a proof.
+What came later is left out of each while it has its default, so that digests outlive new axes. What was chosen of an op
+whose kind is not known here is kept as it is.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from enum import StrEnum
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+from tuner.core.problem.op_kinds import op_kinds
 from tuner.core.schedule.axis import NEEDED, axes_of
 from tuner.core.schedule.levels import (
     NO_ORDERING,
     NO_TILING,
     LaunchConfig,
-    LaunchOpSchedule,
     OpSchedule,
     TileOpSchedule,
+    UnknownSchedule,
     launch_of,
     order_of,
     ordering_of,
@@ -32,11 +34,10 @@ from tuner.core.schedule.levels import (
 )
 from tuner.core.schedule.ordering import Interleave, Ordering, Raster, TaskOrder
 from tuner.core.schedule.tiling import Tile, Tiling
-from tuner.ops.attention.schedule import AttentionSchedule
 
 T = TypeVar("T")
-#: The parts of the released form, by name; each may be missing.
-PARTS: Mapping[str, Any] = {"tiling": Tiling, "ordering": Ordering, "attentions": tuple[AttentionSchedule, ...]}
+#: The lists of the released form beside its two halves: each is of one kind of op, which says so (`RELEASED_IN`).
+_LISTS = ("attentions",)
 #: Axes in the order in which they were released. Those that came with the first form are always there; what is not
 #: named here came later than all of these.
 _ORDER: dict[type, tuple[str, ...]] = {
@@ -52,10 +53,6 @@ _ORDER: dict[type, tuple[str, ...]] = {
     Interleave: ("kind", "rows", "lag", "chunks"),
     Raster: ("kind", "width"),
     Tile: ("m", "n", "k"),
-    AttentionSchedule: (
-        *("tile_tokens", "num_stages", "math_warps", "finish_warps", "cluster", "parts_at_once", "span_tokens"),
-        *("contiguous", "speculative", "by_length", "next_percent", "next_early", "engine"),
-    ),
 }
 #: Those that may have keys that are not known here: they were axes once.
 _OPEN = (Tiling, Ordering, Raster)
@@ -81,8 +78,25 @@ def _kept_json(levels: Levels) -> bytes:
     return pickle.dumps(_released(levels) if _is_released(levels.ops) else _by_level(levels))
 
 
+def parts() -> dict[str, Any]:
+    """The parts of the released form with their types, by name; each may be missing."""
+    lists = {name: tuple[one, ...] for name, one in _released_kinds().items()}  # type: ignore[valid-type]
+    return {"tiling": Tiling, "ordering": Ordering, **lists}
+
+
+def _released_kinds() -> dict[str, type[OpSchedule]]:
+    """By its list, what is chosen of an op of a kind that has one, of the kinds that are known."""
+    found = filter(None, map(schedule_class, op_kinds()))
+    return {one.RELEASED_IN: one for one in found if one.RELEASED_IN}
+
+
+def _list_of(op: OpSchedule) -> str:
+    """The list of the released form that has it; empty for none."""
+    return op.listed_in if isinstance(op, UnknownSchedule) else op.RELEASED_IN
+
+
 def _is_released(ops: Iterable[OpSchedule]) -> bool:
-    return all(type(op) in (TileOpSchedule, AttentionSchedule) for op in ops)
+    return all(type(op) is TileOpSchedule or _list_of(op) for op in ops)
 
 
 def _views(levels: Levels) -> tuple[Tiling, Ordering]:
@@ -99,8 +113,8 @@ def spelled_out(levels: Levels) -> dict[str, Any]:
 
 def _released(levels: Levels, *, is_whole: bool = False) -> dict[str, Any]:
     encode = partial(_encode, is_whole=is_whole)
-    own = [encode(op) for op in levels.ops if isinstance(op, LaunchOpSchedule)]
-    data = {"attentions": own} if own else {}
+    lists = ((name, [encode(op) for op in levels.ops if _list_of(op) == name]) for name in _LISTS)
+    data: dict[str, Any] = {name: own for name, own in lists if own}
     if levels.launch is None:
         return data
     tiling, ordering = _views(levels)
@@ -109,7 +123,7 @@ def _released(levels: Levels, *, is_whole: bool = False) -> dict[str, Any]:
 
 def _by_level(levels: Levels, *, is_whole: bool = False) -> dict[str, Any]:
     encode = partial(_encode, is_whole=is_whole)
-    ops = [{"op": op.kind} | encode(op) if op.kind else encode(op) for op in levels.ops]
+    ops = [({"op": op.kind} if op.kind else {}) | encode(op) for op in levels.ops]
     named = {"launch": levels.launch, "order": levels.order}
     return {"ops": ops} | {name: encode(level) for name, level in named.items() if level is not None}
 
@@ -118,14 +132,16 @@ def from_json(data: Mapping[str, Any]) -> Levels:
     """Inverse of `to_json`.
 
     Raises:
-        IllegalSchedule: the numbers of tiles, parts and rasters differ, or a kind of op is not known.
+        IllegalSchedule: the numbers of tiles, parts and rasters differ.
         KeyError, TypeError, ValueError, AttributeError: it is no schedule.
     """
     if "ops" in data:
-        ops = tuple(sorted(map(_op, data["ops"]), key=lambda op: not isinstance(op, TileOpSchedule)))
+        ops = tuple(map(_op, data["ops"]))
+        if not any(isinstance(op, UnknownSchedule) for op in ops):  # it may be a tile op's
+            ops = tuple(sorted(ops, key=lambda op: not isinstance(op, TileOpSchedule)))
         launch = _decode(LaunchConfig, data["launch"]) if "launch" in data else None
         return Levels(ops, launch, _decode(TaskOrder, data["order"]) if "order" in data else None)
-    own = tuple(_decode(AttentionSchedule, one) for one in data.get("attentions", ()))
+    own = tuple(_listed(name, one) for name in _LISTS for one in data.get(name, ()))
     if own and "tiling" not in data:
         return Levels(own, None, None)
     views = data["tiling"], data["ordering"]
@@ -143,17 +159,17 @@ class Frozen:
     """What names a proof, and the draws of the simulated twin: its `repr` is that of before axes came that have their
     defaults, in the order in which they came."""
 
-    def __init__(self, chosen: Tiling | Ordering | LaunchOpSchedule | Levels) -> None:
+    def __init__(self, chosen: Tiling | Ordering | OpSchedule | Levels) -> None:
         if isinstance(chosen, Levels):
             tiling, ordering = _views(chosen)
-            own = tuple(Frozen(op) for op in chosen.ops if isinstance(op, LaunchOpSchedule))
-            values = {"tiling": Frozen(tiling), "ordering": Frozen(ordering), "attentions": own}
+            lists = {name: tuple(Frozen(op) for op in chosen.ops if _list_of(op) == name) for name in _LISTS}
+            values = {"tiling": Frozen(tiling), "ordering": Frozen(ordering), **lists}
             others = [op for op in chosen.ops if not _is_released((op,))]
             kept = [f"{name}={value!r}" for name, value in values.items()]
             self._text = f"Schedule({', '.join([*kept, *map(repr, others)])})"
             return
         kind: Any = type(chosen)
-        shown, released = {one.name for one in fields(chosen) if one.repr}, _ORDER.get(kind, ())
+        shown, released = {one.name for one in fields(chosen) if one.repr}, _released_axes(kind)
         found = {name: getattr(chosen, name) for name in _defaults(kind) if name in shown}
         later = [name for name, value in found.items() if name in released or value != _defaults(kind)[name]]
         self._text = f"{kind.__name__}({', '.join(f'{name}={found[name]!r}' for name in later)})"
@@ -165,21 +181,33 @@ class Frozen:
 def _op(data: Mapping[str, Any]) -> OpSchedule:
     """One of the entries of the form of levels."""
     kind: Any = schedule_class(data["op"]) if "op" in data else TileOpSchedule
+    if kind is None:
+        return UnknownSchedule.of(data)
     made: OpSchedule = _decode(kind, {name: data[name] for name in data if name != "op"})
     return made
+
+
+def _listed(name: str, data: Mapping[str, Any]) -> OpSchedule:
+    """One of the entries of a list of the released form."""
+    kind = _released_kinds().get(name)
+    return UnknownSchedule.of(data, listed_in=name) if kind is None else _decode(kind, data)
+
+
+def _released_axes(kind: Any) -> tuple[str, ...]:
+    return _ORDER.get(kind, getattr(kind, "RELEASED_AXES", ()))
 
 
 @cache
 def _defaults(kind: Any) -> dict[str, Any]:
     """Of each axis, as released, the default; `NEEDED` where there is none."""
     axes = axes_of(kind)
-    return {name: axes[name].default for name in dict.fromkeys((*_ORDER.get(kind, ()), *axes))}
+    return {name: axes[name].default for name in dict.fromkeys((*_released_axes(kind), *axes))}
 
 
 @cache
 def _first(kind: Any) -> frozenset[str]:
     """The axes that are always in its JSON."""
-    return frozenset(name for name in _ORDER.get(kind, ()) if not axes_of(kind)[name].since)
+    return frozenset(name for name in _released_axes(kind) if not axes_of(kind)[name].since)
 
 
 def _encode(value: Any, *, is_whole: bool = False) -> Any:
@@ -188,6 +216,8 @@ def _encode(value: Any, *, is_whole: bool = False) -> Any:
         return tuple(_encode(one, is_whole=is_whole) for one in value)
     if not is_dataclass(value):
         return value
+    if isinstance(value, UnknownSchedule):
+        return value.to_json()
     kind: Any = type(value)
     return {
         name: _encode(inner, is_whole=is_whole)

@@ -5,13 +5,14 @@ A kind of op with axes of its own adds a subclass of what is chosen of an op; it
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import repeat
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from tuner.core.problem.op_kinds import op_kinds, part_of
 from tuner.core.schedule.axis import axis, log2
@@ -32,6 +33,10 @@ class OpSchedule:
 
     #: The name of the kind of op, as JSON has it; empty of what any tile op has.
     kind: ClassVar[str] = ""
+    #: Of a kind whose schedules were released before any kind's had a form: the list that they are in, and its axes in
+    #: the order in which they came. Empty of all others.
+    RELEASED_IN: ClassVar[str] = ""
+    RELEASED_AXES: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, *, kind: str = "") -> None:
         """Makes a kind's class known by the kind's name."""
@@ -64,6 +69,31 @@ class LaunchOpSchedule(OpSchedule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnknownSchedule(LaunchOpSchedule):
+    """What was chosen of an op whose kind is not known here: it keeps its JSON, so that its digest stays."""
+
+    #: The kind, as its JSON says; empty of one that is in a released list.
+    kind_name: str
+    #: That list; empty where the JSON says the kind.
+    listed_in: str
+    #: Its JSON, by sorted keys.
+    text: str
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any], *, listed_in: str = "") -> Self:
+        """Keeps the JSON of what was chosen."""
+        return cls(kind_name=str(data.get("op", "")), listed_in=listed_in, text=json.dumps(data, sort_keys=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """What was kept."""
+        data: dict[str, Any] = json.loads(self.text)
+        return data
+
+    def __str__(self) -> str:
+        return f"what was chosen of {self.kind_name or f'one of {self.listed_in}'}, which is not known here"
+
+
+@dataclass(frozen=True, kw_only=True)
 class LaunchConfig(KernelConfig, GridConfig):
     """What the launches of tile ops share: one kernel is compiled for all of them, and each has a grid of its form."""
 
@@ -77,19 +107,12 @@ NO_TILING, NO_ORDERING = Tiling(tiles=(), num_stages=0, num_warps=0), Ordering(r
 
 
 @cache
-def schedule_class(kind: str) -> type[OpSchedule]:
+def schedule_class(kind: str) -> type[OpSchedule] | None:
     """What is chosen of an op of that kind: the class in the file ``schedule`` of the kind; of one without such a file
-    what any tile op has.
-
-    Raises:
-        IllegalSchedule: the kind is not known here.
-    """
+    what any tile op has. None where the kind is not known here."""
     if kind not in _KINDS:
         part_of(kind, "schedule")  # which makes its class known
-    if kind not in _KINDS and kind not in op_kinds():
-        known = ", ".join(sorted({*_KINDS, *op_kinds()}))
-        raise IllegalSchedule(f"op {kind!r}: no such kind is known here, use one of {known}")
-    return _KINDS.get(kind, TileOpSchedule)
+    return _KINDS.get(kind, TileOpSchedule if kind in op_kinds() else None)
 
 
 def tile_ops_of(

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from tuner.core.json_form import JsonForm
 from tuner.core.schedule import codec
@@ -28,7 +28,6 @@ from tuner.core.schedule.levels import (
 )
 from tuner.core.schedule.ordering import Ordering, TaskOrder
 from tuner.core.schedule.tiling import Tiling
-from tuner.ops.attention.schedule import AttentionSchedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +100,9 @@ class Schedule(JsonForm):
         return tuple(op for op in self.ops if isinstance(op, TileOpSchedule))
 
     @cached_property
-    def launch_ops(self) -> tuple[AttentionSchedule, ...]:
-        """Of the ops that have launches of their own, typed as the one kind that the program itself has."""
-        return tuple(cast(AttentionSchedule, op) for op in self.ops if not isinstance(op, TileOpSchedule))
+    def launch_ops(self) -> tuple[Any, ...]:
+        """Of the ops that have launches of their own, each a `LaunchOpSchedule` of its kind."""
+        return tuple(op for op in self.ops if isinstance(op, LaunchOpSchedule))
 
     @cached_property
     def tiling(self) -> Tiling:

@@ -113,6 +113,19 @@ class KernelConfig:
     cluster_n: int = axis(1, since=LATER, features=log2)
     #: CTAs of a cluster that share a tile's k-steps, 1, 2 or 4: each adds up and stores a share of the tile. For wgmma.
     cluster_k: int = axis(1, since=LATER, features=log2)
+    #: CTAs that a launch places side by side though each works alone, 1 or 2: the requests of neighbours for the same
+    #: weights are merged. For wgmma.
+    neighbours: int = axis(
+        1,
+        values=(1, 2),
+        near=(1, 2),
+        word="neighbours{}",
+        sentence="Each two CTAs are placed side by side.",
+        since=LATER,
+        features=log2,
+        values_in_words="1 or 2",
+        meaning="CTAs that a launch places side by side though each works alone, see [below](#neighbours)",
+    )
     #: CTAs that are to fit an SM at once, 1 or 2: the compiler makes do with their share of the registers.
     resident_ctas: int = axis(
         1,
@@ -162,6 +175,11 @@ class Tiling(KernelConfig):
     def cluster_size(self) -> int:
         """CTAs of a cluster; what a plan calls a CTA is a cluster."""
         return self.cluster_m * self.cluster_n * self.cluster_k
+
+    @property
+    def placed_ctas(self) -> int:
+        """CTAs that the hardware places together: a cluster, or neighbours."""
+        return self.cluster_size * self.neighbours
 
     @property
     def cluster(self) -> tuple[int, ...]:

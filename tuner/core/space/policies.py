@@ -74,7 +74,7 @@ class Choice:
     def num_ctas(self) -> int:
         """CTAs, or clusters, that run at a time."""
         if self.base is not None:
-            return grid_capacity(self.base.ordering, self.gpu, self.base.tiling.cluster_size)
+            return grid_capacity(self.base.ordering, self.gpu, self.base.tiling)
         return self.ctas_per_sm * self.gpu.num_sms
 
     def tiling(self, picked: Sequence[OpVariant]) -> Tiling:

@@ -119,7 +119,7 @@ class Space:
     @cached_property
     def _of_kinds(self) -> tuple[TileOpSchedule, ...]:
         """Of each op that its kind alone chooses of; none where no kind chooses anything."""
-        classes = [schedule_class(op.KIND) for op in self.workload.tile_ops]
+        classes = [schedule_class(op.KIND) or TileOpSchedule for op in self.workload.tile_ops]
         if all(one is TileOpSchedule for one in classes):
             return ()
         made = (one(tile=Tile(m=1, n=1, k=1)) for one in classes)  # type: ignore[call-arg]
@@ -299,7 +299,7 @@ class Space:
             )
             for resident, ctas in ((1, 1), (1, 2), (2, 2))
         ]
-        candidates.append(read_in_band(schedule))
+        candidates += [read_in_band(schedule), placed_together(schedule)]
         if schedule.tiling.in_band:
             candidates.append(schedule.but(tiling=replace(schedule.tiling, in_band=False)))
         candidates += [schedule.but(tiling=tiling) for tiling in near(schedule.tiling)]
@@ -364,6 +364,13 @@ def read_in_band(schedule: Schedule) -> Schedule:
     return schedule.but(
         tiling=tiling, ordering=replace(schedule.ordering, wait_position=WaitPosition.TASK, run_ahead=100)
     )
+
+
+def placed_together(schedule: Schedule) -> Schedule:
+    """The same, where each two neighbouring CTAs are placed together: SMs are reserved by twos then."""
+    reserved = schedule.ordering.reserved_sms + schedule.ordering.reserved_sms % 2
+    tiling = replace(schedule.tiling, neighbours=2)
+    return schedule.but(tiling=tiling, ordering=replace(schedule.ordering, reserved_sms=reserved))
 
 
 @lru_cache(maxsize=2)  # one of a long search takes 100 MB

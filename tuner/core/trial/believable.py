@@ -68,8 +68,8 @@ _GPU_ID = re.compile(r"[a-z0-9][a-z0-9._+()-]{0,79}")
 #: The files of an artifact; `workers/builder/artifact.py` makes them.
 _FILE = re.compile(
     r"kernel\.(cu|cubin)|(guarded|safe)\.cubin|(fallback_)?plan\d{1,4}\.bin|manifest\.json"
-    r"|attention\d{1,4}(_append)?\.(cu|cubin)|attention\d{1,4}_(tasks|queues)\.bin"
-    r"|op\d{1,4}\.(cu|cubin)|op\d{1,4}_\d{1,2}_[A-Za-z_][A-Za-z0-9_]{0,39}\.bin"
+    r"|[a-z][a-z0-9_-]{0,39}\d{1,4}(_[a-z]{1,20})?\.(cu|cubin|bin)"  # of a launch op, by its kind
+    r"|op\d{1,4}_\d{1,2}_[A-Za-z_][A-Za-z0-9_]{0,39}\.bin"
 )
 _MANIFEST = "manifest.json"
 

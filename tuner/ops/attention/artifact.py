@@ -74,7 +74,8 @@ class AttentionKernel:
     @property
     def op(self) -> AttentionOp:
         """What it computes."""
-        return self.workload.launch_ops[self.index]
+        op: AttentionOp = self.workload.launch_ops[self.index]
+        return op
 
     @property
     def takes_append(self) -> bool:

@@ -19,6 +19,8 @@ from tuner.ops.attention.shape import DecodeAttention
 
 #: What says in an op's JSON form that it is an attention; a GEMM says nothing.
 ATTENTION = "attention"
+#: Of queries of another shape.
+_AS_MANY_HEADS = "make the producer's m and n the attention's: new tokens of all sequences, columns of all heads"
 #: Fields of the shape that are in the JSON form only where they are set.
 _LATER_SHAPE = {"scale": None}
 #: Fields of the form in the JSON form.
@@ -89,7 +91,7 @@ class AttentionOp(LaunchOp):
     @property
     def reads(self) -> tuple[Read, ...]:
         """Each tensor that it names."""
-        return (Read("queries", self.source, (self.m, self.n)),)
+        return (Read("queries", self.source, (self.m, self.n), told="source", remedy=_AS_MANY_HEADS),)
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
         """Queries, both caches, lengths, the table of pages, and the output."""

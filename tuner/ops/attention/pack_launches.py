@@ -12,11 +12,13 @@ from tuner.core.plan.header import MOST_QUEUES
 from tuner.packs.launches import check_spin_limit, wrong
 
 Json = Mapping[str, Any]
+#: The list of a manifest that has them.
+SECTION = "attentions"
 #: Of a task; and of what a launch leaves in its workspace: what it refused, and why it gave up.
 _TASK_BYTES, _REFUSED_BYTES, _ABORT_BYTES = 8, 16, 24
 
 
-def check_attention_launches(manifest: Json, files: Mapping[str, bytes]) -> None:
+def check(manifest: Json, files: Mapping[str, bytes]) -> None:
     """Of all attentions; `files` has their tables.
 
     Raises:

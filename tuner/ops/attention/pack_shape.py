@@ -9,18 +9,20 @@ from typing import Any
 
 from tuner.errors import InvalidInput
 from tuner.ops.attention.op import ATTENTION
-from tuner.packs.base_shape import DTYPES, OPTIONS, BaseShape, Json, is_product
-
-#: Of the index: dtype, heads, heads of the cache, elements of a head, new tokens, page tokens, flags,
-#: window, columns of the projection; scale and soft cap as float32; first rung, number of rungs, its text.
-RECORD = struct.Struct("<9I2f3I")
+from tuner.packs.base_shape import DTYPES, OPTIONS, Json, is_product
+from tuner.packs.launched_shape import LaunchedShape
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionShape(BaseShape):
+class AttentionShape(LaunchedShape):
     """Decode attention, and the projection of its rows, without sequences and context."""
 
     section = "attentions"
+    #: Dtype, heads, heads of the cache, elements of a head, new tokens, page tokens, flags, window, columns of the
+    #: projection; scale and soft cap as float32; first rung, number of rungs, its text.
+    RECORD = struct.Struct("<9I2f3I")
+    #: How long the contexts were that were timed is no matter of the shape.
+    SIZES = ("sequences", "max_length", "lengths")
 
     @staticmethod
     def is_op(op: Mapping[str, Any]) -> bool:
@@ -72,6 +74,11 @@ class AttentionShape(BaseShape):
             d_out=product["n"] if product else 0,
         )
 
+    @staticmethod
+    def sizes_of(op: Mapping[str, Any]) -> tuple[int, int]:
+        """Of an op: sequences, and the longest context."""
+        return op["sequences"], op["max_length"]
+
     @property
     def columns(self) -> int:
         """Of its rows."""
@@ -115,3 +122,6 @@ def _attention_and_projection(workload: Mapping[str, Any]) -> tuple[Json, Json |
     if odd:
         raise InvalidInput("workload", f"has {', '.join(odd)} behind its attention", "give a plain product")
     return attentions[0], product
+
+
+SHAPE = AttentionShape

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import ClassVar
 
 from tuner.core.schedule.axis import LATER, axis, log2, nothing, words_of
 from tuner.core.schedule.levels import LaunchOpSchedule
@@ -111,6 +112,12 @@ class AttentionTiling:
 @dataclass(frozen=True, kw_only=True)
 class AttentionSchedule(LaunchOpSchedule, kind="attention"):
     """One point of an attention's space. Head, columns and element type follow from the op."""
+
+    RELEASED_IN: ClassVar[str] = "attentions"
+    RELEASED_AXES: ClassVar[tuple[str, ...]] = (
+        *("tile_tokens", "num_stages", "math_warps", "finish_warps", "cluster", "parts_at_once", "span_tokens"),
+        *("contiguous", "speculative", "by_length", "next_percent", "next_early", "engine"),
+    )
 
     #: Tokens that arrive together: 16, 32, 64 or 128.
     tile_tokens: int = axis(values=TILE_TOKENS, features=log2)

@@ -20,6 +20,7 @@ from tuner.ops.attention.schedule import AttentionEngine, AttentionSchedule, Att
 from tuner.ops.attention.shape import DecodeAttention
 from tuner.ops.attention.tasks import AttentionPlan
 from tuner.workers.source.launch_args import MAP_BYTES
+from tuner.workers.source.refused import signed
 from tuner.workers.source.render import config_types, device_text, inlined, without_comments
 from tuner.workers.source.rows import with_rows
 
@@ -45,11 +46,8 @@ ATTENTION_KERNEL = "tuner_attention"
 
 #: 64-bit words of a row of a traced build's stamps; `kTraceWords`.
 TRACE_WORDS = 7
-#: Words that tell what a launch has refused, and what the first of them names, by `Refusal` in args_attention.cuh.
-REFUSED_WORDS = 4
-_REFUSALS = {1: "length", 2: "page"}
-#: Behind these, in the same piece of memory, two words by which a launch compares what all have read; then the record
-#: of a wait that has expired: `AttentionAbort`. Words of all.
+#: Behind `REFUSED_WORDS`, in the same piece of memory, two words by which a launch compares what all have read; then
+#: the record of a wait that has expired: `AttentionAbort`. Words of all.
 ABORT_WORD, STATUS_WORDS = 8, 16
 _ABORT_WORDS = 6
 #: By `Waited`: what a wait that has expired was for.
@@ -134,31 +132,6 @@ class AttentionBuffers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RefusedLaunch:
-    """What a launch found wrong first: it read nothing there, and its result is not right."""
-
-    #: `length` or `page`.
-    what: str
-    sequence: int
-    value: int
-    #: The first value that is too large.
-    end: int
-
-    def __str__(self) -> str:
-        return f"sequence {self.sequence} has the {self.what} {self.value}: use 0 to {self.end - 1}"
-
-
-def refused_launch(words: Sequence[int]) -> RefusedLaunch | None:
-    """Of `REFUSED_WORDS` words, and any behind them; None where all was right."""
-    kind, sequence, value, end = (_signed(word) for word in words[:REFUSED_WORDS])
-    return None if kind == 0 else RefusedLaunch(what=_REFUSALS[kind], sequence=sequence, value=value, end=end)
-
-
-def _signed(word: int) -> int:
-    return (int(word) + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-@dataclass(frozen=True, kw_only=True)
 class AbortedAttention:
     """Whose wait has expired first, and what it was for. Rows that its launch could not finish are NaN."""
 
@@ -184,7 +157,7 @@ class AbortedAttention:
 
 def aborted_launch(words: Sequence[int]) -> AbortedAttention | None:
     """Of `STATUS_WORDS` words; None where no wait has expired."""
-    found = (_signed(word) for word in words[ABORT_WORD : ABORT_WORD + _ABORT_WORDS])
+    found = (signed(word) for word in words[ABORT_WORD : ABORT_WORD + _ABORT_WORDS])
     raised, task, waited, warp, parity, cta = found
     if raised == 0:
         return None

@@ -6,16 +6,18 @@ import json
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 
-from tests.support.attentions import alone
+from tests.support.attentions import alone, attention
 from tests.support.cases import orderings, tiling
+from tuner.core.legal.launch_ops import launch_ops_problem
 from tuner.core.legal.legality import check_schedule
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.core.problem.workload import ffn_pair
-from tuner.core.schedule import levels
+from tuner.core.schedule import codec, levels
 from tuner.core.schedule.codec import Frozen
 from tuner.core.schedule.levels import LaunchOpSchedule, TileOpSchedule
 from tuner.core.schedule.ordering import Ordering, Raster, RasterKind
@@ -98,7 +100,6 @@ def test_the_json_of_a_new_kind_follows_from_its_fields() -> None:
 @pytest.mark.parametrize(
     ("op", "error", "words"),
     [
-        ({"op": "sieve"}, IllegalSchedule, "no such kind is known here"),
         ({"op": "exchange", "num_lane": 2}, TypeError, "num_lane is no axis: there are num_lanes"),
         ({"op": "halo", "tile": {"m": 64, "n": 32, "k": 32}}, KeyError, "halo_rows"),
         ({"op": "halo", "tile": {"m": 64, "n": 32, "k": 32}, "halo_rows": 1, "direction": "up"}, ValueError, "up"),
@@ -108,6 +109,28 @@ def test_what_is_no_schedule_of_a_kind_is_refused(op: object, error: type[Except
     data = mixed().to_json() | {"ops": [op]}
     with pytest.raises(error, match=words):
         Schedule.from_json(data)
+
+
+def test_what_was_chosen_of_an_unknown_kind_is_kept_and_not_legal() -> None:
+    """In both forms, at its place: it may be a tile op's."""
+    data = mixed().to_json()
+    strange = {"op": "sieve", "tile": {"m": 64, "n": 32, "k": 32}, "holes": 3}
+    kept = Schedule.from_json(data | {"ops": [data["ops"][0], strange, data["ops"][2]]})
+    assert kept.to_json()["ops"] == [data["ops"][0], strange, data["ops"][2]]
+    assert Schedule.from_json(kept.to_json()) == kept
+    assert pickle.loads(pickle.dumps(kept)).digest == kept.digest
+    listed = {"attentions": [{"tile_tokens": 64, "grooves": 2}]}
+    with pytest.raises(TypeError, match="grooves is no axis"):
+        Schedule.from_json(listed)
+    with patch.object(codec, "op_kinds", dict):  # none is known
+        alone, both = Schedule.from_json(listed), Schedule.from_json(PLAIN.to_json() | listed)
+    assert json.loads(json.dumps(alone.to_json())) == listed
+    assert both.to_json() == PLAIN.to_json() | {"attentions": listed["attentions"]}
+    assert both.tiling == PLAIN.tiling
+    problem = launch_ops_problem(
+        attention(), CATALOGUE["h200"], Schedule.from_json(data | {"ops": [strange]}).launch_ops
+    )
+    assert problem == ("what was chosen of sieve, which is not known here: give a schedule of attention for attention")
 
 
 def test_an_axis_of_a_kind_outlives_a_change_of_what_all_tile_ops_have() -> None:
@@ -120,12 +143,12 @@ def test_an_axis_of_a_kind_outlives_a_change_of_what_all_tile_ops_have() -> None
 def test_a_proof_is_not_named_by_axes_that_came_later() -> None:
     @dataclass(frozen=True, kw_only=True)
     class Later(Tiling):
-        neighbours: int = 1
+        planted: int = 1
 
     values = vars(PLAIN.tiling)
     Later.__name__ = "Tiling"
-    assert repr(Frozen(Later(**values, neighbours=2))).endswith(", neighbours=2)")
-    assert "neighbours" not in repr(Frozen(Later(**values)))
+    assert repr(Frozen(Later(**values, planted=2))).endswith(", planted=2)")
+    assert "planted" not in repr(Frozen(Later(**values)))
     assert repr(Frozen(PLAIN.tiling)).startswith("Tiling(engine=<Engine.MMA: 'mma'>, tiles=(Tile(m=64, n=64, k=32), ")
 
 

@@ -17,25 +17,25 @@ PLANTED = {
     "launch": (
         "tuner/core/schedule/tiling.py",
         "    #: What the L2 is told about weights.\n",
-        "    #: CTAs beside each other that a programmatic launch is given.\n"
-        "    neighbours: int = axis(1, values=(1, 2), near=(1, 2), word='neighbours{}', since='9.9',\n"
-        "        sentence='{} CTAs are launched beside each other.', values_in_words='1, 2',\n"
-        "        meaning='CTAs beside each other')\n",
+        "    #: As a launch might have it.\n"
+        "    planted: int = axis(1, values=(1, 2), near=(1, 2), word='planted{}', since='9.9',\n"
+        "        sentence='{} CTAs are planted.', values_in_words='1, 2',\n"
+        "        meaning='CTAs that are planted')\n",
     ),
     "order": (
         "tuner/core/schedule/ordering.py",
         "    #: Of a chain that is launched run by run",
         "    #: As above.\n"
-        "    neighbours: int = axis(1, values=(1, 2), near=(1, 2), word='neighbours{}', since='9.9',\n"
-        "        sentence='{} CTAs are launched beside each other.', values_in_words='1, 2',\n"
-        "        meaning='CTAs beside each other')\n",
+        "    planted: int = axis(1, values=(1, 2), near=(1, 2), word='planted{}', since='9.9',\n"
+        "        sentence='{} CTAs are planted.', values_in_words='1, 2',\n"
+        "        meaning='CTAs that are planted')\n",
     ),
     "attention": (
         "tuner/ops/attention/schedule.py",
         "    #: How queries and cache come to shared memory. Proofs are named by",
         "    #: As above.\n"
-        "    neighbours: int = axis(1, values=(1, 2), near=(1, 2), word='neighbours{}', since='9.9',\n"
-        "        sentence='{} CTAs are launched beside each other.')\n",
+        "    planted: int = axis(1, values=(1, 2), near=(1, 2), word='planted{}', since='9.9',\n"
+        "        sentence='{} CTAs are planted.')\n",
     ),
 }
 
@@ -76,18 +76,18 @@ plain = next(iter(space))
 
 def with_axis(value):
     if level == "attention":
-        return plain.but(launch_ops=(replace(plain.launch_ops[0], neighbours=value),))
+        return plain.but(launch_ops=(replace(plain.launch_ops[0], planted=value),))
     where = {"launch": "tiling", "order": "ordering"}[level]
-    return plain.but(**{where: replace(getattr(plain, where), neighbours=value)})
+    return plain.but(**{where: replace(getattr(plain, where), planted=value)})
 
-name = "attention_neighbours_0" if level == "attention" else "neighbours"
+name = "attention_planted_0" if level == "attention" else "planted"
 other = with_axis(2)
-assert "neighbours" not in json.dumps(plain.to_json()) + str(plain)
+assert "planted" not in json.dumps(plain.to_json()) + str(plain)
 assert plain.digest != other.digest
 assert Schedule.from_json(json.loads(json.dumps(other.to_json()))) == other
-assert "neighbours" not in repr(Frozen(plain.tiling)) + "".join(repr(Frozen(one)) for one in plain.launch_ops)
-assert " neighbours2" in str(other)
-told = "2 CTAs are launched beside each other."
+assert "planted" not in repr(Frozen(plain.tiling)) + "".join(repr(Frozen(one)) for one in plain.launch_ops)
+assert " planted2" in str(other)
+told = "2 CTAs are planted."
 assert told in candidate_words(Candidate(plan_kind=kind, schedule=other), workload)
 assert told not in candidate_words(Candidate(plan_kind=kind, schedule=plain), workload)
 assert to_params(other)[name] == 2 and from_params(to_params(other)) == other and name in distributions(plain)
@@ -99,14 +99,14 @@ try:
     check_schedule(workload, H200, with_axis(3))
     raise AssertionError("3 is no value of it")
 except IllegalSchedule as error:
-    assert "neighbours 3: use one of 1, 2" in str(error), error
-assert differences(plain, other) == ["neighbours 1 -> 2"]
+    assert "planted 3: use one of 1, 2" in str(error), error
+assert differences(plain, other) == ["planted 1 -> 2"]
 assert not list(faults(json.loads(json.dumps(other.to_json())), schedule_schema()))
 asked = {"plan_kind": str(kind), "schedule": json.loads(json.dumps(plain.to_json()))}
-assert any(axis.endswith("neighbours") and value == 1 for axis, value in axes_of(asked).items())
+assert any(axis.endswith("planted") and value == 1 for axis, value in axes_of(asked).items())
 if level != "attention":
     text = axes_page.drawn(axes_page.PAGE.read_text())
-    assert "| 1, 2 | CTAs beside each other |" in text
+    assert "| 1, 2 | CTAs that are planted |" in text
     assert plans_for(workload, H200, fused(other))
 assert Searcher(space, seed=0, num_trials=8).ask() is not None
 print("known")

@@ -21,18 +21,13 @@ from tuner.core.trial.evaluator import Environment
 from tuner.ops.attention.append import AppendBuffers, pack_append_args
 from tuner.ops.attention.artifact import AttentionKernel
 from tuner.ops.attention.schedule import AttentionEngine
-from tuner.ops.attention.source import (
-    REFUSED_WORDS,
-    AttentionBuffers,
-    next_weights_of,
-    pack_attention_args,
-    workspace_words,
-)
+from tuner.ops.attention.source import AttentionBuffers, next_weights_of, pack_attention_args, workspace_words
 from tuner.search.seeds import first_guesses
 from tuner.versions import ATTENTIONS_FORMAT, ORDERED_FORMAT, PAGES_FORMAT
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.own_artifact import own_kernels
 from tuner.workers.source.launchable import LaunchRefused
+from tuner.workers.source.refused import REFUSED_WORDS
 
 HERE = Environment(gpu_name="H200", simulated=True)
 #: Device addresses of what a launch reads and writes.

@@ -35,7 +35,8 @@ class Norm(Part):
         return found
 
     def reads(self, op: Product) -> tuple[Read, ...]:
-        return (Read("norm", op.norm, (op.m, op.k)),)
+        why, remedy = "that is a norm over a width that no op writes whole", "norm what the op reads as A"
+        return (Read("norm", op.norm, (op.m, op.k), verb="norms", why=why, remedy=remedy),)
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
         return given(op.norm, (op.m, op.k), dtype), given(f"{op.norm}.squares", (op.m,), "fp32")

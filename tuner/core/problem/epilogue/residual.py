@@ -32,7 +32,10 @@ class Residual(Part):
         return [("residual_source", problem, "set residual, or name no source")]
 
     def reads(self, op: Product) -> tuple[Read, ...]:
-        return (Read("residual_source", op.residual_source, (op.m, op.n)),) if op.residual_source else ()
+        if not op.residual_source:
+            return ()
+        remedy = "add a tensor of the op's own m and n"
+        return (Read("residual_source", op.residual_source, (op.m, op.n), verb="adds", remedy=remedy),)
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
         return (given(residual_of(op), (op.m, op.n), dtype),)

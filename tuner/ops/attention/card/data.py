@@ -24,12 +24,12 @@ from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.kv_cache import PagedCache
 from tuner.core.trial.evaluator import Problem
 from tuner.ops.attention.card.written_cache import AttendedCache
+from tuner.ops.attention.fitting import bytes_of_checks, cache_bytes
 from tuner.ops.attention.op import AttentionOp
 from tuner.ops.attention.reference import attend, gathered
 from tuner.ops.attention.schedule import TILE_TOKENS
 from tuner.ops.attention.tasks import CLUSTERS
 from tuner.workers.gpu.data import ProblemData, from_bits
-from tuner.workers.gpu.fitting import bytes_of_checks, cache_bytes
 from tuner.workers.gpu.kv_cache import hide_numbers, hide_pages, hide_rows
 from tuner.workers.gpu.reference import Reference
 from tuner.workers.gpu.turned import Turned
@@ -103,7 +103,8 @@ class AttentionData(ProblemData):
     @property
     def attention(self) -> AttentionOp:
         """The one that there is."""
-        return self.problem.workload.launch_ops[0]
+        op: AttentionOp = self.problem.workload.launch_ops[0]
+        return op
 
     @property
     def writer(self) -> str | None:

@@ -25,7 +25,6 @@ from tuner.ops.attention.source import (
     cache_map,
     next_weights_of,
     pack_attention_args,
-    refused_launch,
     workspace_words,
 )
 from tuner.workers.gpu.baselines import ChainRunner, StreamsRunner
@@ -34,6 +33,7 @@ from tuner.workers.gpu.tensor_maps import encode
 from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.launchable import LaunchRefused
 from tuner.workers.source.own_launchable import OwnLaunchable
+from tuner.workers.source.refused import refused_launch
 
 
 class AttentionOnDevice:

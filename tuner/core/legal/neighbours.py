@@ -1,0 +1,20 @@
+"""Where a launch may place CTAs side by side that work alone."""
+
+from __future__ import annotations
+
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.tiling import Engine, Tiling
+
+
+def neighbours_problem(workload: Workload, tiling: Tiling) -> str | None:
+    """Why they are not to be placed so."""
+    if tiling.neighbours == 1:
+        return None
+    asked = f"neighbours {tiling.neighbours}"
+    if tiling.engine is not Engine.WGMMA:
+        return f"{asked}: the {tiling.engine} engine has none, use 1"
+    if tiling.cluster_size > 1:
+        return f"{asked} in clusters of {tiling.cluster_size} CTAs: these lie together anyway, use 1"
+    if all(op.m <= tile.m for op, tile in zip(workload.tile_ops, tiling.tiles, strict=True)):
+        return f"{asked} where each tile has all rows: no two read the same weights, use 1"
+    return None

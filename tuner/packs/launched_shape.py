@@ -1,0 +1,69 @@
+"""Shapes of which a pack's table has figures of its own: one op with a launch of its own, which a call names by role.
+
+A kind of op brings one as `SHAPE` of its file ``pack_shape``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar
+
+from tuner.core.problem.op_kinds import op_kinds, part_of
+from tuner.errors import InvalidInput
+
+from .base_shape import BaseShape
+
+
+class LaunchedShape(BaseShape):
+    """Of one such op, and at most a plain product behind it."""
+
+    #: Of the index.
+    RECORD: ClassVar[struct.Struct]
+    #: The fields of the op's JSON that differ from line to line of a ladder.
+    SIZES: ClassVar[tuple[str, ...]]
+
+    dtype: str
+    #: Columns of the product behind it; 0 where there is none.
+    d_out: int
+
+    @staticmethod
+    def is_op(op: Mapping[str, Any]) -> bool:
+        """Whether an op of a manifest's workload is of the kind."""
+        raise NotImplementedError
+
+    @classmethod
+    def of_workload(cls, workload: Mapping[str, Any]) -> LaunchedShape:
+        """That of a manifest's workload.
+
+        Raises:
+            InvalidInput: it is not one such op with at most one plain product behind it.
+        """
+        problem = f"is of {', '.join(op['name'] for op in workload['ops'])}"
+        raise InvalidInput("workload", problem, "give one op that a call has operands for, with one product behind it")
+
+    @staticmethod
+    def sizes_of(op: Mapping[str, Any]) -> tuple[int, int]:
+        """Of an op: sequences, and the longest context."""
+        raise NotImplementedError
+
+    @property
+    def columns(self) -> int:
+        """Of its rows."""
+        raise NotImplementedError
+
+    def figures(self, columns: int) -> tuple[Any, ...]:
+        """Of its record, from the dtype on; `columns` are those that leave."""
+        raise NotImplementedError
+
+
+@cache
+def launched_shapes() -> tuple[type[LaunchedShape], ...]:
+    """Of each kind that brings one."""
+    return tuple(part.SHAPE for kind in op_kinds() if (part := part_of(kind, "pack_shape")))
+
+
+def launched_shape_of(op: Mapping[str, Any]) -> type[LaunchedShape] | None:
+    """That of the kind of an op of a manifest's workload; None for a product, and for a kind that brings none."""
+    return next((shape for shape in launched_shapes() if shape.is_op(op)), None)
