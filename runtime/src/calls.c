@@ -11,6 +11,11 @@
 static program *of_attention(const tuner_attention *attention) { return (program *)(uintptr_t)attention; }
 static program *of_layer(const tuner_layer *layer) { return (program *)(uintptr_t)layer; }
 
+static void release(program *made) {
+  if (made != NULL) program_end(made);
+  free(made);
+}
+
 /* Room for a program of a choice, prepared; `has_operands` says by whose functions. */
 static tuner_status make(tuner_pack *pack, const tuner_attention_choice *choice, void *memory, void *stream,
                          uint32_t num_cached, int has_operands, program **made) {
@@ -21,11 +26,11 @@ static tuner_status make(tuner_pack *pack, const tuner_attention_choice *choice,
                                                        : "the choice is a layer's: prepare it by tuner_layer_prepare");
   program *const room = calloc(1, sizeof *room);
   if (room == NULL) return tuner_fail(TUNER_NO_MEMORY, "no memory for a program");
-  const tuner_status status = program_make(room, pack, choice->program, memory, stream, num_cached);
+  const tuner_status status = program_make(room, pack, pack->num_kernels + choice->program, 0, memory, stream, num_cached);
   if (status == TUNER_OK) {
     *made = room;
   } else {
-    program_free(room);
+    release(room);
   }
   return status;
 }
@@ -46,8 +51,8 @@ tuner_status tuner_layer_prepare(tuner_pack *pack, const tuner_attention_choice 
   return TUNER_OK;
 }
 
-void tuner_attention_release(tuner_attention *attention) { program_free(of_attention(attention)); }
-void tuner_layer_release(tuner_layer *layer) { program_free(of_layer(layer)); }
+void tuner_attention_release(tuner_attention *attention) { release(of_attention(attention)); }
+void tuner_layer_release(tuner_layer *layer) { release(of_layer(layer)); }
 
 tuner_status tuner_attention_launch(tuner_attention *attention, const tuner_attention_tensors *tensors, void *stream,
                                     uint32_t flags) {
@@ -69,17 +74,17 @@ static tuner_status launch_layer(tuner_layer *layer, int64_t rows, const tuner_l
   if (layer == NULL || tensors == NULL || tensors->addresses == NULL)
     return tuner_fail(TUNER_BAD_ARGUMENT, "layer, tensors and their addresses must not be null");
   program *on = of_layer(layer);
-  const uint32_t count = on->is.num_operands;
+  const uint32_t count = on->rows.is.num_operands;
   if (tensors->num_addresses != count)
     return tuner_fail(TUNER_BAD_ARGUMENT, "%u addresses for the layer's %u tensors: give one to each, in their order",
                       tensors->num_addresses, count);
-  program_call call = {.num_pages = tensors->num_pages, .rows = rows < 0 ? on->is.most_rows : rows};
-  if (call.rows > on->is.most_rows || (on->is.most_rows > 0 && call.rows < 1))
+  program_call call = {.num_pages = tensors->num_pages, .rows = rows < 0 ? on->rows.is.most_rows : rows};
+  if (call.rows > on->rows.is.most_rows || (on->rows.is.most_rows > 0 && call.rows < 1))
     return tuner_fail(TUNER_BAD_ARGUMENT, "rows are %lld: give 1 to %u, or of a kernel with an attention none", (long long)rows,
-                      on->is.most_rows);
+                      on->rows.is.most_rows);
   for (uint32_t i = 0; i < count; ++i) {
     const uint64_t address = (uint64_t)(uintptr_t)tensors->addresses[i];
-    const pack_operand operand = pack_get_operand(on->pack, on->is.first_operand + i);
+    const pack_operand operand = pack_get_operand(on->pack, on->rows.is.first_operand + i);
     TUNER_TRY(program_check_address(on, PACK_FIRST_OPERAND + i, address, operand.name));
     call.addresses[PACK_FIRST_OPERAND + i] = address;
   }

@@ -11,35 +11,19 @@ static tuner_status bad(const char *table, uint32_t index, const char *what) {
   return tuner_fail(TUNER_BAD_PACK, "%s %u of the pack's index: %s", table, index, what);
 }
 
-uint32_t pack_kernel_rows(const tuner_pack *pack, uint32_t index) {
-  return (pack_get_kernel(pack, index).flags & PACK_KERNEL_HAS_FALLBACK) != 0 ? 2 : 1;
+static int is_same_program(const pack_program *a, const pack_program *b) {
+  const pack_target *one = &a->target, *other = &b->target;
+  return memcmp(a->digest, b->digest, DIGEST_BYTES) == 0 && one->major == other->major && one->minor == other->minor &&
+         one->suffix == other->suffix && one->num_sms == other->num_sms && one->cuda_version == other->cuda_version &&
+         one->is_simulated == other->is_simulated && a->num_parts == b->num_parts && a->num_operands == b->num_operands &&
+         a->most_rows == b->most_rows && !b->has_fallback;
 }
 
-uint32_t pack_program_rows(const tuner_pack *pack, uint32_t index) {
-  return pack_get_program(pack, index).has_fallback ? 2 : 1;
-}
-
-static int is_same_kernel(const pack_kernel *a, const pack_kernel *b) {
-  for (int v = 0; v < PACK_NUM_VARIANTS; ++v)
-    if (a->variants[v].data != b->variants[v].data || a->variants[v].num_bytes != b->variants[v].num_bytes) return 0;
-  return memcmp(a->digest, b->digest, DIGEST_BYTES) == 0 && a->symbol == b->symbol && a->gate_symbol == b->gate_symbol &&
-         a->spin_limit_cycles == b->spin_limit_cycles && a->num_threads == b->num_threads &&
-         a->cluster_size == b->cluster_size && a->shared_bytes == b->shared_bytes && a->parameter_bytes == b->parameter_bytes &&
-         a->first_tasks_offset == b->first_tasks_offset && a->maps_offset == b->maps_offset && a->m_min == b->m_min &&
-         a->m_max == b->m_max && a->num_launches == b->num_launches && a->num_ops == b->num_ops && a->num_maps == b->num_maps &&
-         a->num_workspaces == b->num_workspaces && (a->flags ^ PACK_KERNEL_HAS_FALLBACK) == b->flags;
-}
-
-static int is_same_target(const pack_target *a, const pack_target *b) {
-  return a->major == b->major && a->minor == b->minor && a->suffix == b->suffix && a->num_sms == b->num_sms &&
-         a->cuda_version == b->cuda_version && a->is_simulated == b->is_simulated;
-}
-
-/* What computes, and what it reads and writes, row by row. */
-static int is_same_op(const tuner_pack *pack, uint32_t one, uint32_t other) {
-  const pack_op a = pack_get_op(pack, one), b = pack_get_op(pack, other);
-  return a.n == b.n && a.k == b.k && a.weight_rows == b.weight_rows && a.flags == b.flags && a.activation == b.activation &&
-         a.source == b.source;
+static int is_same_part(const pack_part *a, const pack_part *b) {
+  return a->symbol == b->symbol && a->gate_symbol == b->gate_symbol && a->grid >= b->grid &&
+         a->num_threads == b->num_threads && a->cluster_size == b->cluster_size && a->shared_bytes == b->shared_bytes &&
+         a->flags == b->flags && a->dependent_offset == b->dependent_offset && a->parameter_bytes == b->parameter_bytes &&
+         a->num_maps == b->num_maps && a->cubin.data == b->cubin.data && a->cubin.num_bytes == b->cubin.num_bytes;
 }
 
 static int is_same_operand(const tuner_pack *pack, uint32_t one, uint32_t other) {
@@ -48,44 +32,39 @@ static int is_same_operand(const tuner_pack *pack, uint32_t one, uint32_t other)
          memcmp(a.dims, b.dims, sizeof a.dims) == 0;
 }
 
-static int is_same_part(const pack_part *a, const pack_part *b) {
-  return a->symbol == b->symbol && a->grid >= b->grid && a->num_threads == b->num_threads &&
-         a->cluster_size == b->cluster_size && a->shared_bytes == b->shared_bytes && a->flags == b->flags &&
-         a->dependent_offset == b->dependent_offset && a->parameter_bytes == b->parameter_bytes &&
-         a->num_maps == b->num_maps && a->cubin.data == b->cubin.data;
-}
-
-static tuner_status check_kernel(const tuner_pack *pack, uint32_t index) {
-  const pack_kernel first = pack_get_kernel(pack, index);
-  if (index + 1 == pack->num_kernels) return bad("kernel", index, "its fallback is missing");
-  const pack_kernel other = pack_get_kernel(pack, index + 1);
-  if (!is_same_kernel(&first, &other)) return bad("kernel", index + 1, "it is of another kernel than that whose fallback it is");
-  for (uint32_t i = 0; i < first.num_ops; ++i)
-    if (!is_same_op(pack, first.first_op + i, other.first_op + i))
-      return bad("kernel", index + 1, "it has other ops than the kernel whose fallback it is");
-  for (uint32_t i = 0; i < first.num_launches; ++i) {
-    const pack_launch a = pack_get_launch(pack, first.first_launch + i), b = pack_get_launch(pack, other.first_launch + i);
-    if (a.flags != b.flags || a.grid < b.grid)
-      return bad("launch", other.first_launch + i, "it is larger or of another kind than the launch whose fallback it is");
+/* What a program has in its parts' templates. */
+static int is_same_kernel(const tuner_pack *pack, uint32_t row) {
+  const pack_kernel a = pack_get_kernel(pack, row), b = pack_get_kernel(pack, row + 1);
+  if (a.spin_limit_cycles != b.spin_limit_cycles || a.first_tasks_offset != b.first_tasks_offset ||
+      a.maps_offset != b.maps_offset || a.m_min != b.m_min || a.num_ops != b.num_ops ||
+      a.num_workspaces != b.num_workspaces || (a.flags ^ PACK_KERNEL_HAS_FALLBACK) != b.flags)
+    return 0;
+  for (uint32_t i = 0; i < a.num_ops; ++i) {
+    const pack_op one = pack_get_op(pack, a.first_op + i), other = pack_get_op(pack, b.first_op + i);
+    if (memcmp(&one, &other, sizeof one) != 0) return 0; /* without padding */
   }
-  return TUNER_OK;
+  for (uint32_t i = 0; i < a.num_launches; ++i)
+    if (pack_get_launch(pack, a.first_launch + i).flags != pack_get_launch(pack, b.first_launch + i).flags) return 0;
+  return 1;
 }
 
-static tuner_status check_program(const tuner_pack *pack, uint32_t index) {
-  const pack_program first = pack_get_program(pack, index);
-  if (index + 1 == pack->num_programs) return bad("program", index, "its fallback is missing");
-  const pack_program other = pack_get_program(pack, index + 1);
-  if (memcmp(first.digest, other.digest, DIGEST_BYTES) != 0 || !is_same_target(&first.target, &other.target) ||
-      first.num_parts != other.num_parts || first.num_operands != other.num_operands || first.most_rows != other.most_rows ||
-      other.has_fallback)
-    return bad("program", index + 1, "it is of another kernel than that whose fallback it is");
-  for (uint32_t i = 0; i < first.num_operands; ++i)
+/* That the row behind a row is its fallback. */
+static tuner_status check_row(const tuner_pack *pack, uint32_t row) {
+  const int is_ffn = row < pack->num_kernels;
+  const char *table = is_ffn ? "kernel" : "program";
+  const uint32_t index = is_ffn ? row : row - pack->num_kernels, count = is_ffn ? pack->num_kernels : pack->num_programs;
+  if (index + 1 == count) return bad(table, index, "its fallback is missing");
+  const pack_program first = pack_get_row(pack, row), other = pack_get_row(pack, row + 1);
+  if (!is_same_program(&first, &other) || (is_ffn && !is_same_kernel(pack, row)))
+    return bad(table, index + 1, "it is of another kernel than that whose fallback it is");
+  for (uint32_t i = 0; !is_ffn && i < first.num_operands; ++i)
     if (!is_same_operand(pack, first.first_operand + i, other.first_operand + i))
-      return bad("operand", other.first_operand + i, "it is not that of the program whose fallback it is of");
+      return bad("operand", other.first_operand + i, "it is not that of the program whose fallback its own is");
   for (uint32_t i = 0; i < first.num_parts; ++i) {
-    const pack_part a = pack_get_part(pack, first.first_part + i), b = pack_get_part(pack, other.first_part + i);
-    if (!is_same_part(&a, &b))
-      return bad("part", other.first_part + i, "it is larger or of another kind than the launch whose fallback it is");
+    for (uint32_t variant = 0; variant < PACK_NUM_VARIANTS; ++variant) {
+      const pack_part a = pack_get_row_part(pack, row, i, variant), b = pack_get_row_part(pack, row + 1, i, variant);
+      if (!is_same_part(&a, &b)) return bad(table, index + 1, "it has a launch that is larger, or of another kind, than its own");
+    }
   }
   return TUNER_OK;
 }
@@ -95,26 +74,20 @@ static tuner_status check_ladder(const tuner_pack *pack, const pack_ladder *ladd
   for (uint32_t i = 0; i < ladder->count; ++i) {
     const pack_rung rung = pack_get_rung(pack, ladder, i);
     if (rung.choice != PACK_CHOICE_KERNEL || rung.number == 0) continue;
-    const uint32_t before = rung.number - 1;
-    if ((ladder->is_ffn ? pack_kernel_rows(pack, before) : pack_program_rows(pack, before)) > 1)
+    if (pack_get_row(pack, (ladder->is_ffn ? 0 : pack->num_kernels) + rung.number - 1).has_fallback)
       return bad(ladder->is_ffn ? "rung" : "attention's rung", ladder->first + i, "it names another kernel's fallback");
   }
   return TUNER_OK;
 }
 
 tuner_status pack_check_fallbacks(const tuner_pack *pack) {
-  uint32_t num_fallbacks = 0;
-  for (uint32_t i = 0, rows; i < pack->num_kernels; i += rows) {
-    if ((rows = pack_kernel_rows(pack, i)) == 1) continue;
-    TUNER_TRY(check_kernel(pack, i));
-    ++num_fallbacks;
+  int has_any = 0;
+  for (uint32_t row = 0; row < pack->num_kernels + pack->num_programs; ++row) {
+    if (!pack_get_row(pack, row).has_fallback) continue;
+    TUNER_TRY(check_row(pack, row++));
+    has_any = 1;
   }
-  for (uint32_t i = 0, rows; i < pack->num_programs; i += rows) {
-    if ((rows = pack_program_rows(pack, i)) == 1) continue;
-    TUNER_TRY(check_program(pack, i));
-    ++num_fallbacks;
-  }
-  if (num_fallbacks == 0) return TUNER_OK;
+  if (!has_any) return TUNER_OK;
   if (pack->version < FALLBACK_VERSION)
     return tuner_fail(TUNER_BAD_PACK, "the pack has fallbacks, and packs of version %u have none", pack->version);
   for (uint32_t i = 0; i < pack->num_shapes; ++i) {

@@ -1,14 +1,11 @@
-/* A prepared FFN: what a launch needs, ready to be handed to the driver. */
+/* A prepared FFN: a program, whose operands are those of tuner_tensors, with a record of aborts in the host's memory. */
 #ifndef TUNER_FFN_H
 #define TUNER_FFN_H
 
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "cache.h"
-#include "driver.h"
-#include "launch_list.h"
-#include "pack.h"
+#include "program.h"
 
 /* As launch_args.cuh and host_record.cuh lay them out. */
 enum {
@@ -33,46 +30,19 @@ typedef struct host_record {
   int32_t cta;
 } host_record;
 
-/* What parameters are kept by: addresses and rows. */
-typedef struct ffn_key {
-  tuner_tensors tensors;
-  int64_t m;
-} ffn_key;
-
 struct tuner_ffn {
-  tuner_pack *pack;
-  const tuner_driver *driver;
-  pack_module *module;
-  pack_kernel kernel;
+  program on;
+  int32_t m_min, m_max;
   uint32_t element_bytes; /* of its operands */
-  pack_launch launches[PACK_MAX_LAUNCHES];
   pack_op ops[PACK_MAX_OPS];
-  pack_map maps[PACK_MAX_MAPS];
-  CUdeviceptr workspaces[PACK_MAX_LAUNCHES], words[PACK_MAX_LAUNCHES]; /* of each launch */
-  CUlaunchConfig configs[PACK_MAX_LAUNCHES];
-  host_record *record;  /* null where the build is not guarded */
+  host_record *record; /* null where the build is not guarded */
   CUdeviceptr record_address;
-  CUstream side; /* of a pair; its events */
-  CUevent fork, join;
-  uint32_t parameter_stride; /* bytes from a launch's parameter to the next one's: a multiple of 64 */
-  launch_list list;
-  cache parameters;
 };
 
 /* Rows and addresses, before any of them is used. */
 tuner_status ffn_check_operands(const tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors);
 
-/* The parameters for these tensors and rows, packed now or before; null and a sentence where a map is refused. */
-uint8_t *ffn_parameters(tuner_ffn *ffn, int32_t m, const tuner_tensors *tensors);
-
-/* A launch without stream and attributes. */
-CUlaunchConfig ffn_config(const pack_kernel *kernel, const pack_launch *launch);
-
-/* Loads a kernel's build into the current context, by its number and the build's. */
-tuner_status module_load(const tuner_pack *pack, const tuner_driver *driver, pack_module *module);
-/* The kernel's module in the current context, loaded once; and no longer used. */
-tuner_status module_get(tuner_pack *pack, const tuner_driver *driver, uint32_t kernel, uint32_t variant,
-                        pack_module **module);
-void module_release(tuner_pack *pack, const tuner_driver *driver, pack_module *module);
+/* What is prepared of a kernel's row, whose program and launches are there. */
+tuner_status lower_kernel(const tuner_pack *pack, uint32_t row, program_rows *into);
 
 #endif

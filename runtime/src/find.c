@@ -51,17 +51,6 @@ tuner_status tuner_pack_shape(const tuner_pack *pack, uint32_t index, tuner_shap
   return TUNER_OK;
 }
 
-/* With room for its fallback, if it has one: which of both runs is not known before it is prepared. */
-static size_t memory_of_kernel(const tuner_pack *pack, uint32_t index) {
-  uint64_t most = 0;
-  for (uint32_t row = 0; row < pack_kernel_rows(pack, index); ++row) {
-    const pack_kernel kernel = pack_get_kernel(pack, index + row);
-    const uint64_t num_bytes = pack_get_layout(pack, &kernel).bytes;
-    if (num_bytes > most) most = num_bytes;
-  }
-  return (size_t)most;
-}
-
 tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, int32_t m, tuner_choice *choice) {
   if (pack == NULL || shape == NULL || choice == NULL)
     return tuner_fail(TUNER_BAD_ARGUMENT, "pack, shape and choice must not be null");
@@ -82,7 +71,7 @@ tuner_status tuner_ffn_find(const tuner_pack *pack, const tuner_shape *shape, in
     if (status == TUNER_LIBRARY) return status;
     const pack_kernel kernel = pack_get_kernel(pack, rung.number);
     choice->kernel = rung.number, choice->text = kernel.text;
-    choice->memory_bytes = memory_of_kernel(pack, rung.number);
+    choice->memory_bytes = pack_get_memory(pack, rung.number);
     memcpy(choice->digest, kernel.digest, sizeof choice->digest);
     return status;
   }
@@ -155,11 +144,8 @@ static tuner_status find_program(const tuner_pack *pack, const pack_ladder *ladd
   choice->max_length = rung.max_length, choice->speedup = rung.speedup_ppm / 1e6, choice->text = rung.library;
   if (status == TUNER_LIBRARY) return status;
   const pack_program program = pack_get_program(pack, rung.number);
-  choice->program = rung.number, choice->text = program.text, choice->memory_bytes = (size_t)program.memory_bytes;
-  if (program.has_fallback) { /* which of both runs is not known before it is prepared */
-    const uint64_t num_bytes = pack_get_program(pack, rung.number + 1).memory_bytes;
-    if (num_bytes > program.memory_bytes) choice->memory_bytes = (size_t)num_bytes;
-  }
+  choice->program = rung.number, choice->text = program.text;
+  choice->memory_bytes = pack_get_memory(pack, pack->num_kernels + rung.number);
   memcpy(choice->digest, program.digest, sizeof choice->digest);
   return status;
 }

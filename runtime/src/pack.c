@@ -330,6 +330,7 @@ tuner_status tuner_pack_open_bytes(const void *bytes, size_t num_bytes, tuner_pa
     return status;
   }
   pthread_mutex_init(&pack->lock, NULL);
+  pack->num_holders = 1;
   *opened = pack;
   return TUNER_OK;
 }
@@ -369,14 +370,22 @@ tuner_status tuner_pack_open(const char *path, tuner_pack **opened) {
   return status;
 }
 
-void tuner_pack_close(tuner_pack *pack) {
-  if (pack == NULL) return;
-  while (pack->modules != NULL) { /* their contexts may be gone: the modules went with them */
-    pack_module *next = pack->modules->next;
-    free(pack->modules);
-    pack->modules = next;
-  }
+void pack_hold(tuner_pack *pack) {
+  pthread_mutex_lock(&pack->lock);
+  ++pack->num_holders;
+  pthread_mutex_unlock(&pack->lock);
+}
+
+void pack_let_go(tuner_pack *pack) {
+  pthread_mutex_lock(&pack->lock);
+  const uint32_t left = --pack->num_holders;
+  pthread_mutex_unlock(&pack->lock);
+  if (left > 0) return;
   pthread_mutex_destroy(&pack->lock);
   free(pack->owned);
   free(pack);
+}
+
+void tuner_pack_close(tuner_pack *pack) {
+  if (pack != NULL) pack_let_go(pack);
 }

@@ -140,6 +140,8 @@ typedef struct pack_part {
   uint32_t first_patch, num_patches, first_map, num_maps;
   uint64_t abort_offset;
   pack_blob cubin, parameter;
+  uint32_t gate_ctas; /* of an FFN's alone: the start gate in front of it waits for so many; 0 where there is none */
+  const char *gate_symbol;
 } pack_part;
 
 typedef struct pack_patch {
@@ -147,13 +149,13 @@ typedef struct pack_patch {
   uint64_t addend;
 } pack_patch;
 
-/* A kernel's module in one context. */
+/* A cubin's module in one context. */
 typedef struct pack_module {
   struct pack_module *next;
   CUcontext context;
-  uint32_t kernel, variant, num_users;
+  const uint8_t *cubin;
+  uint32_t num_users;
   CUmodule module;
-  CUfunction function, gate;
 } pack_module;
 
 struct tuner_pack {
@@ -168,6 +170,7 @@ struct tuner_pack {
   uint32_t num_layers, num_operands;
   const uint8_t *layers, *operands;
   pthread_mutex_t lock; /* of what follows */
+  uint32_t num_holders; /* who opened it, until it is closed, and all that is prepared of it */
   pack_module *modules;
 };
 
@@ -184,6 +187,13 @@ pack_part pack_get_part(const tuner_pack *pack, uint32_t index);
 pack_patch pack_get_patch(const tuner_pack *pack, uint32_t index);
 pack_layer pack_get_layer(const tuner_pack *pack, uint32_t index);
 pack_operand pack_get_operand(const tuner_pack *pack, uint32_t index);
+
+/* Kernels of FFNs and programs are rows: first the kernels, then the programs. A row of an FFN's kernel is read as a program's,
+ * whose launches are of one of its builds and have no parameter yet: lower.c. */
+pack_program pack_get_row(const tuner_pack *pack, uint32_t row);
+pack_part pack_get_row_part(const tuner_pack *pack, uint32_t row, uint32_t index, uint32_t variant);
+/* Bytes of memory that a row or its fallback needs: which of both runs is not known before it is prepared. */
+size_t pack_get_memory(const tuner_pack *pack, uint32_t row);
 
 /* Device memory of a kernel: workspaces first, then the words of its launches' plans, each a multiple of 256 bytes. */
 typedef struct pack_layout {
@@ -204,15 +214,19 @@ pack_blob pack_blob_at(const tuner_pack *pack, const uint8_t *at);
 tuner_status tuner_enqueue(const tuner_driver *driver, CUfunction function, CUlaunchConfig config, uint32_t facts,
                            uint8_t *parameter, uint32_t dependent_offset, uint32_t flags);
 
+/* One more, and one fewer, who needs it to be there; the last one frees it. */
+void pack_hold(tuner_pack *pack);
+void pack_let_go(tuner_pack *pack);
+/* The module of a cubin in the current context, loaded once for all who use it; and no longer used. */
+tuner_status module_get(tuner_pack *pack, const tuner_driver *driver, const pack_blob *cubin, pack_module **module);
+void module_release(tuner_pack *pack, const tuner_driver *driver, pack_module *module);
+
 /* Every record, before any is used: pack_check.c and attention_check.c. */
 tuner_status pack_check_records(const tuner_pack *pack);
 tuner_status pack_check_attentions(const tuner_pack *pack);
 int pack_is_range(uint32_t first, uint32_t count, uint32_t total);
 int pack_is_text(const tuner_pack *pack, const char *text);
 tuner_status pack_check_fallbacks(const tuner_pack *pack); /* fallback.c */
-/* How many rows a kernel or a program has with its fallback: 1 or 2. */
-uint32_t pack_kernel_rows(const tuner_pack *pack, uint32_t index);
-uint32_t pack_program_rows(const tuner_pack *pack, uint32_t index);
 /* That a ladder lies in its table, and says one thing of each size. */
 tuner_status pack_check_ladder(const tuner_pack *pack, const pack_ladder *ladder);
 tuner_status pack_check_map_dims(const pack_map *map, uint32_t index);

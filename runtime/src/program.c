@@ -1,4 +1,4 @@
-#include "program.h"
+#include "ffn.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -8,19 +8,6 @@
 #include "operands.h"
 
 enum { ALIGNMENT = 256, RECORD_BYTES = 16 };
-
-/* The module of a part: of launches of one kernel it is loaded once. */
-static tuner_status load_module(program *made, uint32_t index, CUmodule *module) {
-  for (uint32_t i = 0; i < index; ++i) {
-    if (made->modules[i] == NULL || made->parts[i].cubin.data != made->parts[index].cubin.data) continue;
-    *module = made->modules[i];
-    return TUNER_OK;
-  }
-  const tuner_status status = tuner_check(
-      made->driver, made->driver->module_load(&made->modules[index], made->parts[index].cubin.data), "cuModuleLoadData");
-  *module = made->modules[index];
-  return status;
-}
 
 tuner_status program_function(const tuner_driver *driver, const pack_part *part, CUmodule module, CUfunction *function) {
   TUNER_TRY(tuner_check(driver, driver->module_function(function, module, part->symbol), "cuModuleGetFunction"));
@@ -37,24 +24,23 @@ CUlaunchConfig program_config(const pack_part *part) {
 }
 
 static tuner_status load_part(program *made, uint32_t index, CUstream stream) {
-  const pack_part *part = &made->parts[index];
-  CUmodule module = NULL;
-  TUNER_TRY(load_module(made, index, &module));
-  TUNER_TRY(program_function(made->driver, part, module, &made->functions[index]));
+  const pack_part *part = &made->rows.parts[index];
+  TUNER_TRY(module_get(made->pack, made->driver, &part->cubin, &made->modules[index]));
+  TUNER_TRY(program_function(made->driver, part, made->modules[index]->module, &made->functions[index]));
   made->configs[index] = program_config(part);
   return launch_list_add(&made->list, made->driver, made->functions[index], made->configs[index], part->cluster_size,
                          part->flags, stream);
 }
 
 static void note_needed(program *made) {
-  for (uint32_t i = 0; i < made->is.num_parts; ++i) {
-    const pack_part *part = &made->parts[i];
+  for (uint32_t i = 0; i < made->rows.is.num_parts; ++i) {
+    const pack_part *part = &made->rows.parts[i];
     for (uint32_t p = 0; p < part->num_patches; ++p)
-      made->is_needed[pack_get_patch(made->pack, part->first_patch + p).tensor] = 1;
+      made->is_needed[made->rows.patches[part->first_patch + p].tensor] = 1;
     for (uint32_t m = 0; m < part->num_maps; ++m) {
-      const pack_map map = pack_get_map(made->pack, part->first_map + m);
-      made->is_needed[map.op] = 1;
-      if (map.rows_dim != PACK_NONE && map.rows_per_page > 0) made->is_needed[PACK_TENSOR_NUM_PAGES] = 1;
+      const pack_map *map = &made->rows.maps[part->first_map + m];
+      made->is_needed[map->op] = 1;
+      if (map->rows_dim != PACK_NONE && map->rows_per_page > 0) made->is_needed[PACK_TENSOR_NUM_PAGES] = 1;
     }
   }
 }
@@ -62,8 +48,8 @@ static void note_needed(program *made) {
 /* The memory as new. */
 static tuner_status fill_memory(const program *on, CUstream stream) {
   const tuner_driver *driver = on->driver;
-  for (uint32_t i = 0; i < on->is.num_fills; ++i) {
-    const pack_fill fill = pack_get_fill(on->pack, on->is.first_fill + i);
+  for (uint32_t i = 0; i < on->rows.is.num_fills; ++i) {
+    const pack_fill fill = on->rows.fills[i];
     const CUdeviceptr at = on->memory + fill.offset;
     if (fill.blob.num_bytes > 0) {
       TUNER_TRY(tuner_check(driver, driver->copy_to_device(at, fill.blob.data, fill.blob.num_bytes, stream),
@@ -75,60 +61,84 @@ static tuner_status fill_memory(const program *on, CUstream stream) {
   return tuner_check(driver, driver->stream_synchronize(stream), "cuStreamSynchronize");
 }
 
-static void unload(program *made) {
+/* A program's fills, patches and maps, which lie in the pack. */
+static tuner_status read_program(const tuner_pack *pack, program_rows *into) {
+  uint32_t num_patches = 0, num_maps = 0;
+  for (uint32_t i = 0; i < into->is.num_fills; ++i) into->fills[i] = pack_get_fill(pack, into->is.first_fill + i);
+  for (uint32_t i = 0; i < into->is.num_parts; ++i)
+    num_patches += into->parts[i].num_patches, num_maps += into->parts[i].num_maps;
+  into->patches = calloc((size_t)num_patches + 1, sizeof *into->patches);
+  into->maps = calloc((size_t)num_maps + 1, sizeof *into->maps);
+  if (into->patches == NULL || into->maps == NULL) return tuner_fail(TUNER_NO_MEMORY, "no memory for a program's launches");
+  num_patches = num_maps = 0;
+  for (uint32_t i = 0; i < into->is.num_parts; ++i) {
+    pack_part *part = &into->parts[i];
+    for (uint32_t p = 0; p < part->num_patches; ++p)
+      into->patches[num_patches + p] = pack_get_patch(pack, part->first_patch + p);
+    for (uint32_t m = 0; m < part->num_maps; ++m) into->maps[num_maps + m] = pack_get_map(pack, part->first_map + m);
+    part->first_patch = num_patches, part->first_map = num_maps;
+    num_patches += part->num_patches, num_maps += part->num_maps;
+  }
+  return TUNER_OK;
+}
+
+static void forget_rows(program *made) {
   for (uint32_t i = 0; i < PACK_MAX_PARTS; ++i) {
-    if (made->modules[i] != NULL) (void)made->driver->module_unload(made->modules[i]);
+    if (made->modules[i] != NULL) module_release(made->pack, made->driver, made->modules[i]);
     made->modules[i] = NULL;
   }
+  free(made->rows.patches), free(made->rows.maps), free(made->rows.parameters);
+  made->rows = (program_rows){0};
 }
 
 /* All parts of a row, and the bytes of their parameters; TUNER_MISMATCH where what runs the stream does not hold them. */
-static tuner_status load_row(program *made, uint32_t index, CUstream stream, size_t *num_bytes) {
-  made->is = pack_get_program(made->pack, index), made->list = (launch_list){0}, *num_bytes = 0;
-  for (uint32_t i = 0; i < made->is.num_parts; ++i) {
-    made->parts[i] = pack_get_part(made->pack, made->is.first_part + i);
+static tuner_status load_row(program *made, uint32_t row, uint32_t variant, CUstream stream, size_t *num_bytes) {
+  program_rows *rows = &made->rows;
+  rows->is = pack_get_row(made->pack, row), made->list = (launch_list){0}, *num_bytes = 0;
+  for (uint32_t i = 0; i < rows->is.num_parts; ++i) rows->parts[i] = pack_get_row_part(made->pack, row, i, variant);
+  TUNER_TRY(row < made->pack->num_kernels ? lower_kernel(made->pack, row, rows) : read_program(made->pack, rows));
+  for (uint32_t i = 0; i < rows->is.num_parts; ++i) {
     made->offsets[i] = *num_bytes;
-    *num_bytes += ((size_t)made->parts[i].parameter_bytes + 63) / 64 * 64;
+    *num_bytes += ((size_t)rows->parts[i].parameter_bytes + 63) / 64 * 64;
     TUNER_TRY(load_part(made, i, stream));
   }
   return TUNER_OK;
 }
 
 /* Or of its fallback, where it has one. */
-static tuner_status load_rows(program *made, uint32_t index, CUstream stream, size_t *num_bytes) {
-  const tuner_status status = load_row(made, index, stream, num_bytes);
-  if (status != TUNER_MISMATCH || !made->is.has_fallback) return status;
-  unload(made);
-  return load_row(made, index + 1, stream, num_bytes);
+static tuner_status load_rows(program *made, uint32_t row, uint32_t variant, CUstream stream, size_t *num_bytes) {
+  const tuner_status status = load_row(made, row, variant, stream, num_bytes);
+  if (status != TUNER_MISMATCH || !made->rows.is.has_fallback) return status;
+  forget_rows(made);
+  return load_row(made, row + 1, variant, stream, num_bytes);
 }
 
-tuner_status program_make(program *made, const tuner_pack *pack, uint32_t index, void *memory, CUstream stream,
+tuner_status program_make(program *made, tuner_pack *pack, uint32_t row, uint32_t variant, void *memory, CUstream stream,
                           uint32_t num_cached) {
   if (memory == NULL || (uintptr_t)memory % ALIGNMENT != 0)
     return tuner_fail(TUNER_BAD_ARGUMENT, "memory must be device memory at a multiple of %d bytes", ALIGNMENT);
-  if (pack_get_program(pack, index).target.is_simulated) /* whether there is a driver or not */
+  if (pack_get_row(pack, row).target.is_simulated) /* whether there is a driver or not */
     return tuner_fail(TUNER_NO_VARIANT, "this kernel was simulated: there is nothing to run");
   const tuner_driver *driver = tuner_driver_get();
   if (driver == NULL) return TUNER_NO_DRIVER;
   made->pack = pack, made->driver = driver, made->memory = (CUdeviceptr)(uintptr_t)memory;
-  CUcontext context = NULL;
-  TUNER_TRY(tuner_check(driver, driver->current_context(&context), "cuCtxGetCurrent"));
-  if (context == NULL)
-    return tuner_fail(TUNER_BAD_ARGUMENT, "this thread has no CUDA context: make one current, e.g. by cudaFree(0)");
+  pack_hold(pack);
   size_t num_bytes;
-  TUNER_TRY(load_rows(made, index, stream, &num_bytes));
+  TUNER_TRY(load_rows(made, row, variant, stream, &num_bytes));
+  TUNER_TRY(side_make(made));
   note_needed(made);
-  const uint32_t num_tensors = made->is.num_operands > 0 ? PACK_FIRST_OPERAND + made->is.num_operands : PACK_TENSOR_MEMORY;
+  const uint32_t num_operands = made->rows.is.num_operands;
+  const uint32_t num_tensors = num_operands > 0 ? PACK_FIRST_OPERAND + num_operands : PACK_TENSOR_MEMORY;
   const size_t key_bytes = offsetof(program_call, addresses) + num_tensors * sizeof(uint64_t);
   TUNER_TRY(cache_make(&made->parameters, key_bytes, num_bytes, num_cached));
   return fill_memory(made, stream);
 }
 
-void program_free(program *made) {
-  if (made == NULL) return;
-  unload(made);
+void program_end(program *made) {
+  side_end(made);
+  forget_rows(made);
   cache_free(&made->parameters);
-  free(made);
+  if (made->pack != NULL) pack_let_go(made->pack);
 }
 
 tuner_status program_check_address(const program *on, uint32_t tensor, uint64_t address, const char *name) {
@@ -145,7 +155,7 @@ static tuner_status check_pages(const program *on, int64_t num_pages) {
 static tuner_status pack_part_of(const program *on, const pack_part *part, const program_call *call, uint8_t *into) {
   memcpy(into, part->parameter.data, part->parameter_bytes);
   for (uint32_t i = 0; i < part->num_patches; ++i) {
-    const pack_patch patch = pack_get_patch(on->pack, part->first_patch + i);
+    const pack_patch patch = on->rows.patches[part->first_patch + i];
     if (patch.tensor == PACK_TENSOR_NUM_PAGES || patch.tensor == PACK_TENSOR_ROWS) {
       const int32_t count = (int32_t)(patch.tensor == PACK_TENSOR_ROWS ? call->rows : call->num_pages);
       memcpy(into + patch.offset, &count, 4);
@@ -156,7 +166,7 @@ static tuner_status pack_part_of(const program *on, const pack_part *part, const
     }
   }
   for (uint32_t i = 0; i < part->num_maps; ++i) {
-    const pack_map map = pack_get_map(on->pack, part->first_map + i);
+    const pack_map map = on->rows.maps[part->first_map + i];
     uint64_t dims[5], address = on->memory + (uint64_t)map.memory_place * ALIGNMENT;
     if (map.op != PACK_TENSOR_MEMORY) address = call->addresses[map.op];
     memcpy(dims, map.dims, sizeof dims);
@@ -168,11 +178,13 @@ static tuner_status pack_part_of(const program *on, const pack_part *part, const
 }
 
 static tuner_status enqueue_all(program *on, uint8_t *parameters, CUstream stream, uint32_t flags) {
-  for (uint32_t i = 0; i < on->is.num_parts; ++i) {
+  for (uint32_t i = 0; i < on->rows.is.num_parts; ++i) {
+    const pack_part *part = &on->rows.parts[i];
     CUlaunchConfig config = on->configs[i];
-    config.stream = stream;
-    TUNER_TRY(tuner_enqueue(on->driver, on->functions[i], config, on->parts[i].flags, parameters + on->offsets[i],
-                            on->parts[i].dependent_offset, flags));
+    config.stream = (part->flags & PACK_SIDE_STREAM) != 0 ? on->side.stream : stream;
+    if (part->gate_ctas != 0) TUNER_TRY(side_gate(on, i, parameters + on->offsets[i]));
+    TUNER_TRY(tuner_enqueue(on->driver, on->functions[i], config, part->flags, parameters + on->offsets[i],
+                            part->dependent_offset, flags));
     ++on->list.num_enqueued;
   }
   return TUNER_OK;
@@ -181,15 +193,16 @@ static tuner_status enqueue_all(program *on, uint8_t *parameters, CUstream strea
 tuner_status program_launch(program *on, const program_call *call, CUstream stream, uint32_t flags) {
   TUNER_TRY(operand_check_flags(flags));
   TUNER_TRY(check_pages(on, call->num_pages));
-  TUNER_TRY(launch_list_begin(&on->list, on->driver, stream, on->is.num_parts));
+  TUNER_TRY(launch_list_begin(&on->list, on->driver, stream, on->rows.is.num_parts));
   int is_new;
   uint8_t *parameters = cache_find(&on->parameters, call, &is_new);
   if (is_new) {
-    for (uint32_t i = 0; i < on->is.num_parts; ++i)
-      TUNER_TRY(pack_part_of(on, &on->parts[i], call, parameters + on->offsets[i]));
+    for (uint32_t i = 0; i < on->rows.is.num_parts; ++i)
+      TUNER_TRY(pack_part_of(on, &on->rows.parts[i], call, parameters + on->offsets[i]));
     cache_keep(&on->parameters, parameters, call);
   }
-  return launch_list_end(&on->list, enqueue_all(on, parameters, stream, flags));
+  TUNER_TRY(side_fork(on, stream));
+  return launch_list_end(&on->list, side_join(on, stream, enqueue_all(on, parameters, stream, flags)));
 }
 
 /* What lies at a place of the memory, as a kernel has written it. */
@@ -202,16 +215,16 @@ static tuner_status read_memory(const program *on, CUstream stream, uint64_t off
 
 /* Of the launches of products: what one refused, or that one gave up. */
 static tuner_status products_refused(const program *on, CUstream stream, tuner_attention_refusal *found) {
-  for (uint32_t i = 0; found->kind == 0 && i < on->is.num_parts; ++i) {
-    const pack_part *part = &on->parts[i];
+  for (uint32_t i = 0; found->kind == 0 && i < on->rows.is.num_parts; ++i) {
+    const pack_part *part = &on->rows.parts[i];
     if (part->abort_offset == PACK_NOWHERE) continue;
     if ((part->flags & PACK_TELLS_REFUSED) != 0)
       TUNER_TRY(read_memory(on, stream, part->abort_offset + PACK_REFUSED_BEHIND_ABORT, sizeof *found, found));
   }
-  for (uint32_t i = 0; found->kind == 0 && i < on->is.num_parts; ++i) {
+  for (uint32_t i = 0; found->kind == 0 && i < on->rows.is.num_parts; ++i) {
     uint32_t raised = 0;
-    if (on->parts[i].abort_offset == PACK_NOWHERE) continue;
-    TUNER_TRY(read_memory(on, stream, on->parts[i].abort_offset, sizeof raised, &raised));
+    if (on->rows.parts[i].abort_offset == PACK_NOWHERE) continue;
+    TUNER_TRY(read_memory(on, stream, on->rows.parts[i].abort_offset, sizeof raised, &raised));
     if (raised != 0) found->kind = -1;
   }
   return TUNER_OK;
@@ -220,13 +233,16 @@ static tuner_status products_refused(const program *on, CUstream stream, tuner_a
 tuner_status program_refused(const program *on, CUstream stream, tuner_attention_refusal *refusal) {
   tuner_attention_refusal found;
   _Static_assert(sizeof found == RECORD_BYTES, "as the kernel writes it");
-  TUNER_TRY(read_memory(on, stream, on->is.refused_offset, sizeof found, &found));
+  TUNER_TRY(read_memory(on, stream, on->rows.is.refused_offset, sizeof found, &found));
   TUNER_TRY(products_refused(on, stream, &found));
   if (refusal != NULL) *refusal = found;
   return found.kind == 0 ? TUNER_OK : TUNER_ABORTED;
 }
 
 tuner_status program_reset(program *on, CUstream stream) {
+  const tuner_driver *driver = on->driver;
+  if (on->side.stream != NULL) /* a call that failed may have left a launch there that nothing waits for */
+    TUNER_TRY(tuner_check(driver, driver->stream_synchronize(on->side.stream), "cuStreamSynchronize"));
   TUNER_TRY(fill_memory(on, stream));
   on->list.needs_reset = 0;
   return TUNER_OK;

@@ -17,18 +17,10 @@ tuner_status pack_check_target(const pack_target *target, int version, int major
   return TUNER_OK;
 }
 
-/* Of a kernel, or of a program behind them. */
-static pack_target target_of(const tuner_pack *pack, uint32_t index) {
-  if (index >= pack->num_kernels) return pack_get_program(pack, index - pack->num_kernels).target;
-  const pack_kernel is = pack_get_kernel(pack, index);
-  const pack_target target = {is.major, is.minor, is.suffix, is.num_sms, is.cuda_version, (is.flags & PACK_SIMULATED) != 0};
-  return target;
-}
-
 tuner_status tuner_pack_check(const tuner_pack *pack, int ordinal) {
   if (pack == NULL) return tuner_fail(TUNER_BAD_ARGUMENT, "pack must not be null");
   for (uint32_t i = 0; i < pack->num_kernels + pack->num_programs; ++i) /* whether there is a driver or not */
-    if (target_of(pack, i).is_simulated)
+    if (pack_get_row(pack, i).target.is_simulated)
       return tuner_fail(TUNER_MISMATCH, "the pack is simulated: there is nothing to run");
   const tuner_driver *driver = tuner_driver_get();
   if (driver == NULL) return TUNER_NO_DRIVER;
@@ -42,13 +34,13 @@ tuner_status tuner_pack_check(const tuner_pack *pack, int ordinal) {
   tuner_status worst = TUNER_OK;
   uint32_t other = 0;
   for (uint32_t i = 0; i < pack->num_kernels + pack->num_programs; ++i) {
-    const pack_target target = target_of(pack, i);
+    const pack_target target = pack_get_row(pack, i).target;
     const tuner_status status = pack_check_target(&target, version, facts[0], facts[1], facts[2]);
     if (status < 0) return status;
     if (status != TUNER_OK) worst = status, other = i;
   }
   TUNER_TRY(pack_check_fits(pack, driver, device));
   if (worst == TUNER_OK) return TUNER_OK;
-  const pack_target target = target_of(pack, other);
+  const pack_target target = pack_get_row(pack, other).target;
   return pack_check_target(&target, version, facts[0], facts[1], facts[2]); /* again, for its sentence */
 }

@@ -95,9 +95,9 @@ tuner_status tuner_load_driver(const char *path);
 
 /* Every byte is checked before anything of it is used. */
 tuner_status tuner_pack_open(const char *path, tuner_pack **pack);
-/* The bytes of a pack, which stay where they are until it is closed. */
+/* The bytes of a pack, which stay where they are until it is closed and all that was prepared of it is released. */
 tuner_status tuner_pack_open_bytes(const void *bytes, size_t num_bytes, tuner_pack **pack);
-/* No FFN of it may be prepared any more. */
+/* Nothing more is prepared of it. What was prepared runs on, until it is released. */
 void tuner_pack_close(tuner_pack *pack);
 /* Whether all of its kernels run on a device (OK), do so at other speeds (OTHER_CARD), or do not (MISMATCH): also where the
  * device does not hold the CTAs, or clusters, that a kernel needs resident at once. Kernels are loaded for that question, into

@@ -89,6 +89,9 @@ class Prepared:
 
     def close(self) -> None:
         self.c.tuner_layer_release(self.layer)
+        self.close_pack()
+
+    def close_pack(self) -> None:
         self.c.tuner_pack_close(self.pack)
 
 
@@ -126,6 +129,21 @@ def test_parameters_of_any_number_of_rows_are_the_workers(
         one.launch(0)
     with pytest.raises(RuntimeFailure, match="down is null, and the kernel needs it"):
         one.launch(4, down=0)
+
+
+def test_what_is_prepared_keeps_its_pack_and_modules_are_shared(recorder: Recorder, tmp_path: Path) -> None:
+    one = Prepared(recorder, make(PlanKind.TWO_LAUNCHES, workload=mlp()), tmp_path / "a.tunerpack")
+    other = ctypes.c_void_p()
+    again = one.c.tuner_layer_prepare(one.pack, one.choice, one.memory.address, 0x77, 4, ctypes.byref(other))
+    one.checked(again)
+    assert len(recorder.calls("cuModuleLoadData")) == 1, "of both, and of both launches of each"
+    one.close_pack()
+    for layer, num_unloaded in ((other, 0), (one.layer, 1)):
+        recorder.clear()
+        one.launch(7)
+        assert len(recorder.calls("cuLaunchKernelEx")) == 2
+        one.c.tuner_layer_release(layer)
+        assert len(recorder.calls("cuModuleUnload")) == num_unloaded
 
 
 def test_a_ladder_of_a_chain_is_asked_by_rows(recorder: Recorder, tmp_path: Path) -> None:

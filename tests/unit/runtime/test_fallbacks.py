@@ -174,7 +174,7 @@ WRONG: dict[str, tuple[Callable[[Broken], None], str]] = {
     "another artifact": (flip("kernels", 1, DIGEST, 1), "kernel 1 .* another kernel than that whose fallback it is"),
     "another kind of launch": (flip("kernels", 1, FLAGS_OF_KERNEL, 2), "another kernel than that whose fallback it is"),
     "a launch that is another": (flip("launches", 1, FLAGS_OF_LAUNCH, 2), "launch 1 .*"),
-    "another op": (put("ops", 3, 16, 1), "kernel 1 .* other ops than the kernel whose fallback it is"),
+    "another op": (put("ops", 3, 16, 1), "kernel 1 .* another kernel than that whose fallback it is"),
     "no first": (flip("kernels", 0, FLAGS_OF_KERNEL, 8), ""),
     "a rung that names it": (put("rungs", 0, NUMBER_OF_RUNG, 1), "rung 0 .* names another kernel's fallback"),
     "no smaller plan": (larger_plan, ""),
@@ -192,9 +192,12 @@ OF_PROGRAMS: dict[str, tuple[Callable[[Broken], None], str]] = {
     "another artifact": (flip("programs", 1, DIGEST, 1), "program 1 .* another kernel than that whose fallback it is"),
     "another kind of launch": (
         flip("parts", 1, FLAGS_OF_PART, 2),
-        "part 1 .* larger or of another kind than the launch",
+        "program 1 .* a launch that is larger, or of another kind",
     ),
-    "more threads": (put("parts", 1, THREADS_OF_PART, 1024), "part 1 .* larger or of another kind than the launch"),
+    "more threads": (
+        put("parts", 1, THREADS_OF_PART, 1024),
+        "program 1 .* a launch that is larger, or of another kind",
+    ),
     "no first": (flip("programs", 0, FLAGS_OF_PROGRAM, 2), ""),
     "a rung that names it": (put("lines", 0, NUMBER_OF_RUNG, 1), "names another kernel's fallback"),
 }

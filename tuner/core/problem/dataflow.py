@@ -18,9 +18,9 @@ class Read(NamedTuple):
     tensor: str
     #: Rows and columns, as the op reads it.
     shape: Shape
-    #: Of another shape: the field that is told of it, if it is another; what the op does with the tensor, why that
+    #: Of another shape: the field that is at fault, if it is another; what the op does with the tensor, why that
     #: cannot be, and what would be right.
-    told: str = ""
+    blame: str = ""
     verb: str = "reads"
     why: str = ""
     remedy: str = "give it a tensor of the shape that it reads"
@@ -106,7 +106,7 @@ def _path(reads_of: dict[str, list[str]], start: str, end: str) -> list[str]:
 
 def _misfit(flow: Flow, read: Read, shape: Shape, first: str) -> InvalidInput:
     """A tensor of another shape than the op says; `first` is the op that gave an input its shape."""
-    (rows, columns), field = read.shape, f"{flow.name}.{read.told or read.field}"
+    (rows, columns), field = read.shape, f"{flow.name}.{read.blame or read.field}"
     if first:
         problem = f"reads {read.tensor} as [{rows}, {columns}], but {first} reads it as [{shape[0]}, {shape[1]}]"
         return InvalidInput(field, problem, "give each input its own name")

@@ -113,7 +113,7 @@ class GemmOp(TileOp):
         """Each tensor that it names: A, and what its epilogue reads."""
         named = (read for part in reversed(self.parts) for read in part.reads(self))
         remedy = "make the consumer's m and k the producer's m and n"
-        return (Read("source", self.source, (self.m, self.k), told="k", remedy=remedy), *named)
+        return (Read("source", self.source, (self.m, self.k), blame="k", remedy=remedy), *named)
 
     @property
     def operands(self) -> tuple[str, ...]:

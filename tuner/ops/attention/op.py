@@ -91,7 +91,7 @@ class AttentionOp(LaunchOp):
     @property
     def reads(self) -> tuple[Read, ...]:
         """Each tensor that it names."""
-        return (Read("queries", self.source, (self.m, self.n), told="source", remedy=_AS_MANY_HEADS),)
+        return (Read("queries", self.source, (self.m, self.n), blame="source", remedy=_AS_MANY_HEADS),)
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
         """Queries, both caches, lengths, the table of pages, and the output."""
