@@ -150,7 +150,8 @@ def tiling_features(tiling: Tiling, workload: Workload, gpu: Gpu) -> list[float]
         waves = num_rows * num_cols * num_parts / gpu.num_clusters(tiling.cluster_size)
         features += [math.log2(num_parts), *_TILE(tile)]
         features += [math.log2(math.ceil(waves) / waves), math.log2(num_rows * tile.m / op.m)]
-    return features
+    own = (one for one in tiling.of_kinds if one is not None)
+    return features + [feature for one in own for feature in own_features(one)]
 
 
 def own_features(op: TileOpSchedule) -> list[float]:
