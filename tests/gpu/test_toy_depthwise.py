@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.toys import Served
+from tests.support.toys import Toys
 from tuner.workers.host.cards import Card
 
 #: By the `mma` engine, and by `simt`; rows of sequences that tiles do not divide.
@@ -15,7 +15,7 @@ CHAINS = ((160, 40, 512), (4, 2, 512))
 
 
 def test_chains_with_it_are_right_on_a_card_fused_and_apart(card: Card, tmp_path: Path) -> None:
-    served = Served(tmp_path, "depthwise", gpu="auto")
+    served = Toys("depthwise", tmp_path, gpu="auto")
     try:
         for m, length, n in CHAINS:
             ops = [

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.toys import Served
+from tests.support.toys import Toys
 
 OPS = [
     {"name": "up", "source": "x", "n": 512, "k": 256, "activation": "silu"},
@@ -22,14 +22,14 @@ CHAIN = {"kind": "chain", "m": 160, "dtype": "bf16", "ops": OPS}
 
 
 @pytest.fixture(scope="module")
-def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    found = Served(tmp_path_factory.mktemp("toys"), "depthwise")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
+    found = Toys("depthwise", tmp_path_factory.mktemp("toys"))
     yield found
     found.stop()
 
 
 @pytest.fixture(scope="module")
-def api(toys: Served) -> Iterator[httpx.Client]:
+def api(toys: Toys) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=toys.url) as client:
         yield client
 
@@ -39,7 +39,7 @@ def post(api: httpx.Client, pair: dict[str, Any]) -> httpx.Response:
 
 
 @pytest.fixture(scope="module")
-def job(toys: Served, api: httpx.Client) -> str:
+def job(toys: Toys, api: httpx.Client) -> str:
     """One that has ended."""
     answer = post(api, CHAIN)
     assert answer.status_code == 202, answer.text
@@ -63,7 +63,7 @@ def test_a_norm_of_its_output_is_refused_since_it_leaves_no_squares(api: httpx.C
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "pair.down.norm")
 
 
-def test_its_own_axis_is_searched_in_fused_launches(toys: Served, job: str) -> None:
+def test_its_own_axis_is_searched_in_fused_launches(toys: Toys, job: str) -> None:
     trials = [json.loads(line) for line in toys.client("trials", job, "--json").splitlines()]
     measured = [one for one in trials if one["candidate"]["schedule"] and one["outcome"]["kind"] == "measured"]
     assert {"fused", "runs", "n_launches"} <= {one["candidate"]["plan_kind"] for one in measured}
@@ -85,7 +85,7 @@ def test_its_pages_are_there(api: httpx.Client, job: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def fetched(toys: Served, job: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fetched(toys: Toys, job: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its kernel."""
     out = tmp_path_factory.mktemp("fetched") / "best.zip"
     whatever = ("--even-if-slower", "--accept-unfused", "--elsewhere")
@@ -105,9 +105,7 @@ for arch in ("sm_80", "sm_90a"):
 """
 
 
-def test_a_fetched_kernel_has_its_task_and_its_tensors_and_compiles(
-    toys: Served, fetched: Path, tmp_path: Path
-) -> None:
+def test_a_fetched_kernel_has_its_task_and_its_tensors_and_compiles(toys: Toys, fetched: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(fetched) as found:
         manifest, source = json.loads(found.read("manifest.json")), found.read("kernel.cu").decode()
     tensors = {one["name"]: (one["role"], one["shape"]) for one in manifest["tensors"]}
@@ -139,5 +137,5 @@ print([runtime.tuner_layer_find(pack, 0, rows, 0, ctypes.byref(AttentionChoice()
 """
 
 
-def test_a_pack_of_it_is_opened_by_the_c_runtime(toys: Served, fetched: Path, tmp_path: Path) -> None:
+def test_a_pack_of_it_is_opened_by_the_c_runtime(toys: Toys, fetched: Path, tmp_path: Path) -> None:
     assert toys.python(_OPEN, str(fetched), str(tmp_path / "model.tunerpack")).strip() == "[0, 2]", "and no other rows"

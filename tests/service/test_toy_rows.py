@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.toys import Served, run
+from tests.support.toys import Toys, run
 
 DTYPES = ("e5m2", "single")
 PAIR = ("--m", "2", "--d-in", "512", "--d-hidden", "1024", "--d-out", "512", "--activation", "relu2")
@@ -57,14 +57,14 @@ print(found(Dtype.FP16.row.number, relu2), found(250, relu2), found(Dtype.FP16.r
 
 
 @pytest.fixture(scope="module")
-def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    found = Served(tmp_path_factory.mktemp("toys"), "rows")
+def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
+    found = Toys("rows", tmp_path_factory.mktemp("toys"))
     yield found
     found.stop()
 
 
 @pytest.fixture(scope="module")
-def jobs(toys: Served) -> dict[str, str]:
+def jobs(toys: Toys) -> dict[str, str]:
     """A job of each element type that has ended, by its id."""
     for dtype in DTYPES:
         toys.client("submit", *PAIR, "--dtype", dtype, "--trials", "12", "--watch", "--json")
@@ -72,7 +72,7 @@ def jobs(toys: Served) -> dict[str, str]:
     return {job["pair"]["dtype"]: job["id"] for job in listed if job["state"] == "succeeded"}
 
 
-def test_jobs_of_added_rows_are_searched_proven_and_end(toys: Served, jobs: dict[str, str]) -> None:
+def test_jobs_of_added_rows_are_searched_proven_and_end(toys: Toys, jobs: dict[str, str]) -> None:
     assert set(jobs) == set(DTYPES)
     for job in jobs.values():
         trials = [json.loads(line) for line in toys.client("trials", job, "--json").splitlines()]
@@ -84,7 +84,7 @@ def test_jobs_of_added_rows_are_searched_proven_and_end(toys: Served, jobs: dict
 
 
 @pytest.fixture(scope="module")
-def fetched(toys: Served, jobs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def fetched(toys: Toys, jobs: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The kernel of each job."""
     folder = tmp_path_factory.mktemp("fetched")
     whatever = ("--even-if-slower", "--accept-unfused", "--elsewhere")
@@ -93,9 +93,7 @@ def fetched(toys: Served, jobs: dict[str, str], tmp_path_factory: pytest.TempPat
     return {dtype: folder / f"{dtype}.zip" for dtype in jobs}
 
 
-def test_a_fetched_kernel_has_the_rows_text_and_compiles(
-    toys: Served, fetched: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_fetched_kernel_has_the_rows_text_and_compiles(toys: Toys, fetched: dict[str, Path], tmp_path: Path) -> None:
     sources = []
     for dtype, kept in fetched.items():
         with zipfile.ZipFile(kept) as found:
@@ -109,7 +107,7 @@ def test_a_fetched_kernel_has_the_rows_text_and_compiles(
 
 
 def test_a_pack_of_jobs_of_added_rows_is_opened_by_the_c_runtime(
-    toys: Served, jobs: dict[str, str], tmp_path: Path
+    toys: Toys, jobs: dict[str, str], tmp_path: Path
 ) -> None:
     """Of such small products the library is the answer."""
     pack = tmp_path / "model.tunerpack"
@@ -117,9 +115,7 @@ def test_a_pack_of_jobs_of_added_rows_is_opened_by_the_c_runtime(
     assert toys.python(_OPEN, str(pack), *DTYPES).splitlines()[0] == "[1, 1]"
 
 
-def test_kernels_of_added_rows_are_found_by_the_c_runtime(
-    toys: Served, fetched: dict[str, Path], tmp_path: Path
-) -> None:
+def test_kernels_of_added_rows_are_found_by_the_c_runtime(toys: Toys, fetched: dict[str, Path], tmp_path: Path) -> None:
     pack = tmp_path / "model.tunerpack"
     toys.python(_PACK, str(pack), *map(str, fetched.values()))
     found, others = toys.python(_OPEN, str(pack), *DTYPES).splitlines()

@@ -47,11 +47,12 @@ def run(program: str, *sites: Path, timeout_s: float = 120.0) -> str:
     return found.stdout
 
 
-class Served:
-    """A server and a client of it, in processes that have a toy."""
+class Toys:
+    """A server and a client of it, in processes that have the package."""
 
-    def __init__(self, folder: Path, toy: str, gpu: str = "simulated:h200") -> None:
-        self.site = install(toy, folder)
+    def __init__(self, name: str, folder: Path, *, gpu: str = "simulated:h200") -> None:
+        """Starts them."""
+        self.site = install(name, folder)
         self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)])}
         self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
         own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", gpu]
@@ -67,9 +68,21 @@ class Served:
         command = "from tuner.client.cli import main; main()"
         return self.python(command, "--url", self.url, *arguments)
 
+    def refused(self, *arguments: str) -> str:
+        """What a command says that fails."""
+        command = "from tuner.client.cli import main; main()"
+        ran = self._ran(command, "--url", self.url, *arguments)
+        assert ran.returncode != 0, ran.stdout
+        return ran.stdout + ran.stderr
+
     def python(self, program: str, *arguments: str) -> str:
         """What a program prints."""
-        ran = subprocess.run(
+        ran = self._ran(program, *arguments)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def _ran(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [sys.executable, "-c", program, *arguments],
             capture_output=True,
             text=True,
@@ -77,8 +90,6 @@ class Served:
             check=False,
             timeout=240,
         )
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
 
     def stop(self) -> None:
         """Ends the server."""

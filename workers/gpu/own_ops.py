@@ -8,16 +8,17 @@ from typing import Any
 import cupy
 
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue.sums import Tensors
 from tuner.core.problem.op_kinds import part_of
 from tuner.core.problem.tile_op import TileOp
 from tuner.errors import WorkerError
 
-from .reference import Array, Reference
+from .reference import Reference
 
 
-def own_reference(op: TileOp, a: Array, w: Array, dtype: Dtype, *, a_is_rounded: bool) -> Reference:
-    """The op's output for operands in float64, by the file ``reference`` of its kind, and its tolerance: what fp32 sums
-    may be off by, and two roundings of the output; `a_is_rounded` where A is an earlier op's output.
+def own_reference(op: TileOp, tensors: Tensors, dtype: Dtype) -> Reference:
+    """The op's output, by the file ``reference`` of its kind, and its tolerance: what fp32 sums may be off by, where an
+    earlier op's output was rounded on its way, and two roundings of the output.
 
     Raises:
         WorkerError: the kind has no reference.
@@ -25,7 +26,9 @@ def own_reference(op: TileOp, a: Array, w: Array, dtype: Dtype, *, a_is_rounded:
     if (part := part_of(op.KIND, "reference")) is None:
         raise WorkerError(f"{op.name}: nothing says here what a {op.KIND} must be")
     roundoff, step = dtype.row.roundoff, dtype.row.smallest_step
-    values, error = part.reference(cupy, op, a, w, roundoff=roundoff if a_is_rounded else 0.0)
+    source, w = tensors[op.source], tensors[f"{op.name}.weight"].values
+    off = 0.0 if source.tolerance is None else roundoff
+    values, error = part.reference(cupy, op, source.values, w, roundoff=off)
     tolerance = error + 2 * roundoff * cupy.abs(values) + 2 * step
     return Reference(
         values=cupy.ascontiguousarray(values), tolerance=cupy.ascontiguousarray(tolerance.astype(cupy.float32))

@@ -39,12 +39,11 @@ def torch_runner(data: ProblemData, calls: TorchCalls = TorchCalls.EAGER) -> Tor
         raise WorkerError(f"the library's {own[0].KIND} is PyTorch's already: its time is the library's")
     if other := next((op for op in data.workload.tile_ops if not op.IS_PRODUCT), None):
         raise WorkerError(f"nothing is known here of PyTorch's call for {other.name}, a {other.KIND}")
-    if any(op.row_scale for op in data.workload.tile_ops):
-        raise WorkerError("PyTorch has no call that scales the rows of a product: compare without a row scale")
+    refused = (part.torch(op) for op in data.workload.tile_ops for part in op.parts)
+    if reason := next(filter(None, refused), ""):
+        raise WorkerError(reason)
     if any(op.norm not in ("", op.source) for op in data.workload.tile_ops):
         raise WorkerError("a norm of what an op does not read has no call of PyTorch: compare without it")
-    if any(op.rotary for op in data.workload.tile_ops):
-        raise WorkerError("PyTorch has no call that turns queries and keys and writes to a cache: compare without it")
     return TorchChain(torch, data, calls)
 
 

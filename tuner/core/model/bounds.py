@@ -117,19 +117,20 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
     side, seen, elements = sqrt(cache_bytes / size), set[str](), 0.0
     epilogues = sum(map(workload.own_epilogue_bytes, range(len(workload.tile_ops))))
     for index, op in enumerate(workload.tile_ops):
-        weights, read = op.weight_rows * op.k, op.m * op.source_columns
+        weights, inputs = op.weight_rows * op.k, op.m * op.source_columns
         streamed = 2 * op.m * op.weight_rows * op.k / side if op.IS_PRODUCT else 0.0
         if op.source in seen:
             elements += weights
         elif workload.producer_of(index) is not None:
-            elements += max(weights, streamed - read)
+            elements += max(weights, streamed - inputs)
         else:
-            elements += max(weights + read, streamed)
+            elements += max(weights + inputs, streamed)
         seen.add(op.source)
-        is_given = bool(op.residual_source) and workload.residual_producer_of(index) is None
-        if is_given and op.residual_source not in seen:
-            elements += op.m * op.n
-            seen.add(op.residual_source)
+        given = (read for read in op.reads[1:] if read.field != "norm" and workload.op_index(read.tensor) is None)
+        for read in given:
+            if read.tensor not in seen:
+                elements += read.shape[0] * read.shape[1]
+                seen.add(read.tensor)
         elements += op.m * op.result_columns if workload.leaves(op) else 0
     return int(elements) * size + epilogues
 

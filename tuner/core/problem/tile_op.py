@@ -30,7 +30,7 @@ class TileOp(Op):
     eps = 0.0
     activation = Activation.IDENTITY
     if not TYPE_CHECKING:
-        rotary = None
+        rotary, epilogue = None, ()
     if TYPE_CHECKING:  # names of its module, which are not there when an op's fields are asked for
         rotary: Rotary | None
 
@@ -85,4 +85,4 @@ class TileOp(Op):
 
     def epilogue_bytes(self, dtype: Dtype) -> int:
         """Bytes that its epilogue reads."""
-        return sum(part.num_bytes(self, dtype) for part in self.parts)
+        return 0

@@ -29,7 +29,7 @@ __device__ constexpr bool is_alone(int op) { return op == kRotaryOp || (TUNER_OW
 __device__ constexpr int first_like(int op) {
   if (is_alone(op)) return op;
   for (int earlier = 0; earlier < op; ++earlier)
-    if (!is_alone(earlier) && same_config(kOps[earlier], kOps[op]) && same_chain_op(kChainOps[earlier], kChainOps[op])) return earlier;
+    if (!is_alone(earlier) && parts_of(earlier) == parts_of(op) && same_config(kOps[earlier], kOps[op]) && same_chain_op(kChainOps[earlier], kChainOps[op])) return earlier;
   return op;
 }
 
