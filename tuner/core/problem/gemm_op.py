@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache, cached_property
 from typing import Any, ClassVar, Self
 
@@ -15,7 +15,7 @@ from tuner.core.problem.epilogue.added import parts_from_json
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.op import TILE, Op, OpWords, Tensor, given, output, weight
 from tuner.core.problem.rotary import Rotary
-from tuner.core.problem.tile_op import TileOp
+from tuner.core.problem.tile_op import TileOp, keep_plain
 from tuner.errors import InvalidInput
 
 #: Element indices are int32 on the device, which counts a tile to its end, beyond the matrix, and strides by a CTA.
@@ -266,6 +266,10 @@ class GemmOp(TileOp):
         rotary = Rotary.from_json(data["rotary"]) if data.get("rotary") else None
         epilogue = parts_from_json(data.get("epilogue", ()))
         return cls(**{**data, "activation": Activation(data["activation"]), "rotary": rotary, "epilogue": epilogue})
+
+
+_options = (one for one in fields(GemmOp) if one.default is not MISSING and one.name != "source")
+keep_plain({one.name: one.default for one in _options})
 
 
 @cache

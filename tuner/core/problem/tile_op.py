@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tuner.core.problem.activation import Activation
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.op import Op
 
 if TYPE_CHECKING:
     from tuner.core.problem.epilogue.part import Part
-    from tuner.core.problem.rotary import Rotary
+
+_PLAIN = dict[str, Any]()
+
+
+def keep_plain(options: Mapping[str, Any]) -> None:
+    """What products have in their options where nobody asks for any."""
+    _PLAIN.update(options)
 
 
 class TileOp(Op):
@@ -24,15 +30,13 @@ class TileOp(Op):
     #: ``source`` of its kind has what a task does.
     IS_PRODUCT: ClassVar[bool] = False
 
-    # What of the epilogue that products have it has, too: nothing, unless its kind says so.
-    bias = gated = residual = row_scale = False
-    residual_source = norm = ""
-    eps = 0.0
-    activation = Activation.IDENTITY
-    if not TYPE_CHECKING:
-        rotary, epilogue = None, ()
-    if TYPE_CHECKING:  # names of its module, which are not there when an op's fields are asked for
-        rotary: Rotary | None
+    def __getattr__(self, name: str) -> Any:
+        """An option of products that its kind has not: as a product has it that does not ask for it."""
+        if name in _PLAIN:
+            return _PLAIN[name]
+        raise AttributeError(f"a {self.KIND} has no {name!r}")
+
+    if TYPE_CHECKING:
 
         @property
         def source(self) -> str:
@@ -50,6 +54,11 @@ class TileOp(Op):
     def parts(self) -> tuple[Part, ...]:
         """Of its epilogue, in their order."""
         return ()
+
+    @property
+    def halves(self) -> str:
+        """What the rows of W behind one of its columns are, for people; empty where there is one."""
+        return ""
 
     @property
     def scales_rows(self) -> bool:
