@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Options of a job that say what "fast" means, and those that its body has under their own names.
 _OBJECTIVE = ("l2", "regime", "energy_within_percent", "torch_compile")
 _BUDGET = ("trials", "seconds", "patience")
-_NAMED = ("target", "seed", "priors", "reuse", "priority", "project", "labels", "deadline_s", "webhook")
+_NAMED = ("target", "seed", "priors", "sweep", "reuse", "priority", "project", "labels", "deadline_s", "webhook")
 _CHAIN_FILE = click.Path(dir_okay=False, path_type=Path)
 _CHAIN_WORDS = "up to eight ops of a JSON file, as POST /jobs takes them"
 
@@ -68,6 +68,7 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
             metavar="FILE|LINE",
             help="Try exactly these, and search nothing.",
         ),
+        option("--sweep", metavar="WHAT", help="Of --schedule: vary rasters, merges, signals ..."),
         option("--plan-kind", "plan_kinds", multiple=True, metavar="KIND", help="Of --schedule: e.g. fused."),
         option("--reuse", is_flag=True, help="Take a finished job of the same problem."),
         option("--priority", type=click.IntRange(-10, 10), metavar="N", help="-10 to 10; above 0 for admins."),

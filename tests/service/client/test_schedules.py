@@ -69,6 +69,19 @@ def test_the_line_of_a_schedule_is_taken_as_it_is_printed(run: Run, client: Clie
     assert [one["text"] for one in again] == [line]
 
 
+def test_a_sweep_tries_all_that_it_makes_of_a_schedule_in_one_job(run: Run, client: Client, files: list[str]) -> None:
+    job = json.loads(run("submit", "--schedule", files[0], "--sweep", "signals", "--json").stdout)
+    assert run("watch", job["id"]).exit_code == ExitCode.OK
+    rows = [row["candidate"]["schedule"] for row in client.trials(job["id"]) if row["candidate"]["schedule"]]
+    assert len(rows) == job["num_given"] >= 2
+    assert len({json.dumps(row["tiling"]) for row in rows}) == 1, "the kernel stays"
+    assert len({row["ordering"]["granularity"] for row in rows}) >= 2
+    wrong = run("submit", *PAIR, "--sweep", "merges")
+    assert (wrong.exit_code, "no schedule is given" in wrong.stderr) == (ExitCode.REFUSED, True)
+    unknown = run("submit", "--schedule", files[0], "--sweep", "colours")
+    assert "use 'rasters', 'merges', 'signals', 'launches' or 'shares'" in unknown.stderr
+
+
 def test_files_that_do_not_go_together_are_refused(run: Run, files: list[str], tmp_path: Path) -> None:
     for options, words in (
         (["--plan-kind", "fused", *PAIR], "--plan-kind is of --schedule"),
