@@ -8,23 +8,45 @@ op makes of them need no bound of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tuner.core.problem.op import Op
+from tuner.core.problem.workload import Workload
 
 from .op_data import OpData
+from .outputs import GuardedOutput
 from .reference import Reference
 
-if TYPE_CHECKING:
-    from .data import ProblemData
-
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
+
+
+class CheckedData(Protocol):
+    """The tensors of one problem, of which each check has inputs of its own."""
+
+    workload: Workload
+    #: Of each launch op.
+    own: tuple[OpData, ...]
+    #: By slot and op.
+    outputs: list[dict[str, GuardedOutput]]
+    #: By check and name, of what the inputs alone tell.
+    references: list[dict[str, Reference]]
+
+    def written(self, name: str, seed_index: int) -> Array:
+        """The bits that a checked launch has left."""
+
+    def inputs_of_check(self, seed_index: int) -> dict[str, Array]:
+        """By name."""
+
+    def references_of(
+        self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
+    ) -> dict[str, Reference]:
+        """With those of these tile ops."""
 
 
 class Segments:
     """Of one problem."""
 
-    def __init__(self, data: ProblemData) -> None:
+    def __init__(self, data: CheckedData) -> None:
         self._data = data
         self._own = {one.op.name: one for one in data.own}
         self._ops: list[list[Op]] = [[]]
