@@ -206,7 +206,7 @@ def check_answer(best: Mapping[str, Any], *, accept_unfused: bool, even_if_slowe
 
 
 def has_own_launches(best: Mapping[str, Any]) -> bool:
-    """Whether the winner has an op with a launch of its own in every kind: nobody who calls it counts on a single one."""
+    """Whether the winner has an op with a launch of its own in every kind: no caller counts on a single one."""
     schedule = best["finals"][best["winner_row"]]["candidate"].get("schedule")
     try:
         return bool(schedule) and bool(Schedule.from_json(schedule).launch_ops)
