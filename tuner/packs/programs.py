@@ -1,7 +1,8 @@
-"""What the C runtime does for an artifact of an attention, a layer or a chain: memory that it fills once, and launches.
+"""What the C runtime does for an artifact that is no FFN: memory that it fills once, and launches.
 
 A launch's parameter is a template. What depends on the caller's tensors, or on where the memory lies, is patched in.
-The templates are packed by the same code that packs an artifact's launches in Python.
+The templates are packed by the same code that packs an artifact's launches in Python. A kind whose launches have a list
+of their own in a manifest brings what is laid out for one of these: the file ``pack_program``.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, cast
 
 from tuner.core.problem.dtype import ELEMENTS
+from tuner.core.problem.op_kinds import op_kinds, part_of
 
 from .contents import Kernel
 from .launched_shape import LaunchedShape
 from .parameters import has_rows, is_of_weights, most_rows, of_each_op, of_launch, pack_fields, pack_product
 
-ATTENTION_TENSORS = ("keys", "values", "lengths", "pages")
 ALIGNMENT = 256
 #: Of the workspace of a launch that writes to a cache.
 REFUSED_BEHIND_ABORT, REFUSED_BYTES = 32, 16
@@ -31,6 +32,8 @@ _MAP_BYTES = 128
 _MARK = 0x5A5A_0000_A5A5_0000
 
 Json = dict[str, Any]
+#: A parameter from the addresses of tensors, and from those of places in the memory.
+Pack = Callable[[Mapping[str, int], Mapping[str, int]], bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +113,49 @@ class Program:
     parts: tuple[Part, ...]
     #: In the memory: the words of what was refused.
     refused_offset: int
-    #: By name; an attention with a plain product behind it has the seven tensors of its call instead.
+    #: By name; where a call names its tensors by role it has those instead.
     operands: tuple[Operand, ...] = ()
     #: Of a chain, which may be launched for fewer; 0 where the rows are fixed.
     most_rows: int = 0
+
+
+class Layout(Protocol):
+    """Where the parts of one program lie."""
+
+    def file(self, name: str) -> int:
+        """Room for a file of the artifact."""
+
+    def patches(self, pack: Pack, own: Mapping[str, int]) -> tuple[Patch, ...]:
+        """Where each address goes in what `pack` makes; `own` are places in the memory."""
+
+    def maps(self, recipes: list[Json], fields: Mapping[str, int], rows_per_page: int) -> tuple[MapPatch, ...]:
+        """Where tensor maps go; `fields` are the parameter's, by name."""
+
+
+class KindOfList(Protocol):
+    """The file ``pack_program`` of a kind."""
+
+    #: The manifest's list of its launches.
+    SECTION: str
+
+    def roles_of(self, recipe: Json, manifest: Json) -> dict[str, str]:
+        """The tensors of a call by name, each as one of `TENSORS`."""
+
+    def paged_of(self, recipe: Json) -> tuple[str, ...]:
+        """Its caches of any number of pages."""
+
+    def part_of(self, recipe: Json, workspace: int, layout: Layout) -> Part:
+        """Its launch; `workspace` lies there in the memory."""
+
+
+def _listed(manifest: Json) -> tuple[KindOfList, Json] | None:
+    """The one launch that is in a list of its kind."""
+    for kind in op_kinds():
+        part = part_of(kind, "pack_program")
+        if part is not None and (found := manifest.get(part.SECTION)):
+            (recipe,) = found
+            return cast(KindOfList, part), recipe
+    return None
 
 
 def parameter_name(part: int) -> str:
@@ -122,8 +164,8 @@ def parameter_name(part: int) -> str:
 
 
 def programs_of(kernel: Kernel) -> tuple[Program, ...]:
-    """That of an artifact of one attention at most, whatever products stand around it; and behind it the one for cards
-    that do not hold its launches, if the artifact has these."""
+    """That of an artifact of one launch at most in the lists of kinds, whatever products stand around it; and behind it
+    the one for cards that do not hold its launches, if the artifact has these."""
     return tuple(_Builder(kernel, launches).program() for launches in kernel.launch_lists)
 
 
@@ -139,7 +181,7 @@ class _Builder:
         self._kernel, self._manifest, self._launches = kernel, kernel.manifest, launches
         self._bytes = 0
         self._fills: list[Fill] = []
-        (self._attention,) = self._manifest.get("attentions", (None,))
+        self._listed = _listed(self._manifest)
         self._most_rows = most_rows(self._manifest)
         #: The manifest's names of tensors, as places: a tensor of the caller's, or one in the memory.
         self._places: dict[str, tuple[str | int, int]] = {}
@@ -150,13 +192,16 @@ class _Builder:
             self._place_by_name()
 
     def program(self) -> Program:
-        of_attentions, refused = [], self._room(REFUSED_BYTES, zeros=REFUSED_BYTES) if self._attention is None else 0
-        if self._attention:
-            workspace = self._attention["workspace"]
+        lists: dict[str, list[Part]] = {}
+        if self._listed:
+            kind, recipe = self._listed
+            workspace = recipe["workspace"]
             at = self._room(workspace["bytes"], zeros=workspace["zero_bytes"])
-            of_attentions, refused = [self._of_attention(self._attention, at)], at + workspace["refused"]
+            lists[kind.SECTION], refused = [kind.part_of(recipe, at, self)], at + workspace["refused"]
+        else:
+            refused = self._room(REFUSED_BYTES, zeros=REFUSED_BYTES)
         of_own = [part for recipes in of_each_op(self._manifest) for part in self._of_own(recipes)]
-        lists = {"attentions": of_attentions, "own_launches": of_own, "launches": self._of_products()}
+        lists |= {"own_launches": of_own, "launches": self._of_products()}
         first = [{"list": name, "index": index} for name, parts in lists.items() for index in range(len(parts))]
         order = self._manifest.get("launch_order", first)
         return Program(
@@ -170,27 +215,19 @@ class _Builder:
         )
 
     def _place_by_role(self) -> None:
-        """The seven tensors of an attention's call."""
-        assert self._attention is not None
-        name = self._attention["op"]
-        source = next(op["source"] for op in self._manifest["workload"]["ops"] if op["name"] == name)
-        self._places |= {source: ("q", 0), **{f"{name}.{one}": (one, 0) for one in ATTENTION_TENSORS}}
-        product = self._attention["before"]
-        self._places[product or name] = ("y", 0)
-        if product:
-            attended = next(one for one in self._manifest["tensors"] if one["name"] == name)
-            self._places |= {f"{product}.w": ("w", 0), name: ("memory", self._room(_num_bytes(attended)))}
+        """The tensors of a call that names them so."""
+        assert self._listed is not None
+        kind, recipe = self._listed
+        self._places |= {name: (role, 0) for name, role in kind.roles_of(recipe, self._manifest).items()}
+        self._place_between()
 
     def _place_by_name(self) -> None:
         """Whatever the manifest names; what only the launches read and write lies in the memory."""
         given = [one for one in self._manifest["tensors"] if one["role"] not in _BETWEEN]
-        attention = self._attention or {}
-        paged = {f"{attention['op']}.{one}" for one in ("keys", "values") if "pages" in attention}
+        paged = set(self._listed[0].paged_of(self._listed[1])) if self._listed else set()
         paged |= set((self._manifest["parameter"] or {}).get("pages", {}).get("caches", ()))
         self._places |= {one["name"]: (place, 0) for place, one in enumerate(given)}
-        for one in self._manifest["tensors"]:
-            if one["role"] in _BETWEEN:
-                self._places[one["name"]] = ("memory", self._room(_num_bytes(one)))
+        self._place_between()
         self._operands = tuple(
             Operand(
                 name=one["name"],
@@ -203,6 +240,11 @@ class _Builder:
             for one in given
         )
 
+    def _place_between(self) -> None:
+        for one in self._manifest["tensors"]:
+            if one["role"] in _BETWEEN and one["name"] not in self._places:
+                self._places[one["name"]] = ("memory", self._room(_num_bytes(one)))
+
     def _room(self, num_bytes: int, *, zeros: int = 0, name: str = "") -> int:
         at = self._bytes
         self._bytes += -(-num_bytes // ALIGNMENT) * ALIGNMENT
@@ -210,33 +252,9 @@ class _Builder:
             self._fills.append(Fill(offset=at, num_zeros=zeros, name=name))
         return at
 
-    def _file(self, name: str) -> int:
+    def file(self, name: str) -> int:
+        """Room for a file of the artifact."""
         return self._room(len(self._kernel.files[name]), name=name)
-
-    def _of_attention(self, recipe: Json, workspace: int) -> Part:
-        own = {name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")}
-        abort = recipe["workspace"].get("abort_record")  # not there in artifacts of before waits were bounded
-        own |= {"abort": workspace + abort["offset"]} if abort else {}
-        own |= {name: self._file(recipe[name]) for name in ("tasks", "queues")}
-        first, pages = bytes.fromhex(recipe["first_tasks"]), recipe.get("pages")
-
-        def pack(addresses: Mapping[str, int], there: Mapping[str, int]) -> bytes:
-            given = {name: there[name] for name in own}
-            return pack_fields(recipe["parameter"], addresses, {**given, "first_tasks": first}, _no_map)
-
-        fields = _offsets(recipe["parameter"])
-        maps = self._maps(recipe["tensor_maps"], fields, pages["rows_per_page"] if pages else 0)
-        patches = self._patches(pack, own)
-        if pages:
-            patches += (Patch(offset=fields["num_pages"], tensor="num_pages"),)
-        return Part(
-            recipe=recipe,
-            kernel=recipe["kernel"],
-            parameter=pack(_NOWHERE, _NOWHERE),
-            patches=patches,
-            maps=maps,
-            abort_offset=own.get("abort"),
-        )
 
     def _of_own(self, recipes: list[Json]) -> list[Part]:
         """The launches of an op that another package brings, which work in one memory."""
@@ -245,7 +263,7 @@ class _Builder:
 
         def file_at(name: str) -> int:
             if name not in files:
-                files[name] = self._file(name)
+                files[name] = self.file(name)
             return files[name]
 
         found = []
@@ -256,14 +274,14 @@ class _Builder:
 
             def pack(addresses: Mapping[str, int], there: Mapping[str, int], of: Json = recipe, own: Any = own,
                      constants: Any = constants) -> bytes:  # fmt: skip
-                return pack_fields(of["parameter"], addresses, {**constants, **{n: there[n] for n in own}}, _no_map)
+                return pack_fields(of["parameter"], addresses, {**constants, **{n: there[n] for n in own}}, no_map)
 
             part = Part(
                 recipe=recipe,
                 kernel=recipe["kernel"],
-                parameter=pack(_NOWHERE, _NOWHERE),
-                patches=self._patches(pack, own),
-                maps=self._maps(recipe["tensor_maps"], _offsets(recipe["parameter"]), 0),
+                parameter=pack(NOWHERE, NOWHERE),
+                patches=self.patches(pack, own),
+                maps=self.maps(recipe["tensor_maps"], offsets_of(recipe["parameter"]), 0),
             )
             found.append(part)
         return found
@@ -277,14 +295,14 @@ class _Builder:
         return [self._of_product(launch, spaces[launch["workspace"]["index"]]) for launch in self._launches]
 
     def _of_product(self, launch: Json, workspace: int) -> Part:
-        own = {"words": self._file(launch["plan"]), "workspace": workspace}
+        own = {"words": self.file(launch["plan"]), "workspace": workspace}
         header = self._kernel.files[launch["plan"]]
 
         def pack(addresses: Mapping[str, int], there: Mapping[str, int]) -> bytes:
             given = {name: there[name] for name in own}
-            return pack_product(self._manifest, launch, addresses, given, header, _no_map)
+            return pack_product(self._manifest, launch, addresses, given, header, no_map)
 
-        fields = _offsets(self._manifest["parameter"])
+        fields = offsets_of(self._manifest["parameter"])
         abort, refused = launch["workspace"]["abort_record"]["offset"], launch["workspace"].get("refused")
         assert refused is None or refused["offset"] == abort + REFUSED_BEHIND_ABORT, "the C runtime reads them there"
         counts = (offset for name, offset in fields.items() if name.endswith(".num_pages"))
@@ -294,28 +312,27 @@ class _Builder:
         return Part(
             recipe=launch,
             kernel=self._manifest["kernel"],
-            parameter=pack(_NOWHERE, _NOWHERE),
-            patches=(*self._patches(pack, own), *numbers),
-            maps=self._maps(launch["tensor_maps"], fields, 0),
+            parameter=pack(NOWHERE, NOWHERE),
+            patches=(*self.patches(pack, own), *numbers),
+            maps=self.maps(launch["tensor_maps"], fields, 0),
             dependent_offset=fields["is_dependent"],
             abort_offset=workspace + abort,
             tells_refused=refused is not None,
         )
 
-    def _patches(
-        self, pack: Callable[[Mapping[str, int], Mapping[str, int]], bytes], own: Mapping[str, int]
-    ) -> tuple[Patch, ...]:
+    def patches(self, pack: Pack, own: Mapping[str, int]) -> tuple[Patch, ...]:
         """Where each address goes: there the bytes are a mark's once it has the mark."""
         found = []
         for tensor, (place, addend) in self._places.items():
-            for at in _marked(pack(defaultdict(int, {tensor: _MARK}), _NOWHERE)):
+            for at in _marked(pack(defaultdict(int, {tensor: _MARK}), NOWHERE)):
                 found.append(Patch(offset=at, tensor=place, addend=addend))
         for name, addend in own.items():
-            for at in _marked(pack(_NOWHERE, defaultdict(int, {name: _MARK}))):
+            for at in _marked(pack(NOWHERE, defaultdict(int, {name: _MARK}))):
                 found.append(Patch(offset=at, tensor="memory", addend=addend))
         return tuple(sorted(found, key=lambda patch: patch.offset))
 
-    def _maps(self, recipes: list[Json], fields: Mapping[str, int], rows_per_page: int) -> tuple[MapPatch, ...]:
+    def maps(self, recipes: list[Json], fields: Mapping[str, int], rows_per_page: int) -> tuple[MapPatch, ...]:
+        """Of a part; `fields` are its parameter's, by name."""
         make = partial(MapPatch, rows_per_page=rows_per_page)
         found = []
         for recipe in recipes:
@@ -327,10 +344,12 @@ class _Builder:
         return tuple(found)
 
 
-_NOWHERE: Mapping[str, int] = defaultdict(int)
+#: Addresses that nobody knows yet.
+NOWHERE: Mapping[str, int] = defaultdict(int)
 
 
-def _no_map(_: Any) -> bytes:
+def no_map(_: Any) -> bytes:
+    """In the place of a tensor map."""
     return bytes(_MAP_BYTES)
 
 
@@ -338,7 +357,8 @@ def _marked(parameter: bytes) -> list[int]:
     return [at for at in range(0, len(parameter) - 7, 8) if struct.unpack_from("<Q", parameter, at)[0] == _MARK]
 
 
-def _offsets(parameter: Json) -> dict[str, int]:
+def offsets_of(parameter: Json) -> dict[str, int]:
+    """Of a parameter's fields, by name."""
     return {field["name"]: field["offset"] for field in parameter["fields"]}
 
 
