@@ -221,6 +221,49 @@ def explain(what: str, **place: Any) -> None:
         click.echo(sentence)
 
 
+@main.command()
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--kind", help="The plan kind, e.g. fused or two_launches.  [default: as few launches as there may be]")
+@click.option(
+    "--plan",
+    "plans",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Words of a launch, e.g. plan0.bin of an artifact, in the place of those that the schedule has; one for each.",
+)
+@click.option("--task", type=click.IntRange(min=0), help="The task that is drawn.  [default: the last one that waits]")
+def prove(path: Path, kind: str | None, plans: tuple[Path, ...], task: int | None) -> None:
+    """Proves that the launches of a schedule compute everything once, end, and read nothing too early.
+
+    FILE is a schedule file, as `tuner explain` takes it, or the manifest.json of an artifact. What is proven is said in
+    words, with a drawing of which task waits for which. Where the proof fails, its witness is told and drawn, and the
+    exit code is 1.
+    """
+    from tuner.core.insight.prove import drawn, in_words, prove, refused
+    from tuner.core.schedule.candidate import Candidate, in_fewest_launches
+    from tuner.core.schedule.plan_kinds import PlanKind
+    from tuner.errors import PlanError
+    from tuner.schedule_file import read_schedule
+
+    workload, gpu, schedule = read_schedule(path)
+    if kind is not None and kind not in [str(one) for one in PlanKind if one.is_ours]:
+        known = ", ".join(str(one) for one in PlanKind if one.is_ours)
+        raise click.BadParameter(f"{kind!r} is none of ours; there are {known}", param_hint="--kind")
+    candidate = in_fewest_launches(workload, schedule)
+    if kind is not None:
+        candidate = Candidate(plan_kind=PlanKind(kind), schedule=schedule)
+    click.echo(f"{workload.describe()} on {gpu.name}, {candidate.plan_kind.replace('_', ' ')}: {schedule}.")
+    try:
+        proven = prove(workload, gpu, candidate, [plan.read_bytes() for plan in plans])
+    except PlanError as error:
+        click.echo("\n".join(refused(error)))
+        raise SystemExit(1) from error
+    for op in workload.launch_ops:
+        click.echo(f"\n{op.name}: a launch of its own, whose plan its kind has proven.")
+    for one in proven:
+        click.echo("\n".join(("", *in_words(one), "", *drawn(one, task))))
+
+
 def _from_job(job_id: str, place: dict[str, Any]) -> tuple[tuple[Workload, Gpu, Schedule], list[str]]:
     """What a job asked and its fastest fused schedule; and what it measured, in sentences."""
     from tuner.core.insight.explain_job import best_to_explain, explain_job

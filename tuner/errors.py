@@ -88,7 +88,14 @@ class SafetyError(PlanError):
 
 
 class LivenessError(PlanError):
-    """A task waits for something that never comes."""
+    """A task waits for something that never comes; of a circle of waits, `cycle` has each task, and why it waits."""
+
+    def __init__(self, problem: str, witness: str, cycle: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(problem, witness)
+        self.cycle = cycle
+
+    def __reduce__(self) -> tuple[type[LivenessError], tuple[str, str, tuple[tuple[str, str], ...]]]:  # type: ignore[override]  # with its cycle
+        return type(self), (self.problem, self.witness, self.cycle)
 
 
 class ResourceError(PlanError):

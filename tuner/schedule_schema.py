@@ -13,37 +13,38 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.gemm_op import GemmOp
 from tuner.core.problem.gpu import CATALOGUE
+from tuner.core.problem.op_kinds import OpKind, op_kinds
 from tuner.core.problem.workload import WorkloadKind
 from tuner.core.schedule.codec import parts
-from tuner.ops.attention.op import ATTENTION, Lengths
-from tuner.ops.attention.shape import DecodeAttention
+from tuner.core.schedule.levels import LaunchConfig, TileOpSchedule, schedule_class
+from tuner.core.schedule.ordering import TaskOrder
 
 Json = dict[str, Any]
 
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string"}
-_NULLABLE_COUNT = {"type": ["integer", "null"]}
 
 
 def schedule_schema() -> Json:
-    """Of a `Schedule` as its JSON form has it."""
-    return _object({name: _of(kind) for name, kind in parts().items()}, [])  # one of them at least
+    """Of a `Schedule` as its JSON form has it: in the parts that were released, or by level."""
+    levels = {"launch": _of(LaunchConfig), "order": _of(TaskOrder)}
+    ops = {"type": "array", "items": {"anyOf": [_of_choice(kind) for kind in ("", *op_kinds())]}}
+    return _object({name: _of(kind) for name, kind in parts().items()} | {"ops": ops} | levels, [])  # some of them
+
+
+def _of_choice(kind: str) -> Json:
+    """Of what is chosen of an op of that kind; without one, of any op of tiles."""
+    whole = _of(schedule_class(kind) if kind else TileOpSchedule)
+    return _object({**_named(kind), **whole["properties"]}, [*_named(kind), *whole["required"]])
+
+
+def _named(kind: str) -> Json:
+    return {"op": {"enum": [kind]}} if kind else {}
 
 
 def workload_schema() -> Json:
     """Of a `Workload` as its JSON form has it."""
-    attention = _of(DecodeAttention)
-    shape = {name: value for name, value in attention["properties"].items() if name != "dtype"}
-    form: Json = {
-        "page_tokens": _NULLABLE_COUNT,
-        "heads_first": {"type": "boolean"},
-        "window": _NULLABLE_COUNT,
-        "soft_cap": {"type": ["number", "null"]},
-    }
-    named: Json = {"op": {"enum": [ATTENTION]}, "name": {"type": "string"}, "source": {"type": "string"}}
-    timed = {"lengths": {"enum": [str(one) for one in Lengths]}}
-    ops = {"anyOf": [_of(GemmOp), _object({**named, **shape, **form, **timed}, ["op", "name", "source"])]}
+    ops = {"anyOf": [_of_op(kind) for kind in sorted(op_kinds().values(), key=lambda one: not one.is_unnamed)]}
     properties = {
         "kind": {"enum": [str(one) for one in WorkloadKind]},
         "ops": {"type": "array", "items": ops},
@@ -51,6 +52,13 @@ def workload_schema() -> Json:
         "num_in_front": {"type": "integer"},
     }
     return _object(properties, ["kind", "ops", "dtype"])
+
+
+def _of_op(kind: OpKind) -> Json:
+    """Of an op of that kind."""
+    hints, named = kind.op.json_hints(), {} if kind.is_unnamed else _named(kind.name)
+    needed = [name for name, (_, is_needed) in hints.items() if is_needed]
+    return _object({**named, **{name: _of(hint) for name, (hint, _) in hints.items()}}, [*named, *needed])
 
 
 def file_schema() -> Json:

@@ -100,6 +100,7 @@ class Job(TypedDict):
     budget: Budget
     seed: int
     priors: str
+    num_given: int
     created_at: str
     started_at: str | None
     finished_at: str | None

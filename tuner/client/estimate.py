@@ -17,6 +17,7 @@ from rich.table import Table
 
 from tuner.client import render
 from tuner.client.errors import NoResult
+from tuner.client.kinds_in_models import kinds_in_models
 from tuner.client.model_options import model_options, read_config, take_rows
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import as_json
@@ -24,7 +25,6 @@ from tuner.client.output import print_json, print_table
 from tuner.client.partly_known import what_remains
 from tuner.core.problem.gpu import CATALOGUE
 from tuner.errors import InvalidInput
-from tuner.ops.attention.models import counted_pairs, words_of
 from tuner.packs.ladder import DEFAULT_MIN_GAIN
 from tuner.packs.shapes import Shape
 from tuner.versions import install_command
@@ -145,14 +145,14 @@ def _asked(
         yield from ((str(shape), layers, m, {"kind": "ffn", "m": m, **vars(shape)}) for m in rows)
     if context is None:
         return
-    for path, m in product(configs, rows):
+    for path, m, kind in product(configs, rows, kinds_in_models()):
         try:
             config = read_config(path)
-            pairs = counted_pairs(config, sequences=m, max_length=context, page_tokens=page_tokens, **how)
+            pairs = kind.counted_pairs(config, sequences=m, max_length=context, page_tokens=page_tokens, **how)
         except InvalidInput as error:
-            click.echo(f"{path}: {error.field}: {error.problem}: its attention is not estimated", err=True)
+            click.echo(f"{path}: {error.field}: {error.problem}: what has a context is not estimated", err=True)
             break
-        yield from ((words_of(pair), layers, m, pair) for pair, layers in pairs)
+        yield from ((kind.words_of(pair), layers, m, pair) for pair, layers in pairs)
 
 
 def _gains(asked: Sequence[tuple[str, int, int, dict[str, Any]]], target: str) -> list[Gain]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.client.kinds_in_models import kinds_in_models
 from tuner.client.model_families import WRAPPED
 from tuner.client.models import EXPERTS, QUANTISED, dtype_of, size_of
 from tuner.core.problem.activation import of_transformers
-from tuner.ops.attention.models import in_words
 from tuner.packs.shapes import Shape
 
 
@@ -26,12 +26,13 @@ def what_remains(
     """
     config = config["text_config"] if config.get("model_type") in WRAPPED and "text_config" in config else config
     if any(config.get(name) for name in QUANTISED):
-        return {}, [in_words(config, "its keys and values are not quantised"), "no product: their weights are"]
+        known = [kind.whether_known(config, "its keys and values are not quantised") for kind in kinds_in_models()]
+        return {}, [*known, "no product: their weights are"]
     if not any(config.get(name) for name in EXPERTS):
         return {}, []
     layers = size_of(config, "num_hidden_layers")
     found: dict[Shape, int] = {}
-    words = [in_words(config, "and o_proj behind it, and qkv in front")]
+    words = [kind.whether_known(config, "and o_proj behind it, and qkv in front") for kind in kinds_in_models()]
     for what, width, count in _dense(config, layers):
         if width % tp:
             words.append(f"{what}: {width} columns are no multiple of tp {tp}")

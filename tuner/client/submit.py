@@ -61,6 +61,15 @@ def _job_options(*, hidden: bool = False) -> list[click.Option]:
         option("--torch-compile", is_flag=True, default=None, help="Judge against torch.compile, too."),
         option("--seed", type=click.IntRange(min=0), metavar="N", help="Of the search and the inputs."),
         option("--priors", type=click.Choice(["nearest", "none"]), help="Earlier winners, or a fair search."),
+        option(
+            "--schedule",
+            "schedules",
+            multiple=True,
+            metavar="FILE",
+            type=_CHAIN_FILE,
+            help="Try exactly these, and search nothing.",
+        ),
+        option("--plan-kind", "plan_kinds", multiple=True, metavar="KIND", help="Of --schedule: e.g. fused."),
         option("--reuse", is_flag=True, help="Take a finished job of the same problem."),
         option("--priority", type=click.IntRange(-10, 10), metavar="N", help="-10 to 10; above 0 for admins."),
         option("--project", help="What it belongs to."),
@@ -157,12 +166,18 @@ def submit(ctx: click.Context, /, **options: Any) -> None:
 def _send(client: Client, options: dict[str, Any]) -> None:
     """Submits what the options say, and prints or watches it."""
     from tuner.client.addresses import address_of
+    from tuner.client.given import given_schedules
     from tuner.client.job_commands import watch_one
 
     rows = options.get("m")
     if isinstance(rows, tuple):
         options["m"] = rows[0]
-    if (chain := options.get("chain")) is None:
+    given = given_schedules(options["schedules"], options["plan_kinds"])
+    if given and isinstance(rows, tuple):
+        raise click.UsageError("--schedule is of one number of rows: give --m once")
+    if (chain := options.get("chain")) is None and given and not spelled_among(options):
+        pair = given.pair
+    elif chain is None:
         pair = pair_body(take_pair(options))
     elif spelled := spelled_among(options):
         raise click.UsageError(f"{spelled}: not with --chain, whose file has it all")
@@ -170,6 +185,9 @@ def _send(client: Client, options: dict[str, Any]) -> None:
         pair = chain_body(chain)
     body: dict[str, Any] = _given(options, _NAMED)
     body |= {"objective": _given(options, _OBJECTIVE), "budget": _given(options, _BUDGET)}
+    if given:
+        given.check(pair)
+        body["schedules"] = given.candidates
     key = options["idempotency_key"]
     job: Mapping[str, Any]
     if isinstance(rows, tuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from tuner.client.batch import follow, ladder_shapes
 from tuner.client.errors import JobFailed
 from tuner.client.follow.interrupted import what_goes_on
 from tuner.client.http import Client
+from tuner.client.kinds_in_models import kinds_in_models
 from tuner.client.model_options import model_options, name_of, read_config, take_rows
 from tuner.client.models import ffn_shapes, merged
 from tuner.client.options import Finite
@@ -24,8 +26,6 @@ from tuner.client.packs import make, order_of_jobs
 from tuner.client.row_counts import with_between
 from tuner.client.signatures import pinned
 from tuner.errors import InvalidInput
-from tuner.ops.attention.model_blocks import what_to_take
-from tuner.ops.attention.models import words_of
 from tuner.packs.shapes import Shape
 
 Found = TypeVar("Found")
@@ -118,10 +118,14 @@ def _shapes(configs: Sequence[Path], **how: Any) -> dict[Shape, int]:
 def _pairs(configs: Sequence[Path], rows: Sequence[int], options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Of all configs and numbers of sequences, each once."""
     how = {name: options[name] for name in ("tp", "dtype", "page_tokens")} | {"max_length": options["context"]}
-    take = what_to_take(with_qkv=options["with_qkv"], blocks=options["blocks"])
-    found = [pair for path in configs for m in rows for pair in _read(path, partial(take, sequences=m, **how))]
-    for pair in (once := [pair for index, pair in enumerate(found) if pair not in found[:index]]):
-        click.echo(words_of(pair), err=True)
+    once: list[dict[str, Any]] = []
+    for kind in kinds_in_models():
+        take = kind.what_to_take(with_qkv=options["with_qkv"], blocks=options["blocks"])
+        for path, m in product(configs, rows):
+            for pair in _read(path, partial(take, sequences=m, **how)):
+                if pair not in once:
+                    once.append(pair)
+                    click.echo(kind.words_of(pair), err=True)
     return once
 
 

@@ -38,7 +38,7 @@ from tuner.service.priors import PriorBook
 from tuner.service.probing import Probing
 from tuner.service.progress import Progress
 from tuner.service.searching import LostSearches, Search, order_of
-from tuner.service.siblings import GivenCandidates, Siblings, new_kernels
+from tuner.service.siblings import GivenCandidates, Siblings, given_to, new_kernels
 from tuner.service.turns import Turn
 from tuner.service.waiting import GaveWay, JobFailed, Stopped
 from tuner.service.watched_lane import WatchedLane
@@ -293,6 +293,9 @@ class Runner:
         past, budget = self._history(job.id), job.spec.budget
         due_s = job.due_s(self._clock())
         left_s = min(budget.seconds - job.search_s, due_s)
+        if job.spec.tried:
+            self._record_all(job, given_to(job, past), past, num_trials=budget.trials, left_s=left_s)
+            return
         space = any_space_of(job.spec.workload, self.target.gpu)
         priors = self._priors.of(job, space, past, kernel_version_for(self._lane.environment(), job.spec.workload))
         with self._beforehand.search(order_of(job, self.target.gpu, past, priors)) as searcher:
@@ -306,7 +309,7 @@ class Runner:
     def _next_to_search(self, job_id: str) -> NextJob | None:
         """The job that will most likely be searched behind this one, if that has not begun yet."""
         job = self._next_job({*self._claims.jobs.besides(job_id), job_id})
-        if job is None or job.state is not JobState.QUEUED:
+        if job is None or job.state is not JobState.QUEUED or job.spec.tried:
             return None
         return next_job(job, self.target.gpu, self._priors, self._lane.environment())
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain, islice
 
 from tuner.core.legal.legality import check_kind
-from tuner.core.schedule.candidate import Candidate
+from tuner.core.schedule.candidate import LIBRARY, Candidate
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.space.joint import AnySpace
 from tuner.core.trial.batch import MOST_SHARED, BatchStep, rows_of
@@ -60,6 +60,12 @@ class GivenCandidates:
     def wind_up(self) -> None:
         """Ends it."""
         self._left.clear()
+
+
+def given_to(job: JobRecord, past: Sequence[Trial]) -> GivenCandidates:
+    """What a job was given to try, beside the library, and has not tried."""
+    done = {trial.candidate for trial in past}
+    return GivenCandidates(one for one in dict.fromkeys((LIBRARY, *job.spec.tried)) if one not in done)
 
 
 class Siblings:

@@ -25,8 +25,7 @@ def outcome_kind(outcome: Outcome) -> str:
 
 def candidate_to_json(candidate: Candidate) -> dict[str, Any]:
     """A dict of plain JSON values."""
-    schedule = candidate.schedule.to_json() if candidate.schedule else None
-    return {"plan_kind": str(candidate.plan_kind), "schedule": schedule}
+    return candidate.to_json()
 
 
 def candidate_from_json(data: dict[str, Any]) -> Candidate:

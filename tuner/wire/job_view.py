@@ -73,6 +73,9 @@ class JobView(View):
     budget: BudgetView
     seed: int
     priors: PriorsChoice = Field(description="what the search begins with")
+    num_given: int = Field(
+        description="schedules that it tries beside the library, and no others; 0 where it searches for them"
+    )
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -127,6 +130,7 @@ class JobView(View):
             budget=BudgetView.model_validate(spec.budget),
             seed=spec.seed,
             priors=spec.priors,
+            num_given=len(spec.tried),
             deadline_at=None if job.deadline_at is None else moment(job.deadline_at),
             created_at=moment(job.created_at),
             started_at=None if job.started_at is None else moment(job.started_at),

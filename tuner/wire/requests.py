@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -19,6 +20,7 @@ from tuner.core.trial.job import (
 )
 from tuner.errors import InvalidInput
 from tuner.wire.fields import Strict
+from tuner.wire.given import MAX_SCHEDULES, GivenSchedule, candidates_of
 from tuner.wire.pairs import Asked, workload_of
 from tuner.wire.searches import (
     MAX_SECONDS,
@@ -100,6 +102,11 @@ class TuneRequest(Strict):
     budget: BudgetRequest = BudgetRequest()
     seed: int = Field(default=0, ge=0, le=MAX_SEED, description="of the sampler, the inputs and the simulated noise")
     priors: PriorsName = PriorsChoice.NEAREST
+    schedules: list[GivenSchedule] = Field(
+        default=[],
+        max_length=MAX_SCHEDULES,
+        description="exactly these are tried, beside the library, and nothing is searched: `budget.trials` is theirs",
+    )
     reuse: bool = Field(
         default=False, description="answer with the best finished job of the same problem, if there is one"
     )
@@ -141,12 +148,18 @@ class TuneRequest(Strict):
             workload=workload,
             target_id=target_id,
             objective=objective_of(self.objective, workload),
-            budget=Budget(**self.budget.model_dump()),
+            budget=self._budget(),
             seed=self.seed,
             priors=self.priors,
             energy_within_percent=self.objective.energy_within_percent,
             torch_compile=self.objective.torch_compile,
+            tried=candidates_of("schedules", self.schedules, workload, target_id),
         )
+
+    def _budget(self) -> Budget:
+        """That of a search; of what is given, as many trials as there are."""
+        budget = Budget(**self.budget.model_dump())
+        return replace(budget, trials=len(self.schedules) + 1, patience=None) if self.schedules else budget
 
     @property
     def digest(self) -> str:
@@ -161,7 +174,7 @@ class TuneRequest(Strict):
             del body["objective"]["torch_compile"]
         if self.budget.patience is None:
             del body["budget"]["patience"]
-        for name in ("priority", "project", "labels", "deadline_s", "webhook"):
+        for name in ("priority", "project", "labels", "deadline_s", "webhook", "schedules"):
             if body[name] == type(self).model_fields[name].default:
                 del body[name]
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))

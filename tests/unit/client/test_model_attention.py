@@ -11,8 +11,7 @@ from tests.unit.client.test_models import config
 from tuner.core.problem.asked import workload_of
 from tuner.core.problem.workload import Dtype
 from tuner.errors import InvalidInput
-from tuner.ops.attention.model_blocks import block_chains
-from tuner.ops.attention.models import attention_pairs, qkv_attention_chains
+from tuner.ops.attention.models import attention_pairs, block_chains, qkv_attention_chains
 from tuner.wire.pairs import Chain
 
 #: By hand: heads, heads of the cache, elements of a head, hidden size, dtype.

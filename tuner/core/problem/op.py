@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import ELEMENTS, Dtype
 from tuner.core.problem.kv_cache import WrittenCache
-from tuner.core.problem.op_codec import fields_from_json, fields_to_json
+from tuner.core.problem.op_codec import fields_from_json, fields_of, fields_to_json, hints_of, is_needed
 
 #: Rows and columns of a tile, about.
 TILE = 128
@@ -233,6 +233,12 @@ class Op(ABC):
             InvalidInput: a field is unknown, is missing, or is out of its range.
         """
         return fields_from_json(cls, {name: value for name, value in data.items() if name != "op"})
+
+    @classmethod
+    def json_hints(cls) -> dict[str, tuple[Any, bool]]:
+        """Of its JSON each key but the kind's: the type of the value, and whether it must be there."""
+        hints = hints_of(cls)
+        return {one.name: (hints[one.name], is_needed(one)) for one in fields_of(cls)}
 
     def describe(self, *, with_rows: bool = True) -> str:
         """A few words: what it makes of what is in front of it."""

@@ -43,6 +43,11 @@ def fields_of(cls: Any) -> tuple[Field[Any], ...]:
     return fields(cls)
 
 
+def is_needed(field: Field[Any]) -> bool:
+    """Whether a field has no default."""
+    return _default(field) is MISSING
+
+
 @cache
 def hints_of(cls: type) -> dict[str, Any]:
     """The types of a dataclass' fields, by name."""

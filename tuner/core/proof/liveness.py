@@ -100,7 +100,7 @@ def queue_position(plan: Plan) -> Ints:
     return rank * lengths.size + queue
 
 
-def _late_tasks(plan: Plan, position: Ints) -> Ints:
+def late_tasks(plan: Plan, position: Ints) -> Ints:
     """Tasks that come before a post that they wait for, in the order of `position`."""
     waiting = np.flatnonzero(plan.tasks[:, 4] > plan.tasks[:, 3])
     if not waiting.size:
@@ -133,7 +133,7 @@ def check_liveness(plan: Plan, graph: TaskGraph, protocol: Protocol | None = Non
     Raises:
         LivenessError: a wait is never over; the witness is the cycle of waits.
     """
-    late = _late_tasks(plan, queue_position(plan))
+    late = late_tasks(plan, queue_position(plan))
     if not late.size:
         return
     protocol = protocol or Protocol(plan)
@@ -142,32 +142,35 @@ def check_liveness(plan: Plan, graph: TaskGraph, protocol: Protocol | None = Non
     else:  # where tasks are drawn the check above was the definition; one CTA that runs the table shows the cycle
         progress = protocol.run(num_ctas=plan.num_ctas if plan.assignment == STATIC else 1)
     if progress.blocked:
-        raise LivenessError("the plan deadlocks", _cycle(plan, graph, progress))
+        cycle = _cycle(plan, graph, progress)
+        first = cycle[0][0].partition(" (")[0]
+        steps = [f"{who} {why}" for who, why in cycle]
+        raise LivenessError("the plan deadlocks", "; ".join([*steps, f"and so back to {first}"]), cycle)
 
 
-def _cycle(plan: Plan, graph: TaskGraph, progress: Progress) -> str:
+def _cycle(plan: Plan, graph: TaskGraph, progress: Progress) -> tuple[tuple[str, str], ...]:
     """Follows from blocked task to the signal that it lacks, to the head of the queue that holds its post, until a
-    task repeats."""
+    task repeats: each task of the way, and why it waits."""
     ticket = "a later ticket than"
     behind_in = {STATIC: "which stands behind", TICKET: ticket, FIRST_WAVE: ticket}
     head_of = {_queue_of(plan, task): task for task in progress.blocked}
-    task, seen, steps = next(iter(progress.blocked)), set[int](), list[str]()
-    while task not in seen:
-        seen.add(task)
+    task, steps = next(iter(progress.blocked)), dict[int, tuple[str, str]]()
+    while task not in steps:
         signal, needed = _lacking(plan, task, progress.posts)
         pending = np.flatnonzero(plan.tasks[:, 5] == signal)
         poster = next(int(p) for p in pending if not progress.started[p])
         queue = _queue_of(plan, poster)
         head = head_of.get(queue, task)  # of a wave: the CTA that waits for a ticket may be the one that drew it
-        step = f"{task_name(plan, graph, task)} waits for signal {signal} ({progress.posts[signal]} of {needed} posts)"
+        step = f"waits for signal {signal} ({progress.posts[signal]} of {needed} posts)"
         step += f", which {task_name(plan, graph, poster)} would post"
         if poster != head:
             behind = task_name(plan, graph, head)
             step += f", {behind_in[plan.assignment]} {behind}"
             step += f" in queue {queue}" if plan.assignment == STATIC else ""
-        steps.append(step)
+        steps[task] = task_name(plan, graph, task), step
         task = head
-    return "; ".join([*steps, f"and so back to task {task}"])
+    circle = list(steps)[list(steps).index(task) :]
+    return tuple(steps[one] for one in circle)
 
 
 def _queue_of(plan: Plan, task: int) -> int:

@@ -74,6 +74,11 @@ def check_safety(plan: Plan, graph: TaskGraph) -> None:
             )
 
 
+def num_unshown(plan: Plan, graph: TaskGraph) -> int:
+    """Reads of which waits alone do not show that they come after the write."""
+    return sum(len(consumers) for _, (_, _, consumers) in _all_uncovered(plan, graph))
+
+
 def _all_uncovered(plan: Plan, graph: TaskGraph) -> Iterator[tuple[Edge, _Loose]]:
     """What waits alone do not show to be in order: early reads first."""
     totals = post_totals(plan)

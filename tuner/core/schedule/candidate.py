@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from tuner.core.problem.workload import Workload
 from tuner.core.schedule.plan_kinds import PlanKind
@@ -16,6 +18,20 @@ class Candidate:
     plan_kind: PlanKind
     #: None for the library alone.
     schedule: Schedule | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON values; `from_json` is its inverse."""
+        return {"plan_kind": str(self.plan_kind), "schedule": self.schedule and self.schedule.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_json`.
+
+        Raises:
+            IllegalSchedule, KeyError, TypeError, ValueError, AttributeError: it is no candidate.
+        """
+        schedule = data["schedule"]
+        return cls(plan_kind=PlanKind(data["plan_kind"]), schedule=schedule and Schedule.from_json(schedule))
 
 
 #: What every other candidate is measured against.

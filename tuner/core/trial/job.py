@@ -94,6 +94,8 @@ class JobSpec:
     #: Whether the library of the finals is the faster of the vendor's and of torch.compile, where PyTorch is installed
     #: beside the card. It takes longer than a search in burst.
     torch_compile: bool = False
+    #: What is tried beside the library, in this order, and nothing else; empty for a search.
+    tried: tuple[Candidate, ...] = ()
 
     def __post_init__(self) -> None:
         within = self.energy_within_percent
@@ -115,7 +117,8 @@ class JobSpec:
             del data["energy_within_percent"]
         if not self.torch_compile:
             del data["torch_compile"]
-        return data
+        del data["tried"]
+        return data | ({"tried": [one.to_json() for one in self.tried]} if self.tried else {})
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -129,6 +132,7 @@ class JobSpec:
             priors=PriorsChoice(data.get("priors", PriorsChoice.NEAREST)),
             energy_within_percent=data.get("energy_within_percent"),
             torch_compile=data.get("torch_compile", False),
+            tried=tuple(map(Candidate.from_json, data.get("tried", ()))),
         )
 
     @cached_property

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
 
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
 from tuner.core.problem.op import LaunchOp, Op, OpWords, Tensor, cache, given, output
+from tuner.core.problem.op_codec import hints_of, is_needed
 from tuner.core.problem.op_kinds import OpKind
 from tuner.errors import InvalidInput
 from tuner.ops.attention.form import PLAIN, AttentionForm, form_for, form_to_json
@@ -200,6 +201,16 @@ class AttentionOp(LaunchOp):
             shape=shape,
             form=form_for(shape, **{field: data[field] for field in _FORM if field in data}),
         )
+
+    @classmethod
+    def json_hints(cls) -> dict[str, tuple[Any, bool]]:
+        """The shape's and the form's fields stand beside its own."""
+        own, shape, form = hints_of(cls), hints_of(DecodeAttention), get_type_hints(form_for)
+        return {
+            **{name: (own[name], name != "lengths") for name in ("name", "source", "lengths")},
+            **{one.name: (shape[one.name], is_needed(one)) for one in fields(DecodeAttention) if one.name != "dtype"},
+            **{name: (form[name], False) for name in _FORM},
+        }
 
     def describe(self, *, with_rows: bool = True) -> str:
         """A few words, e.g. ``16 x 2048 tokens, 32 heads of 128 over 8``."""

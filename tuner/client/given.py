@@ -1,0 +1,79 @@
+"""Schedules of files that a job is to try, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.core.problem.asked import pair_of, workload_of
+from tuner.core.problem.workload import Workload
+from tuner.core.schedule.candidate import Candidate, in_fewest_launches
+from tuner.core.schedule.plan_kinds import PlanKind
+from tuner.errors import InvalidInput
+from tuner.json_file import read_json
+from tuner.schedule_file import read_schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenSchedules:
+    """What files give."""
+
+    workload: Workload
+    #: As `POST /jobs` takes them.
+    candidates: list[dict[str, Any]]
+
+    @property
+    def pair(self) -> dict[str, Any]:
+        """The workload as `POST /jobs` takes it."""
+        return pair_of(self.workload)
+
+    def check(self, pair: Mapping[str, Any]) -> None:
+        """That the files are of the pair that is submitted.
+
+        Raises:
+            click.UsageError: they are of another.
+        """
+        try:
+            asked = workload_of(pair)
+        except (InvalidInput, KeyError, TypeError, ValueError, AttributeError):
+            return  # the service says what is wrong with it
+        if asked != self.workload:
+            problem = f"the schedules are of {self.workload.describe()}, and the job of {asked.describe()}"
+            raise click.UsageError(f"{problem}: leave the options of the pair out, or give schedules of it")
+
+
+def given_schedules(paths: Sequence[Path], kinds: Sequence[str]) -> GivenSchedules | None:
+    """The schedules of files, as `tuner explain` takes them, in each of these plan kinds; without one, in that which a
+    manifest names, or in as few launches as there may be. None without files.
+
+    Raises:
+        click.UsageError: a file is none, they are of several workloads, or a kind is none of ours.
+    """
+    if kinds and not paths:
+        raise click.UsageError("--plan-kind is of --schedule: give a file, too")
+    known = [str(kind) for kind in PlanKind if kind.is_ours]
+    if strange := [kind for kind in kinds if kind not in known]:
+        raise click.UsageError(f"--plan-kind: {strange[0]!r} is none of ours; there are {', '.join(known)}")
+    found: dict[Candidate, None] = {}
+    workloads: dict[Workload, Path] = {}
+    for path in paths:
+        try:
+            workload, _, schedule = read_schedule(path)
+            said = read_json(path, "").get("plan_kind")
+        except InvalidInput as error:
+            raise click.UsageError(str(error)) from error
+        workloads.setdefault(workload, path)
+        own = kinds or ([said] if said in known else [])
+        candidates = [Candidate(plan_kind=PlanKind(kind), schedule=schedule) for kind in own]
+        found |= dict.fromkeys(candidates or [in_fewest_launches(workload, schedule)])
+    if len(workloads) > 1:
+        (first, one), (second, other) = list(workloads.items())[:2]
+        words = f"{one} is of {first.describe()}, and {other} of {second.describe()}"
+        raise click.UsageError(f"{words}: a job is of one workload")
+    return (
+        GivenSchedules(workload=next(iter(workloads)), candidates=[one.to_json() for one in found]) if found else None
+    )

@@ -1,0 +1,37 @@
+"""What kinds of ops know of a model's config beside its feed-forward blocks: the file ``models`` of a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Protocol, cast
+
+from tuner.core.problem.op_kinds import op_kinds, part_of
+
+Json = dict[str, Any]
+
+
+class KindInModels(Protocol):
+    """Of one kind. Its ops come as `POST /jobs` takes them."""
+
+    def counted_pairs(self, config: Mapping[str, Any], **how: Any) -> list[tuple[Json, int]]:
+        """Those of a decode step, alone or with what a job tunes beside, and how many layers have each.
+
+        Raises:
+            InvalidInput: the model has none that is known here.
+        """
+
+    def what_to_take(self, *, with_qkv: bool, blocks: bool) -> Callable[..., list[Json]]:
+        """What reads a config, by the options of `tune-model`."""
+
+    def words_of(self, pair: Mapping[str, Any]) -> str:
+        """What such a reader has found, in words."""
+
+    def whether_known(self, config: Mapping[str, Any], why: str) -> str:
+        """Whether a model that is refused as a whole has one with a kernel here; `why` says what goes with it."""
+
+
+@cache
+def kinds_in_models() -> tuple[KindInModels, ...]:
+    """All that know of such ops."""
+    return tuple(cast(KindInModels, part) for kind in op_kinds() if (part := part_of(kind, "models")))
