@@ -1,7 +1,8 @@
-"""What the C runtime does for an artifact of an attention, a layer or a chain: memory that it fills once, and launches.
+"""What the C runtime does for an artifact that is no FFN's: memory that it fills once, and launches.
 
 A launch's parameter is a template. What depends on the caller's tensors, or on where the memory lies, is patched in.
-The templates are packed by the same code that packs an artifact's launches in Python.
+The templates are packed by the same code that packs an artifact's launches in Python. A kind of op whose launches have
+a list of their own in a manifest says itself what they are, in its file ``pack_program``.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from functools import partial
 from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS
+from tuner.core.problem.op_kinds import op_kinds, part_of
 
 from .contents import Kernel
 from .launched_shape import LaunchedShape
 from .parameters import has_rows, is_of_weights, most_rows, of_each_op, of_launch, pack_fields, pack_product
 
-ATTENTION_TENSORS = ("keys", "values", "lengths", "pages")
 ALIGNMENT = 256
 #: Of the workspace of a launch that writes to a cache.
 REFUSED_BEHIND_ABORT, REFUSED_BYTES = 32, 16
@@ -110,7 +111,7 @@ class Program:
     parts: tuple[Part, ...]
     #: In the memory: the words of what was refused.
     refused_offset: int
-    #: By name; an attention with a plain product behind it has the seven tensors of its call instead.
+    #: By name; where a call names them by role there are none.
     operands: tuple[Operand, ...] = ()
     #: Of a chain, which may be launched for fewer; 0 where the rows are fixed.
     most_rows: int = 0
@@ -122,9 +123,8 @@ def parameter_name(part: int) -> str:
 
 
 def programs_of(kernel: Kernel) -> tuple[Program, ...]:
-    """That of an artifact of one attention at most, whatever products stand around it; and behind it the one for cards
-    that do not hold its launches, if the artifact has these."""
-    return tuple(_Builder(kernel, launches).program() for launches in kernel.launch_lists)
+    """That of an artifact, and behind it the one for cards that do not hold its launches, if the artifact has these."""
+    return tuple(Builder(kernel, launches).program() for launches in kernel.launch_lists)
 
 
 def program_of(kernel: Kernel) -> Program:
@@ -132,33 +132,35 @@ def program_of(kernel: Kernel) -> Program:
     return programs_of(kernel)[0]
 
 
-class _Builder:
+class Builder:
     """Lays the memory out and packs the launches."""
 
     def __init__(self, kernel: Kernel, launches: list[Json]) -> None:
-        self._kernel, self._manifest, self._launches = kernel, kernel.manifest, launches
+        self.manifest, self._kernel, self._launches = kernel.manifest, kernel, launches
         self._bytes = 0
         self._fills: list[Fill] = []
-        (self._attention,) = self._manifest.get("attentions", (None,))
-        self._most_rows = most_rows(self._manifest)
+        self._most_rows = most_rows(self.manifest)
+        parts = (part_of(kind, "pack_program") for kind in op_kinds())
+        self._kinds: list[Any] = [part for part in parts if part and self.manifest.get(part.SECTION)]
         #: The manifest's names of tensors, as places: a tensor of the caller's, or one in the memory.
-        self._places: dict[str, tuple[str | int, int]] = {}
+        self.places: dict[str, tuple[str | int, int]] = {}
         self._operands: tuple[Operand, ...] = ()
         if isinstance(kernel.shape, LaunchedShape):
-            self._place_by_role()
+            (kind,) = self._kinds
+            kind.place_operands(self)
         else:
             self._place_by_name()
 
     def program(self) -> Program:
-        of_attentions, refused = [], self._room(REFUSED_BYTES, zeros=REFUSED_BYTES) if self._attention is None else 0
-        if self._attention:
-            workspace = self._attention["workspace"]
-            at = self._room(workspace["bytes"], zeros=workspace["zero_bytes"])
-            of_attentions, refused = [self._of_attention(self._attention, at)], at + workspace["refused"]
-        of_own = [part for recipes in of_each_op(self._manifest) for part in self._of_own(recipes)]
-        lists = {"attentions": of_attentions, "own_launches": of_own, "launches": self._of_products()}
+        """All of it."""
+        lists: dict[str, list[Part]] = {}
+        refused = 0 if self._kinds else self.room(REFUSED_BYTES, zeros=REFUSED_BYTES)
+        for kind in self._kinds:
+            lists[kind.SECTION], refused = kind.launches_of(self)
+        lists["own_launches"] = [part for recipes in of_each_op(self.manifest) for part in self._of_own(recipes)]
+        lists["launches"] = self._of_products()
         first = [{"list": name, "index": index} for name, parts in lists.items() for index in range(len(parts))]
-        order = self._manifest.get("launch_order", first)
+        order = self.manifest.get("launch_order", first)
         return Program(
             kernel=self._kernel,
             memory_bytes=self._bytes,
@@ -169,28 +171,15 @@ class _Builder:
             most_rows=self._most_rows,
         )
 
-    def _place_by_role(self) -> None:
-        """The seven tensors of an attention's call."""
-        assert self._attention is not None
-        name = self._attention["op"]
-        source = next(op["source"] for op in self._manifest["workload"]["ops"] if op["name"] == name)
-        self._places |= {source: ("q", 0), **{f"{name}.{one}": (one, 0) for one in ATTENTION_TENSORS}}
-        product = self._attention["before"]
-        self._places[product or name] = ("y", 0)
-        if product:
-            attended = next(one for one in self._manifest["tensors"] if one["name"] == name)
-            self._places |= {f"{product}.w": ("w", 0), name: ("memory", self._room(_num_bytes(attended)))}
-
     def _place_by_name(self) -> None:
         """Whatever the manifest names; what only the launches read and write lies in the memory."""
-        given = [one for one in self._manifest["tensors"] if one["role"] not in _BETWEEN]
-        attention = self._attention or {}
-        paged = {f"{attention['op']}.{one}" for one in ("keys", "values") if "pages" in attention}
-        paged |= set((self._manifest["parameter"] or {}).get("pages", {}).get("caches", ()))
-        self._places |= {one["name"]: (place, 0) for place, one in enumerate(given)}
-        for one in self._manifest["tensors"]:
+        given = [one for one in self.manifest["tensors"] if one["role"] not in _BETWEEN]
+        paged = set[str]().union(*(kind.paged(self.manifest) for kind in self._kinds))
+        paged |= set((self.manifest["parameter"] or {}).get("pages", {}).get("caches", ()))
+        self.places |= {one["name"]: (place, 0) for place, one in enumerate(given)}
+        for one in self.manifest["tensors"]:
             if one["role"] in _BETWEEN:
-                self._places[one["name"]] = ("memory", self._room(_num_bytes(one)))
+                self.places[one["name"]] = ("memory", self.room(num_bytes(one)))
         self._operands = tuple(
             Operand(
                 name=one["name"],
@@ -198,74 +187,67 @@ class _Builder:
                 dtype=one["dtype"],
                 shape=tuple(one["shape"]),
                 is_paged=one["name"] in paged,
-                has_rows=has_rows(self._manifest, one),
+                has_rows=has_rows(self.manifest, one),
             )
             for one in given
         )
 
-    def _room(self, num_bytes: int, *, zeros: int = 0, name: str = "") -> int:
+    def room(self, num_bytes: int, *, zeros: int = 0, name: str = "") -> int:
+        """Where so many bytes lie from now on, of which some are zeros before the first launch, or a file."""
         at = self._bytes
         self._bytes += -(-num_bytes // ALIGNMENT) * ALIGNMENT
         if zeros or name:
             self._fills.append(Fill(offset=at, num_zeros=zeros, name=name))
         return at
 
-    def _file(self, name: str) -> int:
-        return self._room(len(self._kernel.files[name]), name=name)
+    def file(self, name: str) -> int:
+        """Where a file of the artifact lies."""
+        return self.room(len(self._kernel.files[name]), name=name)
 
-    def _of_attention(self, recipe: Json, workspace: int) -> Part:
-        own = {name: workspace + recipe["workspace"][name] for name in ("arrivals", "partials", "refused")}
-        abort = recipe["workspace"].get("abort_record")  # not there in artifacts of before waits were bounded
-        own |= {"abort": workspace + abort["offset"]} if abort else {}
-        own |= {name: self._file(recipe[name]) for name in ("tasks", "queues")}
-        first, pages = bytes.fromhex(recipe["first_tasks"]), recipe.get("pages")
+    def part_of(
+        self,
+        recipe: Json,
+        own: Mapping[str, int],
+        constants: Mapping[str, bytes],
+        *,
+        rows_per_page: int = 0,
+        abort_offset: int | None = None,
+    ) -> Part:
+        """A launch of an op that is no product. `own`: the parameter's fields that name places of the memory;
+        `constants`: those that the manifest has. `rows_per_page`: of its maps; a cache's pages are counted then."""
 
         def pack(addresses: Mapping[str, int], there: Mapping[str, int]) -> bytes:
-            given = {name: there[name] for name in own}
-            return pack_fields(recipe["parameter"], addresses, {**given, "first_tasks": first}, _no_map)
+            given: dict[str, int | bytes] = {**constants, **{name: there[name] for name in own}}
+            return pack_fields(recipe["parameter"], addresses, given, _no_map)
 
         fields = _offsets(recipe["parameter"])
-        maps = self._maps(recipe["tensor_maps"], fields, pages["rows_per_page"] if pages else 0)
         patches = self._patches(pack, own)
-        if pages:
+        if rows_per_page:
             patches += (Patch(offset=fields["num_pages"], tensor="num_pages"),)
         return Part(
             recipe=recipe,
             kernel=recipe["kernel"],
             parameter=pack(_NOWHERE, _NOWHERE),
             patches=patches,
-            maps=maps,
-            abort_offset=own.get("abort"),
+            maps=self._maps(recipe["tensor_maps"], fields, rows_per_page),
+            abort_offset=abort_offset,
         )
 
     def _of_own(self, recipes: list[Json]) -> list[Part]:
         """The launches of an op that another package brings, which work in one memory."""
         space, files = recipes[0]["workspace"], dict[str, int]()
-        workspace = self._room(space["bytes"], zeros=space["zero_bytes"])
+        workspace = self.room(space["bytes"], zeros=space["zero_bytes"])
 
         def file_at(name: str) -> int:
             if name not in files:
-                files[name] = self._file(name)
+                files[name] = self.file(name)
             return files[name]
 
         found = []
         for recipe in recipes:
             of_it = of_launch(recipe, workspace, file_at)
             own = {name: place for name, place in of_it.items() if isinstance(place, int)}
-            constants = {name: data for name, data in of_it.items() if isinstance(data, bytes)}
-
-            def pack(addresses: Mapping[str, int], there: Mapping[str, int], of: Json = recipe, own: Any = own,
-                     constants: Any = constants) -> bytes:  # fmt: skip
-                return pack_fields(of["parameter"], addresses, {**constants, **{n: there[n] for n in own}}, _no_map)
-
-            part = Part(
-                recipe=recipe,
-                kernel=recipe["kernel"],
-                parameter=pack(_NOWHERE, _NOWHERE),
-                patches=self._patches(pack, own),
-                maps=self._maps(recipe["tensor_maps"], _offsets(recipe["parameter"]), 0),
-            )
-            found.append(part)
+            found.append(self.part_of(recipe, own, {n: data for n, data in of_it.items() if isinstance(data, bytes)}))
         return found
 
     def _of_products(self) -> list[Part]:
@@ -273,18 +255,18 @@ class _Builder:
         for launch in self._launches:
             space = launch["workspace"]
             if space["index"] not in spaces:
-                spaces[space["index"]] = self._room(space["bytes"], zeros=space["zero_bytes"])
+                spaces[space["index"]] = self.room(space["bytes"], zeros=space["zero_bytes"])
         return [self._of_product(launch, spaces[launch["workspace"]["index"]]) for launch in self._launches]
 
     def _of_product(self, launch: Json, workspace: int) -> Part:
-        own = {"words": self._file(launch["plan"]), "workspace": workspace}
+        own = {"words": self.file(launch["plan"]), "workspace": workspace}
         header = self._kernel.files[launch["plan"]]
 
         def pack(addresses: Mapping[str, int], there: Mapping[str, int]) -> bytes:
             given = {name: there[name] for name in own}
-            return pack_product(self._manifest, launch, addresses, given, header, _no_map)
+            return pack_product(self.manifest, launch, addresses, given, header, _no_map)
 
-        fields = _offsets(self._manifest["parameter"])
+        fields = _offsets(self.manifest["parameter"])
         abort, refused = launch["workspace"]["abort_record"]["offset"], launch["workspace"].get("refused")
         assert refused is None or refused["offset"] == abort + REFUSED_BEHIND_ABORT, "the C runtime reads them there"
         counts = (offset for name, offset in fields.items() if name.endswith(".num_pages"))
@@ -293,7 +275,7 @@ class _Builder:
             numbers += [Patch(offset=offset, tensor="rows") for name, offset in fields.items() if name.endswith(".m")]
         return Part(
             recipe=launch,
-            kernel=self._manifest["kernel"],
+            kernel=self.manifest["kernel"],
             parameter=pack(_NOWHERE, _NOWHERE),
             patches=(*self._patches(pack, own), *numbers),
             maps=self._maps(launch["tensor_maps"], fields, 0),
@@ -307,7 +289,7 @@ class _Builder:
     ) -> tuple[Patch, ...]:
         """Where each address goes: there the bytes are a mark's once it has the mark."""
         found = []
-        for tensor, (place, addend) in self._places.items():
+        for tensor, (place, addend) in self.places.items():
             for at in _marked(pack(defaultdict(int, {tensor: _MARK}), _NOWHERE)):
                 found.append(Patch(offset=at, tensor=place, addend=addend))
         for name, addend in own.items():
@@ -319,7 +301,7 @@ class _Builder:
         make = partial(MapPatch, rows_per_page=rows_per_page)
         found = []
         for recipe in recipes:
-            place, addend = self._places[recipe["tensor"]]
+            place, addend = self.places[recipe["tensor"]]
             takes_rows = self._most_rows > 0 and not is_of_weights(recipe)
             found.append(
                 make(offset=fields[recipe["name"]], tensor=place, addend=addend, recipe=recipe, has_rows=takes_rows)
@@ -342,5 +324,6 @@ def _offsets(parameter: Json) -> dict[str, int]:
     return {field["name"]: field["offset"] for field in parameter["fields"]}
 
 
-def _num_bytes(tensor: Json) -> int:
+def num_bytes(tensor: Json) -> int:
+    """Of a tensor of a manifest."""
     return math.prod(tensor["shape"]) * ELEMENTS[tensor["dtype"]].size_bytes
