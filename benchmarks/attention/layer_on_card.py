@@ -15,22 +15,21 @@ import cupy
 
 from tuner.core.schedule.plan_kinds import PlanKind
 from tuner.core.trial.evaluator import Problem
-from tuner.ops.attention.card.data import AttentionData, WithAttentions
-from tuner.ops.attention.card.launch import AttentionRunner
-from tuner.ops.attention.card.library import AttentionLibrary
-from tuner.ops.attention.card.products_around import stream_at
 from tuner.workers.gpu.algorithms import pick_algorithms
 from tuner.workers.gpu.baselines import Runner, runner_of
 from tuner.workers.gpu.check import check_numbers
 from tuner.workers.gpu.compare import Comparer
 from tuner.workers.gpu.cublaslt import CublasLt
+from tuner.workers.gpu.data import ProblemData
+from tuner.workers.gpu.op_data import RunOperands
+from tuner.workers.gpu.op_library import OpLibrary, TorchChainLibrary, own_libraries, stream_at
+from tuner.workers.gpu.own_runner import OwnRunner
 from tuner.workers.gpu.problem_on_card import ProblemOnCard
 from tuner.workers.gpu.session import Kernels
 from tuner.workers.gpu.squares import InputSquares
 from tuner.workers.gpu.timing import Timer
 from tuner.workers.protocol.messages import Work
 from tuner.workers.protocol.stopwatch import Stopwatch
-from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.timing.clocks import drop_reasons
 from tuner.workers.timing.rounds import MIN_KEPT
 
@@ -41,13 +40,13 @@ InFront = Callable[[int, int], None]
 class Behind:
     """Our launches behind what runs in front of them; a `Runner`."""
 
-    def __init__(self, in_front: InFront, inner: Runner) -> None:
-        self._in_front, self._inner = in_front, inner
+    def __init__(self, in_front: InFront, inner: Runner, queries: str) -> None:
+        """`queries` is the name of the tensor that the attention reads."""
+        self._in_front, self._inner, self._queries = in_front, inner, queries
 
-    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
+    def enqueue(self, ops: RunOperands, stream: int) -> None:
         """Enqueues all of it."""
-        assert isinstance(ops, WithAttentions)
-        self._in_front(ops.attentions[0].q, stream)
+        self._in_front(ops.arrays[self._queries].data.ptr, stream)
         self._inner.enqueue(ops, stream)
 
     def abort_record(self) -> str | None:
@@ -63,16 +62,24 @@ class Behind:
         self._inner.poison()
 
 
-class LibraryBehind(AttentionLibrary):
+class LibraryBehind(TorchChainLibrary):
     """The library's attention and products behind what runs in front of them."""
 
-    def __init__(self, lt: CublasLt, data: AttentionData, tools: Any, in_front: InFront) -> None:
-        self._in_front = in_front
-        super().__init__(lt, data, tools)
+    def __init__(
+        self, lt: CublasLt, data: ProblemData, own: Sequence[OpLibrary], tools: Any, in_front: InFront
+    ) -> None:
+        self._in_front, self._queries = in_front, data.workload.launch_ops[0].source
+        super().__init__(lt, data, own, tools)
 
-    def _attend(self, tensors: tuple[Any, Any, Any], mask: Any, backends: Sequence[str]) -> Any:
-        self._in_front(tensors[0].data_ptr(), self._torch.cuda.current_stream().cuda_stream)
-        return super()._attend(tensors, mask, backends)
+    def enqueue(self, ops: RunOperands, stream: int) -> None:
+        """Enqueues all of it."""
+        self._in_front(ops.arrays[self._queries].data.ptr, stream)
+        super().enqueue(ops, stream)
+
+    def _run_captured(self, torch: Any, slots: Sequence[RunOperands], made: Any, slot: int) -> Any:
+        given = slots[slot % len(slots)]
+        self._in_front(given.arrays[self._queries].data.ptr, torch.cuda.current_stream().cuda_stream)
+        return super()._run_captured(torch, slots, made, slot)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,14 +101,16 @@ class LayerOnCard:
         *before, problem = problems
         self._before = [ProblemOnCard(one, self._tools, lt, None) for one in before]
         l2_bytes = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
-        self.data = AttentionData(problem, l2_bytes, Stopwatch())
+        self.data = ProblemData(problem, l2_bytes, Stopwatch())
         slots = range(self.data.num_slots)
         #: By the address of the attention's queries.
-        self._slots = {self.data.slot_ops(slot).attentions[0].q: slot for slot in slots}
+        self._queries = problem.workload.launch_ops[0].source
+        self._slots = {int(self.data.slot_ops(slot).arrays[self._queries].data.ptr): slot for slot in slots}
         self.timer = Timer(self.data, self._tools, None)
         self._stream = cupy.cuda.Stream(non_blocking=True)
         cupy.cuda.Device().synchronize()
-        self.library = LibraryBehind(lt, self.data, self._tools, self._library_in_front)
+        own = own_libraries(lt, self.data, self._tools)
+        self.library = LibraryBehind(lt, self.data, own, self._tools, self._library_in_front)
         self.picked = pick_algorithms(self.library, self.timer)
 
     def checked(self, way: Way, kernels: Kernels) -> tuple[Runner, float]:
@@ -119,9 +128,9 @@ class LayerOnCard:
             runners.append(runner)
         squares = InputSquares(self.data.workload, self._tools)
         products = runner_of(work, kernels.load(work), input_squares=squares) if work.shared else None
-        inner = AttentionRunner(kernels.load_attentions(work), products)
+        inner = OwnRunner(kernels.load_own(work), products)
         worst = max(worst, check_numbers(self.data, Comparer(self._tools), partial(self._run_once, inner), work))
-        return Behind(partial(self._in_front, runners), inner), worst
+        return Behind(partial(self._in_front, runners), inner, self._queries), worst
 
     def check_library(self) -> float:
         """The relative error of the library's layer.
@@ -142,7 +151,7 @@ class LayerOnCard:
             kept = list(range(len(reasons)))
         return [[track[i].time_us for i in kept] for track in tracks], len(reasons) - len(kept)
 
-    def _run_once(self, runner: Runner, ops: tuple[OpBuffers, ...]) -> str | None:
+    def _run_once(self, runner: Runner, ops: RunOperands) -> str | None:
         runner.poison()
         cupy.cuda.Device().synchronize()  # the poison is on another stream
         with self._stream:

@@ -101,30 +101,30 @@ def test_without_pytorch_the_library_is_right_too(on_card: OnCard, pages: dict[s
 
 def stale_queries(runner: Any, data: Any) -> None:
     """An attention of each run reads the queries of the run before."""
-    one = runner._attentions[0]
-    launch, op = one.launch, data.attention
+    one = runner._own[0]
+    launch, op = one.launch_over, data.workload.launch_ops[0]
     kept = cupy.zeros((op.m, op.n), dtype=cupy.uint16)
 
     def late(given: Any, next_weights: int, stream: int) -> None:
         launch(given._replace(q=kept.data.ptr), next_weights, stream)
         cupy.cuda.runtime.memcpyAsync(kept.data.ptr, given.q, kept.nbytes, 3, stream)
 
-    one.launch = late
+    one.launch_over = late
 
 
 def stale_rows(field: str) -> Callable[[Any, Any], None]:
     """An attention reads a cache without the new rows: what lay there before any launch."""
 
     def fault(runner: Any, data: Any) -> None:
-        one, name = runner._attentions[0], f"{data.attention.name}.{field}"
+        one, name = runner._own[0], f"{data.workload.launch_ops[0].name}.{field}"
         copies = {inputs[name].data.ptr: inputs[name].copy() for inputs in data._check_inputs}
-        launch = one.launch
+        launch = one.launch_over
 
         def old(given: Any, next_weights: int, stream: int) -> None:
             cache = copies[getattr(given, field)].data.ptr
             launch(given._replace(**{field: cache}), next_weights, stream)
 
-        one.launch = old
+        one.launch_over = old
 
     return fault
 
@@ -134,7 +134,7 @@ def attention_first(runner: Any, data: Any) -> None:
     products = runner._products
 
     def enqueue(ops: Any, stream: int) -> None:
-        runner._attentions[0].launch(ops.attentions[0], 0, stream)
+        runner._own[0].launch(ops, stream)
         products.enqueue(tuple(ops), stream)
 
     runner.enqueue = enqueue
@@ -146,7 +146,7 @@ def attention_last(runner: Any, data: Any) -> None:
 
     def enqueue(ops: Any, stream: int) -> None:
         products.enqueue(tuple(ops), stream)
-        runner._attentions[0].launch(ops.attentions[0], 0, stream)
+        runner._own[0].launch(ops, stream)
 
     runner.enqueue = enqueue
 
@@ -166,8 +166,8 @@ def attention_last(runner: Any, data: Any) -> None:
 def test_a_planted_fault_is_found_out(
     on_card: OnCard, fault: Callable[[Any, Any], None], wrong: str, pages: dict[str, Any]
 ) -> None:
-    from tuner.ops.attention.card.launch import AttentionRunner
     from tuner.workers.gpu.check import WrongNumbers, check_numbers
+    from tuner.workers.gpu.own_runner import OwnRunner
     from tuner.workers.gpu.session import Kernels, load_runner
 
     workload = between(pages=pages)
@@ -175,7 +175,7 @@ def test_a_planted_fault_is_found_out(
     work, kernels = on_card.ready(workload, candidate_of(workload)).work, Kernels()
     try:
         runner = load_runner(prepared, work, kernels)
-        assert isinstance(runner, AttentionRunner)
+        assert isinstance(runner, OwnRunner)
         check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
         fault(runner, prepared.data)
         with pytest.raises(WrongNumbers, match=f"of {wrong} are wrong"):
@@ -187,23 +187,24 @@ def test_a_planted_fault_is_found_out(
 
 def test_what_differs_in_a_second_launch_is_named_by_its_cause(on_card: OnCard) -> None:
     """The attention's last bits change with each launch, and so do those of the product that reads it."""
-    from tuner.ops.attention.card.products_around import stream_at
     from tuner.workers.gpu.check import WrongNumbers, check_numbers
+    from tuner.workers.gpu.op_library import stream_at
     from tuner.workers.gpu.session import Kernels, load_runner
 
     workload = between(rotary=False)
     prepared: Any = on_card.session._prepare(problem(workload))
     work, kernels = on_card.ready(workload, candidate_of(workload)).work, Kernels()
     runner: Any = load_runner(prepared, work, kernels)
-    one, count = runner._attentions[0], iter(range(100))
-    launch = one.launch
+    one, count = runner._own[0], iter(range(100))
+    launch = one.launch_over
 
     def unstable(given: Any, next_weights: int, stream: int) -> None:
         launch(given, next_weights, stream)
         with stream_at(stream):
-            prepared.data.output_at(given)[...] ^= next(count) % 2
+            out = next(o["attention"].bits for o in prepared.data.outputs if o["attention"].address == given.out)
+            out[...] ^= next(count) % 2
 
-    one.launch = unstable
+    one.launch_over = unstable
     with pytest.raises(WrongNumbers, match="a second launch of attention gave other bits"):
         check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
     kernels.unload()

@@ -45,15 +45,15 @@ def has_kernels(on_card: OnCard) -> None:
 
 def planted(on_card: OnCard, workload: Workload, candidate: Candidate, fault: Callable[[Any], Any]) -> str:
     """What the check says of launches whose attention `fault` has changed."""
-    from tuner.ops.attention.card.launch import AttentionRunner
     from tuner.workers.gpu.check import Aborted, WrongNumbers, check_numbers
+    from tuner.workers.gpu.own_runner import OwnRunner
     from tuner.workers.gpu.session import Kernels, load_runner
 
     prepared = on_card.session._prepare(problem(workload))
     work, kernels = on_card.ready(workload, candidate).work, Kernels()
     runner = load_runner(prepared, work, kernels)
-    assert isinstance(runner, AttentionRunner)
-    fault(runner._attentions[0])
+    assert isinstance(runner, OwnRunner)
+    fault(runner._own[0])
     try:
         with pytest.raises((WrongNumbers, Aborted)) as error:
             check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
@@ -202,10 +202,9 @@ def test_a_length_out_of_range_is_cut_and_told(
     prepared: Any = on_card.session._prepare(problem(workload))
     kernels = Kernels()
     runner = load_runner(prepared, on_card.ready(workload, replace(SPANS, schedule=alone(engine=engine))).work, kernels)
-    data = prepared.data
-    assert isinstance(data, AttentionData)
-    given = data.check_ops(0)
-    inputs = data.inputs_at(given.attentions[0])
+    assert isinstance(prepared.data.own[0], AttentionData)
+    given = prepared.data.check_ops(0)
+    inputs = given.arrays
     kept = inputs["attention.lengths"].copy()
     try:
         inputs["attention.lengths"][...] = cupy.asarray(lengths)
@@ -214,10 +213,10 @@ def test_a_length_out_of_range_is_cut_and_told(
         wrong = next(length for length in lengths if not 0 <= length <= 700)
         assert said is not None
         assert f"has the length {wrong}: use 0 to 700" in said
-        got = data.output_at(given.attentions[0]).copy()
+        got = inputs["attention"].copy()
         inputs["attention.lengths"][...] = cupy.asarray(inside)
         prepared.run_once(runner, given)
-        assert (data.output_at(given.attentions[0]) == got).all()
+        assert (inputs["attention"] == got).all()
     finally:
         inputs["attention.lengths"][...] = kept
         kernels.unload()
@@ -284,13 +283,13 @@ def test_a_cubin_that_was_changed_is_not_loaded(on_card: OnCard) -> None:
 def test_a_kernel_that_writes_beside_its_results_is_found_out(on_card: OnCard) -> None:
     from tuner.ops.attention.card.launch import AttentionOnDevice
 
-    launch = AttentionOnDevice.launch
+    launch = AttentionOnDevice.launch_over
 
     def beside(self: Any, given: Any, next_weights: int, stream: int) -> None:
         launch(self, given._replace(out=given.out + 64), next_weights, stream)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AttentionOnDevice, "launch", beside)
+        patch.setattr(AttentionOnDevice, "launch_over", beside)
         outcome = on_card.session.evaluate(problem(ALONE), on_card.ready(ALONE, SPANS).work).outcome
     assert isinstance(outcome, Failed)
     assert outcome.kind is FailureKind.OVERWRITE

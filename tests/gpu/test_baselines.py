@@ -28,8 +28,8 @@ pytest.importorskip("cupy")
 
 from tuner.workers.gpu.algorithms import pick_algorithms
 from tuner.workers.gpu.baselines import launchable_of, runner_of
-from tuner.workers.gpu.data import from_bits
 from tuner.workers.gpu.launch import Kernel, PlanOnDevice
+from tuner.workers.gpu.op_data import from_bits
 from tuner.workers.gpu.problem_on_card import ProblemOnCard
 from tuner.workers.gpu.session import Session
 from tuner.workers.protocol.messages import Work

@@ -14,8 +14,8 @@ from tuner.workers.source.tools import tools_source
 pytest.importorskip("cupy")
 
 from tuner.workers.gpu.compare import Comparer
-from tuner.workers.gpu.data import from_bits, to_bits
 from tuner.workers.gpu.launch import fill
+from tuner.workers.gpu.op_data import from_bits, to_bits
 from tuner.workers.gpu.reference import Reference
 
 #: More elements than threads, and a last warp that is not full.

@@ -30,6 +30,7 @@ SIMT = Tiling(engine=Engine.SIMT, tiles=(Tile(m=4, n=8, k=256),) * 2, num_stages
 #: A tiling, the rows that it is made for, and how it is launched: every row count up to these is tried.
 LADDERS = {
     "wgmma": (wgmma((64, 64, 64)), 256, PlanKind.FUSED_PDL, Assignment.STATIC),
+    "wgmma neighbours": (wgmma((64, 64, 64), neighbours=2), 200, PlanKind.FUSED_PDL, Assignment.STATIC),
     "wgmma tickets": (wgmma((16, 64, 64)), 64, PlanKind.FUSED, Assignment.TICKET),
     "wgmma swapped": (wgmma((16, 64, 64), swap_ab=True), 64, PlanKind.TWO_LAUNCHES_PDL, Assignment.STATIC),
     "mma": (MMA, 64, PlanKind.FUSED, Assignment.STATIC),

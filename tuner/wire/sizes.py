@@ -15,8 +15,6 @@ from tuner.wire.fields import Strict
 MOST_SIZE = 2**20
 #: Of all ops. An output of 2^31 elements has half as many.
 MOST_TILES = 2**18
-#: Ops with launches of their own, of a workload whose numbers are checked on a card.
-MOST_CHECKED = 1
 _SIZES = ("m", "n", "k", "d_in", "d_hidden", "d_out")
 
 
@@ -24,8 +22,7 @@ def check_size(field: str, pair: Strict, workload: Workload, target_id: str) -> 
     """`field` names the pair in the request.
 
     Raises:
-        InvalidInput: a size, its tiles, what it takes of the target's memory, or what a card would have to check is
-            beyond what a search can do.
+        InvalidInput: a size, its tiles, or what it takes of the target's memory is beyond what a search can do.
     """
     for name, size in _sizes(field, pair.model_dump()):
         if size > MOST_SIZE:
@@ -38,11 +35,6 @@ def check_size(field: str, pair: Strict, workload: Workload, target_id: str) -> 
     if gpu is not None and workload.compulsory_bytes > gpu.dram_bytes:
         problem = f"reads and writes {_gib(workload.compulsory_bytes)}, and the {gpu.name} has {_gib(gpu.dram_bytes)}"
         raise InvalidInput(field, problem, "give smaller sizes, or another target")
-    if len(workload.launch_ops) > MOST_CHECKED and not target_id.startswith(SIMULATED_PREFIX):
-        names = " and ".join(op.name for op in workload.launch_ops)
-        problem = f"has {names}, and on a card the reference of what follows starts from what one of them has read"
-        remedy = f"cut the chain in front of {workload.launch_ops[MOST_CHECKED].name}, or give a simulated target"
-        raise InvalidInput(field, problem, remedy)
 
 
 def _sizes(field: str, value: Any, name: str = "") -> Iterator[tuple[str, int]]:

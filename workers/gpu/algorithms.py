@@ -11,7 +11,7 @@ from tuner.core.problem.objective import Regime
 from tuner.errors import WorkerError
 
 from ..timing.library_choice import Choices, Picked, Rounds, first_of, pick, pick_adds, pick_streams, with_one
-from .card_side import Library
+from .library import Library
 from .timing import Timer
 
 #: Rounds of one way of using the library against another.

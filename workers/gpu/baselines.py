@@ -21,6 +21,7 @@ from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from .data import ProblemData
 from .launch import Kernel, PlanOnDevice, check, fill
 from .library_norms import LibraryNorms
+from .op_data import RunOperands
 from .outputs import bits_type
 from .squares import InputSquares, SquaresTables
 
@@ -33,7 +34,7 @@ _ROTARY_THREADS = 128
 class Runner(Protocol):
     """One way to run the workload."""
 
-    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
+    def enqueue(self, ops: RunOperands, stream: int) -> None:
         """Enqueues one run."""
         ...
 

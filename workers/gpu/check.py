@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.problem.workload import Dtype
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype_row import DtypeRow
 
 from ..protocol.messages import Work
-from ..source.launch_args import OpBuffers
 from .compare import Comparer
 from .data import NUM_CHECK_SEEDS, ProblemData
+from .op_data import RunOperands
 from .reference import Reference
 
 #: Runs the candidate once on these operands and waits for it; the sentence of an abort, or None.
-Run = Callable[[tuple[OpBuffers, ...]], str | None]
+Run = Callable[[RunOperands], str | None]
 
 #: What another program computes of these operands: by op, the bits of its output [m, n] on the card.
-OtherRun = Callable[[tuple[OpBuffers, ...]], Mapping[str, Any]]
+OtherRun = Callable[[RunOperands], Mapping[str, Any]]
 
 
 class WrongNumbers(Exception):
@@ -47,7 +48,7 @@ def check_numbers(data: ProblemData, comparer: Comparer, run: Run, work: Work) -
         first = {name: data.written(name, seed_index).copy() for name in data.outputs[0]}
         _launch_poisoned(data, run, seed_index)
         for name, before in first.items():  # in order, so that the first one that differs is the cause
-            if not comparer.are_same(before, data.written(name, seed_index), data.workload.dtype):
+            if not comparer.are_same(before, data.written(name, seed_index), data.dtype_of(name)):
                 raise WrongNumbers(f"a second launch of {name} gave other bits")
     return worst
 
@@ -94,7 +95,7 @@ def _check_seed(data: ProblemData, comparer: Comparer, run: Run, work: Work, see
 
 
 def _compare(data: ProblemData, comparer: Comparer, work: Work, name: str, bits: Any, want: Reference) -> float:
-    dtype = data.workload.dtype
+    dtype = data.dtype_of(name)
     found = comparer.difference(bits, dtype, want)
     if found.num_bad:
         row, column = divmod(found.first_bad, bits.shape[1])
@@ -104,19 +105,23 @@ def _compare(data: ProblemData, comparer: Comparer, work: Work, name: str, bits:
             f"{_where(data, work, name, row, column)}: {got:.6g} instead of "
             f"{float(want.values[row, column].get()):.6g} within {float(want.tolerance[row, column].get()):.2g}"
         )
-    limit = dtype.row.max_rel_error
+    limit = data.workload.dtype.row.max_rel_error
     if not found.rel_error <= limit:
         raise WrongNumbers(f"{name}: relative error {found.rel_error:.2e}, at most {limit:.0e} is allowed")
     return found.rel_error
 
 
-def _value(bits: np.ndarray[Any, Any], dtype: Dtype) -> float:
+def _value(bits: np.ndarray[Any, Any], dtype: Dtype | DtypeRow) -> float:
     """The number that the bits of one element are."""
-    return float(dtype.row.from_bits(np, bits.reshape(1))[0])
+    if isinstance(dtype, Dtype):
+        return float(dtype.row.from_bits(np, bits.reshape(1))[0])
+    return float(bits.reshape(1).view(dtype.array_name)[0])
 
 
 def _where(data: ProblemData, work: Work, name: str, row: int, column: int) -> str:
     """The tile and the task that own an element, or its sequence and head; nothing of tiles for the library."""
+    if name not in {op.name for op in data.workload.ops}:
+        return ""  # what a launch op writes beside
     op, op_index = data.workload.op_named(name), data.workload.op_index(name)
     if op_index is None:
         return f" ({place})" if (place := op.place_of(row, column)) else ""

@@ -12,7 +12,8 @@ from typing import Any
 import cupy
 import numpy as np
 
-from tuner.core.problem.workload import Dtype
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype_row import DtypeRow
 
 from ..source.tools import kernel_of
 from .reference import Reference
@@ -42,8 +43,10 @@ class Comparer:
         """`tools` is the module of `tools_source`."""
         self._tools = tools
 
-    def difference(self, bits: Array, dtype: Dtype, want: Reference) -> Difference:
+    def difference(self, bits: Array, dtype: Dtype | DtypeRow, want: Reference) -> Difference:
         """`bits` [m, n] of a dtype against what they must be; a NaN is bad."""
+        if not isinstance(dtype, Dtype):
+            return _difference(bits.view(dtype.array_name), want)
         found = cupy.asarray(_NOTHING)
         args = (bits, want.values, want.tolerance, cupy.uint64(bits.size), found)
         self._tools.get_function(kernel_of("tuner_compare", dtype))((_CTAS,), (_THREADS,), args)
@@ -51,9 +54,23 @@ class Comparer:
         off, norm = np.sqrt(answer[2:].view(np.float64)).tolist()
         return Difference(num_bad=int(answer[0]), first_bad=int(answer[1]), rel_error=off / norm if norm else 0.0)
 
-    def are_same(self, one: Array, other: Array, dtype: Dtype) -> bool:
+    def are_same(self, one: Array, other: Array, dtype: Dtype | DtypeRow) -> bool:
         """Whether two arrays of a dtype have the same bits."""
+        if not isinstance(dtype, Dtype):
+            return bool((one == other).all())
         count = cupy.asarray(np.zeros(1, dtype=np.uint64))
         kernel = self._tools.get_function(kernel_of("tuner_count_different", dtype))
         kernel((_CTAS,), (_THREADS,), (one, other, cupy.uint64(one.size), count))
         return int(count.get()[0]) == 0
+
+
+def _difference(values: Array, want: Reference) -> Difference:
+    """Of factors and integers, which launch ops alone write: CuPy's expressions, compiled where one is there."""
+    off = cupy.abs(values.astype(cupy.float64) - want.values)
+    bad = ~(off <= want.tolerance)
+    norm = float(cupy.sqrt((want.values**2).sum()))
+    return Difference(
+        num_bad=int(bad.sum()),
+        first_bad=int(bad.argmax()),
+        rel_error=float(cupy.sqrt((off**2).sum())) / norm if norm else 0.0,
+    )

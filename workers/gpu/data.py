@@ -12,6 +12,9 @@ from typing import Any
 import cupy
 
 from tuner.core.plan.norm_slots import slot_stride
+from tuner.core.problem.dtype import ELEMENTS
+from tuner.core.problem.dtype_row import DtypeRow, OperandRow
+from tuner.core.problem.op import Tensor
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import CacheState
@@ -20,8 +23,10 @@ from ..protocol.stopwatch import Stopwatch
 from ..source.launch_args import OpBuffers
 from .fitting import NUM_CHECKS, slots_that_fit
 from .integrity import Region, region
-from .outputs import GuardedOutput, bits_type
+from .op_data import RunOperands, data_of, draw_bits, from_bits, to_bits
+from .outputs import GuardedOutput
 from .reference import Operands, Reference, reference
+from .segments import Segments
 from .turned import Turned, TurnedCache, draw_lengths, draw_pages
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
@@ -32,16 +37,6 @@ MIN_CHAIN = 8
 MAX_CHAIN = 256
 #: Seeds whose numbers are checked before timing; one more is checked after it.
 NUM_CHECK_SEEDS = NUM_CHECKS - 1
-
-
-def to_bits(values: Array, dtype: Dtype) -> Array:
-    """float32 -> the element type (nearest even) as bits of the same shape."""
-    return dtype.row.to_bits(cupy, values)
-
-
-def from_bits(bits: Array, dtype: Dtype, *, as_type: Any = None) -> Array:
-    """The element type as bits -> float32 (or `as_type`) of the same shape."""
-    return dtype.row.from_bits(cupy, bits).astype(as_type or cupy.float32)
 
 
 #: Of what a norm reads, where it is odd: one channel of all rows but the small ones, and the size of those. Bytes of a
@@ -63,6 +58,21 @@ def _address(array: Array | None) -> int:
     return 0 if array is None else int(array.data.ptr)
 
 
+#: Slots beyond those that fill three L2s.
+_SPARE_SLOTS = 1
+
+
+def guarded(tensor: Tensor) -> GuardedOutput:
+    """Memory of what a launch op writes beside its output."""
+    return GuardedOutput(tensor.num_elements // tensor.shape[-1], tensor.shape[-1], element_of(tensor))
+
+
+def element_of(tensor: Tensor) -> Dtype | DtypeRow:
+    """One of `Dtype`; of factors and integers their row."""
+    row = ELEMENTS[tensor.dtype]
+    return Dtype(tensor.dtype) if isinstance(row, OperandRow) else row
+
+
 class ProblemData:
     """All tensors of one problem."""
 
@@ -76,28 +86,38 @@ class ProblemData:
         self.problem = problem
         self.workload: Workload = problem.workload
         self.l2_bytes = l2_bytes
+        #: Of each launch op.
+        self.own = tuple(data_of(self.workload, op, problem.seed) for op in self.workload.launch_ops)
+        self._segments = Segments(self)
         self.chain_length, num_slots = self._rotation()
         dtype, self._num_drawn = self.workload.dtype, 0
         self._random = cupy.random.default_rng(problem.seed)
         ops = self.workload.tile_ops
         self._bias = [self._draw((op.weight_rows,), 1.0) if op.bias else None for op in ops]
         self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
-        self._inputs = [self._draw_inputs() for _ in range(num_slots)]
+        self._inputs = [self._slot_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
+        #: By check and name, what a launch op changes in place as it is before each launch.
+        self._before = [
+            {name: inputs[name].copy() for own in self.own for name in own.in_place()} for inputs in self._check_inputs
+        ]
         #: By name, of the op that is turned: what it writes its keys and values to.
         self.caches = {op.name: self._cache_of(op) for op in ops if op.rotary}
         written = self.workload.ops
         kept = [op for op in written if not self.workload.leaves(op)]
+        beside = [one for own in self.own for one in own.outputs]
         shared = {op.name: GuardedOutput(op.m, op.c_columns, dtype) for op in kept}
         #: By slot and op, in the order in which they are written.
         self.outputs: list[dict[str, GuardedOutput]] = [
             {op.name: shared.get(op.name) or GuardedOutput(op.m, op.c_columns, dtype) for op in written}
+            | {one.name: guarded(one) for one in beside}
             for _ in range(num_slots)
         ]
         cupy.cuda.Device().synchronize()
         watch.ended("inputs")
-        #: By check and op, of those that the inputs alone tell.
-        self.references = [self._first_references(inputs) for inputs in self._check_inputs]
+        #: By check and name, of what the inputs alone tell.
+        self.references = [self._segments.first(inputs) for inputs in self._check_inputs]
+        self._segments.warm_up()
         cupy.cuda.Device().synchronize()
         watch.ended("references")
         self._flush = cupy.zeros(3 * l2_bytes // 4, dtype=cupy.uint32)
@@ -113,24 +133,39 @@ class ProblemData:
         """Three times the L2, to be read."""
         return self._flush
 
-    def slot_ops(self, slot: int) -> tuple[OpBuffers, ...]:
-        """Operand addresses of one launch of the chain."""
-        index = slot % len(self._weights)
-        return self._op_buffers(index, self._inputs[index])
+    @property
+    def num_slots(self) -> int:
+        """Different ones; those of a chain's launches repeat."""
+        return len(self._weights)
 
-    def check_ops(self, seed_index: int) -> tuple[OpBuffers, ...]:
-        """Operand addresses of a checked launch: slot 0 on the inputs of one check seed."""
-        return self._op_buffers(0, self._check_inputs[seed_index])
+    def slot_ops(self, slot: int) -> RunOperands:
+        """Operands of one launch of the chain."""
+        index = slot % len(self._weights)
+        return self._operands(index, self._inputs[index])
+
+    def check_ops(self, seed_index: int) -> RunOperands:
+        """Operands of a checked launch: slot 0 on the inputs of one check seed."""
+        return self._operands(0, self._check_inputs[seed_index])
+
+    def _operands(self, slot: int, inputs: dict[str, Array]) -> RunOperands:
+        written = {name: output.bits for name, output in self.outputs[slot].items()}
+        return RunOperands.of(self._op_buffers(slot, inputs), inputs | written)
 
     def poison(self) -> None:
         """NaN into all that a checked launch must write, and into caches what shows which rows it writes."""
         for output in self.outputs[0].values():
             output.poison()
+        for inputs, before in zip(self._check_inputs, self._before, strict=True):
+            for name, array in before.items():
+                inputs[name][...] = array
         for cache in self.caches.values():
             cache.poison(self._check_inputs)
 
     def written(self, name: str, seed_index: int) -> Array:
         """What a checked launch left of an op, as bits [m, n]: of what is turned queries, keys and values."""
+        if name in self._before[seed_index]:
+            array = self._check_inputs[seed_index][name]
+            return array.reshape(-1, array.shape[-1])
         bits = self.outputs[0][name].bits
         if name not in self.caches:
             return bits
@@ -146,9 +181,22 @@ class ProblemData:
         """What a checked launch must have left of each op, by name. Each is to be judged before the next one is asked
         for: what follows may start from what the launch wrote."""
         yield from self.references[seed_index].items()
+        yield from self._segments.behind(seed_index)
+
+    def inputs_of_check(self, seed_index: int) -> dict[str, Array]:
+        """By name."""
+        return self._check_inputs[seed_index]
+
+    def dtype_of(self, name: str) -> Dtype | DtypeRow:
+        """Of what a launch writes."""
+        if name in self.outputs[0]:
+            return self.outputs[0][name].dtype
+        (tensor,) = (one for own in self.own for one in own.given if one.name == name)
+        return element_of(tensor)
 
     def _cache_of(self, op: GemmOp) -> Turned:
-        return TurnedCache(op, self.workload.dtype)
+        of_own = (cache for own in self.own if (cache := own.cache_of(op)))
+        return next(of_own, None) or TurnedCache(op, self.workload.dtype)
 
     def regions(self) -> list[Region]:
         """All that no launch may write: operands, references, and what lies around the outputs."""
@@ -172,7 +220,9 @@ class ProblemData:
     def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
         """All but squares, which a kernel in front of ours may leave."""
         left = {factors_of(op) for op in self.workload.tile_ops if op.norm}
-        return [(name, array) for name, array in inputs.items() if name not in left]
+        left |= {tensor.name for own in self.own for tensor in own.given}
+        found = [(name, array) for name, array in inputs.items() if name not in left]
+        return found + [one for own in self.own for one in own.only_read(inputs)]
 
     def _op_buffers(self, slot: int, inputs: dict[str, Array]) -> tuple[OpBuffers, ...]:
         buffers = []
@@ -201,22 +251,33 @@ class ProblemData:
         fits = slots_that_fit(free_bytes, self._copy_bytes(), self._check_bytes())
         if self.problem.objective.l2 is CacheState.WARM:
             return MIN_CHAIN, 1
-        wanted = max(MIN_CHAIN, min(MAX_CHAIN, -(-3 * self.l2_bytes // self.workload.rotated_bytes)))
+        enough = -(-3 * self.l2_bytes // self.workload.rotated_bytes)
+        wanted = max(MIN_CHAIN, min(MAX_CHAIN, enough))
+        if self.own:  # caches are large, so that there are no more than make every launch cold
+            fits = min(fits, enough + _SPARE_SLOTS)
         return wanted, min(wanted, fits)
 
     def _copy_bytes(self) -> int:
         """Of one slot's weights, inputs and outputs."""
         workload = self.workload
         others = sum(op.m * (op.n * (1 + op.residual) + op.k) for op in workload.tile_ops) * workload.dtype.size_bytes
-        return workload.weight_bytes + others
+        weights = sum(op.weight_bytes(workload.dtype) for op in workload.tile_ops)
+        return weights + others + sum(own.copy_bytes for own in self.own)
 
     def _check_bytes(self) -> int:
         """Of what checks have that is as large as a slot: no tensor of theirs is."""
-        return 0
+        return sum(own.check_bytes for own in self.own)
+
+    def _slot_inputs(self) -> dict[str, Array]:
+        """Of one slot. What products read too is drawn as they need it."""
+        own = [one.draw_slot() for one in self.own]
+        return {name: array for found in (*own, self._draw_inputs()) for name, array in found.items()}
 
     def _draw_check_inputs(self, seed: int) -> dict[str, Array]:
         """Of one check: odd ones in every second."""
-        return self._draw_inputs(is_odd=seed % 2 == 1)
+        own = [one.draw_check(seed, self._inputs[0]) for one in self.own]
+        of_products = self._draw_inputs(is_odd=seed % 2 == 1)
+        return {name: array for found in (*own, of_products) for name, array in found.items()}
 
     def _draw_inputs(self, *, is_odd: bool = False) -> dict[str, Array]:
         """Inputs by tensor name, residuals and row scales among them.
@@ -226,13 +287,14 @@ class ProblemData:
         some models, and every second row is small.
         """
         inputs: dict[str, Array] = {}
+        written = {op.name for op in self.workload.launch_ops}
         normed = {name for op in self.workload.tile_ops for name in self._normed_inputs(op)}
         for i, op in enumerate(self.workload.tile_ops):
             wanted = [(op.source, (op.m, op.k))] if self.workload.producer_of(i) is None else []
             if op.residual and self.workload.residual_producer_of(i) is None:
                 wanted.append((residual_of(op), (op.m, op.n)))
             for name, shape in wanted:
-                if name not in inputs:
+                if name not in inputs and name not in written:
                     drawn = self._draw(shape, 1.0)
                     inputs[name] = self._with_sizes(drawn, is_odd=is_odd) if name in normed else drawn
             if op.row_scale:
@@ -270,23 +332,9 @@ class ProblemData:
         return padded
 
     def _draw(self, shape: tuple[int, ...], scale: float) -> Array:
-        """Signed normal numbers as bits; large arrays in pieces, since the generator draws in float32."""
-        size = 1
-        for extent in shape:
-            size *= extent
-        bits = cupy.empty(size, dtype=bits_type(self.workload.dtype))
-        piece = 1 << 25
-        for begin in range(0, size, piece):
-            count = min(piece, size - begin)
-            values = self._random.standard_normal(count, dtype=cupy.float32) * cupy.float32(scale)
-            bits[begin : begin + count] = to_bits(values, self.workload.dtype)
-        return bits.reshape(shape)
+        return draw_bits(self._random, shape, scale, self.workload.dtype)
 
-    def _first_references(self, inputs: dict[str, Array]) -> dict[str, Reference]:
-        """The outputs that these inputs tell."""
-        return self._references(inputs, {}, range(len(self.workload.tile_ops)))
-
-    def _references(
+    def references_of(
         self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
     ) -> dict[str, Reference]:
         """The outputs of those ops for these inputs, behind those that are known."""

@@ -153,7 +153,9 @@ class Kernel:
         num_ctas = plan.plan.plan.num_ctas * self.cluster_size
         config = launch_config(num_ctas, self.num_threads, self.smem_bytes, stream)
         cooperative = needs_co_residency(plan.plan)
-        config.attrs = [programmatic_attribute()] if plan.programmatic else [_cooperative()] if cooperative else []
+        config.attrs = (
+            [programmatic_attribute()] if plan.programmatic else [cooperative_attribute()] if cooperative else []
+        )
         config.numAttrs = len(config.attrs)
         check(driver.cuLaunchKernelEx(config, self._function, ctypes.addressof(pointers), 0))
 
@@ -208,7 +210,8 @@ def launch_config(num_ctas: int, num_threads: int, smem_bytes: int, stream: int)
     return config
 
 
-def _cooperative() -> Any:
+def cooperative_attribute() -> Any:
+    """That all CTAs of a launch must be resident at once."""
     attribute = driver.CUlaunchAttribute()
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
     value = driver.CUlaunchAttributeValue()

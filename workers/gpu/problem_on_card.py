@@ -10,15 +10,17 @@ import cupy
 from tuner.core.trial.evaluator import Problem
 
 from ..protocol.stopwatch import Stopwatch
-from ..source.launch_args import OpBuffers
 from ..timing.library_choice import Picked
 from .algorithms import pick_algorithms
 from .baselines import Runner
 from .card import CardView
-from .card_side import card_side_of
 from .compare import Comparer
 from .cublaslt import CublasLt
+from .data import ProblemData
 from .integrity import Integrity, Overwritten
+from .library import Library
+from .op_data import RunOperands
+from .op_library import library_of
 from .squares import InputSquares
 from .timing import Timer
 
@@ -33,11 +35,10 @@ class ProblemOnCard:
         watch = Stopwatch()
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         self.problem = problem
-        card_side = card_side_of(problem.workload)
-        self.data = card_side.data_of(problem, int(properties["l2CacheSize"]), watch)
+        self.data = ProblemData(problem, int(properties["l2CacheSize"]), watch)
         self.timer = Timer(self.data, tools, view)
         self.comparer = Comparer(tools)
-        self.library = card_side.library_of(lt, self.data, tools)
+        self.library: Library = library_of(lt, self.data, tools)
         self.input_squares = InputSquares(problem.workload, tools)
         self.stream = cupy.cuda.Stream(non_blocking=True)
         if picked is not None:
@@ -53,7 +54,7 @@ class ProblemOnCard:
         #: Seconds that making it took by stage.
         self.stage_s = watch.stage_s
 
-    def run_once(self, runner: Runner, ops: tuple[OpBuffers, ...]) -> str | None:
+    def run_once(self, runner: Runner, ops: RunOperands) -> str | None:
         """One run to its end, of which nothing is there before; why it gave up waiting, or None."""
         runner.poison()
         cupy.cuda.Device().synchronize()  # the poison is on another stream

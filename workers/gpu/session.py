@@ -16,7 +16,6 @@ from tuner.core.trial.inspection import EnergyReport, no_counters, no_energy
 from tuner.core.trial.outcome import Failed, FailureKind, Metric, Rejected, Stage
 from tuner.core.trial.torch_time import TorchCalls
 from tuner.errors import InvalidInput
-from tuner.ops.attention.card.launch import AttentionOnDevice, AttentionRunner
 
 from ..protocol.cuda_errors import classify
 from ..protocol.messages import (
@@ -41,6 +40,8 @@ from .fitting import DoesNotFit
 from .integrity import Overwritten
 from .launch import Kernel, held_clusters
 from .measure import measure, measure_together
+from .own_launch import OnDevice, on_device
+from .own_runner import OwnRunner
 from .problem_on_card import ProblemOnCard
 from .trace_run import trace_once
 
@@ -286,7 +287,7 @@ class Kernels:
     """The modules that one request loaded."""
 
     def __init__(self) -> None:
-        self._loaded: list[Kernel | AttentionOnDevice] = []
+        self._loaded: list[Kernel | OnDevice] = []
 
     def load(self, work: Work) -> Kernel:
         """The kernel of the products of `work`."""
@@ -294,11 +295,10 @@ class Kernels:
         self._loaded.append(kernel)
         return kernel
 
-    def load_attentions(self, work: Work) -> tuple[AttentionOnDevice, ...]:
-        """The kernels of its attentions."""
-        programmatic = work.plan_kind.is_programmatic
-        limit = work.spin_limit_cycles
-        loaded = tuple(AttentionOnDevice(one, programmatic=programmatic, spin_limit_cycles=limit) for one in work.own)
+    def load_own(self, work: Work) -> tuple[OnDevice, ...]:
+        """The kernels of its launch ops."""
+        programmatic, limit = work.plan_kind.is_programmatic, work.spin_limit_cycles
+        loaded = tuple(on_device(one, programmatic=programmatic, spin_limit_cycles=limit) for one in work.own)
         self._loaded += loaded
         return loaded
 
@@ -319,12 +319,12 @@ def load_runner(prepared: ProblemOnCard, work: Work, kernels: Kernels, *, traced
     if not work.plan_kind.is_ours:
         return prepared.library
     _check_asked(prepared, work)
-    attentions = kernels.load_attentions(work)
-    if attentions and work.shared is None:
-        return AttentionRunner(attentions, None)
+    own = kernels.load_own(work)
+    if own and work.shared is None:
+        return OwnRunner(own, None)
     squares = None if traced else prepared.input_squares  # those that come with the input are there
     products = runner_of(work, kernels.load(work), traced=traced, input_squares=squares)
-    return AttentionRunner(attentions, products) if attentions else products
+    return OwnRunner(own, products) if own else products
 
 
 def _check_asked(prepared: ProblemOnCard, work: Work) -> None:

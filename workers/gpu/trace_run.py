@@ -5,30 +5,30 @@ from __future__ import annotations
 import cupy
 
 from tuner.core.trial.job import CacheState
-from tuner.ops.attention.card.launch import AttentionRunner
 
 from ..protocol.messages import TraceAnswer, Work
-from ..source.launch_args import OpBuffers
 from ..source.launchable import LaunchRefused
 from .baselines import ChainRunner, Runner
 from .check import Aborted, WrongNumbers, check_after_timing, check_numbers
+from .op_data import RunOperands
+from .own_runner import OwnRunner
 from .problem_on_card import ProblemOnCard
 
 
 def trace_once(prepared: ProblemOnCard, runner: Runner, work: Work) -> TraceAnswer:
-    """Checks the numbers, which also warms up; then traces a run in the objective's state of the L2. Without an
-    attention that is checked too. An attention's checks have lengths of their own; what is traced has those that are
-    timed.
+    """Checks the numbers, which also warms up; then traces a run in the objective's state of the L2. Without a
+    launch op that is checked too. A launch op's checks have inputs of their own, as lengths; what is traced has those
+    that are timed.
 
     Raises:
         LaunchRefused: it leaves no stamps.
         Overwritten: it wrote where it must not.
     """
-    if not isinstance(runner, AttentionRunner | ChainRunner):
+    if not isinstance(runner, OwnRunner | ChainRunner):
         raise LaunchRefused(f"a {work.plan_kind} candidate has no kernel of ours to trace")
     plans, cold = runner.plans, prepared.problem.objective.l2 is CacheState.COLD
 
-    def traced_run(ops: tuple[OpBuffers, ...]) -> str | None:
+    def traced_run(ops: RunOperands) -> str | None:
         cupy.cuda.Device().synchronize()  # the poison is on another stream
         with prepared.stream:
             for plan in plans:
@@ -38,7 +38,7 @@ def trace_once(prepared: ProblemOnCard, runner: Runner, work: Work) -> TraceAnsw
         prepared.stream.synchronize()
         return runner.abort_record()
 
-    def untraced_run(ops: tuple[OpBuffers, ...]) -> str | None:
+    def untraced_run(ops: RunOperands) -> str | None:
         return prepared.run_once(runner, ops)
 
     is_plain = isinstance(runner, ChainRunner)

@@ -9,13 +9,21 @@ import pytest
 from tests.support.attentions import attention
 from tests.support.between import between
 from tuner.core.problem.workload import Workload
-from tuner.ops.attention.fitting import bytes_of_checks, cache_bytes
+from tuner.ops.attention import fitting as sizes
 from tuner.workers.gpu.fitting import DoesNotFit, slots_that_fit
 
 #: Of an H100, about.
 FREE = 79 * 10**9
 #: 8 KV heads of 128, so that a token of a cache takes 4 KiB.
 SIZES: dict[str, Any] = {"kv_heads": 8, "head_dim": 128, "max_length": 2**14}
+
+
+def cache_bytes(workload: Workload) -> int:
+    return sizes.cache_bytes(workload.launch_ops[0])
+
+
+def bytes_of_checks(workload: Workload) -> int:
+    return sizes.bytes_of_checks(workload, workload.launch_ops[0])
 
 
 def slots_of(workload: Workload) -> int:

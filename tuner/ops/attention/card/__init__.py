@@ -1,29 +1,35 @@
-"""Decode attention, and products around it, on a card."""
+"""Decode attention on a card."""
 
 from __future__ import annotations
 
 import importlib.util
 from typing import Any
 
-from tuner.core.trial.evaluator import Problem
+from tuner.core.problem.workload import Workload
 from tuner.ops.attention.card.data import AttentionData
+from tuner.ops.attention.card.launch import AttentionOnDevice
 from tuner.ops.attention.card.library import AttentionLibrary
 from tuner.ops.attention.card.products import AttentionProducts
+from tuner.ops.attention.op import AttentionOp
 from tuner.workers.gpu.cublaslt import CublasLt
-from tuner.workers.protocol.stopwatch import Stopwatch
+from tuner.workers.gpu.op_data import Arrays
+
+on_device = AttentionOnDevice
 
 
-def data_of(problem: Problem, l2_bytes: int, watch: Stopwatch) -> AttentionData:
-    """Queries, caches, lengths and references.
-
-    Raises:
-        DoesNotFit: the card's free memory does not hold one copy.
-    """
-    return AttentionData(problem, l2_bytes, watch)
+def data_of(workload: Workload, op: AttentionOp, seed: int) -> AttentionData:
+    """Queries, caches, lengths and references."""
+    return AttentionData(workload, op, seed)
 
 
-def library_of(lt: CublasLt, data: AttentionData, tools: Any) -> AttentionLibrary | AttentionProducts:
+def baseline_of(
+    op: AttentionOp, data: AttentionData, slots: list[Arrays], lt: CublasLt, tools: Any
+) -> AttentionLibrary | AttentionProducts:
     """PyTorch's attention, and batched products where that is not installed or has no fused kernel."""
-    if importlib.util.find_spec("torch") is None or data.attention.form.soft_cap is not None:
-        return AttentionProducts(lt, data, tools)
-    return AttentionLibrary(lt, data, tools)
+    dtype = data.workload.dtype
+    if importlib.util.find_spec("torch") is not None and op.form.soft_cap is None:
+        return AttentionLibrary(op, dtype, slots[0])
+    library = AttentionProducts(lt, op, dtype, tools)
+    for arrays in slots:
+        library.make_ready(arrays)
+    return library

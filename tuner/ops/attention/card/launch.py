@@ -1,4 +1,4 @@
-"""Launches compiled attention kernels, and the products around them: one way to run a workload with an attention."""
+"""Launches compiled attention kernels."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 from cuda.bindings import driver
 
 from tuner.core.insight.tracing import Stamps
-from tuner.core.proof.launch_order import in_launch_order
 from tuner.core.trial.limits import Limits
-from tuner.ops.attention.card.data import AttentionAddresses, WithAttentions
+from tuner.ops.attention.card.data import AttentionAddresses, addresses_of
 from tuner.ops.attention.schedule import MOST_PORTABLE_CLUSTER
 from tuner.ops.attention.source import (
     ATTENTION_KERNEL,
@@ -27,10 +26,9 @@ from tuner.ops.attention.source import (
     pack_attention_args,
     workspace_words,
 )
-from tuner.workers.gpu.baselines import ChainRunner, StreamsRunner
-from tuner.workers.gpu.launch import FP32_NAN, Guarded, PlanOnDevice, check, launch_config, programmatic_attribute
+from tuner.workers.gpu.launch import FP32_NAN, Guarded, check, launch_config, programmatic_attribute
+from tuner.workers.gpu.op_data import RunOperands
 from tuner.workers.gpu.tensor_maps import encode
-from tuner.workers.source.launch_args import OpBuffers
 from tuner.workers.source.launchable import LaunchRefused
 from tuner.workers.source.own_launchable import OwnLaunchable
 from tuner.workers.source.refused import refused_launch
@@ -79,7 +77,14 @@ class AttentionOnDevice:
         self._stamps = cupy.zeros(stamps, dtype=cupy.int64)
         self._map = cache_map(launchable.op.shape, tiling, launchable.op.form.paged)
 
-    def launch(self, given: AttentionAddresses, next_weights: int, stream: int) -> None:
+    def launch(self, ops: RunOperands, stream: int) -> None:
+        """Enqueues one launch over a run's operands."""
+        workload, op = self.launchable.workload, self.launchable.op
+        reader = workload.reader_of(op)
+        weights = ops[workload.tile_ops.index(reader)].w if reader else 0
+        self.launch_over(addresses_of(op, ops.arrays), weights, stream)
+
+    def launch_over(self, given: AttentionAddresses, next_weights: int, stream: int) -> None:
         """Enqueues one launch; `next_weights` is the address of the weights that the launch behind reads, or 0."""
         launchable, tiling = self.launchable, self._tiling
 
@@ -158,80 +163,10 @@ class AttentionOnDevice:
         found = aborted_launch(self._refused.words.get().tolist())
         return f"{self.launchable.op.name}: {found}" if found else None
 
+    def abort_record(self) -> str | None:
+        """What it refused, or whose wait in it expired."""
+        return self.refused() or self.aborted()
+
     def unload(self) -> None:
         """Frees the module; no launch may be under way."""
         check(driver.cuModuleUnload(self._module))
-
-
-class AttentionRunner:
-    """All launches of a workload with attentions, in the order of its ops, on one stream."""
-
-    def __init__(self, attentions: tuple[AttentionOnDevice, ...], products: ChainRunner | None) -> None:
-        """`products` where there are any.
-
-        Raises:
-            LaunchRefused: products on both sides run on two streams.
-        """
-        self._attentions, self._products = attentions, products
-        workload = attentions[0].launchable.workload
-        plans = products.plans if products else ()
-        shared = [(plan.plan.graph.op_indices, index) for index, plan in enumerate(plans)]
-        #: Each attention, and between them the launches of products that follow each other.
-        self._order = list[AttentionOnDevice | range]()
-        for _, launch in in_launch_order(workload, shared, attentions):
-            if isinstance(launch, AttentionOnDevice):
-                self._order.append(launch)
-            elif self._order and isinstance(before := self._order[-1], range):
-                self._order[-1] = range(before.start, launch + 1)
-            else:
-                self._order.append(range(launch, launch + 1))
-        if isinstance(products, StreamsRunner) and range(len(plans)) not in self._order:
-            raise LaunchRefused("an attention runs between products, and these run on two streams side by side")
-
-    @property
-    def plans(self) -> tuple[AttentionOnDevice | PlanOnDevice, ...]:
-        """Of all launches, in order."""
-        plans = list[AttentionOnDevice | PlanOnDevice]()
-        for one in self._order:
-            if isinstance(one, range):
-                assert self._products is not None
-                plans += self._products.plans[one.start : one.stop]
-            else:
-                plans.append(one)
-        return tuple(plans)
-
-    def enqueue(self, ops: tuple[OpBuffers, ...], stream: int) -> None:
-        """Enqueues the launches in order.
-
-        Raises:
-            TypeError: the operands of attentions are missing.
-        """
-        if not isinstance(ops, WithAttentions):
-            raise TypeError("a workload with an attention needs its queries, caches and lengths")
-        given = iter(ops.attentions)
-        for one in self._order:
-            if isinstance(one, range):
-                assert self._products is not None
-                self._products.enqueue_some(tuple(ops), stream, one.start, one.stop)
-                continue
-            workload = one.launchable.workload
-            reader = workload.reader_of(one.launchable.op)
-            weights = ops[workload.tile_ops.index(reader)].w if reader else 0
-            one.launch(next(given), weights, stream)
-
-    def abort_record(self) -> str | None:
-        """What an attention refused, or whose wait in it expired, else the products' first one."""
-        found = next((found for one in self._attentions if (found := one.refused() or one.aborted())), None)
-        return found or (self._products.abort_record() if self._products else None)
-
-    def overwritten(self) -> str:
-        """The first that any of its launches wrote."""
-        found = next((found for one in self._attentions if (found := one.overwritten())), "")
-        return found or (self._products.overwritten() if self._products else "")
-
-    def poison(self) -> None:
-        """Sums of spans, and whatever the products have."""
-        for attention in self._attentions:
-            attention.poison()
-        if self._products is not None:
-            self._products.poison()

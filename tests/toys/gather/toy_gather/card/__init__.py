@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import cupy
-from tuner.workers.gpu.op_library import OpLibrary
 
 from toy_gather.op import GatherOp
 from toy_gather.source import ONES
 from tuner.core.problem.dtype import Dtype
+from tuner.workers.gpu.cublaslt import CublasLt
+from tuner.workers.gpu.op_data import Arrays, OpData
+from tuner.workers.gpu.op_library import OpLibrary
 
 _THREADS = 256
 _TEXT = """
@@ -40,7 +41,7 @@ class Baseline(OpLibrary):
         self._op, self._columns = op, op.n // 2
         self._taken = cupy.empty((op.m, self._columns), dtype=cupy.uint32)
 
-    def enqueue(self, arrays: Mapping[str, Any], stream: int) -> None:
+    def enqueue(self, arrays: Arrays, stream: int) -> None:
         """One run, on the current stream."""
         op, sizes = self._op, (cupy.int32(self._op.m), cupy.int32(self._columns))
         grid = (-(-op.m * self._columns // _THREADS),)
@@ -53,6 +54,6 @@ class Baseline(OpLibrary):
         return "index_select and an addition"
 
 
-def baseline_of(op: GatherOp, dtype: Dtype, tools: Any, lt: Any) -> Baseline:
+def baseline_of(op: GatherOp, data: OpData, slots: list[Arrays], lt: CublasLt, tools: Any) -> Baseline:
     """The library's best for it."""
-    return Baseline(op, dtype)
+    return Baseline(op, data.workload.dtype)
