@@ -17,6 +17,12 @@ _ANY_KIND = "own_launches"
 OWN_SECTIONS = ("attentions", _ANY_KIND)
 
 
+def parts_of(manifest: Json) -> list[Any]:
+    """What kinds know of their launches in a manifest, by their files ``pack_program``: of those that it has any of."""
+    parts = (part_of(kind, "pack_program") for kind in op_kinds())
+    return [part for part in parts if part and manifest.get(part.SECTION)]
+
+
 def check_own_sections(manifest: Json, files: Mapping[str, bytes]) -> None:
     """Of all launches of ops that are no products; `files` has their tables.
 

@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any
 
 from tuner.core.problem.dtype import ELEMENTS
-from tuner.core.problem.op_kinds import op_kinds, part_of
 
 from .contents import Kernel
 from .launched_shape import LaunchedShape
+from .own_launches import parts_of
 from .parameters import has_rows, is_of_weights, most_rows, of_each_op, of_launch, pack_fields, pack_product
 
 ALIGNMENT = 256
@@ -140,8 +140,7 @@ class Builder:
         self._bytes = 0
         self._fills: list[Fill] = []
         self._most_rows = most_rows(self.manifest)
-        parts = (part_of(kind, "pack_program") for kind in op_kinds())
-        self._kinds: list[Any] = [part for part in parts if part and self.manifest.get(part.SECTION)]
+        self._kinds = parts_of(self.manifest)
         #: The manifest's names of tensors, as places: a tensor of the caller's, or one in the memory.
         self.places: dict[str, tuple[str | int, int]] = {}
         self._operands: tuple[Operand, ...] = ()

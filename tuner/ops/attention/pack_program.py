@@ -1,4 +1,5 @@
-"""What a pack's program has of an attention: its launch with the memory that it works in, and where its tensors lie."""
+"""What packs and runtimes know of an attention's launches in a manifest: the memory that they work in, where tensors
+lie, and which of these are written."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from tuner.packs.programs import Builder, Part, num_bytes
 
 from .pack_launches import SECTION
 
-__all__ = ["SECTION", "launches_of", "paged", "place_operands"]
+__all__ = ["SECTION", "launches_of", "optional_tensors", "paged", "place_operands", "sources", "written"]
+
+Json = Mapping[str, Any]
 
 _CACHE = ("keys", "values", "lengths", "pages")
 
@@ -26,10 +29,30 @@ def place_operands(builder: Builder) -> None:
         builder.places |= {f"{product}.w": ("w", 0), name: ("memory", builder.room(num_bytes(attended)))}
 
 
-def paged(manifest: Mapping[str, Any]) -> set[str]:
+def paged(manifest: Json) -> set[str]:
     """Of its caches those that may have any number of pages."""
-    (recipe,) = manifest[SECTION]
-    return {f"{recipe['op']}.{one}" for one in ("keys", "values") if "pages" in recipe}
+    return {name for one in manifest[SECTION] if "pages" in one for name in _caches(one)}
+
+
+def sources(manifest: Json) -> list[str]:
+    """What they read queries from."""
+    of_ops = {op["name"]: op.get("source", "") for op in manifest["workload"]["ops"]}
+    return [of_ops[one["op"]] for one in manifest[SECTION]]
+
+
+def written(manifest: Json) -> set[str]:
+    """What kernels in front of them write: caches, and turned queries."""
+    recipes = zip(manifest[SECTION], sources(manifest), strict=True)
+    return {name for one, source in recipes for name in (*_caches(one), *([source] if "append" in one else []))}
+
+
+def optional_tensors(manifest: Json) -> list[dict[str, Any]]:
+    """Those of the kernels in front."""
+    return [tensor for one in manifest[SECTION] for tensor in one.get("append", {}).get("tensors", ())]
+
+
+def _caches(recipe: Json) -> tuple[str, str]:
+    return f"{recipe['op']}.keys", f"{recipe['op']}.values"
 
 
 def launches_of(builder: Builder) -> tuple[list[Part], int]:
