@@ -8,23 +8,43 @@ op makes of them need no bound of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tuner.core.problem.op import Op
+from tuner.core.problem.workload import Workload
 
 from .op_data import OpData
+from .outputs import GuardedOutput
 from .reference import Reference
 
-if TYPE_CHECKING:
-    from .data import ProblemData
-
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
+
+
+class Problem(Protocol):
+    """What is asked of a problem's data."""
+
+    workload: Workload
+    own: tuple[OpData, ...]
+    outputs: list[dict[str, GuardedOutput]]
+    references: list[dict[str, Reference]]
+
+    def written(self, name: str, seed_index: int) -> Array:
+        """What a launch has left."""
+
+    def inputs_of_check(self, seed_index: int) -> dict[str, Array]:
+        """Of that check."""
+
+    def references_of(
+        self, inputs: dict[str, Array], known: dict[str, Reference], indices: range
+    ) -> dict[str, Reference]:
+        """Those known, and of these tile ops."""
+        ...
 
 
 class Segments:
     """Of one problem."""
 
-    def __init__(self, data: ProblemData) -> None:
+    def __init__(self, data: Problem) -> None:
         self._data = data
         self._own = {one.op.name: one for one in data.own}
         self._ops: list[list[Op]] = [[]]
