@@ -20,6 +20,7 @@ from tests.support.attentions import alone, attention
 from tests.support.builders import BEST, spec
 from tests.support.repository import ROOT
 from tests.support.serving import SMALL_PAIR
+from tests.support.subtracted import without_kind
 from tests.support.waiting import wait_until
 from tuner.core.schedule.candidate import Candidate, apart_kind
 from tuner.core.trial.job import JobState
@@ -39,11 +40,12 @@ ROW = FinalRow(
 
 
 @contextmanager
-def server(folder: Path, *hidden: str, sites: tuple[Path, ...] = ()) -> Iterator[Ask]:
-    """A server in a process of its own, without the kinds that are hidden and with packages of these folders."""
-    paths = os.pathsep.join([*map(str, sites), str(ROOT), os.environ.get("PYTHONPATH", "")])
+def server(folder: Path, *, tree: Path = ROOT, sites: tuple[Path, ...] = ()) -> Iterator[Ask]:
+    """A server in a process of its own, of that tree and with packages of these folders."""
+    paths = os.pathsep.join([*map(str, sites), str(tree), os.environ.get("PYTHONPATH", "")])
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.service.kinds_hidden", str(folder), *hidden],
+        [sys.executable, "-m", "tests.service.answering", str(folder)],
+        cwd=tree,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -86,9 +88,11 @@ def kept(tmp_path: Path) -> tuple[Path, str, str]:
     return tmp_path / "data", done.id, waiting.id
 
 
-def test_without_a_kind_old_rows_say_so_and_products_are_tuned(kept: tuple[Path, str, str]) -> None:
+def test_without_the_folder_of_a_kind_old_rows_say_so_and_products_are_tuned(
+    kept: tuple[Path, str, str], tmp_path: Path
+) -> None:
     folder, done, waiting = kept
-    with server(folder, "attention") as ask:
+    with server(folder, tree=without_kind("attention", tmp_path / "tree")) as ask:
         status, job = ask("GET", f"/jobs/{done}")
         assert (status, job["state"], job["pair"]["kind"]) == (200, "succeeded", "unknown")
         assert job["pair"]["unknown_kinds"] == ["attention"]
@@ -102,8 +106,7 @@ def test_without_a_kind_old_rows_say_so_and_products_are_tuned(kept: tuple[Path,
         _, job = ask("GET", f"/jobs/{waiting}")
         assert job["state"] == "queued"
         assert job["reason"] == (
-            "it has an op of kind attention, which is not known here: repair the package (attention cannot be used: "
-            "ModuleNotFoundError: No module named 'tuner.ops.attention_hidden'), or cancel it"
+            "it has an op of kind attention, which is not known here: install the package that brings it, or cancel it"
         )
         status, refused = ask("POST", "/jobs", {"pair": {"kind": "chain", "m": 4, "ops": [{"op": "attention"}]}})
         assert (status, refused["errors"][0]["field"]) == (422, "pair.ops.0.op")
@@ -194,3 +197,29 @@ def test_a_schedule_of_a_kind_of_another_package_is_explained(tmp_path: Path) ->
     assert re.fullmatch(r"Bounds: DRAM \d+\.\d us; tensor cores 0\.0 us\.", bounds), bounds
     assert tasks == "Tasks: embed has 16 rows in 4 CTAs on 132 SMs."
     assert others[0].startswith("Forecast: embed ")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_tests_of_products_pass_without_the_folder_of_a_kind(tmp_path: Path) -> None:
+    """Plans and their rules, what a search is offered, sources, the library of the twin, packs."""
+    chosen = [
+        "tests/unit/core/plan/test_build.py",
+        "tests/unit/core/proof/test_verify.py",
+        "tests/unit/core/legal/test_simt.py",
+        "tests/unit/core/space/test_space.py",
+        "tests/unit/core/problem/test_workload.py",
+        "tests/unit/search/test_adapting.py",
+        "tests/unit/packs/test_packs.py",
+        "tests/compile/test_one_place.py",
+    ]
+    tree = without_kind("attention", tmp_path)
+    assert [name for name in chosen if not (tree / name).exists()] == []
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", *chosen],
+        cwd=tree,
+        env=os.environ | {"PYTHONPATH": str(tree)},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout

@@ -20,31 +20,33 @@ from .reference import Reference
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
 
-class Problem(Protocol):
-    """What is asked of a problem's data."""
+class CheckedData(Protocol):
+    """The tensors of one problem, of which each check has inputs of its own."""
 
     workload: Workload
+    #: Of each launch op.
     own: tuple[OpData, ...]
+    #: By slot and op.
     outputs: list[dict[str, GuardedOutput]]
+    #: By check and name, of what the inputs alone tell.
     references: list[dict[str, Reference]]
 
     def written(self, name: str, seed_index: int) -> Array:
-        """What a launch has left."""
+        """The bits that a checked launch has left."""
 
     def inputs_of_check(self, seed_index: int) -> dict[str, Array]:
-        """Of that check."""
+        """By name."""
 
     def references_of(
-        self, inputs: dict[str, Array], known: dict[str, Reference], indices: range
+        self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
     ) -> dict[str, Reference]:
-        """Those known, and of these tile ops."""
-        ...
+        """With those of these tile ops."""
 
 
 class Segments:
     """Of one problem."""
 
-    def __init__(self, data: Problem) -> None:
+    def __init__(self, data: CheckedData) -> None:
         self._data = data
         self._own = {one.op.name: one for one in data.own}
         self._ops: list[list[Op]] = [[]]

@@ -1,0 +1,31 @@
+"""The repository without the folder of one kind of op."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.support.repository import ROOT
+
+#: What a server and its tests need.
+_PLACES = ("tuner", "workers", "migrations", "runtime", "tests", "pyproject.toml")
+
+
+def without_kind(kind: str, to: Path) -> Path:
+    """A copy there of what git has, and would have, without ``tuner/ops/<kind>``; of the tests all are there."""
+    told = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *_PLACES],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for name in filter(None, told.split("\0")):
+        source, target = ROOT / name, to / name
+        if name.startswith(f"tuner/ops/{kind}/") or not (source.is_file() or source.is_symlink()):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target, follow_symlinks=False)
+    assert not (to / "tuner/ops" / kind).exists()
+    return to
