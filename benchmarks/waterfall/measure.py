@@ -89,13 +89,17 @@ def library_parts(pair: PairOnCard, row: WaterfallRow) -> dict[str, Any]:
             for _ in range(num_launches):
                 timer._delay((1,), (1,), (cupy.int64(0),))
 
+    class Nothing:
+        def enqueue(self, *_: Any) -> None:
+            """No kernel behind a product."""
+
     parts = {_EMPTY: pair.captured(Empty())}
     if num_launches > len(row.workload.tile_ops):
         library = pair.on_card.library
         assert isinstance(library, LibraryRunner)
-        finish, library._finish = library._finish, lambda *_: None  # type: ignore[method-assign]
+        finish, library._parts = library._parts, Nothing()  # type: ignore[assignment]
         parts[_WITHOUT_FINISH] = pair.captured(library)
-        library._finish = finish  # type: ignore[method-assign]
+        library._parts = finish
     return parts
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -221,14 +220,14 @@ def test_rows_that_are_written_to_another_place_are_found_out(on_card: OnCard, p
     work, kernels = on_card.ready(workload, candidate_of(workload)).work, Kernels()
     runner = load_runner(prepared, work, kernels)
     cache = prepared.data.caches["qkv"]
-    buffers = cache.buffers
+    arguments = cache.arguments
     shift = 2 * workload.launch_ops[0].shape.head_dim  # bytes of a row
 
     def off_by_one(inputs: Any) -> Any:
-        found = buffers(inputs)
-        return replace(found, keys=found.keys - shift)
+        found = arguments(inputs)
+        return found | {"keys": found["keys"] - shift}
 
-    cache.buffers = off_by_one
+    cache.arguments = off_by_one
     with pytest.raises(WrongNumbers, match="of qkv are wrong"):
         check_numbers(prepared.data, prepared.comparer, lambda ops: prepared.run_once(runner, ops), work)
     with pytest.raises(Overwritten, match="keys, where no new token is"):

@@ -25,7 +25,7 @@ def words_of(text: str) -> Iterator[str]:
     return (word.lower() for word in _WORD.findall(text))
 
 
-def _texts(tree: ast.AST) -> Iterator[str]:
+def texts(tree: ast.AST) -> Iterator[str]:
     """Imports, identifiers and literals; not what is written for readers."""
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -55,8 +55,8 @@ def is_own(kind: str, path: str) -> bool:
 
 def count(source: str) -> Counter[str]:
     """How often each kind is named."""
-    texts = [set(words_of(text)) for text in _texts(ast.parse(source))]
-    return Counter(kind for words in texts for kind, own in _WORDS.items() if not own.isdisjoint(words))
+    found = [set(words_of(text)) for text in texts(ast.parse(source))]
+    return Counter(kind for words in found for kind, own in _WORDS.items() if not own.isdisjoint(words))
 
 
 def named_in(paths: Iterable[Path]) -> Named:

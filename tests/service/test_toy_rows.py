@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.repository import ROOT
-from tests.support.toys import install, run
+from tests.support.toys import Toys, run
 
 DTYPES = ("e5m2", "single")
 PAIR = ("--m", "2", "--d-in", "512", "--d-hidden", "1024", "--d-out", "512", "--activation", "relu2")
@@ -60,48 +56,9 @@ print(found(Dtype.FP16.row.number, relu2), found(250, relu2), found(Dtype.FP16.r
 """
 
 
-class Toys:
-    """A server and a client of it, in processes that have the package."""
-
-    def __init__(self, folder: Path) -> None:
-        self.site = install("rows", folder)
-        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)])}
-        self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
-        own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", "simulated:h200"]
-        self._server = subprocess.Popen(
-            [sys.executable, *own], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
-        )
-        assert self._server.stdout
-        self._url = self._server.stdout.readline().strip()
-        assert self._url
-
-    def client(self, *arguments: str) -> str:
-        """What a command prints."""
-        command = "from tuner.client.cli import main; main()"
-        return self.python(command, "--url", self._url, *arguments)
-
-    def python(self, program: str, *arguments: str) -> str:
-        """What a program prints."""
-        ran = subprocess.run(
-            [sys.executable, "-c", program, *arguments],
-            capture_output=True,
-            text=True,
-            env=self._environment,
-            check=False,
-            timeout=240,
-        )
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
-
-    def stop(self) -> None:
-        """Ends the server."""
-        with self._server:
-            self._server.terminate()
-
-
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toys]:
-    found = Toys(tmp_path_factory.mktemp("toys"))
+    found = Toys("rows", tmp_path_factory.mktemp("toys"))
     yield found
     found.stop()
 

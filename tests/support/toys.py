@@ -45,3 +45,53 @@ def run(program: str, *sites: Path, timeout_s: float = 120.0) -> str:
     )
     assert found.returncode == 0, found.stderr
     return found.stdout
+
+
+class Toys:
+    """A server and a client of it, in processes that have the package."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        """Starts them."""
+        self.site = install(name, folder)
+        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(self.site), str(ROOT)])}
+        self._environment |= {"TUNER_RUNTIME_CACHE": str(folder / "runtime")}
+        own = ["-m", "tuner.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--gpu", "simulated:h200"]
+        self._server = subprocess.Popen(
+            [sys.executable, *own], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
+        )
+        assert self._server.stdout
+        self._url = self._server.stdout.readline().strip()
+        assert self._url
+
+    def client(self, *arguments: str) -> str:
+        """What a command prints."""
+        command = "from tuner.client.cli import main; main()"
+        return self.python(command, "--url", self._url, *arguments)
+
+    def refused(self, *arguments: str) -> str:
+        """What a command says that fails."""
+        command = "from tuner.client.cli import main; main()"
+        ran = self._ran(command, "--url", self._url, *arguments)
+        assert ran.returncode != 0, ran.stdout
+        return ran.stdout + ran.stderr
+
+    def python(self, program: str, *arguments: str) -> str:
+        """What a program prints."""
+        ran = self._ran(program, *arguments)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def _ran(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            check=False,
+            timeout=240,
+        )
+
+    def stop(self) -> None:
+        """Ends the server."""
+        with self._server:
+            self._server.terminate()

@@ -20,6 +20,12 @@ class ChainRotary(TypedDict):
     heads_first: NotRequired[bool]
 
 
+class ChainPart(TypedDict):
+    """A part of an epilogue that a package brings, and its numbers."""
+
+    part: str
+
+
 class ChainOp(TypedDict):
     """C[m, n] = act(s[m] A[m, k] W[n, k]^T + bias) + R[m, n]; gated, W is [2n, k] and C is act(gate) * up + R."""
 
@@ -36,6 +42,7 @@ class ChainOp(TypedDict):
     eps: NotRequired[float | None]
     is_output: NotRequired[bool]
     rotary: NotRequired[ChainRotary | None]
+    epilogue: NotRequired[list[ChainPart]]
 
 
 class AttentionSizes(TypedDict):

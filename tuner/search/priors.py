@@ -69,9 +69,8 @@ def distance(workload: Workload, objective: Objective, found: Found) -> float:
     for op, other in zip(ops, others, strict=True):
         away += abs(octaves_of(op.m) - octaves_of(other.m)) / len(ops)
         away += (abs(math.log2(op.weight_rows / other.weight_rows)) + abs(math.log2(op.k / other.k))) / 2
-        options = ("activation", "bias", "residual", "row_scale")
-        away += OPTION * sum(getattr(op, name) != getattr(other, name) for name in options)
-        away += OPTION * ((bool(op.norm) != bool(other.norm)) + (bool(op.rotary) != bool(other.rotary)))
+        asked, found_there = ({type(part): part.likeness(one) for part in one.parts} for one in (op, other))
+        away += OPTION * sum(asked.get(part) != found_there.get(part) for part in {*asked, *found_there})
     return away
 
 

@@ -27,7 +27,7 @@ def members(cls: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
 def _member(field: Field[Any], hint: Any) -> tuple[Any, Any]:
     about: dict[str, Any] = bounds_of(field)
     if field.default is not MISSING:
-        about["default"] = field.default
+        about["default"] = [*field.default] if isinstance(field.default, tuple) else field.default
     elif field.default_factory is not MISSING:
         about["default_factory"] = field.default_factory
     return type_of(hint), pydantic.Field(description=field.metadata.get("doc"), **about)

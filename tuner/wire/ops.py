@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import pydantic
-from pydantic import Discriminator, Tag, create_model
+from pydantic import Discriminator, Tag, create_model, model_serializer
 
 from tuner.core.problem.asked import asked_op
 from tuner.core.problem.op_kinds import OpKind, op_kinds
@@ -15,12 +15,21 @@ from tuner.wire.fields import Strict
 from tuner.wire.models import members
 
 
+class _Op(Strict):
+    """An op of any kind."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty_lists(self, handler: Any):  # type: ignore[no-untyped-def]  # with a type OpenAPI has no fields
+        """As released documents have it, of which none has such a list."""
+        return {name: value for name, value in handler(self).items() if value != []}
+
+
 @cache
 def _model(kind: OpKind) -> type[Strict]:
     asked = asked_op(kind.name)
     named: Any = (Literal[kind.name], pydantic.Field(description="the kind of the op; a product says nothing"))
     op: dict[str, Any] = {} if kind.is_unnamed else {"op": named}
-    return create_model(asked.__name__, __base__=Strict, __doc__=asked.__doc__, **op, **members(asked))
+    return create_model(asked.__name__, __base__=_Op, __doc__=asked.__doc__, **op, **members(asked))
 
 
 #: Begins the tag of an op in a union, which no request names.

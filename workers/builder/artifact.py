@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from tuner.core.legal.legality import dynamic_smem_bytes
 from tuner.core.plan.norm_slots import norm_slots, slot_stride
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.rotary import CACHES
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.candidate_plans import fallback_for
 from tuner.core.proof.launch_order import in_launch_order
@@ -49,6 +48,11 @@ _LEAST_DRIVER = {"12": "525.60.13", "13": "580.65.06"}
 #: maps have more. Source: CUDA Toolkit 12.1 release notes, kernel parameters.
 _SMALL_PARAMETER_BYTES, _LARGE_PARAMETER_DRIVER = 4096, "530.30.02"
 
+#: In the order of an op's tensors.
+_ROLES = (
+    *("input", "weight", "bias", "residual", "input_squares", "squares", "row_scale", "output", "intermediate"),
+    *("cache", "lengths", "pages", "frequencies"),
+)
 Json = dict[str, Any]
 #: Files of plans: of launches, and of those in their place on a card that holds fewer clusters.
 _PLANS = {"launches": "plan{}.bin", "fallback_launches": "fallback_plan{}.bin"}
@@ -138,11 +142,12 @@ def _format(workload: Workload, own: Sequence[OwnArtifact]) -> int:
     """The oldest whose programs run it right."""
     if any(isinstance(one, OwnKernels) for one in own):
         return MANIFEST_FORMAT
-    if any(op.rotary and op.rotary.page_tokens is not None for op in workload.tile_ops):
+    caches = (op.written_cache for op in workload.tile_ops)
+    if any(cache and cache.page_tokens is not None for cache in caches):
         return PAGES_FORMAT
     if workload.borders:
         return ORDERED_FORMAT
-    return ATTENTIONS_FORMAT if workload.launch_ops or workload.rotary_op is not None else PRODUCTS_FORMAT
+    return ATTENTIONS_FORMAT if workload.launch_ops or workload.cache_op is not None else PRODUCTS_FORMAT
 
 
 def _is_ordered(workload: Workload, own: Sequence[OwnArtifact]) -> bool:
@@ -364,34 +369,31 @@ def _tensors(workload: Workload, tiling: Tiling, own: Sequence[OwnArtifact]) -> 
     `input_squares`: the sums of squares of the rows of the input in front of the dot.
     """
     tensors = [tensor for one in own for tensor in one.tensors()]
-
-    def add(name: str, role: str, shape: list[int], dtype: str = str(workload.dtype)) -> None:
-        if all(tensor["name"] != name for tensor in tensors):
-            aligned = {"alignment_bytes": TENSOR_ALIGNMENT_BYTES}
-            tensors.append({"name": name, "role": role, "shape": shape, "dtype": dtype, **aligned})
-
-    for i, op in enumerate(workload.tile_ops):
-        if workload.producer_of(i) is None:
-            add(op.source, "input", [op.m, op.k])
-        add(f"{op.name}.w", "weight", [op.weight_rows, op.k])
-        if op.bias:
-            add(f"{op.name}.bias", "bias", [op.weight_rows])
-        if op.residual and workload.residual_producer_of(i) is None:
-            add(op.residual_source or f"{op.name}.residual", "residual", [op.m, op.n])
-        if op.norm and workload.norm_producer_of(i) is None:
-            add(squares_of(op.norm), "input_squares", [slot_stride(op.m)], "fp32")
-        if workload.writes_squares(i):
-            add(squares_of(op.name), "squares", [norm_slots(workload, tiling, i), slot_stride(op.m)], "fp32")
-        if op.row_scale:
-            add(f"{op.name}.row_scale", "row_scale", [op.m], "fp32")
-        add(op.name, "output" if workload.leaves(op) else "intermediate", [op.m, op.c_columns])
-        if op.rotary:
-            cache = workload.cache_name_of(op)
-            for name in CACHES:
-                add(f"{cache}.{name}", "cache", list(op.rotary.cache_shape(op.m)))
-            sequences = op.rotary.num_sequences(op.m)
-            add(f"{cache}.lengths", "lengths", [sequences], "int32")
-            if paged := op.rotary.paged(op.m):
-                add(f"{cache}.pages", "pages", [sequences, paged.pages_of(op.rotary)], "int32")
-            add(f"{op.name}.frequencies", "frequencies", [op.rotary.head_dim // 2], "fp32")
+    names = {tensor["name"] for tensor in tensors}
+    for i in range(len(workload.tile_ops)):
+        for role, name, shape, dtype in sorted(_tensors_of(workload, tiling, i), key=lambda one: _place(one[0])):
+            if name not in names:
+                names.add(name)
+                aligned = {"alignment_bytes": TENSOR_ALIGNMENT_BYTES}
+                tensors.append({"name": name, "role": role, "shape": [*shape], "dtype": dtype, **aligned})
     return tensors
+
+
+def _tensors_of(workload: Workload, tiling: Tiling, index: int) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
+    """Role, name, shape and type of each tensor of an op."""
+    op, dtype = workload.tile_ops[index], str(workload.dtype)
+    if workload.producer_of(index) is None:
+        yield "input", op.source, (op.m, op.k), dtype
+    yield "weight", f"{op.name}.w", (op.weight_rows, op.k), dtype
+    for part in op.parts:
+        for role, tensor in part.listed(op, workload.dtype, workload.cache_name_of(op)):
+            yield role, tensor.name, tensor.shape, str(tensor.dtype)
+    if workload.writes_squares(index):
+        shape = norm_slots(workload, tiling, index), slot_stride(op.m)
+        yield "squares", squares_of(op.name), shape, "fp32"
+    yield "output" if workload.leaves(op) else "intermediate", op.name, (op.m, op.c_columns), dtype
+
+
+def _place(role: str) -> int:
+    """Of a role in the list of an op's tensors, which the bytes of packs follow; one that came later is behind."""
+    return _ROLES.index(role) if role in _ROLES else len(_ROLES)

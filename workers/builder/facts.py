@@ -51,7 +51,7 @@ def workspace_facts(layout: dict[str, int]) -> dict[str, Any]:
 
 def refused_facts(workload: Workload, ops: Sequence[int]) -> dict[str, Any]:
     """Of the workspace of a launch of those ops: where it tells what it was given of new tokens and cannot use."""
-    if workload.rotary_op not in ops:
+    if workload.cache_op not in ops:
         return {}
     refused = {"offset": REFUSED_OFFSET_BYTES, "fields": ["kind", "sequence", "value", "end"], "meaning": _REFUSED}
     return {"refused": refused}
@@ -89,7 +89,7 @@ def numbers(
         "gelu": "tanh",
         "gate": "above_up",
         "gate_meaning": "a gated op's weight and bias hold the gate's rows first, then the up projection's",
-        **({} if workload.rotary_op is None else {"rotary_meaning": _ROTARY}),
+        **{f"{part.field}_meaning": part.meaning for op in workload.tile_ops for part in op.parts if part.meaning},
     }
 
 
@@ -103,28 +103,21 @@ _REFUSED = (
     "of the first length or page that a launch could not use: kind is 1 for a length, 2 for a page; `end` is the first "
     "value that is too large. The token is not written, and the launch goes on. Kept until it is zeroed"
 )
-_ROTARY = (
-    "of an op with `rotary`: a row of the product is a new token's queries, keys and values, head by head; n counts "
-    "pairs, elements i and i + head_dim / 2 of a head. Weight and bias hold the first halves of all heads first, in "
-    "the order of the heads, then the second halves. Pairs of queries and keys are turned by position * "
-    "frequencies[i], in fp32. Queries are the output; keys and values go to the caches, at the token's position. A "
-    "token in front of its sequence, or behind max_length, is not kept, nor one whose page is not in the cache. Such a "
-    "length and such a page are told in the words `refused` of the launch's workspace"
-)
 
 
 def aliasing(workload: Workload) -> list[dict[str, str]]:
     """Pairs of tensors that may share one address; no other two may, where one of them is written."""
     inputs = [read.tensor for op in workload.tile_ops for read in op.reads[:1]]
     inputs += [read.tensor for op in workload.launch_ops for read in op.reads]
-    added = {op.name: op.residual_source or f"{op.name}.residual" for op in workload.tile_ops if op.residual}
+    parts = ((op, part) for op in workload.tile_ops for part in op.parts if part.is_read_first)
+    added = {op.name: (part, part.pointer(op)) for op, part in parts}
     return [
         {
-            "tensors": f"{residual}, {name}",
-            "why": "who writes an element of the output has read the residual's same element before",
+            "tensors": f"{tensor}, {name}",
+            "why": f"who writes an element of the output has read the {part.field}'s same element before",
         }
-        for name, residual in added.items()
-        if [*inputs, *added.values()].count(residual) == 1  # nobody else reads it
+        for name, (part, tensor) in added.items()
+        if [*inputs, *(one for _, one in added.values())].count(tensor) == 1  # nobody else reads it
     ]
 
 

@@ -8,27 +8,20 @@ from typing import Any, Protocol, runtime_checkable
 import cupy
 from cuda.bindings import driver
 
-from tuner.core.problem.workload import GemmOp
 from tuner.core.trial.library_recipe import LibraryRecipe
 
 from ..protocol.messages import Work
 from ..source.launch_args import OpBuffers, needs_co_residency
 from ..source.launchable import Launchable, LaunchRefused
-from ..source.library_epilogue import Epilogue, split_epilogue
-from ..source.tools import kernel_of
 from ..timing.library_choice import Picked
 from .cublaslt import WORKSPACE_BYTES, CublasLt, LibraryGemm
 from .data import ProblemData
 from .launch import Kernel, PlanOnDevice, check, fill
 from .library_norms import LibraryNorms
+from .library_parts import LibraryParts
 from .op_data import RunOperands
 from .outputs import bits_type
 from .squares import InputSquares, SquaresTables
-
-#: Columns that a thread of `tuner_epilogue` takes at a time, where n is a multiple of it, and pairs of `tuner_rotary`.
-EPILOGUE_WIDTH = 8
-#: Of a CTA of `tuner_rotary`.
-_ROTARY_THREADS = 128
 
 
 class Runner(Protocol):
@@ -199,13 +192,12 @@ class LibraryRunner:
     """
 
     def __init__(self, lt: CublasLt, data: ProblemData, tools: Any) -> None:
-        """`tools` has the kernels `tuner_epilogue`, `tuner_norm` and `tuner_rotary`."""
+        """`tools` has the kernels of `LibraryParts` and of `LibraryNorms`."""
         self._dtype = data.workload.dtype
         self._ops = data.workload.tile_ops
         #: Whether the products may run side by side: none reads another's output.
         self.can_run_beside = data.workload.is_independent
-        kernels = (kernel_of(name, self._dtype) for name in ("tuner_epilogue", "tuner_rotary"))
-        self._epilogue, self._rotary = map(tools.get_function, kernels)
+        self._parts = LibraryParts(tools, self._dtype)
         self._norms = LibraryNorms(data.workload, tools)
         self._lt_version = lt.version
         #: Gate and up projection of each gated op, both halves of heads that are turned: [m, 2n].
@@ -280,39 +272,7 @@ class LibraryRunner:
         )
         if left:
             self._norms.add(index, buffer)
-        if rest := split_epilogue(op)[1]:
-            self._finish(rest, op, out, buffer)
-
-    def _turn(self, op: GemmOp, sums: int, buffer: OpBuffers) -> None:
-        """Turns queries and keys, and writes to the cache, on the current stream."""
-        of, at = op.rotary, buffer.rotary
-        assert of is not None, op.name
-        assert at is not None, "an op that is turned has a cache"
-        addresses = (sums, buffer.c, at.keys, at.values, at.lengths, at.pages, at.frequencies)
-        sizes = (of.heads, of.kv_heads, of.head_dim, of.max_length, of.new_tokens)
-        pages = (of.page_tokens or 0, of.heads_first, at.num_pages)
-        numbers = (*sizes, *pages)
-        args = (*map(cupy.uint64, addresses), cupy.uint32(op.m), *map(cupy.int32, numbers))
-        self._rotary((-(-op.m * op.n // EPILOGUE_WIDTH // _ROTARY_THREADS),), (_ROTARY_THREADS,), args)
-
-    def _finish(self, rest: Epilogue, op: GemmOp, sums: int, buffer: OpBuffers) -> None:
-        """One pass over the sums, on the current stream."""
-        if rest.rotary:
-            self._turn(op, sums, buffer)
-            return
-        num_vectors = op.m * op.n // (EPILOGUE_WIDTH if op.n % EPILOGUE_WIDTH == 0 else 1)
-        args = (
-            cupy.uint64(sums),
-            cupy.uint64(buffer.c),
-            cupy.uint64(buffer.bias if rest.bias else 0),
-            cupy.uint64(buffer.residual if rest.residual else 0),
-            cupy.uint64(buffer.row_scale if rest.row_scale else 0),
-            cupy.uint32(op.m),
-            cupy.uint32(op.n),
-            cupy.int32(rest.activation.row.number),
-            cupy.int32(rest.gated),
-        )
-        self._epilogue((min(-(-num_vectors // 256), 4096),), (256,), args)
+        self._parts.enqueue(op, out, buffer)
 
     def abort_record(self) -> str | None:
         """The library never waits."""

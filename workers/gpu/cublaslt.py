@@ -10,11 +10,11 @@ from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint16, c_uint32,
 from functools import cache
 from typing import Any
 
-from tuner.core.problem.workload import Dtype, GemmOp
+from tuner.core.problem.workload import Activation, Dtype, GemmOp
 from tuner.core.trial.library_recipe import LibraryCall
 from tuner.errors import WorkerError
 
-from ..source.library_epilogue import split_epilogue
+from ..source.library_epilogue import describe, split_epilogue
 
 COMPUTE_32F = 68
 R_32F = 0
@@ -130,17 +130,18 @@ class LibraryGemm:
         """
         self._lt = lt
         self._dtype = dtype
-        self._epilogue, _ = split_epilogue(op)
-        fused = self._epilogue.activation.row.library
+        does = {part.field for part in split_epilogue(op)[0]}
+        has_bias, self._can_add = "bias" in does, "residual" in does
+        fused = (op.activation if "activation" in does else Activation.IDENTITY).row.library
         assert fused is not None, "split_epilogue leaves to it what it has"
-        self._fused = fused[self._epilogue.bias]
+        self._fused = fused[has_bias]
         data_type = dtype.row.library_type.number
         self._descriptor = c_void_p()
         lt.call("cublasLtMatmulDescCreate", byref(self._descriptor), COMPUTE_32F, R_32F)
         self._set(DESC_TRANSA, c_int32(OP_T))
         self._set(_DESC_TRANSB, c_int32(OP_N))
         self._set(_DESC_EPILOGUE, c_uint32(self._fused.number))
-        if self._epilogue.bias:
+        if has_bias:
             self._set(_DESC_BIAS_POINTER, c_void_p(bias_address))
             self._set(_DESC_BIAS_DATA_TYPE, c_int32(data_type))
         self._w = self._layout(data_type, op.k, op.weight_rows)
@@ -184,11 +185,11 @@ class LibraryGemm:
             k=op.k,
             data_type=self._dtype.row.library_type.name,
             epilogue=self._fused.name,
-            beta=int(self._epilogue.residual),
+            beta=int(self._can_add),
             algorithm=self._attributes(chosen),
             heuristic_index=algorithm,
             workspace_bytes=int(chosen.workspace_bytes),
-            afterwards=rest.describe() if rest else "",
+            afterwards=describe(op, rest),
         )
 
     def _attributes(self, chosen: Heuristic) -> dict[str, int]:
@@ -210,7 +211,7 @@ class LibraryGemm:
         Raises:
             WorkerError: the library refuses the algorithm after all.
         """
-        adds = self._epilogue.residual and residual != 0
+        adds = self._can_add and residual != 0
         one, beta, added = c_float(1.0), c_float(float(adds)), residual if adds else c
         self._lt.call(
             "cublasLtMatmul", self._lt.handle, self._descriptor, byref(one), c_void_p(w), self._w, c_void_p(a), self._a,

@@ -6,7 +6,7 @@ allocator would have it. A chain of launches walks the slots, so every launch re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import cupy
@@ -14,7 +14,10 @@ import cupy
 from tuner.core.plan.norm_slots import slot_stride
 from tuner.core.problem.dtype import ELEMENTS
 from tuner.core.problem.dtype_row import DtypeRow, OperandRow
-from tuner.core.problem.op import Tensor
+from tuner.core.problem.epilogue import Product
+from tuner.core.problem.epilogue.residual import residual_of
+from tuner.core.problem.epilogue.sums import Known
+from tuner.core.problem.op import Role, Tensor
 from tuner.core.problem.workload import Dtype, GemmOp, Workload
 from tuner.core.trial.evaluator import Problem
 from tuner.core.trial.job import CacheState
@@ -24,10 +27,10 @@ from ..source.launch_args import OpBuffers
 from .fitting import NUM_CHECKS, slots_that_fit
 from .integrity import Region, region
 from .op_data import RunOperands, data_of, draw_bits, from_bits, to_bits
-from .outputs import GuardedOutput
-from .reference import Operands, Reference, reference
+from .outputs import GuardedOutput, bits_type
+from .reference import Reference, reference
 from .segments import Segments
-from .turned import Turned, TurnedCache, draw_lengths, draw_pages
+from .turned import Turned, TurnedCache
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 
@@ -44,14 +47,45 @@ NUM_CHECK_SEEDS = NUM_CHECKS - 1
 LARGE_CHANNEL, SMALL_ROW = 3e4, 1e-3
 
 
-def residual_of(op: GemmOp) -> str:
-    """The tensor that the op adds."""
-    return op.residual_source or f"{op.name}.residual"
+class _Draws:
+    """What the parts of epilogues draw, for one slot or one check; `inputs` are what is drawn already."""
+
+    def __init__(self, data: ProblemData, inputs: Mapping[str, Array]) -> None:
+        self._data, self._inputs = data, inputs
+
+    def normal(self, shape: tuple[int, ...]) -> Array:
+        """Elements, as bits."""
+        return self._data._draw(shape, 1.0)
+
+    def factors(self, shape: tuple[int, ...]) -> Array:
+        """fp32, from 0.5 to 2."""
+        return 0.5 + 1.5 * self._data._random.random(shape, dtype=cupy.float32)
+
+    def integers(self, shape: tuple[int, ...], least: int, most: int) -> Array:
+        """int32."""
+        return self._data._random.integers(least, most, shape, dtype=cupy.int32, endpoint=True)
+
+    def squares(self, name: str) -> Array | None:
+        """Of an input's rows."""
+        return self._data._squares(self._inputs[name]) if name in self._inputs else None
 
 
-def factors_of(op: GemmOp) -> str:
-    """The input by which the op's rows are scaled, or the squares of an input that it norms."""
-    return f"{op.norm}.squares" if op.norm else f"{op.name}.row_scale"
+class _Tensors:
+    """What the reference of an op reads: earlier references, inputs, weights, and what belongs to a cache."""
+
+    def __init__(
+        self, data: ProblemData, op: Product, inputs: Mapping[str, Array], made: Mapping[str, Reference]
+    ) -> None:
+        self._data, self._op, self._inputs, self._made = data, op, inputs, made
+
+    def __getitem__(self, name: str) -> Known:
+        if name in self._made:
+            return Known(values=self._made[name].values, tolerance=self._made[name].tolerance)
+        array = self._data._array(self._op, name, self._inputs)
+        dtype = self._data.workload.dtype
+        if array.dtype == bits_type(dtype):
+            array = from_bits(array, dtype, as_type=cupy.float64)
+        return Known(values=array)
 
 
 def _address(array: Array | None) -> int:
@@ -93,7 +127,10 @@ class ProblemData:
         dtype, self._num_drawn = self.workload.dtype, 0
         self._random = cupy.random.default_rng(problem.seed)
         ops = self.workload.tile_ops
-        self._bias = [self._draw((op.weight_rows,), 1.0) if op.bias else None for op in ops]
+        #: By name, of the op that writes to a cache: that.
+        self.caches = {op.name: self._cache_of(op) for op in ops if op.written_cache}
+        #: By name, weights of parts of epilogues.
+        self._own = {name: drawn for op in ops for name, drawn in self._drawn_parts(op, Role.WEIGHT, {})}
         self._weights = [[self._draw((op.weight_rows, op.k), op.k**-0.5) for op in ops] for _ in range(num_slots)]
         self._inputs = [self._slot_inputs() for _ in range(num_slots)]
         self._check_inputs = [self._draw_check_inputs(seed) for seed in range(NUM_CHECK_SEEDS + 1)]
@@ -101,8 +138,6 @@ class ProblemData:
         self._before = [
             {name: inputs[name].copy() for own in self.own for name in own.in_place()} for inputs in self._check_inputs
         ]
-        #: By name, of the op that is turned: what it writes its keys and values to.
-        self.caches = {op.name: self._cache_of(op) for op in ops if op.rotary}
         written = self.workload.ops
         kept = [op for op in written if not self.workload.leaves(op)]
         beside = [one for own in self.own for one in own.outputs]
@@ -201,7 +236,7 @@ class ProblemData:
     def regions(self) -> list[Region]:
         """All that no launch may write: operands, references, and what lies around the outputs."""
         ops = self.workload.tile_ops
-        found = [region(f"the bias of {op.name}", b) for op, b in zip(ops, self._bias, strict=True) if b is not None]
+        found = [region(f"the weight {name}", array) for name, array in self._own.items()]
         for slot, (weights, inputs) in enumerate(zip(self._weights, self._inputs, strict=True)):
             found += [region(f"the weights of {op.name} in slot {slot}", w) for op, w in zip(ops, weights, strict=True)]
             found += [region(f"the input {name} of slot {slot}", array) for name, array in self._only_read(inputs)]
@@ -219,31 +254,34 @@ class ProblemData:
 
     def _only_read(self, inputs: dict[str, Array]) -> list[tuple[str, Array]]:
         """All but squares, which a kernel in front of ours may leave."""
-        left = {factors_of(op) for op in self.workload.tile_ops if op.norm}
+        left = {f"{op.norm}.squares" for op in self.workload.tile_ops}
         left |= {tensor.name for own in self.own for tensor in own.given}
         found = [(name, array) for name, array in inputs.items() if name not in left]
         return found + [one for own in self.own for one in own.only_read(inputs)]
 
     def _op_buffers(self, slot: int, inputs: dict[str, Array]) -> tuple[OpBuffers, ...]:
-        buffers = []
         outputs = self.outputs[slot]
-        for i, op in enumerate(self.workload.tile_ops):
-            added = residual_of(op)
-            buffers.append(
-                OpBuffers(
-                    a=outputs[op.source].address if op.source in outputs else _address(inputs[op.source]),
-                    w=int(self._weights[slot][i].data.ptr),
-                    bias=_address(self._bias[i]),
-                    c=outputs[op.name].address,
-                    residual=outputs[added].address if added in outputs else _address(inputs.get(added)),
-                    row_scale=_address(inputs.get(factors_of(op))),
-                    rotary=self.caches[op.name].buffers(inputs) if op.name in self.caches else None,
-                    m=op.m,
-                    n=op.n,
-                    k=op.k,
-                )
+
+        def address(name: str) -> int:
+            """0 for squares that an op writes: they are a candidate's."""
+            if name in outputs:
+                return outputs[name].address
+            return _address(inputs.get(name, self._own.get(name)))
+
+        return tuple(
+            OpBuffers(
+                a=address(op.source),
+                w=int(self._weights[slot][i].data.ptr),
+                c=outputs[op.name].address,
+                **{"bias": 0} | {part.slot: address(part.pointer(op)) for part in op.parts if part.slot},
+                parts={one.name: address(one.tensor) for part in op.parts for one in part.pointers(op)}
+                | (self.caches[op.name].arguments(inputs) if op.name in self.caches else {}),
+                m=op.m,
+                n=op.n,
+                k=op.k,
             )
-        return tuple(buffers)
+            for i, op in enumerate(self.workload.tile_ops)
+        )
 
     def _rotation(self) -> tuple[int, int]:
         """Launches of a chain, and slots that they rotate over."""
@@ -260,7 +298,8 @@ class ProblemData:
     def _copy_bytes(self) -> int:
         """Of one slot's weights, inputs and outputs."""
         workload = self.workload
-        others = sum(op.m * (op.n * (1 + op.residual) + op.k) for op in workload.tile_ops) * workload.dtype.size_bytes
+        others = sum(op.m * (op.n + op.k) for op in workload.tile_ops) * workload.dtype.size_bytes
+        others += sum(op.epilogue_bytes(workload.dtype) for op in workload.tile_ops)
         weights = sum(op.weight_bytes(workload.dtype) for op in workload.tile_ops)
         return weights + others + sum(own.copy_bytes for own in self.own)
 
@@ -290,23 +329,33 @@ class ProblemData:
         written = {op.name for op in self.workload.launch_ops}
         normed = {name for op in self.workload.tile_ops for name in self._normed_inputs(op)}
         for i, op in enumerate(self.workload.tile_ops):
-            wanted = [(op.source, (op.m, op.k))] if self.workload.producer_of(i) is None else []
-            if op.residual and self.workload.residual_producer_of(i) is None:
-                wanted.append((residual_of(op), (op.m, op.n)))
-            for name, shape in wanted:
-                if name not in inputs and name not in written:
-                    drawn = self._draw(shape, 1.0)
-                    inputs[name] = self._with_sizes(drawn, is_odd=is_odd) if name in normed else drawn
-            if op.row_scale:
-                inputs[factors_of(op)] = 0.5 + 1.5 * self._random.random(op.m, dtype=cupy.float32)
-            if op.norm in inputs:
-                inputs[factors_of(op)] = self._squares(inputs[op.norm])
-            if op.rotary and self.workload.turned_for is None:
-                lengths = inputs[f"{op.name}.lengths"] = draw_lengths(op.rotary, op.m, self._num_drawn)
-                if op.rotary.page_tokens is not None:
-                    inputs[f"{op.name}.pages"] = draw_pages(op.rotary, op.m, self._num_drawn, lengths)
+            if self.workload.producer_of(i) is None and op.source not in inputs and op.source not in written:
+                drawn = self._draw((op.m, op.k), 1.0)
+                inputs[op.source] = self._with_sizes(drawn, is_odd=is_odd) if op.source in normed else drawn
+            for name, drawn in self._drawn_parts(op, Role.INPUT, inputs):
+                inputs[name] = self._with_sizes(drawn, is_odd=is_odd) if name in normed else drawn
+        for cache in self.caches.values():
+            inputs |= cache.draw(self._num_drawn)
         self._num_drawn += 1
         return inputs
+
+    def _drawn_parts(self, op: Product, role: Role, there: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        """What the op's epilogue reads of that role, by name, but for what is `there` and what an op writes."""
+        names, draws = {other.name for other in self.workload.ops}, _Draws(self, there)
+        for part in op.parts:
+            for tensor in () if part.changes_cache else part.tensors(op, self.workload.dtype):
+                if tensor.role is not role or tensor.name in names or tensor.name in there:
+                    continue
+                if (drawn := part.draw(op, tensor, draws)) is not None:
+                    yield tensor.name, drawn
+
+    def _array(self, op: Product, name: str, inputs: Mapping[str, Array]) -> Array:
+        """What the op reads by that name and no other op has written; weights are those of slot 0."""
+        if name == f"{op.name}.weight":
+            return self._weights[0][[one.name for one in self.workload.tile_ops].index(op.name)]
+        if name in inputs or name in self._own:
+            return inputs.get(name, self._own.get(name))
+        return self.caches[op.name].array(name.removeprefix(f"{op.name}."), inputs)
 
     def _normed_inputs(self, op: GemmOp) -> tuple[str, ...]:
         """What says how large the rows are that the op norms: that input, or what the op reads that writes them."""
@@ -338,34 +387,10 @@ class ProblemData:
         self, inputs: dict[str, Array], known: dict[str, Reference], op_indices: range
     ) -> dict[str, Reference]:
         """The outputs of those ops for these inputs, behind those that are known."""
-        dtype = self.workload.dtype
-
-        def widened(bits: Array | None) -> Array | None:
-            return None if bits is None else from_bits(bits, dtype, as_type=cupy.float64)
-
         references = dict(known)
         for i in op_indices:
             op = self.workload.tile_ops[i]
-            source, added = references.get(op.source), references.get(op.residual_source)
-            factors = inputs.get(factors_of(op)) if op.row_scale else None
-            if op.norm:
-                normed = references.get(op.norm)
-                rows: Array = widened(inputs[op.norm]) if normed is None else normed.values
-                factors = 1 / cupy.sqrt((rows**2).mean(axis=1) + op.eps)
-            operands = Operands(
-                a=widened(inputs[op.source]) if source is None else source.values,
-                w=widened(self._weights[0][i]),
-                bias=widened(self._bias[i]),
-                residual=widened(inputs.get(residual_of(op))) if added is None else added.values,
-                row_scale=None if factors is None else factors.astype(cupy.float64),
-                residual_tolerance=None if added is None else added.tolerance,
-                turn=self.caches[op.name].turn(inputs) if op.name in self.caches else None,
-            )
-            references[op.name] = reference(
-                op,
-                operands,
-                dtype,
-                a_is_rounded=source is not None or bool(op.norm),
-                is_normed=self.workload.writes_squares(i),
-            )
+            tensors = _Tensors(self, op, inputs, references)
+            is_normed = self.workload.writes_squares(i)
+            references[op.name] = reference(cupy, op, tensors, self.workload.dtype, is_normed=is_normed)
         return references

@@ -10,7 +10,7 @@ from typing import Any
 
 import cupy
 
-from tuner.core.problem.workload import Activation, GemmOp, Workload
+from tuner.core.problem.workload import GemmOp, Workload
 from tuner.errors import WorkerError
 
 from ..source.launch_args import OpBuffers
@@ -54,7 +54,8 @@ class LibraryNorms:
 
     def _can_add(self, op_index: int) -> bool:
         op = self._workload.tile_ops[op_index]
-        is_plain = op.residual and op.activation is Activation.IDENTITY and split_epilogue(op)[1] is None
+        fused, rest = split_epilogue(op)
+        is_plain = not rest and {"residual"} <= {part.field for part in fused} <= {"residual", "bias"}
         return is_plain and len({one for one in self._normed if one[0] == op.name}) == 1
 
     def begin(self) -> None:

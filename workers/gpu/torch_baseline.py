@@ -37,12 +37,11 @@ def torch_runner(data: ProblemData, calls: TorchCalls = TorchCalls.EAGER) -> Tor
         raise WorkerError(f"PyTorch cannot be imported ({error}): pip install torch") from error
     if own := data.workload.launch_ops:
         raise WorkerError(f"the library's {own[0].KIND} is PyTorch's already: its time is the library's")
-    if any(op.row_scale for op in data.workload.tile_ops):
-        raise WorkerError("PyTorch has no call that scales the rows of a product: compare without a row scale")
+    refused = (part.torch(op) for op in data.workload.tile_ops for part in op.parts)
+    if reason := next(filter(None, refused), ""):
+        raise WorkerError(reason)
     if any(op.norm not in ("", op.source) for op in data.workload.tile_ops):
         raise WorkerError("a norm of what an op does not read has no call of PyTorch: compare without it")
-    if any(op.rotary for op in data.workload.tile_ops):
-        raise WorkerError("PyTorch has no call that turns queries and keys and writes to a cache: compare without it")
     return TorchChain(torch, data, calls)
 
 

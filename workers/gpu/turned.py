@@ -12,12 +12,10 @@ import numpy as np
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Dtype, GemmOp
 
-from ..source.launch_args import RotaryBuffers
 from .integrity import Region, region
 from .kv_cache import hide_numbers
 from .launch import fill
 from .outputs import GuardedOutput
-from .reference import Turn
 
 Array = Any  # a cupy.ndarray; CuPy has no type annotations
 #: Of a slot or of a check, by tensor name.
@@ -71,25 +69,24 @@ class Turned(ABC):
     def strayed(self, inputs: Inputs) -> str:
         """Which cache was written where no new token is, in words; empty where none was."""
 
-    def buffers(self, inputs: Inputs) -> RotaryBuffers:
-        """What a launch is given."""
-        caches, has_pages = self.of(inputs), self._rotary.page_tokens is not None
-        keys, values = (int(cache.data.ptr) for cache in caches)
-        lengths, frequencies = (int(array.data.ptr) for array in (inputs[self._lengths], self.frequencies))
-        return RotaryBuffers(
-            keys=keys,
-            values=values,
-            lengths=lengths,
-            frequencies=frequencies,
-            pages=int(inputs[self._pages].data.ptr) if has_pages else 0,
-            num_pages=len(caches[0]) if has_pages else 0,
-        )
+    def draw(self, turn: int) -> dict[str, Array]:
+        """Inputs that are there for it, by name."""
+        return {}
 
-    def turn(self, inputs: Inputs) -> Turn:
-        """By what the rows of a launch over such sequences are turned."""
-        at, is_kept = self._positions(inputs)
-        angles = at.astype(cupy.float32)[:, None] * self.frequencies
-        return Turn(angles=angles.astype(cupy.float64), is_kept=is_kept)
+    def array(self, name: str, inputs: Inputs) -> Array:
+        """What it is given beside the caches, by the argument's name."""
+        given = {"lengths": self._lengths, "pages": self._pages}
+        return inputs[given[name]] if name in given else self.frequencies
+
+    def arguments(self, inputs: Inputs) -> dict[str, int]:
+        """What a launch is given, by the arguments' names."""
+        keys, values = self.of(inputs)
+        pages = {} if self._rotary.page_tokens is None else {"pages": self.array("pages", inputs)}
+        found = {"keys": keys, "values": values, **pages}
+        found |= {name: self.array(name, inputs) for name in ("lengths", "frequencies")}
+        return {name: int(array.data.ptr) for name, array in found.items()} | (
+            {"num_pages": len(keys)} if pages else {}
+        )
 
     def beside(self, queries: Array, inputs: Inputs) -> Array:
         """Queries, keys and values of each row, as bits; zeros for what has no place."""
@@ -108,7 +105,7 @@ class Turned(ABC):
     def kept(self, inputs: Inputs) -> tuple[Array, Array, Array]:
         """The rows that have a place; of each its page, which is the sequence in a contiguous cache, and its place in
         that."""
-        at, is_kept = self._positions(inputs)
+        at, is_kept = self._rotary.positions(cupy, inputs[self._lengths], self._m)
         rows = cupy.flatnonzero(is_kept)
         sequences, places = rows // self._rotary.new_tokens, at[rows]
         if (tokens := self._rotary.page_tokens) is None:
@@ -118,12 +115,6 @@ class Turned(ABC):
     def by_head(self, cache: Array) -> Array:
         """Keys, or values, as [pages, KV heads, tokens, head_dim]; of the same memory."""
         return cache if self._rotary.heads_first else cache.swapaxes(1, 2)
-
-    def _positions(self, inputs: Inputs) -> tuple[Array, Array]:
-        """Of each row's token in its sequence, and whether that has a place."""
-        rows, new = cupy.arange(self._m), self._rotary.new_tokens
-        at = inputs[self._lengths][rows // new] - new + rows % new
-        return at, (at >= 0) & (at < self._rotary.max_length)
 
 
 class TurnedCache(Turned):
@@ -135,6 +126,13 @@ class TurnedCache(Turned):
         self._guarded = [GuardedOutput(shape[0] * shape[1] * shape[2], shape[3], dtype) for _ in range(2)]
         keys, values = (one.bits.reshape(shape) for one in self._guarded)
         self._caches = keys, values
+
+    def draw(self, turn: int) -> dict[str, Array]:
+        """Lengths, and of pages a table."""
+        lengths = draw_lengths(self._rotary, self._m, turn)
+        if self._rotary.page_tokens is None:
+            return {self._lengths: lengths}
+        return {self._lengths: lengths, self._pages: draw_pages(self._rotary, self._m, turn, lengths)}
 
     def of(self, inputs: Inputs) -> tuple[Array, Array]:
         """The same ones for all."""

@@ -6,18 +6,21 @@ Both mirror `LaunchArgs` and `Workspace` in launch_args.cuh.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.core.legal.wgmma import MAX_CTAS
 from tuner.core.plan.header import HEADER_WORDS
 from tuner.core.plan.norm_slots import norm_slots, slot_stride, slots_read
 from tuner.core.plan.split_k import slot_bytes
-from tuner.core.problem.rotary import CACHES
+from tuner.core.problem.epilogue import Argument, Product
+from tuner.core.problem.kv_cache import CACHES
 from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan
 from tuner.core.schedule.tiling import Engine, Tiling
 
+from .parts import num_pointers, pointers_of
 from .render import SIGNALS_OFFSET_BYTES
 from .tensor_maps import tensor_maps
 
@@ -36,8 +39,9 @@ _HEAD_BYTES = 104
 _OP_BYTES = 64
 #: Behind all ops, for each of them, where one has a norm or writes squares: `ChainArgs`.
 _CHAIN_OP = struct.Struct("<Qfi")
-#: Behind these, where an op is turned: `RotaryArgs`; and where its cache has pages: `PageArgs`.
-_ROTARY, _PAGES = struct.Struct("<4Q4i"), struct.Struct("<Q2i")
+#: Of arguments of parts: of each op's own, pointers behind its numbers; behind all ops what `Part.arguments` says.
+_POINTER_BYTES = 8
+_TYPES = {"pointer": "Q", "int32": "i"}
 #: Where a workspace has what a launch was told and cannot use, in words as an attention has them: `RefusedRecord`.
 REFUSED_OFFSET_BYTES = 160
 
@@ -46,19 +50,6 @@ REFUSED_OFFSET_BYTES = 160
 _EXTENSION_ALIGNMENT = 64
 _FIRST_TASK = struct.Struct("<iibBB?HH")
 MAP_BYTES = 128
-
-
-@dataclass(frozen=True, kw_only=True)
-class RotaryBuffers:
-    """Device addresses of both caches, of int32 lengths and of fp32 frequencies."""
-
-    keys: int
-    values: int
-    lengths: int
-    frequencies: int
-    #: Of a paged cache the table, int32 of each sequence and page, and how many pages there are; else 0.
-    pages: int = 0
-    num_pages: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +66,8 @@ class OpBuffers:
     residual: int = 0
     row_scale: int = 0
     squares: int = 0
-    #: Of an op that is turned: `RotaryBuffers`, or None.
-    rotary: RotaryBuffers | None = None
+    #: Of further arguments of the parts of its epilogue, by their names: addresses, and numbers that are not the op's.
+    parts: Mapping[str, int] = field(default_factory=dict)
     m: int
     n: int
     k: int
@@ -101,32 +92,31 @@ def pack_args(
     flags = (is_dependent, is_second)
     head = struct.pack("<QQqiiQ", words_address, workspace_address, spin_limit_cycles, *flags, trace_address)
     workload, tiling = plan.graph.workload, plan.graph.tiling
+    room = _POINTER_BYTES * num_pointers(workload)
     tail = b"".join(
         struct.pack(
             "<QQQQQQiiii",
             *(o.a, o.w, o.bias, o.c, o.residual, o.row_scale),
             *(o.m, o.n, o.k, slots_read(workload, tiling, index)),
         )
-        for index, o in enumerate(ops)
+        + _pack(pointers_of(op), o.parts).ljust(room, b"\0")
+        for index, (o, op) in enumerate(zip(ops, workload.tile_ops, strict=True))
     )
     if has_squares(workload):
         tail += b"".join(_CHAIN_OP.pack(o.squares, op.eps, 0) for o, op in zip(ops, workload.tile_ops, strict=True))
-    tail += _rotary_args(workload, ops)
+    for o, op in zip(ops, workload.tile_ops, strict=True):
+        tail += _pack(_arguments_of(workload, op), o.parts)
     return head + plan.words[:HEADER_WORDS].tobytes() + tail
 
 
-def _rotary_args(workload: Workload, ops: tuple[OpBuffers, ...]) -> bytes:
-    """Of the op that is turned; nothing where none is."""
-    for given, op in zip(ops, workload.tile_ops, strict=True):
-        if op.rotary:
-            assert given.rotary is not None, f"{op.name} needs a cache"
-            at, sizes = given.rotary, op.rotary
-            addresses = (at.keys, at.values, at.lengths, at.frequencies)
-            packed = _ROTARY.pack(*addresses, sizes.heads, sizes.kv_heads, sizes.max_length, sizes.new_tokens)
-            if paged := sizes.paged(op.m):
-                packed += _PAGES.pack(at.pages, paged.pages_of(sizes), at.num_pages)
-            return packed
-    return b""
+def _pack(arguments: Sequence[Argument], given: Mapping[str, int]) -> bytes:
+    """Arguments of parts, one behind the other: what is given, or else the op's own number."""
+    values = (given[one.name] if one.value is None else given.get(one.name, one.value) for one in arguments)
+    return struct.pack("<" + "".join(_TYPES[one.type] for one in arguments), *values)
+
+
+def _arguments_of(workload: Workload, op: Product) -> list[Argument]:
+    return [one for part in op.parts for one in part.arguments(op, workload.cache_name_of(op))]
 
 
 def has_squares(workload: Workload) -> bool:
@@ -170,8 +160,9 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
         field("trace", 32, "pointer", "null: only a traced build writes there"),
         field("plan_header", 40, "int32[16]", "the first 16 words of the plan, by value"),
     ]
+    op_bytes = _OP_BYTES + _POINTER_BYTES * num_pointers(workload)
     for i, op in enumerate(workload.tile_ops):
-        base, rows = _HEAD_BYTES + i * _OP_BYTES, "2n" if op.rows_per_column == 2 else "n"
+        base, rows = _HEAD_BYTES + i * op_bytes, "2n" if op.rows_per_column == 2 else "n"
         fields += [
             field(f"{op.name}.a", base, "pointer", f"{op.source} [m, k]"),
             field(f"{op.name}.w", base + 8, "pointer", f"weight [{rows}, k]"),
@@ -184,23 +175,24 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
             field(f"{op.name}.m", base + 48, "int32", str(op.m)),
             field(f"{op.name}.n", base + 52, "int32", str(op.n)),
             field(f"{op.name}.k", base + 56, "int32", str(op.k)),
+            *_fields_of(op, pointers_of(op), base + _OP_BYTES),
         ]
-    size = _HEAD_BYTES + len(workload.tile_ops) * _OP_BYTES
+    size = _HEAD_BYTES + len(workload.tile_ops) * op_bytes
     if has_squares(workload):
         for i, op in enumerate(workload.tile_ops):
             slots = norm_slots(workload, tiling, i) if workload.writes_squares(i) else 0
             read = str(slots_read(workload, tiling, i))
             table = f"fp32 table of squares [{slots}, {slot_stride(op.m)}], which it writes" if slots else "null"
             fields += [
-                field(f"{op.name}.num_slots", _HEAD_BYTES + i * _OP_BYTES + 60, "int32", read),
+                field(f"{op.name}.num_slots", _HEAD_BYTES + i * op_bytes + 60, "int32", read),
                 field(f"{op.name}.squares", size, "pointer", table, squares_of(op.name) if slots else ""),
                 field(f"{op.name}.eps", size + 8, "float32", str(op.eps)),
             ]
             size += _CHAIN_OP.size
     for op in workload.tile_ops:
-        if op.rotary:
-            fields += _rotary_fields(op, workload.cache_name_of(op), size)
-            size += _ROTARY.size + (0 if op.rotary.page_tokens is None else _PAGES.size)
+        arguments = _arguments_of(workload, op)
+        fields += _fields_of(op, arguments, size)
+        size += struct.calcsize("<" + "".join(_TYPES[one.type] for one in arguments))
     if tiling.engine is Engine.WGMMA:
         size += -size % _EXTENSION_ALIGNMENT
         num_bytes = MAX_CTAS * _FIRST_TASK.size
@@ -217,7 +209,7 @@ def parameter_layout(workload: Workload, tiling: Tiling, spin_limit_cycles: int)
 def _written_pages(workload: Workload) -> dict[str, Any]:
     """Of the cache that an op writes to, where that has pages: its table, and which field has their number."""
     for op in workload.tile_ops:
-        if op.rotary and (paged := op.rotary.paged(op.m)):
+        if op.written_cache and (paged := op.written_cache.paged(op.m)):
             cache = workload.cache_name_of(op)
             pages = {
                 "tensor": f"{cache}.pages",
@@ -232,45 +224,18 @@ def _written_pages(workload: Workload) -> dict[str, Any]:
 
 
 def _output_meaning(op: GemmOp) -> str:
-    return f"queries [m, {op.c_columns}], turned" if op.rotary else "output [m, n]"
+    return f"queries [m, {op.c_columns}], turned" if op.written_cache else "output [m, n]"
 
 
-def _rotary_fields(op: GemmOp, cache: str, begin: int) -> list[dict[str, Any]]:
-    """Of an op that is turned, as a manifest lists them; `cache` names whose the cache is."""
-    assert op.rotary is not None
-    pointers = {
-        "keys": "cache of keys, appended to",
-        "values": "cache of values, appended to",
-        "lengths": "int32 of each sequence, new tokens included",
-        "frequencies": "fp32, radians a token of each pair",
-    }
-    fields: list[dict[str, Any]] = [
-        {
-            "name": f"{op.name}.{name}",
-            "offset": begin + 8 * index,
-            "type": "pointer",
-            "meaning": meaning,
-            "tensor": f"{op.name if name == 'frequencies' else cache}.{name}",
-        }
-        for index, (name, meaning) in enumerate(pointers.items())
-    ]
-    numbers = {name: getattr(op.rotary, name) for name in ("heads", "kv_heads", "max_length", "new_tokens")}
-    fields += _number_fields(op.name, numbers, begin + 8 * len(pointers))
-    if paged := op.rotary.paged(op.m):
-        begin += _ROTARY.size
-        table = {"name": f"{op.name}.pages", "offset": begin, "type": "pointer", "tensor": f"{cache}.pages"}
-        fields.append({**table, "meaning": "int32 of each sequence and page"})
-        sizes = {"max_pages": paged.pages_of(op.rotary), "num_pages": paged.num_pages}
-        fields += _number_fields(op.name, sizes, begin + 8)
-    return fields
-
-
-def _number_fields(op: str, numbers: dict[str, int], begin: int) -> list[dict[str, Any]]:
-    """Of an op int32 behind each other, from that offset on."""
-    return [
-        {"name": f"{op}.{name}", "offset": begin + 4 * index, "type": "int32", "meaning": str(value), "value": value}
-        for index, (name, value) in enumerate(numbers.items())
-    ]
+def _fields_of(op: Product, arguments: Sequence[Argument], begin: int) -> list[dict[str, Any]]:
+    """Arguments of parts as a manifest lists them, behind each other from that offset on."""
+    found = []
+    for one in arguments:
+        named = {"name": f"{op.name}.{one.name}", "offset": begin, "type": one.type, "meaning": one.meaning}
+        named |= {"tensor": one.tensor} if one.tensor else {}
+        found.append(named | ({} if one.value is None else {"value": one.value}))
+        begin += struct.calcsize(_TYPES[one.type])
+    return found
 
 
 def squares_of(tensor: str) -> str:

@@ -1,55 +1,28 @@
-"""How the vendor library computes an op: what its GEMM's epilogue takes, and what a kernel after it must do."""
+"""How the vendor library computes an op: what its GEMM's epilogue takes, and what kernels after it must do."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from itertools import groupby, takewhile
 
-from tuner.core.problem.workload import Activation, GemmOp
+from tuner.core.problem.epilogue import Part, Product
 
-
-@dataclass(frozen=True, kw_only=True)
-class Epilogue:
-    """Some of scale, bias, activation and residual, applied in this order."""
-
-    #: Rows of the sums are scaled.
-    row_scale: bool = False
-    #: The bias is added.
-    bias: bool = False
-    activation: Activation = Activation.IDENTITY
-    #: The activated left half is multiplied by the right half.
-    gated: bool = False
-    #: The residual is added.
-    residual: bool = False
-    #: Queries and keys are turned, keys and values written to the cache.
-    rotary: bool = False
-
-    def describe(self) -> str:
-        """Its steps in words, in their order."""
-        steps = {
-            "scale the rows": self.row_scale,
-            "add the bias": self.bias,
-            f"apply {self.activation}": self.activation is not Activation.IDENTITY,
-            "multiply by the up projection": self.gated,
-            "add the residual": self.residual,
-            "turn queries and keys, write to the cache": self.rotary,
-        }
-        return ", ".join(step for step, is_there in steps.items() if is_there)
+Parts = tuple[Part, ...]
 
 
-def split_epilogue(op: GemmOp) -> tuple[Epilogue, Epilogue | None]:
-    """What the library's GEMM does of an op's epilogue, and what one elementwise kernel does after it, if anything.
+def split_epilogue(op: Product) -> tuple[Parts, Parts]:
+    """The parts that the library's GEMM does, and those that are left for kernels after it, if any. Both are in the
+    order in which they are applied; what the library does in front of its product is in neither."""
+    behind = [part for part in op.parts if not part.is_in_front]
+    fused = tuple(takewhile(lambda part: part.is_in_library(op), behind))
+    return fused, tuple(behind[len(fused) :])
 
-    The library knows no row scale, no gate, no rotary embedding, and few activations. It adds a residual (beta = 1)
-    before its activation, so fuses it only where there is none.
-    """
-    if op.row_scale:
-        whole = Epilogue(row_scale=True, bias=op.bias, activation=op.activation, gated=op.gated, residual=op.residual)
-        return Epilogue(), whole
-    if op.rotary:
-        return Epilogue(bias=op.bias), Epilogue(rotary=True)
-    if op.gated or op.activation.row.library is None:
-        rest = Epilogue(activation=op.activation, gated=op.gated, residual=op.residual)
-        return Epilogue(bias=op.bias), rest
-    if op.residual and op.activation is not Activation.IDENTITY:
-        return Epilogue(bias=op.bias, activation=op.activation), Epilogue(residual=True)
-    return Epilogue(bias=op.bias, activation=op.activation, residual=op.residual), None
+
+def kernels_of(parts: Parts) -> list[tuple[str, Parts]]:
+    """The kernels of the measuring protocol that do these parts, one after the other, with their parts."""
+    return [(kernel, tuple(group)) for kernel, group in groupby(parts, lambda part: part.library_kernel)]
+
+
+def describe(op: Product, parts: Sequence[Part]) -> str:
+    """These steps in words, in their order."""
+    return ", ".join(part.step(op) for part in parts)

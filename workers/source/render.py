@@ -18,6 +18,7 @@ from tuner.core.schedule.cache_hints import hints_of
 from tuner.core.schedule.tiling import READING_THREADS, CacheHint, Engine, Epilogue, Tile, Tiling, Warpgroups
 from tuner.errors import IllegalSchedule
 
+from .parts import parts_config, with_parts
 from .rows import own_text, with_rows
 from .tensor_maps import has_whole_lines
 from .variants import Variant, with_switches
@@ -33,7 +34,7 @@ _BASE_FILES = (
 )
 #: Of variants alone.
 _GUARD_FILES = ("host_record.cuh", "launch_guard.cuh")
-_SHARED_FILES = ("logistic.cuh", "activation.cuh", "fixup.cuh", "norm.cuh", "rotary.cuh")
+_SHARED_FILES = ("logistic.cuh", "activation.cuh", "fixup.cuh", "norm.cuh", "finish.cuh", "rotary.cuh")
 
 #: The device files of each engine in the order in which one includes the other.
 DEVICE_FILES = {
@@ -178,9 +179,11 @@ def render(workload: Workload, tiling: Tiling, *, traced: bool = False, variant:
     )
     names = files_of(tiling.engine, variant)
     activations = tuple(op.activation.row for op in workload.tile_ops)
-    with_types = (with_rows(inlined(name, variant), workload.dtype.row, activations) for name in names)
+    with_types = (
+        with_parts(with_rows(inlined(name, variant), workload.dtype.row, activations), workload) for name in names
+    )
     texts = [f"// ---- {name}\n{text}" for name, text in zip(names, with_types, strict=True)]
-    config += _chain_config(workload, tiling) + _rotary_config(workload)
+    config += _chain_config(workload, tiling) + parts_config(workload)
     config += _in_band_config(workload, tiling) + _engine_config(workload, tiling)
     texts[0] = _with_config(texts[0], config)
     if tiling.engine is Engine.WGMMA:
@@ -219,17 +222,6 @@ def _chain_config(workload: Workload, tiling: Tiling) -> str:
         return ""
     rows = ", ".join(f"{{{', '.join(str(has).lower() for has in op)}}}" for op in ops)
     return f"#define TUNER_CHAIN_OPS\nconstexpr ChainOp kChainOps[kNumOps] = {{{rows}}};\n"
-
-
-def _rotary_config(workload: Workload) -> str:
-    """Which op is turned, its heads' elements, and the pages of its cache; empty where none is."""
-    for index, op in enumerate(workload.tile_ops):
-        if op.rotary:
-            constants = f"kRotaryOp = {index}, kRotaryHeadDim = {op.rotary.head_dim}"
-            constants += f", kRotaryPageTokens = {op.rotary.page_tokens or 0}"
-            order = f"[[maybe_unused]] constexpr bool kRotaryHeadsFirst = {str(op.rotary.heads_first).lower()};"
-            return f"#define TUNER_ROTARY\nconstexpr int {constants};\n{order}\n"
-    return ""
 
 
 def _has_early_residual(workload: Workload, tiling: Tiling, op_index: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.activation_row import ActivationRow
@@ -29,6 +29,11 @@ def with_rows(text: str, dtype: OperandRow, activations: Iterable[ActivationRow]
         "TUNER_ACTIVATIONS": f"enum Activation : int {{ {', '.join(enumerators)} }};\n",
         "TUNER_ACTIVATE": "".join(cases),
     }
+    return in_place(text, said)
+
+
+def in_place(text: str, said: Mapping[str, str]) -> str:
+    """A device file with other lines in the place of what stands there where a switch is not defined."""
     for switch, instead in said.items():
         before, found, after = text.partition(f"#ifndef {switch}\n")
         text = before + instead + after.partition("#endif\n")[2] if found else text
@@ -42,10 +47,11 @@ def own_text() -> str:
 
 
 def added_text(workload: Workload) -> tuple[str, ...]:
-    """The code of rows of packages that a workload names: its dtype, and any field of an op of it."""
+    """The code of packages that a workload names: of rows, its dtype's and any field's of an op of it; of parts."""
     named = [workload.dtype, *(value for op in workload.ops for value in vars(op).values())]
     rows = dict.fromkeys(one.row for one in named if isinstance(one, Dtype | Activation))
-    return tuple(row.device for row in rows if row.is_added)
+    parts = dict.fromkeys(type(part) for op in workload.tile_ops for part in op.epilogue)
+    return (*(row.device for row in rows if row.is_added), *(part.text() for part in parts))
 
 
 def activate_by_number(rows: Sequence[ActivationRow]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from string import Template
+
+from tuner.core.problem.epilogue.added import AddedPart, added_parts
 from tuner.core.problem.workload import Activation, Dtype
 
 from .render import config_types, device_text, inlined
@@ -20,7 +23,19 @@ def kernel_of(name: str, dtype: Dtype) -> str:
     return f"{name}_{dtype}"
 
 
+def _of_part(part: type[AddedPart]) -> str:
+    """The kernel of a package's part, which takes its struct's members."""
+    members = {**part.number_types(), **part.pointer_types()}
+    return Template(device_text("tools_of_part.in")).substitute(
+        name=part.name,
+        text=part.text(),
+        struct=part.__name__,
+        parameters="".join(f", {of} {name}" for name, of in members.items()),
+        members=", ".join(members),
+    )
+
+
 def _named(dtype: Dtype) -> str:
-    text = element_of(dtype.row) + device_text("tools_of_elements.cu")
+    text = element_of(dtype.row) + device_text("tools_of_elements.cu") + "".join(map(_of_part, added_parts().values()))
     macro = f"#define TUNER_KERNEL(name) {kernel_of('name##', dtype)}"
     return f"namespace of_{dtype} {{\n{macro}\n{text}#undef TUNER_KERNEL\n}}\n"

@@ -16,11 +16,14 @@ from tuner.core.legal.legality import dynamic_smem_bytes, estimated_resources
 from tuner.core.plan.build import make_plan
 from tuner.core.plan.norm_slots import norm_slots, slot_stride
 from tuner.core.plan.tile_graph import tile_graph
+from tuner.core.problem.epilogue.sums import Known
 from tuner.core.problem.workload import Activation, Dtype, GemmOp, Workload
 from tuner.core.proof.verify import VerifiedPlan, verify
 from tuner.core.schedule.ordering import Ordering
 from tuner.core.schedule.tiling import Engine, Tiling
+from tuner.workers.gpu.reference import Reference, reference
 from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args, workspace_layout
+from tuner.workers.source.parts import pointers_of
 from tuner.workers.source.tensor_maps import TensorMap, tensor_maps
 from tuner.workers.source.variants import Variant
 
@@ -96,6 +99,13 @@ class EmulatedChain:
         for name, shape in given[: 1 + op.residual]:
             if self.workload.op_index(name) is None and name not in self._tensors:
                 self._put(name, self._sized(self._random.standard_normal(shape)))
+        for tensor in (tensor for part in op.epilogue for tensor in part.tensors(op, self.workload.dtype)):
+            factors = aligned(tensor.num_bytes).view(np.float32).reshape(tensor.shape)
+            factors[...] = self._random.uniform(0.5, 2, tensor.shape)
+            self._tensors[tensor.name] = factors
+        if op.row_scale:
+            self._tensors[f"{op.name}.row_scale"] = aligned(4 * op.m).view(np.float32)
+            self._tensors[f"{op.name}.row_scale"][:] = self._random.uniform(0.5, 2, op.m)
         self._put(op.name, np.zeros((op.m, op.c_columns)))
         if op.rotary:
             spare = 0 if self.workload.turned_for else 3
@@ -218,9 +228,10 @@ class EmulatedChain:
             bias=self._address(f"{op.name}.bias"),
             c=self._address(op.name),
             residual=self._address(self._residual(op)) if op.residual else 0,
-            row_scale=factors if op.norm else 0,
+            row_scale=factors if op.norm else self._address(f"{op.name}.row_scale"),
             squares=squares.get(index, 0),
-            rotary=self.caches[op.name].buffers if op.name in self.caches else None,
+            parts={one.name: self._address(one.tensor) for one in pointers_of(op)}
+            | (self.caches[op.name].buffers if op.name in self.caches else {}),
             m=self._rows or op.m,
             n=op.n,
             k=op.k,
@@ -250,6 +261,23 @@ class EmulatedChain:
             values[op.name] = from_bits(to_bits(out, dtype), dtype)
         return values
 
+    def references(self) -> dict[str, Reference]:
+        """What the check of a trial holds each output against."""
+        made: dict[str, Reference] = {}
+        for index, op in enumerate(self.workload.tile_ops):
+            tensors, is_normed = _Tensors(self, op, made), self.workload.writes_squares(index)
+            made[op.name] = reference(np, op, tensors, self.workload.dtype, is_normed=is_normed)
+        return made
+
+    def known(self, op: GemmOp, name: str) -> Array:
+        """What the op reads by that name: elements in float64, all else as it is."""
+        operand = name.removeprefix(f"{op.name}.")
+        if operand in ("lengths", "frequencies"):
+            found: Array = getattr(self.caches[op.name], operand)
+            return found
+        held = self._tensors[f"{op.name}.w" if operand == "weight" else name]
+        return from_bits(held, self.workload.dtype) if held.dtype == np.uint16 else held
+
     def worst_row(self, got: dict[str, Array]) -> float:
         """The largest relative error of a row of any output; NaN where one is NaN."""
         wanted = self.expected()
@@ -258,3 +286,15 @@ class EmulatedChain:
             for op in self.workload.tile_ops
         ]
         return float(np.concatenate(errors).max())
+
+
+class _Tensors:
+    """What the reference of an op reads."""
+
+    def __init__(self, chain: EmulatedChain, op: GemmOp, made: dict[str, Reference]) -> None:
+        self._chain, self._op, self._made = chain, op, made
+
+    def __getitem__(self, name: str) -> Known:
+        if name in self._made:
+            return Known(values=self._made[name].values, tolerance=self._made[name].tolerance)
+        return Known(values=self._chain.known(self._op, name))

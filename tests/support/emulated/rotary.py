@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from tuner.core.problem.rotary import Rotary
-from tuner.workers.source.launch_args import RotaryBuffers
 
 Array = np.ndarray[Any, Any]
 
@@ -48,18 +47,13 @@ class EmulatedCache:
         ]  # of keys, and of values
 
     @property
-    def buffers(self) -> RotaryBuffers:
-        """Their addresses."""
+    def buffers(self) -> dict[str, int]:
+        """Their addresses, and of pages their number, by the names of arguments."""
         keys, values = (cache.ctypes.data for cache in self._caches)
         has_pages = self.rotary.page_tokens is not None
-        return RotaryBuffers(
-            keys=keys,
-            values=values,
-            lengths=self.lengths.ctypes.data,
-            frequencies=self.frequencies.ctypes.data,
-            pages=self.pages.ctypes.data if has_pages else 0,
-            num_pages=self.num_pages,
-        )
+        found = {"keys": keys, "values": values, "lengths": self.lengths.ctypes.data}
+        found |= {"frequencies": self.frequencies.ctypes.data}
+        return found | ({"pages": self.pages.ctypes.data, "num_pages": self.num_pages} if has_pages else {})
 
     def poison(self) -> None:
         """Nothing is written."""

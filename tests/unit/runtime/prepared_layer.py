@@ -28,7 +28,7 @@ from tuner.ops.attention.source import (
 from tuner.packs.programs import Part, program_of
 from tuner.packs.write import write_pack
 from tuner.runtime import native
-from tuner.workers.source.launch_args import OpBuffers, RotaryBuffers, extend_args, first_tasks, pack_args
+from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.tensor_maps import tensor_maps
 
 STREAM = 0x99
@@ -182,8 +182,9 @@ def workers_attention(one: Prepared) -> bytes:
 
 def workers_op(one: Prepared, op: GemmOp) -> OpBuffers:
     at, cache = one.address, one.made.workload.cache_name_of(op) if op.rotary else ""
-    rotary = {name: at(f"{cache}.{name}") for name in ("keys", "values", "lengths", "pages")}
-    rotary |= {"num_pages": NUM_PAGES if one.made.attention.op.form.paged else 0}
+    parts = {name: at(f"{cache}.{name}") for name in ("keys", "values", "lengths", "pages")}
+    parts |= {"frequencies": at(f"{op.name}.frequencies")}
+    parts |= {"num_pages": NUM_PAGES if one.made.attention.op.form.paged else 0}
     return OpBuffers(
         a=at(op.source),
         w=at(f"{op.name}.w"),
@@ -192,7 +193,7 @@ def workers_op(one: Prepared, op: GemmOp) -> OpBuffers:
         residual=at(op.residual_source or f"{op.name}.residual"),
         row_scale=at(f"{op.norm}.squares") if op.norm else at(f"{op.name}.row_scale"),
         squares=at(f"{op.name}.squares"),
-        rotary=RotaryBuffers(**rotary, frequencies=at(f"{op.name}.frequencies")) if op.rotary else None,
+        parts=parts,
         m=op.m,
         n=op.n,
         k=op.k,

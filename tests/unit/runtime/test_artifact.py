@@ -36,7 +36,7 @@ from tuner.runtime import Artifact, Attention, RuntimeFailure, load_artifact
 from tuner.workers.builder.artifact import assemble
 from tuner.workers.builder.nvrtc import Built, Resources
 from tuner.workers.builder.own_artifact import own_kernels
-from tuner.workers.source.launch_args import OpBuffers, RotaryBuffers, extend_args, first_tasks, pack_args
+from tuner.workers.source.launch_args import OpBuffers, extend_args, first_tasks, pack_args
 from tuner.workers.source.render import render
 from tuner.workers.source.tensor_maps import tensor_maps
 
@@ -143,11 +143,10 @@ def buffers_of(
     def at(name: str) -> int:
         return given[name].address if name in given else artifact._memory.get(name, 0)
 
-    def cache_of(op: GemmOp) -> RotaryBuffers | None:
+    def cache_of(op: GemmOp) -> dict[str, int]:
         if op.rotary is None:
-            return None
-        found = {name: at(f"{op.name}.{name}") for name in op.rotary.operands}
-        return RotaryBuffers(**found, num_pages=num_pages)
+            return {}
+        return {name: at(f"{op.name}.{name}") for name in op.rotary.operands} | {"num_pages": num_pages}
 
     return tuple(
         OpBuffers(
@@ -158,7 +157,7 @@ def buffers_of(
             residual=at(op.residual_source or f"{op.name}.residual"),
             row_scale=at(f"{op.norm}.squares") if op.norm else at(f"{op.name}.row_scale"),
             squares=at(f"{op.name}.squares"),
-            rotary=cache_of(op),
+            parts=cache_of(op),
             m=op.m,
             n=op.n,
             k=op.k,

@@ -9,7 +9,6 @@ import numpy as np
 from tuner.core.model.runs import ranked_ways
 from tuner.core.model.simulate import Timeline
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Workload
 from tuner.core.proof.candidate_plans import launches_of
 from tuner.core.proof.verify import VerifiedPlan
@@ -29,18 +28,14 @@ def explain_chain(
     for index, op in enumerate(workload.tile_ops):
         named = [("reads", op.source), ("adds", op.residual_source), ("norms by", op.norm)]
         read = ", ".join(f"{verb} {tensor}" for verb, tensor in named if tensor in names)
-        turned = f", turns queries and keys, writes keys and values to {_written_by(op.rotary)}" if op.rotary else ""
+        actions = "".join(f", {action}" for part in op.parts if (action := part.action(op)))
         plan, timeline = next(launch for launch in launches if index in launch[0].graph.op_indices)
-        yield f"Op: {op.name} {read or 'reads inputs alone'}{turned}{_boundary(index, plan, timeline)}."
+        yield f"Op: {op.name} {read or 'reads inputs alone'}{actions}{_boundary(index, plan, timeline)}."
     ways = ranked_ways(workload, gpu, schedule)
     if len(ways) < 2:
         return
     lines = "; ".join(f"{launches_in_words(workload, one)} {time_us:.1f} us" for time_us, one in ways[:NUM_WAYS])
     yield f"Cuts: of {len(ways)} ways to launch it programmatically the shortest forecasts have {lines}."
-
-
-def _written_by(rotary: Rotary) -> str:
-    return "a cache" if rotary.page_tokens is None else f"pages of {rotary.page_tokens} tokens of a cache"
 
 
 def launches_in_words(workload: Workload, candidate: Candidate) -> str:

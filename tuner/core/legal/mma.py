@@ -117,9 +117,7 @@ def _tile_problem(op: GemmOp, tile: Tile, num_warps: int, dtype: Dtype) -> str |
     if tile.k not in (depths := stage_depths(dtype)):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
     if warp_grid(tile, num_warps, op.rows_per_column) is None:
-        widest = f"64 x {64 // op.rows_per_column}" + (
-            ", a gate and an up projection wide" if op.gated else ", both halves of heads wide" if op.rotary else ""
-        )
+        widest = f"64 x {64 // op.rows_per_column}" + (f", {op.halves} wide" if op.halves else "")
         return f"tile {tile}: no grid of {num_warps} warps gives warp tiles of 16 x 8 multiples up to {widest}"
     return None
 

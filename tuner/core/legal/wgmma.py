@@ -348,13 +348,13 @@ def tile_problem(op: GemmOp, tile: Tile, groups: int, dtype: Dtype, *, swap_ab: 
     if (edge := tile.m if swap_ab else tile.n) < COLUMNS or edge % COLUMNS:
         return f"tile {tile}: {'m' if swap_ab else 'n'} must be a positive multiple of {COLUMNS}"
     if (columns := tile.m if swap_ab else product_tile(op, tile).n) > MAX_PRODUCT_COLUMNS:
-        of_both = ", of gate and up" if op.gated else ", of both halves" if op.rotary else ""
+        of_both = f", of {op.halves}" if op.halves else ""
         what = f"{columns} rows of A" if swap_ab else f"{columns} rows of W{of_both}"
         return f"tile {tile}: {what}; one instruction takes up to {MAX_PRODUCT_COLUMNS}"
     if tile.k not in (depths := stage_depths(dtype)):
         return f"tile {tile}: k must be one of {', '.join(map(str, depths))}, which the swizzle is made for"
     held = num_accumulators(op, tile, groups, swap_ab=swap_ab)
-    is_plain = not (op.bias or op.residual or op.rotary) and (op.gated or op.activation.row.is_plain)
+    is_plain = all(part.is_plain(op) for part in op.parts)
     if not (is_plain or swap_ab or groups == 1):
         most = min(most, MAX_ACCUMULATORS_BESIDE)
     return f"tile {tile}: {held} sums a thread: use at most {most}" if held > most else None

@@ -10,7 +10,7 @@ def epilogue_problem(workload: Workload, tiling: Tiling, line: int) -> str | Non
     """Why it would store nothing, or cannot; a `line` are the elements that it stores at once."""
     if tiling.epilogue is not Epilogue.TMA:
         return None
-    if (index := workload.rotary_op) is not None:
+    if (index := workload.cache_op) is not None:
         return f"epilogue tma of {workload.tile_ops[index].name}: the copy engine knows no cache, use direct"
     if tiling.swap_ab:
         return "epilogue tma of swapped operands: threads turn what they store, use direct"

@@ -123,10 +123,11 @@ def io_bytes(workload: Workload, cache_bytes: int) -> int:
         else:
             elements += max(weights + op.m * op.k, streamed)
         seen.add(op.source)
-        is_given = bool(op.residual_source) and workload.residual_producer_of(index) is None
-        if is_given and op.residual_source not in seen:
-            elements += op.m * op.n
-            seen.add(op.residual_source)
+        given = (read for read in op.reads[1:] if read.field != "norm" and workload.op_index(read.tensor) is None)
+        for read in given:
+            if read.tensor not in seen:
+                elements += read.shape[0] * read.shape[1]
+                seen.add(read.tensor)
         elements += op.m * op.result_columns if workload.leaves(op) else 0
     return int(elements) * size + epilogues
 

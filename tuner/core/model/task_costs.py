@@ -16,8 +16,7 @@ from tuner.core.plan.products import product_tile
 from tuner.core.plan.split_k import SUM_BYTES
 from tuner.core.plan.tile_graph import TileGraph, tile_graph
 from tuner.core.problem.gpu import Gpu
-from tuner.core.problem.rotary import Rotary
-from tuner.core.problem.workload import ROW_SCALE_BYTES, GemmOp, Workload
+from tuner.core.problem.workload import GemmOp, Workload
 from tuner.core.schedule.tiling import Engine, Tile, Tiling, Warpgroups
 
 #: Source: NVIDIA architecture white papers: 128 bytes of shared memory and 64 bytes of L2 per clock and SM.
@@ -187,6 +186,8 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
     op, tile = graph.workload.tile_ops[op_index], graph.tiling.tiles[op_index]
     size = graph.workload.dtype.size_bytes
     rows, cols = _extents(op.m, tile.m), _extents(op.n, tile.n)
+    traffic = [part.traffic(op, graph.workload.dtype) for part in op.parts]
+    column_bytes = sum(one.column for one in traffic)
     slices, widths = _slices(graph, op_index, finer), _widths(graph, op_index, finer)
     edge = next((edge for edge in graph.streams if edge.consumer == op_index), None)
     if edge is None:
@@ -203,11 +204,10 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         # A slice is one part's: where parts are not even, that of the part in which it begins.
         mine = [number for number, own in enumerate(slices) if own.start in steps]
         cost = _part_costs(graph, op_index, gpu, rates, mine, count, reads, weights)
-        for col, extent in enumerate(cols) if op.bias and slices[-1].start in steps else ():
+        for col, extent in enumerate(cols) if column_bytes and slices[-1].start in steps else ():
             panel, num_bytes = cost.w_panels[col][-1]
-            bias_bytes = extent * op.rows_per_column * size
-            cost.w_panels[col][-1] = (panel, num_bytes + bias_bytes)
-            cost.w_bytes[col] += bias_bytes
+            cost.w_panels[col][-1] = (panel, num_bytes + extent * column_bytes)
+            cost.w_bytes[col] += extent * column_bytes
         return cost
 
     engine, own = rates.of(graph.tiling.engine), graph.tiling.cta_tiles[op_index]
@@ -219,24 +219,17 @@ def op_costs(graph: TileGraph, op_index: int, gpu: Gpu, rates: Rates, panels: Pa
         leaves=not graph.workload.consumers_of(op_index),
         rows=rows,
         cols=cols,
-        once_bytes=op.residual * size,
-        once_row_bytes=op.row_scale * ROW_SCALE_BYTES,
+        once_bytes=sum(one.element for one in traffic),
+        once_row_bytes=sum(one.row for one in traffic),
         element_bytes=size * op.result_columns // op.n,
         store_us=engine.task_us
         + engine.store_us_per_kib * min(own.m, op.m) * own.n * size / 1024 / graph.tiling.cluster_k
         + exchange_us(graph.tiling.cluster_k, slot_bytes, gpu)
-        + rates.l2_latency_us * _reads_of_places(op.rotary),
+        + rates.l2_latency_us * sum(part.latency_reads(op) for part in op.parts),
         exposed_share=engine.exposed_share if len(rows) > 1 else 0.0,
         slot_us=engine.sum_us_per_kib * slot_bytes / 1024,
         slot_bytes=slot_bytes * graph.tiling.cluster_size,
     )
-
-
-def _reads_of_places(rotary: Rotary | None) -> int:
-    """Reads one behind the other that say where the rows of an op go: lengths, and the page of each token."""
-    if rotary is None:
-        return 0
-    return 1 if rotary.page_tokens is None else 2
 
 
 def _part_costs(

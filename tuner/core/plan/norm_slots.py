@@ -7,11 +7,11 @@ order. The squares of an input have one slot, which is the caller's.
 
 from __future__ import annotations
 
+from tuner.core.problem.epilogue.norm import slot_stride
 from tuner.core.problem.workload import ROW_SCALE_BYTES, Workload
 from tuner.core.schedule.tiling import Tiling
 
-#: Rows of a slot are padded to whole vectors of four.
-SLOT_ALIGNMENT = 4
+__all__ = ["norm_slots", "slot_stride", "slots_read", "squares_bytes"]
 
 
 def norm_slots(workload: Workload, tiling: Tiling, op_index: int) -> int:
@@ -30,11 +30,6 @@ def slots_read(workload: Workload, tiling: Tiling, op_index: int) -> int:
         return 0
     producer = workload.norm_producer_of(op_index)
     return 1 if producer is None else norm_slots(workload, tiling, producer)
-
-
-def slot_stride(num_rows: int) -> int:
-    """Elements from one slot to the next."""
-    return -(-num_rows // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
 
 
 def squares_bytes(workload: Workload, tiling: Tiling, op_index: int) -> int:

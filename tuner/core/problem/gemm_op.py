@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Self
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue import PARTS, Part, parts_of
+from tuner.core.problem.epilogue import PARTS, AddedPart, Part, parts_of
+from tuner.core.problem.epilogue.added import parts_from_json
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
-from tuner.core.problem.epilogue.residual import residual_of
 from tuner.core.problem.op import TILE, Op, OpWords, Tensor, TileOp, given, output, weight
 from tuner.core.problem.rotary import Rotary
 from tuner.errors import InvalidInput
@@ -80,6 +80,8 @@ class GemmOp(TileOp):
     is_output: bool = False
     #: Heads that are turned, and the cache that new keys and values are written to.
     rotary: Rotary | None = None
+    #: Parts that packages bring; each has its turn in its stage.
+    epilogue: tuple[AddedPart, ...] = ()
 
     def __post_init__(self) -> None:
         for field in ("m", "n", "k"):
@@ -97,7 +99,7 @@ class GemmOp(TileOp):
 
     def _check_options(self) -> None:
         """Options that need each other, or are in each other's way."""
-        for part in PARTS:
+        for part in (*PARTS, *self.epilogue):
             for field, problem, remedy in part.broken(self):
                 raise InvalidInput(f"{self.name}.{field}", problem, remedy)
 
@@ -116,9 +118,8 @@ class GemmOp(TileOp):
     @property
     def operands(self) -> tuple[str, ...]:
         """The names of tensors of its own, and of what comes with a norm; weights are ``w`` in an artifact."""
-        own = [f"{self.name}.{name}" for name in ("weight", "w", *(name for part in PARTS for name in part.own_names))]
-        own += [f"{self.name}.{name}" for name in self.rotary.operands] if self.rotary else []
-        return (*own, f"{self.norm}.squares") if self.norm else tuple(own)
+        of_parts = (name for part in (*PARTS, *self.epilogue) for name in part.operands(self))
+        return (f"{self.name}.weight", f"{self.name}.w", *of_parts)
 
     def tensors(self, dtype: Dtype) -> tuple[Tensor, ...]:
         """A, weights, what the parts of the epilogue read or change, and C."""
@@ -144,6 +145,11 @@ class GemmOp(TileOp):
     def scales_rows(self) -> bool:
         """Whether each row of the product has a factor: a given one, or a norm's."""
         return any(part.scales_rows for part in self.parts)
+
+    @cached_property
+    def halves(self) -> str:
+        """What the rows of W behind one column of C are, for people; empty where there is one."""
+        return next((part.halves for part in self.parts if part.halves), "")
 
     @cached_property
     def rows_per_column(self) -> int:
@@ -202,19 +208,18 @@ class GemmOp(TileOp):
 
     def words(self) -> OpWords:
         """Its row in a table of a chain's ops."""
-        residual = residual_of(self) if self.residual else ""
+        found = [part.words(self) for part in self.parts]
+
+        def of(column: str) -> list[str]:
+            return [words[column] for words in found if column in words]
+
         return OpWords(
-            sizes=", ".join(
-                [
-                    f"{self.m} x {self.result_columns} x {self.k}",
-                    *(name for name in ("gated", "rotary") if getattr(self, name)),
-                ]
-            ),
+            sizes=", ".join([f"{self.m} x {self.result_columns} x {self.k}", *of("sizes")]),
             reads=self.source,
             named={read.field: read.tensor for read in self.reads},
-            norm=self.norm or ("a given factor a row" if self.row_scale else ""),
-            adds=" and ".join(what for what in (residual, "a bias" if self.bias else "") if what),
-            function="" if self.activation is Activation.IDENTITY else str(self.activation),
+            norm="".join(of("norm")),
+            adds=" and ".join(reversed(of("adds"))),
+            function=", ".join(of("function")),
         )
 
     def column_of_tiles(self, column: int) -> int:
@@ -227,7 +232,8 @@ class GemmOp(TileOp):
         found = [str(op.activation) for op in ops if op.activation is not Activation.IDENTITY]
         shown = ("bias", "gated", "residual", "row_scale", "norm")
         found += [name for name in shown if any(getattr(op, name) for op in ops)]
-        return found + [op.rotary.describe() for op in ops if op.rotary]
+        found += [op.rotary.describe() for op in ops if op.rotary]
+        return found + [part.describe() for op in ops for part in op.epilogue]
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values; `from_json` is its inverse. It says nothing of its kind, as ever."""
@@ -251,7 +257,8 @@ class GemmOp(TileOp):
             InvalidInput: a size is wrong, or options do not go together.
         """
         rotary = Rotary.from_json(data["rotary"]) if data.get("rotary") else None
-        return cls(**{**data, "activation": Activation(data["activation"]), "rotary": rotary})
+        epilogue = parts_from_json(data.get("epilogue", ()))
+        return cls(**{**data, "activation": Activation(data["activation"]), "rotary": rotary, "epilogue": epilogue})
 
 
 @cache
@@ -263,8 +270,10 @@ def _drop_defaults_of_chains(op: dict[str, Any]) -> None:
     """Takes from an op's JSON what chains alone ask for, where it has its default."""
     if not op["norm"]:
         del op["eps"]
-    for name in ("residual_source", "norm", "is_output", "rotary"):
+    for name in ("residual_source", "norm", "is_output", "rotary", "epilogue"):
         if not op[name]:
             del op[name]
     if rotary := op.get("rotary"):
         op["rotary"] = rotary.to_json()
+    if "epilogue" in op:
+        op["epilogue"] = [part.to_json() for part in op["epilogue"]]

@@ -12,6 +12,10 @@ MOST_NEW_TOKENS = 8
 #: Tokens of a cache are rows of a tensor map, whose places have 31 bits.
 MOST_ROWS = 2**31 - 1
 PAGE_TOKENS = (16, 32, 64)
+#: Names of an op's tensors, behind its own: both caches; and with them int32 lengths of the sequences, and of a paged
+#: cache the int32 table of its pages.
+CACHES = ("keys", "values")
+OF_CACHE = (*CACHES, "lengths", "pages")
 
 
 class CacheSizes(Protocol):
@@ -96,6 +100,9 @@ class WrittenCache(CacheSizes, Protocol):
 
     def num_sequences(self, rows: int) -> int:
         """Of so many new tokens."""
+
+    def paged(self, rows: int) -> PagedCache | None:
+        """The pages of a cache for so many new tokens; None for a contiguous one."""
 
 
 def paged_for(op: CacheSizes, sequences: int, *, page_tokens: int | None, heads_first: bool) -> PagedCache | None:

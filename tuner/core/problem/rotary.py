@@ -10,15 +10,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.kv_cache import HEAD_DIMS, MOST_NEW_TOKENS, PagedCache, paged_for
+from tuner.core.problem.dtype_row import Array, ArrayModule
+from tuner.core.problem.kv_cache import CACHES, HEAD_DIMS, MOST_NEW_TOKENS, PagedCache, paged_for
 from tuner.core.problem.op import Tensor, cache, given, weight
 from tuner.errors import InvalidInput
 
-#: Names of the operands, behind the op's: both caches, int32 lengths of the sequences, of a paged cache the int32 table
-#: of its pages, and fp32 radians a token.
-CACHES = ("keys", "values")
-#: Those that an op which reads the cache has, too.
-WITH_READER = (*CACHES, "lengths", "pages")
 #: Fields that are in the JSON form only where they are set.
 _LATER = {"page_tokens": None, "heads_first": True}
 
@@ -105,6 +101,12 @@ class Rotary:
     def num_sequences(self, rows: int) -> int:
         """Of so many new tokens."""
         return rows // self.new_tokens
+
+    def positions(self, xp: ArrayModule, lengths: Array, rows: int) -> tuple[Array, Array]:
+        """Of each of so many new tokens the place in its sequence, of given lengths, and whether there is one."""
+        tokens = xp.arange(rows)
+        found = lengths[tokens // self.new_tokens] - self.new_tokens + tokens % self.new_tokens
+        return found, (found >= 0) & (found < self.max_length)
 
     def paged(self, rows: int) -> PagedCache | None:
         """The pages of a cache for so many new tokens; None for a contiguous one.

@@ -14,12 +14,13 @@ from tuner.core.json_form import JsonForm
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.dataflow import Flow, check_dataflow, check_names
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue import Product
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES
 from tuner.core.problem.gemm_op import MAX_ELEMENTS, GemmOp
+from tuner.core.problem.kv_cache import OF_CACHE
 from tuner.core.problem.op import LaunchOp, Op, TileOp
 from tuner.core.problem.op_kinds import op_from_json
-from tuner.core.problem.rotary import WITH_READER
 from tuner.core.problem.unknown_op import UnknownOp
 from tuner.errors import InvalidInput
 
@@ -119,9 +120,9 @@ class Workload(JsonForm):
         return tuple(filter(None, map(self.tile_ops_before, self.launch_ops)))
 
     @property
-    def rotary_op(self) -> int | None:
-        """Index of the product that is turned and writes to a cache; None where there is none."""
-        return next((index for index, op in enumerate(self.tile_ops) if op.rotary), None)
+    def cache_op(self) -> int | None:
+        """Index of the tile op that writes to a cache; None where there is none."""
+        return next((index for index, op in enumerate(self.tile_ops) if op.written_cache), None)
 
     @property
     def turned_for(self) -> Op | None:
@@ -135,10 +136,10 @@ class Workload(JsonForm):
         reader = self.turned_for
         if reader is None or not op.written_cache:
             return op.operands
-        shared = {f"{op.name}.{name}" for name in WITH_READER}
+        shared = {f"{op.name}.{name}" for name in OF_CACHE}
         return tuple(name for name in op.operands if name not in shared)
 
-    def cache_name_of(self, op: GemmOp) -> str:
+    def cache_name_of(self, op: Product) -> str:
         """In front of ``.keys``, ``.values`` and ``.lengths`` of the cache that a turned product writes to."""
         reader = self.turned_for
         return op.name if reader is None else reader.name

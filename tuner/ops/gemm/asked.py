@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from tuner.core.problem.activation import Activation
 from tuner.core.problem.asked import SIZE, AskedOp, AskedWorkload, Example, Json, asked_field, op_of
 from tuner.core.problem.decoder import MODELS, block_products, check_reduced, shared_model
 from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.epilogue.added import AddedPart, asked_part, parts_from_json
 from tuner.core.problem.epilogue.norm import DEFAULT_EPS
 from tuner.core.problem.gemm_op import GemmOp
+from tuner.core.problem.op_codec import fields_from_json, fields_to_json
 from tuner.core.problem.rotary import Rotary
 from tuner.core.problem.workload import Workload, WorkloadKind, ffn_pair, independent_pair
 from tuner.errors import InvalidInput
@@ -33,6 +35,17 @@ class ChainRotary:
     heads_first: bool = asked_field(
         "whether a page is [kv_heads, tokens, head_dim], else [tokens, kv_heads, head_dim]", True
     )
+
+
+if TYPE_CHECKING:
+
+    @dataclass(frozen=True, kw_only=True)
+    class ChainPart:
+        """A part of an epilogue that a package brings, and its numbers."""
+
+        part: str
+else:
+    ChainPart = asked_part()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +69,7 @@ class ChainOp(AskedOp):
     rotary: ChainRotary | None = asked_field(
         "whether C is queries, keys and values of new tokens, which are turned and written to a cache", None
     )
+    epilogue: tuple[ChainPart, ...] = asked_field("parts that packages of the server bring, by name", ())
 
     def to_op(self, m: int, dtype: Dtype) -> GemmOp:
         """The op, for so many rows, of any element type.
@@ -80,7 +94,14 @@ class ChainOp(AskedOp):
             eps=DEFAULT_EPS if self.eps is None else self.eps,
             is_output=self.is_output,
             rotary=rotary,
+            epilogue=self._epilogue(),
         )
+
+    def _epilogue(self) -> tuple[AddedPart, ...]:
+        try:
+            return parts_from_json([fields_to_json(part) for part in self.epilogue])
+        except InvalidInput as error:
+            raise InvalidInput(f"{self.name}.{error.field}", error.problem, error.remedy) from error
 
     def _rotary(self) -> Rotary | None:
         if self.rotary is None:
@@ -112,6 +133,7 @@ class ChainOp(AskedOp):
             eps=op.eps if op.norm else None,
             is_output=op.is_output,
             rotary=ChainRotary(**op.rotary.to_json()) if op.rotary else None,
+            epilogue=tuple(fields_from_json(ChainPart, part.to_json()) for part in op.epilogue),
         )
 
 

@@ -10,21 +10,18 @@ from tuner.core.schedule.tiling import Tile
 def lower(op: GemmOp, tile: Tile, *, num_parts: int = 1, in_band: bool = False) -> TileSpace:
     """The tiles of C [m, n].
 
-    A [m, k] and the weights [n, k] are read step by step; of a gated op those of gate and up. The residual of the own
-    tile [m, n] and the squares of its rows, of which every tile of these rows has a share, are read behind the last
-    step. A that is read in band comes as its elements do. Then it counts as read behind the last step, too: the post
-    of a tile says that all is there that it was made of.
+    A [m, k] and the weights [n, k] are read step by step; of a gated op those of gate and up. What parts of the
+    epilogue read, of the own tile or of its rows, is read behind the last step. A that is read in band comes as its
+    elements do. Then it counts as read behind the last step, too: the post of a tile says that all is there that it was
+    made of.
     """
     rows, columns = along(0, op.m, tile.m), along(1, op.n, tile.n)
     inputs = Read(box=Box(tensor=op.source, extents=(rows, along(STEP, op.k, tile.k))), in_band=in_band)
     reads = [inputs]
     if in_band:
         reads.append(Read(box=Box(tensor=op.source, extents=(rows, whole(op.k))), is_late=True))
-    if op.residual:
-        residual = Box(tensor=op.residual_source or f"{op.name}.residual", extents=(rows, columns))
-        reads.append(Read(box=residual, is_late=True))
-    if op.norm:
-        reads.append(Read(box=Box(tensor=op.norm, extents=(rows, whole(op.k))), is_late=True))
+    for tensor, are_rows in (read for part in reversed(op.parts) for read in part.late_reads(op)):
+        reads.append(Read(box=Box(tensor=tensor, extents=(rows, whole(op.k) if are_rows else columns)), is_late=True))
     for half in range(op.rows_per_column):
         mine = along(1, op.n, tile.n, offset=half * op.n)
         reads.append(Read(box=Box(tensor=f"{op.name}.weight", extents=(mine, along(STEP, op.k, tile.k)))))

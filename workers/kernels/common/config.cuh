@@ -64,6 +64,11 @@ constexpr ChainOp kChainOps[kNumOps] = {};
 [[maybe_unused]] constexpr bool kRotaryHeadsFirst = true;
 #endif
 
+#ifndef TUNER_PARTS
+// Of an op the number of its list of parts that packages bring, 0 for none: finish.cuh.
+__device__ constexpr int parts_of(int) { return 0; }
+#endif
+
 #ifndef TUNER_IN_BAND
 constexpr int kReaderWarps = 0;                         // that read inputs in band: mailbox.cuh
 constexpr int kMailboxRows = 0;                         // of the ops: as many as the kernel was made for

@@ -82,8 +82,13 @@ struct OpArgs {
   const Element::Bits* residual;
   const float* row_scale;
   int m, n, k, num_slots;
+#ifdef TUNER_PART_POINTERS
+  const void* parts[TUNER_PART_POINTERS];  // of what parts of packages read, part by part
+#endif
 };
+#ifndef TUNER_PART_POINTERS
 static_assert(sizeof(OpArgs) == 64, "the host lays OpArgs out in 64 bytes");
+#endif
 
 // Who gave up waiting, for what: written once per abort, by the first.
 struct AbortRecord {

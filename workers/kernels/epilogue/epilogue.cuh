@@ -2,7 +2,7 @@
 //
 // Layout of one 16 x 8 fragment: lane l holds columns 2 (l % 4) and the next of rows l / 4 and l / 4 + 8.
 #pragma once
-#include "activation.cuh"
+#include "finish.cuh"
 #include "launch_args.cuh"
 #include "mainloop_mma.cuh"
 #include "norm.cuh"
@@ -71,12 +71,11 @@ __device__ void store_tile(const MmaTile<kOp>& tile, const LaunchArgs& args, con
         float out[2];
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-          const auto finished = [&](float sum, float own_bias) {
-            return affine<scales_rows(kOp), kConfig.bias>(sum, scale[i][half], own_bias);
-          };
-          out[c] = activate<kConfig.activation>(finished(sums[c], bias[0][c]));
-          if constexpr (kConfig.gated) out[c] *= finished(sums[Tile::index(0, 1) + c], bias[1][c]);
+          const auto up = [&] { return sums[Tile::index(0, 1) + c]; };
+          const float up_bias = bias[kFragsPerColumn - 1][c];
+          out[c] = finish_output<kOp>(sums[c], up, scale[i][half], bias[0][c], up_bias, op, row, column + c);
           if constexpr (kConfig.residual) out[c] += residual[c];
+          out[c] = finish_result<kOp>(out[c], op, row, column + c);
         }
         const u32 packed = Element::narrow_two(out[0], out[1]);
         if constexpr (kLeavesSquares) squares[i][half] += squares_of(packed);

@@ -2,7 +2,7 @@
 // an element a thread, along the columns, so that a warp writes whole sectors. A residual is read by who writes the same
 // element.
 #pragma once
-#include "activation.cuh"
+#include "finish.cuh"
 #include "launch_args.cuh"
 #include "mainloop_simt.cuh"
 #include "norm.cuh"
@@ -75,10 +75,10 @@ __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const L
   if constexpr (kConfig.bias) bias[0] = Element::widen(op.bias[column]);
   if constexpr (kConfig.bias && kConfig.gated) bias[1] = Element::widen(op.bias[op.n + column]);
   if constexpr (kConfig.residual) residual = Element::widen(op.residual[element]);
-  const auto finished = [&](u32 address, float own_bias) {
-    return affine<scales_rows(kOp), kConfig.bias>(load_shared_float(address), scale, own_bias);
-  };
   if constexpr (kOp == kRotaryOp) {
+    const auto finished = [&](u32 address, float own_bias) {
+      return affine<scales_rows(kOp), kConfig.bias>(load_shared_float(address), scale, own_bias);
+    };
     const NewToken token = new_token(args, op, row);
     float x = finished(sum, bias[0]), y = finished(sum + 4 * Tile::kTileN, bias[1]);
     turn_pair(x, y, turn_of(args, token, column));
@@ -86,9 +86,10 @@ __device__ __forceinline__ void store_element(const SimtTile<kOp>& tile, const L
                 static_cast<Element::Bits>(Element::narrow(y)));
     return;
   }
-  float out = activate<kConfig.activation>(finished(sum, bias[0]));
-  if constexpr (kConfig.gated) out *= finished(sum + 4 * Tile::kTileN, bias[1]);
+  const auto up = [&] { return load_shared_float(sum + 4 * Tile::kTileN); };
+  float out = finish_output<kOp>(load_shared_float(sum), up, scale, bias[0], bias[1], op, row, column);
   out += residual;
+  out = finish_result<kOp>(out, op, row, column);
   const u32 word = Element::narrow(out);
   store_global<kConfig.output_hint>(op.c + element, static_cast<Element::Bits>(word));
   if constexpr (kChainOps[kOp].squares) store_shared(sum, squares_of(word));

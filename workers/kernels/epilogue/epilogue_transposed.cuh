@@ -34,18 +34,19 @@ __device__ __forceinline__ TileColumn tile_column(const OpArgs& op, int column) 
   return found;
 }
 
-// Two rows of a column, `sums` their accumulators, finished and rounded; `residual` is theirs, transposed like the sums.
+// Rows `row` and the next of a column, `sums` their accumulators, finished and rounded; `residual` is theirs, transposed like
+// the sums.
 template <int kOp>
-__device__ __forceinline__ u32 finish_rows(const float* sums, const TileColumn& column, const float (&scale)[2],
-                                           u32 residual) {
+__device__ __forceinline__ u32 finish_rows(const float* sums, const OpArgs& op, int row, int number, const TileColumn& column,
+                                           const float (&scale)[2], u32 residual) {
   constexpr OpConfig kConfig = kOps[kOp];
   float out[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    out[r] = activate<kConfig.activation>(affine<scales_rows(kOp), kConfig.bias>(sums[r], scale[r], column.bias[0]));
-    if constexpr (kConfig.gated)
-      out[r] *= affine<scales_rows(kOp), kConfig.bias>(sums[2 + r], scale[r], column.bias[1]);
+    const auto up = [&] { return sums[2 + r]; };
+    out[r] = finish_output<kOp>(sums[r], up, scale[r], column.bias[0], column.bias[1], op, row + r, number);
     if constexpr (kConfig.residual) out[r] += Element::widen(static_cast<u16>(residual >> 16 * r));
+    out[r] = finish_result<kOp>(out[r], op, row + r, number);
   }
   return Element::narrow_two(out[0], out[1]);
 }
@@ -106,7 +107,9 @@ struct WarpColumns {
     }
     if constexpr (kConfig.residual) residual = transpose_fragment(residual);
     const float* two = sums + fragment / kFragments * 4 + fragment % kFragments * 2;
-    return transpose_fragment(finish_rows<kOp>(two, own[fragment % kFragments], scale, residual));
+    const TileColumn& mine = own[fragment % kFragments];
+    const u32 words = finish_rows<kOp>(two, op, row0 + lane % 4 * 2, column(fragment) + lane / 4, mine, scale, residual);
+    return transpose_fragment(words);
   }
 };
 

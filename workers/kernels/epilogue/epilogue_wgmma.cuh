@@ -5,7 +5,7 @@
 // of the gate's. Four lanes that share a row swap words among four groups, so that each stores 16 bytes of one group,
 // and a warp writes whole sectors. n is a multiple of 8, so a group is inside or outside as a whole.
 #pragma once
-#include "activation.cuh"
+#include "finish.cuh"
 #include "mailbox.cuh"
 #include "mainloop_wgmma.cuh"
 
@@ -26,6 +26,7 @@ __device__ __forceinline__ void transpose_four(u32 (&words)[4], int q) {
 // A row of the tile as one thread sees it.
 struct TileRow {
   long long first;  // element of C
+  int number;
   float scale;
   bool is_inside;
 };
@@ -38,7 +39,7 @@ __device__ __forceinline__ TileRow tile_row(const OpArgs& op, const Task& task, 
   float scale = 1.0f;
   if constexpr (kConfig.row_scale) scale = is_inside ? op.row_scale[row] : 0.0f;
   if constexpr (kChainOps[kOp].norm) scale = is_inside ? load_shared_float(norm.factors + 4 * row_in_tile) : 0.0f;
-  return {static_cast<long long>(row) * op.n, scale, is_inside};
+  return {static_cast<long long>(row) * op.n, row, scale, is_inside};
 }
 
 // Words of the residual that a thread has under way at a time, as far as its sums leave registers for them: with three math
@@ -100,10 +101,11 @@ __device__ __forceinline__ u32 finish_two(const float* sums, const OpArgs& op, c
   float out[2];
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
-    out[c] = activate<kConfig.activation>(affine<scales_rows(kOp), kConfig.bias>(sums[c], row.scale, bias[0][c]));
-    if constexpr (kConfig.gated)
-      out[c] *= affine<scales_rows(kOp), kConfig.bias>(sums[kUp + c], row.scale, bias[1][c]);
+    const float* up_sum = sums + kUp + c;
+    const auto up = [=] { return *up_sum; };
+    out[c] = finish_output<kOp>(sums[c], up, row.scale, bias[0][c], bias[1][c], op, row.number, column + c);
     if constexpr (kConfig.residual) out[c] += residual[c];
+    out[c] = finish_result<kOp>(out[c], op, row.number, column + c);
   }
   return Element::narrow_two(out[0], out[1]);
 }

@@ -26,7 +26,7 @@ __device__ constexpr bool same_chain_op(const ChainOp& a, const ChainOp& b) {
 __device__ constexpr int first_like(int op) {
   if (op == kRotaryOp) return op;
   for (int earlier = 0; earlier < op; ++earlier)
-    if (earlier != kRotaryOp && same_config(kOps[earlier], kOps[op]) && same_chain_op(kChainOps[earlier], kChainOps[op])) return earlier;
+    if (earlier != kRotaryOp && parts_of(earlier) == parts_of(op) && same_config(kOps[earlier], kOps[op]) && same_chain_op(kChainOps[earlier], kChainOps[op])) return earlier;
   return op;
 }
 

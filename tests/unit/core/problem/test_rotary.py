@@ -35,7 +35,8 @@ def test_a_column_is_a_pair_and_its_rows_of_w_are_two() -> None:
     assert (qkv.n, qkv.weight_rows, qkv.rows_per_column) == (256, 512, 2)
     assert (qkv.c_columns, qkv.result_columns) == (256, 512)
     assert HEADS.cache_shape(16) == (8, 2, 100, 64)
-    assert qkv.operands[-5:] == ("qkv.keys", "qkv.values", "qkv.lengths", "qkv.frequencies", "down.squares")
+    own = {"qkv.keys", "qkv.values", "qkv.lengths", "qkv.frequencies"}
+    assert own | {"down.squares"} < {*qkv.operands}
     plain = layer(None).tile_ops[3]
     assert (plain.weight_rows, plain.num_flops) == (qkv.weight_rows, qkv.num_flops)
     assert [HEADS.pair_of(column) for column in (0, 31, 32, 63, 64, 96)] == [0, 31, 0, 31, 32, 32]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from tuner.core.problem.epilogue.activate import Activate
+from tuner.core.problem.epilogue.added import AddedPart
 from tuner.core.problem.epilogue.bias import Bias
 from tuner.core.problem.epilogue.gate import Gate
 from tuner.core.problem.epilogue.norm import Norm
-from tuner.core.problem.epilogue.part import Part, Product
+from tuner.core.problem.epilogue.part import Argument, Part, Product, Stage
 from tuner.core.problem.epilogue.residual import Residual
 from tuner.core.problem.epilogue.row_scale import RowScale
 from tuner.core.problem.epilogue.turn import Turn
 
-__all__ = ["PARTS", "Part", "Product", "parts_of"]
+__all__ = ["PARTS", "AddedPart", "Argument", "Part", "Product", "Stage", "parts_of"]
 
-#: Every part, in the order in which a kernel does them.
+#: Those of the program, in the order in which a kernel does them.
 PARTS: tuple[Part, ...] = (RowScale(), Norm(), Bias(), Turn(), Activate(), Gate(), Residual())
 
 
 def parts_of(op: Product) -> tuple[Part, ...]:
-    """Those that an op has."""
-    return tuple(part for part in PARTS if part.is_in(op))
+    """Those that an op has: stage by stage, and of a stage those of the program first."""
+    own = [part for part in PARTS if part.is_in(op)]
+    return tuple(sorted([*own, *op.epilogue], key=lambda part: part.stage)) if op.epilogue else tuple(own)

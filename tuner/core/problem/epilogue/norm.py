@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import ClassVar
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
 
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES, Broken, Part, Product
+from tuner.core.problem.epilogue.part import ROW_SCALE_BYTES, Broken, Draws, Part, Product, Stage
+from tuner.core.problem.epilogue.sums import Sums, Tensors
 from tuner.core.problem.op import Tensor, given
 
+#: Rows of sums of squares are padded to whole vectors of four.
+SLOT_ALIGNMENT = 4
 #: What keeps a row of zeros finite, where nothing else is said: that of Llama 3 and Qwen 2.5.
 DEFAULT_EPS = 1e-5
+
+
+def slot_stride(num_rows: int) -> int:
+    """Elements of the sums of squares of so many rows."""
+    return -(-num_rows // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
 
 
 class Norm(Part):
     """An earlier op leaves the sums of squares of its output; of an input they are given."""
 
     field: ClassVar[str] = "norm"
+    stage: ClassVar[Stage] = Stage.SUMS
     scales_rows: ClassVar[bool] = True
+    slot: ClassVar[str] = "row_scale"
+    is_in_front: ClassVar[bool] = True
+    planted: ClassVar[tuple[str, str]] = ("return rsqrtf(", "return 1.01f * rsqrtf(")
 
     def is_in(self, op: Product) -> bool:
         return bool(op.norm)
+
+    def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
+        """The factor of a row is a function of the rounded row, and the library rounds the row again when it has scaled
+        it. Either error is within one roundoff of what is scaled."""
+        rows = tensors[op.norm].values
+        sums.scale((1 / sums.xp.sqrt((rows**2).mean(axis=1) + op.eps))[:, None])
+        sums.error += 2 * sums.row.roundoff * sums.held
+
+    def step(self, op: Product) -> str:
+        return f"norm by {op.norm}"
 
     def broken(self, op: Product) -> list[Broken]:
         found: list[Broken] = []
@@ -39,7 +61,31 @@ class Norm(Part):
         return (Read("norm", op.norm, (op.m, op.k), verb="norms", why=why, remedy=remedy),)
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
-        return given(op.norm, (op.m, op.k), dtype), given(f"{op.norm}.squares", (op.m,), "fp32")
+        return given(op.norm, (op.m, op.k), dtype), given(self.pointer(op), (op.m,), "fp32")
+
+    def listed(self, op: Product, dtype: Dtype, cache: str) -> tuple[tuple[str, Tensor], ...]:
+        """The squares alone, padded."""
+        return (("input_squares", given(self.pointer(op), (slot_stride(op.m),), "fp32")),)
+
+    def operands(self, op: Product) -> tuple[str, ...]:
+        return (self.pointer(op),) if op.norm else ()
+
+    def pointer(self, op: Product) -> str:
+        """The sums of squares of what it norms."""
+        return f"{op.norm}.squares"
+
+    def draw(self, op: Product, tensor: Tensor, draws: Draws) -> Any:
+        return draws.squares(op.norm) if tensor.name == self.pointer(op) else super().draw(op, tensor, draws)
+
+    def is_plain(self, op: Product) -> bool:
+        return True
+
+    def words(self, op: Product) -> Mapping[str, str]:
+        return {"norm": op.norm}
+
+    def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
+        """Of the squares of its rows every tile of these rows has a share."""
+        return ((op.norm, True),)
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
         return op.m * ROW_SCALE_BYTES

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
+from tuner.core.problem.activation import Activation
 from tuner.core.problem.dataflow import Read
 from tuner.core.problem.dtype import Dtype
-from tuner.core.problem.epilogue.part import Broken, Part, Product
+from tuner.core.problem.epilogue.part import Broken, Part, Product, Stage, Traffic
+from tuner.core.problem.epilogue.sums import Sums, Tensors
 from tuner.core.problem.op import Tensor, given
 
 
@@ -20,10 +22,25 @@ class Residual(Part):
     """A tensor that the op names, or an input of its own."""
 
     field: ClassVar[str] = "residual"
+    stage: ClassVar[Stage] = Stage.RESULT
     own_names: ClassVar[tuple[str, ...]] = ("residual",)
+    slot: ClassVar[str] = "residual"
+    is_read_first: ClassVar[bool] = True
+    planted: ClassVar[tuple[str, str]] = ("if constexpr (kConfig.residual) out[", "if constexpr (false) out[")
 
     def is_in(self, op: Product) -> bool:
         return op.residual
+
+    def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
+        """What is added may cancel what fp32 arithmetic has rounded."""
+        added = tensors[residual_of(op)]
+        sums.compute()
+        sums.values = sums.values + added.values
+        if added.tolerance is not None:
+            sums.error = sums.error + added.tolerance
+
+    def step(self, op: Product) -> str:
+        return "add the residual"
 
     def broken(self, op: Product) -> list[Broken]:
         if not op.residual_source or op.residual:
@@ -39,6 +56,26 @@ class Residual(Part):
 
     def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
         return (given(residual_of(op), (op.m, op.n), dtype),)
+
+    def listed(self, op: Product, dtype: Dtype, cache: str) -> tuple[tuple[str, Tensor], ...]:
+        return tuple(("residual", tensor) for tensor in self.tensors(op, dtype))
+
+    def pointer(self, op: Product) -> str:
+        """What is added."""
+        return residual_of(op)
+
+    def is_in_library(self, op: Product) -> bool:
+        """It adds one in front of its activation."""
+        return op.activation is Activation.IDENTITY
+
+    def words(self, op: Product) -> Mapping[str, str]:
+        return {"adds": residual_of(op)}
+
+    def late_reads(self, op: Product) -> tuple[tuple[str, bool], ...]:
+        return ((residual_of(op), False),)
+
+    def traffic(self, op: Product, dtype: Dtype) -> Traffic:
+        return Traffic(element=dtype.size_bytes)
 
     def num_bytes(self, op: Product, dtype: Dtype) -> int:
         return op.m * op.n * dtype.size_bytes

@@ -1,0 +1,53 @@
+"""Parts of epilogues on a card, a package's among them: numbers of ours and of the library, and planted faults."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.conformance.launching import OnCard
+from tests.support.forged import with_others
+from tests.support.parts import ALL, TILINGS, name_of, workload_of
+from tests.support.toys import install
+from tuner.core.problem.epilogue import Part
+from tuner.core.schedule.candidate import LIBRARY, fused
+from tuner.core.schedule.ordering import Ordering, Raster
+from tuner.core.schedule.schedule import Schedule
+from tuner.core.schedule.tiling import Engine
+from tuner.core.trial.outcome import Failed, FailureKind
+from tuner.workers.source.render import render
+
+pytest.importorskip("cupy")
+sys.path.insert(0, str(install("parts", Path(tempfile.mkdtemp()))))  # found by its metadata when kernels are compiled
+
+
+def chosen(tiling: str) -> Schedule:
+    return Schedule.of(tiling=TILINGS[tiling], ordering=Ordering(rasters=(Raster(), Raster())))
+
+
+@pytest.mark.parametrize("tiling", TILINGS)
+@pytest.mark.parametrize("part", ALL, ids=name_of)
+def test_every_number_is_right(on_card: OnCard, part: Part, tiling: str) -> None:
+    if TILINGS[tiling].engine is Engine.WGMMA and on_card.gpu.compute_capability != (9, 0):
+        pytest.skip(f"{on_card.gpu.name} has no wgmma")
+    assert on_card.measured(workload_of(part), fused(chosen(tiling))).time_us > 0
+
+
+@pytest.mark.parametrize("part", ALL, ids=name_of)
+def test_the_library_is_right(on_card: OnCard, part: Part) -> None:
+    assert on_card.measured(workload_of(part), LIBRARY).time_us > 0
+
+
+@pytest.mark.parametrize("part", ALL, ids=name_of)
+def test_a_planted_fault_is_found(on_card: OnCard, part: Part) -> None:
+    workload, schedule = workload_of(part), chosen("mma")
+    work = on_card.ready(workload, fused(schedule)).work
+    source = render(workload, schedule.tiling)
+    assert part.planted[0] in source
+    planted = on_card.builder.build(source.replace(*part.planted), on_card.gpu.arch)
+    outcome = on_card.evaluate(workload, with_others(work, cubin=planted.cubin))
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.kind is FailureKind.WRONG_NUMBERS

@@ -1,0 +1,88 @@
+"""Which files name a part of an epilogue outside its own; ``python -m tests.house.parts`` renews the frozen list."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tests.house.kinds import ROOT, program, texts, words_of
+
+#: By part, the files that name it outside its own.
+FROZEN = Path(__file__).with_name("parts_named.json")
+#: Of each part what names it: words of an identifier or of a literal, one behind the other.
+_WORDS = {
+    "bias": ("bias", "biases"),
+    "gate": ("gate", "gated"),
+    "residual": ("residual", "residuals"),
+    "rotary": ("rotary",),
+    "row_scale": ("row scale",),
+}
+#: The part's own: its file on the host, and its files on the device.
+_OWN = re.compile(r"tuner/core/problem/(epilogue/|rotary\.py)|workers/kernels/epilogue/rotary")
+_COMMENT = re.compile(r"//.*|\"[^\"\n]*\"")
+
+Named = dict[str, list[str]]
+
+
+def _texts_of(path: str, text: str) -> Iterator[str]:
+    """Identifiers and literals; not what is written for readers."""
+    if path.endswith(".py"):
+        return texts(ast.parse(text))
+    return iter(re.findall(r"[A-Za-z_]\w*", _COMMENT.sub("", text)))
+
+
+def parts_of(path: str, text: str) -> set[str]:
+    """The parts that a file names."""
+    said = {f" {' '.join(words_of(one))} " for one in _texts_of(path, text)}
+    return {part for part, forms in _WORDS.items() if any(f" {form} " in one for form in forms for one in said)}
+
+
+def named_in(paths: Iterable[Path], root: Path = ROOT) -> Named:
+    """By part, the files that name it outside its own."""
+    found: Named = {part: [] for part in _WORDS}
+    for path in sorted(paths):
+        place = path.relative_to(root).as_posix()
+        for part in parts_of(place, path.read_text(encoding="utf-8")) if not _OWN.match(place) else ():
+            found[part].append(place)
+    return found
+
+
+def sources() -> list[Path]:
+    """All that the wheel brings, and the device files."""
+    kinds = (".cuh", ".cu", ".in")
+    device = [path for room in ("workers", "tuner/ops") for path in (ROOT / room).rglob("*") if path.suffix in kinds]
+    return [*program(), *device]
+
+
+def frozen() -> Named:
+    """What is allowed."""
+    named: Named = json.loads(FROZEN.read_text(encoding="utf-8"))
+    return named
+
+
+def grown(found: Named, allowed: Named) -> list[str]:
+    """In words, the files that name a part and did not before."""
+    return [
+        f"{place} names {part}: let it ask the op's parts"
+        for part, places in found.items()
+        for place in places
+        if place not in allowed[part]
+    ]
+
+
+def main() -> None:
+    """Writes the list anew, unless more files than before name a part."""
+    found, allowed = named_in(sources()), frozen() if FROZEN.exists() else {}
+    for part, places in found.items():
+        before = len(allowed.get(part, places))
+        print(f"{part}: {before} -> {len(places)} files")
+        if len(places) > before:
+            raise SystemExit(f"more files than before name {part}:\n" + "\n".join(grown(found, allowed)))
+    FROZEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

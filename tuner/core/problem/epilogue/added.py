@@ -1,0 +1,296 @@
+"""Parts of an epilogue that other packages bring, by an entry point.
+
+A package names the class of its part in its metadata:
+
+    [project.entry-points."tuner.epilogue_parts"]
+    softcap = "my_package.softcap:Softcap"
+
+The part's file on the device, ``softcap.cuh``, lies beside that module. It defines a struct of the class' name. Its
+members are the class' fields and then pointers to its tensors. It is called with an element in fp32, the row and the
+column; of sums the column is the row of W. Rows and columns are inside of the matrix.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from inspect import getfile, isabstract
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from tuner.core.problem.dtype import Dtype
+from tuner.core.problem.dtype_row import Array, ArrayModule
+from tuner.core.problem.epilogue.part import Argument, Broken, Part, Product, Stage, Traffic
+from tuner.core.problem.epilogue.sums import Sums, Tensors
+from tuner.core.problem.op import Role, Tensor
+from tuner.core.problem.op_codec import fields_from_json, fields_to_json, hints_of
+from tuner.errors import InvalidInput
+
+#: Where packages name theirs.
+GROUP = "tuner.epilogue_parts"
+#: Of a part, in JSON and in names of tensors.
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+#: How device code has elements of a tensor, and a field.
+_ELEMENTS = {"fp32": "float", "int32": "int"}
+_NUMBERS: dict[Any, str] = {float: "float", int: "int", bool: "bool"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """A tensor of a part."""
+
+    #: Behind the part's.
+    name: str
+    #: Of its elements: ``fp32`` or ``int32``; empty for the workload's own.
+    dtype: str = "fp32"
+    #: The same at every launch, or an input.
+    role: Role = Role.WEIGHT
+    #: Of integers, the least and the most.
+    range: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddedPart(Part):
+    """One of a package: a frozen dataclass, whose fields are numbers that the device text gets as constants.
+
+    It computes an element of an element, its row and its column. It takes fewer registers than there are.
+    """
+
+    field: ClassVar[str] = "epilogue"
+    #: As JSON has it, under ``part``.
+    name: ClassVar[str]
+    #: What it reads.
+    owns: ClassVar[tuple[Own, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Each has a kernel of its own behind a vendor's product."""
+        super().__init_subclass__()
+        cls.library_kernel = f"tuner_{getattr(cls, 'name', '')}"
+
+    @abstractmethod
+    def host(self, xp: ArrayModule, values: Array, *tensors: Array) -> Array:
+        """The elements' new values, in their own precision; tensors as `owns` has them."""
+
+    @abstractmethod
+    def spread(self, xp: ArrayModule, values: Array, error: Array, *tensors: Array) -> Array:
+        """How far these may be off, of how far the elements may be."""
+
+    def shape(self, op: Product, name: str) -> tuple[int, ...]:
+        """Of one of its tensors; it broadcasts to the elements: of sums those of the rows of W, else those of C."""
+        return (op.weight_rows if self.stage is Stage.SUMS else op.n,)
+
+    def problem(self, op: Product) -> tuple[str, str]:
+        """What is wrong with a field, or with the op, and what would be right; empty where nothing is."""
+        return "", ""
+
+    def is_in(self, op: Product) -> bool:
+        return self in op.epilogue
+
+    def apply(self, op: Product, sums: Sums, tensors: Tensors) -> None:
+        read = [tensors[self.tensor_name(op, own)].values for own in self.owns]
+        values, error = sums.values, sums.error
+        sums.replace(self.host(sums.xp, values, *read), self.spread(sums.xp, values, error, *read))
+        if self.stage is Stage.SUMS:
+            sums.held = sums.xp.maximum(sums.xp.abs(sums.values), self.spread(sums.xp, values, sums.held, *read))
+        sums.compute()
+        sums.round()  # a library's kernel of its own is behind the one in front
+
+    def step(self, op: Product) -> str:
+        return f"apply {self.describe()}"
+
+    def describe(self) -> str:
+        """E.g. ``softcap cap=30.0``."""
+        return " ".join([self.name, *(f"{key}={value}" for key, value in fields_to_json(self).items())])
+
+    def tensor_name(self, op: Product, own: Own) -> str:
+        """Of a tensor of its own, in the workload."""
+        return f"{op.name}.{self.name}_{own.name}"
+
+    def broken(self, op: Product) -> list[Broken]:
+        place = f"epilogue.{op.epilogue.index(self)}"
+        found = [(place, problem, remedy) for problem, remedy in [self.problem(op)] if problem]
+        if [type(one) for one in op.epilogue].count(type(self)) > 1:
+            found.append((place, f"{self.name} is there twice", "give it once"))
+        if op.rotary:
+            found.append((place, f"{op.name} is turned, and {self.name} knows no heads", "leave it out"))
+        return found
+
+    def tensors(self, op: Product, dtype: Dtype) -> tuple[Tensor, ...]:
+        return tuple(
+            Tensor(
+                name=self.tensor_name(op, own),
+                shape=self.shape(op, own.name),
+                dtype=own.dtype or str(dtype),
+                role=own.role,
+                range=own.range,
+                is_early=own.role is Role.WEIGHT,
+            )
+            for own in self.owns
+        )
+
+    def operands(self, op: Product) -> tuple[str, ...]:
+        return tuple(self.tensor_name(op, own) for own in self.owns)
+
+    def pointers(self, op: Product) -> tuple[Argument, ...]:
+        return tuple(
+            Argument(
+                name=f"{self.name}_{own.name}",
+                meaning=f"{own.dtype} {own.name} {[*self.shape(op, own.name)]} of {self.name}".strip(),
+                tensor=self.tensor_name(op, own),
+            )
+            for own in self.owns
+        )
+
+    def traffic(self, op: Product, dtype: Dtype) -> Traffic:
+        per_column = per_row = per_element = 0
+        for tensor in self.tensors(op, dtype):
+            rows, columns = (1, 1, *tensor.shape)[-2:]
+            if rows == 1:
+                per_column += tensor.num_bytes // op.n
+            elif columns == 1:
+                per_row += tensor.num_bytes // op.m
+            else:
+                per_element += tensor.num_bytes // (op.m * op.n)
+        return Traffic(row=per_row, column=per_column, element=per_element)
+
+    def num_bytes(self, op: Product, dtype: Dtype) -> int:
+        return sum(tensor.num_bytes for tensor in self.tensors(op, dtype))
+
+    def words(self, op: Product) -> Mapping[str, str]:
+        return {"function": self.describe()}
+
+    def torch(self, op: Product) -> str:
+        return f"PyTorch has no call that applies {self.name} behind a product: compare without it"
+
+    @classmethod
+    def text(cls) -> str:
+        """Its file on the device."""
+        return Path(getfile(cls)).with_name(f"{cls.name}.cuh").read_text(encoding="utf-8")
+
+    @classmethod
+    def pointer_types(cls) -> dict[str, str]:
+        """The types in CUDA of its struct's last members, by their names."""
+        return {own.name: f"const {_ELEMENTS.get(own.dtype, 'Element::Bits')}*" for own in cls.owns}
+
+    @classmethod
+    def number_types(cls) -> dict[str, str]:
+        """The types in CUDA of its struct's first members, by their names."""
+        hints = hints_of(cls)
+        return {field.name: _NUMBERS[hints[field.name]] for field in fields(cls)}
+
+    def literals(self) -> list[str]:
+        """Its fields in CUDA."""
+        values = ((of, getattr(self, name)) for name, of in self.number_types().items())
+        return [f"{float(value)!r}f" if of == "float" else str(value).lower() for of, value in values]
+
+    def to_json(self) -> dict[str, Any]:
+        """A dict of plain JSON values; `from_json` is its inverse."""
+        return {"part": self.name, **fields_to_json(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `to_json`.
+
+        Raises:
+            InvalidInput: a field is unknown, is missing, or is of another type.
+        """
+        made = fields_from_json(cls, {name: value for name, value in data.items() if name != "part"})
+        widened = {name: float(getattr(made, name)) for name, of in cls.number_types().items() if of == "float"}
+        return replace(made, **widened)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """What packages declare."""
+
+    parts: dict[str, type[AddedPart]]
+    #: Why one that is installed cannot be used, by its name.
+    broken: dict[str, str]
+
+
+@cache
+def _found() -> _Found:
+    found = _Found(parts={}, broken={})
+    for point in sorted(entry_points(group=GROUP), key=lambda one: (one.name, one.value)):
+        part, problem = _loaded(point)
+        if part is None or (problem := problem or _problem(point.name, part, found.parts)):
+            found.broken[point.name] = problem
+        else:
+            found.parts[point.name] = part
+    return found
+
+
+def _loaded(point: EntryPoint) -> tuple[Any, str]:
+    try:
+        return point.load(), ""
+    except Exception as error:  # whatever a package of somebody else raises
+        return None, f"{point.value} cannot be imported: {type(error).__name__}: {error}"
+
+
+def _problem(name: str, part: Any, others: Mapping[str, type[AddedPart]]) -> str:
+    """Why what a package declares is no part of an epilogue; empty where it is one."""
+    if not (isinstance(part, type) and issubclass(part, AddedPart)) or not is_dataclass(part):
+        return f"{part!r} is no dataclass that is an AddedPart"
+    if isabstract(part) or not hasattr(part, "stage") or not hasattr(part, "name"):
+        missing = sorted({*part.__abstractmethods__, *({"stage", "name"} - set(dir(part)))})
+        return f"{part.__name__} lacks {', '.join(missing)}"
+    if part.name != name or not _NAME.fullmatch(name):
+        return f"is called {part.name!r} and declared as {name!r}: give both one name of small letters, digits and _"
+    if name in others:
+        return f"another package has a part that is called {name}"
+    if other := next((field.name for field in fields(part) if hints_of(part)[field.name] not in _NUMBERS), ""):
+        return f"{part.__name__}.{other} is no number: give {', '.join(one.__name__ for one in _NUMBERS)}"
+    try:
+        part.text()
+    except OSError as error:
+        return f"{part.__name__} has no file on the device: {error}"
+    return ""
+
+
+def added_parts() -> Mapping[str, type[AddedPart]]:
+    """The parts that installed packages bring, by name."""
+    return _found().parts
+
+
+def asked_part() -> type:
+    """A dataclass of a part as clients ask for it: its name, and fields of all that packages bring."""
+    types: dict[str, Any] = {}
+    for own in added_parts().values():
+        for one in fields(own):
+            hint = hints_of(own)[one.name]
+            types[one.name] = hint if types.get(one.name, hint) is hint else float
+    more = [
+        (name, of | None, field(default=None, metadata={"doc": f"the part's {name}"})) for name, of in types.items()
+    ]
+    part = ("part", str, field(metadata={"doc": "the name of a part that a package of the server brings"}))
+    made = make_dataclass("ChainPart", [part, *more], frozen=True, kw_only=True)
+    made.__doc__ = "A part of an epilogue that a package brings, and its numbers."
+    return made
+
+
+def parts_from_json(given: Any) -> tuple[AddedPart, ...]:
+    """The parts of packages that an op's ``epilogue`` lists.
+
+    Raises:
+        InvalidInput: names the entry, and what would be right.
+    """
+    if not isinstance(given, list | tuple):
+        raise InvalidInput("epilogue", f"is {given!r}", "give a list of parts")
+    return tuple(_part_from_json(f"epilogue.{place}", one) for place, one in enumerate(given))
+
+
+def _part_from_json(place: str, data: Any) -> AddedPart:
+    name = data.get("part") if isinstance(data, Mapping) else None
+    part = added_parts().get(name) if isinstance(name, str) else None
+    if part is None:
+        because = f": {reason}" if (reason := _found().broken.get(str(name))) else ""
+        known = f"use one of {', '.join(added_parts())}" if added_parts() else "install the package that brings it"
+        raise InvalidInput(f"{place}.part", f"is {name!r}, which no package here brings{because}", known)
+    try:
+        return part.from_json(data)
+    except InvalidInput as error:
+        raise InvalidInput(f"{place}.{error.field}", error.problem, error.remedy) from error

@@ -1,0 +1,47 @@
+// What an epilogue does to an element, part by part. Engines differ in where sums, factors, biases and residuals come from; what
+// is done with them is here, but for queries, keys and values, which come in pairs (rotary.cuh).
+//
+// Parts that packages bring have structs here, and have their turn in one of three stages: of each sum, of the output in front
+// of its residual, and of the result. They are called inside of the matrix: a sum outside of it takes what the last row or
+// column has, and is not stored.
+#pragma once
+#include "activation.cuh"
+#include "norm.cuh"
+
+enum Stage : int { kOfSums, kOfOutput, kOfResult };
+
+#ifndef TUNER_PART_STRUCTS
+#define TUNER_PART_STRUCTS
+// Here stands the struct of each part of a package that the kernel has.
+#endif
+
+template <int kOp, Stage kStage>
+__device__ __forceinline__ float apply_parts(float x, const OpArgs& op, int row, int column, int half = 0) {
+#ifndef TUNER_PART_LINES
+#define TUNER_PART_LINES
+  // Here stands a line for each of them.
+#endif
+  return x;
+}
+
+// The sum of a row of W, `half` 1 for those of an up projection.
+template <int kOp>
+__device__ __forceinline__ float finish_sum(float sum, float scale, float bias, const OpArgs& op, int row, int column, int half) {
+  const float scaled = affine<scales_rows(kOp), kOps[kOp].bias>(sum, scale, bias);
+  return apply_parts<kOp, kOfSums>(scaled, op, row, column, half);
+}
+
+// An element of C in front of its residual, of its sum and bias and those of an up projection; `up` gives its sum.
+template <int kOp, class Up>
+__device__ __forceinline__ float finish_output(float sum, const Up& up, float scale, float bias, float up_bias, const OpArgs& op,
+                                               int row, int column) {
+  float out = activate<kOps[kOp].activation>(finish_sum<kOp>(sum, scale, bias, op, row, column, 0));
+  if constexpr (kOps[kOp].gated) out *= finish_sum<kOp>(up(), scale, up_bias, op, row, column, 1);
+  return apply_parts<kOp, kOfOutput>(out, op, row, column);
+}
+
+// The same with its residual, as it is rounded and stored.
+template <int kOp>
+__device__ __forceinline__ float finish_result(float out, const OpArgs& op, int row, int column) {
+  return apply_parts<kOp, kOfResult>(out, op, row, column);
+}

@@ -1,0 +1,58 @@
+"""What parts of epilogues say in a source: constants of the program's, and the code of those of packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner.core.problem.epilogue import Argument, Product, Stage
+from tuner.core.problem.workload import Workload
+
+from .rows import in_place
+
+#: The row, and the column or the row of W, inside of the matrix.
+_PLACE = "min(row, op.m - 1), half * op.n + min(column, op.n - 1)"
+#: As finish.cuh calls them.
+_STAGES = {Stage.SUMS: "kOfSums", Stage.OUTPUT: "kOfOutput", Stage.RESULT: "kOfResult"}
+
+
+def pointers_of(op: Product) -> list[Argument]:
+    """Pointers of the op's arguments behind those that every op has."""
+    return [pointer for part in op.parts for pointer in part.pointers(op)]
+
+
+def num_pointers(workload: Workload) -> int:
+    """Room for these in each op's arguments: as many as the op needs that has most of them."""
+    return max((len(pointers_of(op)) for op in workload.tile_ops), default=0)
+
+
+def parts_config(workload: Workload) -> str:
+    """Definitions in front of the device files; empty where no op has a part that needs some."""
+    ops = workload.tile_ops
+    text = "".join(part.constants(index, op) for index, op in enumerate(ops) for part in op.parts)
+    lists = list(dict.fromkeys(op.epilogue for op in ops if op.epilogue))
+    if not lists:
+        return text
+    numbers = "".join(f"op == {i} ? {lists.index(op.epilogue) + 1} : " for i, op in enumerate(ops) if op.epilogue)
+    pointers = f"#define TUNER_PART_POINTERS {count}\n" if (count := num_pointers(workload)) else ""
+    text += f"#define TUNER_PARTS\n{pointers}"
+    return f"{text}__device__ constexpr int parts_of(int op) {{ return {numbers}0; }}\n"
+
+
+def with_parts(text: str, workload: Workload) -> str:
+    """A device file with the structs of packages' parts, and a line where each has its turn."""
+    structs = dict.fromkeys(type(part) for op in workload.tile_ops for part in op.epilogue)
+    if not structs:
+        return text
+    lines = (line for index, op in enumerate(workload.tile_ops) for line in _lines(index, op))
+    said = {"TUNER_PART_STRUCTS": "".join(part.text() for part in structs), "TUNER_PART_LINES": "".join(lines)}
+    return in_place(text, said)
+
+
+def _lines(index: int, op: Product) -> Iterator[str]:
+    first = 0
+    for part in op.epilogue:
+        types = list(part.pointer_types().values())
+        pointers = (f"static_cast<{of}>(op.parts[{first + place}])" for place, of in enumerate(types))
+        made = f"{type(part).__name__}{{{', '.join([*part.literals(), *pointers])}}}"
+        yield f"  if constexpr (kOp == {index} && kStage == {_STAGES[part.stage]}) x = {made}(x, {_PLACE});\n"
+        first += len(types)
